@@ -1,0 +1,17 @@
+"""The door, its words, named random streams and flat models: no I/O, no algorithms."""
+
+from fallow.core.ask import Ask, Carrier, Delivered, Journal, Request, Step
+from fallow.core.banks import Bank, Layout
+from fallow.core.build import build
+from fallow.core.contract import Contract, Method
+from fallow.core.disclosure import Disclosure
+from fallow.core.plan import Optimiser, Plan, Schedule, Segment
+from fallow.core.streams import seed_of, stream
+from fallow.core.types import Answer, SiteId, State
+from fallow.core.view import Picks, Release, View
+
+__all__ = [
+    "Answer", "Ask", "Bank", "Carrier", "Contract", "Delivered", "Disclosure", "Journal", "Layout",
+    "Method", "Optimiser", "Picks", "Plan", "Release", "Request", "Schedule", "Segment", "SiteId",
+    "State", "Step", "View", "build", "seed_of", "stream",
+]

@@ -1,0 +1,110 @@
+"""Models as flat vectors, and banks of them: one row per site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from fallow.core.types import SiteId, State
+
+Entry = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each tensor of a module sits in the flat vectors ``w`` (d,) and ``stats`` (s,).
+
+    ``w`` holds the parameters; ``stats`` the floating buffers (batch-norm running statistics).
+    Integer buffers are dropped: they count batches and nothing reads them.
+    """
+
+    params: tuple[Entry, ...]
+    buffers: tuple[Entry, ...]
+
+    @staticmethod
+    def of(module: nn.Module) -> Layout:
+        floating = [(n, b) for n, b in module.named_buffers() if b.is_floating_point()]
+        return Layout(
+            tuple((n, tuple(p.shape)) for n, p in module.named_parameters()),
+            tuple((n, tuple(b.shape)) for n, b in floating),
+        )
+
+    @cached_property
+    def param_sizes(self) -> list[int]:
+        return [torch.Size(shape).numel() for _, shape in self.params]
+
+    @cached_property
+    def buffer_sizes(self) -> list[int]:
+        return [torch.Size(shape).numel() for _, shape in self.buffers]
+
+    @property
+    def d(self) -> int:
+        return sum(self.param_sizes)
+
+    def flatten(self, module: nn.Module, dtype: torch.dtype | None = None) -> State:
+        """The module's tensors as ``{"w": (d,), "stats": (s,)}``, copied."""
+        params, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        w = [params[name].detach().reshape(-1) for name, _ in self.params]
+        stats = [buffers[name].detach().reshape(-1) for name, _ in self.buffers]
+        dtype = dtype or (w[0].dtype if w else torch.get_default_dtype())
+        return {"w": torch.cat(w).to(dtype), "stats": torch.cat([torch.zeros(0), *stats]).to(dtype)}
+
+    def views(self, w: Tensor, stats: Tensor | None = None) -> dict[str, Tensor]:
+        """Named views of one flat vector, for ``functional_call``; nothing is copied.
+
+        Running statistics are views too: a training forward pass changes ``stats`` in place.
+        """
+        parts = zip(self.params, w.split(self.param_sizes), strict=True)
+        named = {name: part.view(shape) for (name, shape), part in parts}
+        if stats is not None and self.buffers:
+            floats = zip(self.buffers, stats.split(self.buffer_sizes), strict=True)
+            named |= {name: part.view(shape) for (name, shape), part in floats}
+        return named
+
+    def part(self, name: str) -> Tensor | None:
+        """A (d,) boolean mask of ``"head"`` or ``"body"``; None for ``"all"``."""
+        if name == "all":
+            return None
+        is_head = [
+            torch.full((size,), entry.split(".")[0] == "head")
+            for (entry, _), size in zip(self.params, self.param_sizes, strict=True)
+        ]
+        mask = torch.cat(is_head)
+        return mask if name == "head" else ~mask
+
+    def load(self, module: nn.Module, state: State) -> nn.Module:
+        """Copy a flat state into ``module`` and return it."""
+        targets = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        with torch.no_grad():
+            for name, value in self.views(state["w"], state["stats"]).items():
+                targets[name].copy_(value)
+        return module
+
+
+@dataclass(frozen=True)
+class Bank:
+    """The models of all sites: ``w`` (N, d) and ``stats`` (N, s), rows in the order of ``sites``.
+
+    FedAvg, DPFL's mixtures and pFedGraph are all one product ``bank.mix(m)``.
+    """
+
+    sites: tuple[SiteId, ...]
+    w: Tensor
+    stats: Tensor
+
+    @staticmethod
+    def stack(states: dict[SiteId, State]) -> Bank:
+        sites = tuple(sorted(states))
+        w = torch.stack([states[s]["w"] for s in sites])
+        return Bank(sites, w, torch.stack([states[s]["stats"] for s in sites]))
+
+    def row(self, site: SiteId) -> State:
+        i = self.sites.index(site)
+        return {"w": self.w[i], "stats": self.stats[i]}
+
+    def mix(self, m: Tensor) -> Bank:
+        """Row i of the result is ``sum_j m[i, j]`` of row j.  m: (N, N), rows on the simplex."""
+        return Bank(self.sites, m.to(self.w) @ self.w, m.to(self.stats) @ self.stats)

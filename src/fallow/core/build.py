@@ -1,0 +1,65 @@
+"""Build an object by the name of its class: no registry, a good error."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import inspect
+from types import ModuleType
+from typing import Any
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
+def names(package: ModuleType) -> dict[str, type[Any]]:
+    """The concrete classes a package exports, by class name."""
+    exported = (getattr(package, name) for name in package.__all__)
+    return {c.__name__: c for c in exported if inspect.isclass(c) and not inspect.isabstract(c)
+            and not getattr(c, "_is_protocol", False)}
+
+
+def nearest(word: str, words: list[str]) -> str:
+    """The sentence part that names the nearest known word, or all of them.
+
+    >>> nearest("entrpy", ["random", "entropy"])
+    "; did you mean 'entropy'?"
+    """
+    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(words))}"
+
+
+def find(package: ModuleType, name: str) -> type[Any]:
+    """The class called ``name``: case, ``-`` and ``_`` do not matter.
+
+    A name with a colon, ``module:Class``, is a user's own class.
+    """
+    if ":" in name:
+        module, _, attribute = name.partition(":")
+        try:
+            found: type[Any] = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"{name!r} could not be loaded: {error}") from error
+        return found
+    known = {_plain(key): value for key, value in names(package).items()}
+    if _plain(name) not in known:
+        kind = package.__name__.rpartition(".")[2]
+        hint = nearest(_plain(name), list(known))
+        raise ValueError(f"{name!r} is not one of the {kind}{hint}")
+    return known[_plain(name)]
+
+
+def build(package: ModuleType, name: str, **fields: Any) -> Any:
+    """An instance of ``package``'s class ``name`` with the given fields.
+
+    Raises ValueError that names the nearest class or field when one is unknown.
+    """
+    cls = find(package, name)
+    accepted = ([f.name for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls)
+                else list(inspect.signature(cls).parameters))
+    for field in fields:
+        if field not in accepted:
+            raise ValueError(f"{name} has no field {field!r}{nearest(field, accepted)}")
+    return cls(**fields)

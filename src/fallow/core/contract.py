@@ -1,0 +1,34 @@
+"""What a method promises, in one place that tables and refusals read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One row of the contract table.
+
+    ``verbs`` maps every verb that a server may call to what it reveals beyond the site, in words;
+    a site runs no other function.
+    """
+
+    title: str
+    paper: str
+    year: int
+    verbs: Mapping[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()  # models whose predictions it reads: "local", "global"
+    cohort: int = 1  # the smallest number of sites that makes sense
+    secure_sum: bool = True  # works when the server sees totals only
+    local_dp: bool = True  # works when released counts are noisy
+    missing: str = "goes on with the sites that answer"
+    draws: bool = False  # picks depend on a random stream even without ties
+
+
+@runtime_checkable
+class Method(Protocol):
+    """A query, training or personalisation algorithm: both halves in one frozen class."""
+
+    contract: Contract

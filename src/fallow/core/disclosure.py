@@ -1,0 +1,67 @@
+"""What left each site: in kind, in words and in bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from fallow.core.types import Answer
+
+
+def payload(answer: Answer) -> int:
+    """Bytes of a flat dictionary on the wire: tensors as they are, numbers as 8 bytes.
+
+    >>> import torch
+    >>> payload({"p": torch.zeros(10), "n": 3})
+    48
+    """
+    sizes = (
+        v.numel() * v.element_size()
+        if isinstance(v, Tensor)
+        else len(v.encode()) if isinstance(v, str) else 8
+        for v in answer.values()
+    )
+    return sum(sizes)
+
+
+@dataclass
+class Disclosure:
+    """Totals per (kind, verb): the source of the table "What left each site"."""
+
+    entries: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+
+    def add(self, kind: str, verb: str, what: str, up: int, down: int, sites: int) -> None:
+        zero = {"what": what, "bytes": 0, "bytes_down": 0, "sites": 0, "exchanges": 0}
+        entry = self.entries.setdefault((kind, verb), zero)
+        entry["bytes"] += up
+        entry["bytes_down"] += down
+        entry["sites"] = max(entry["sites"], sites)
+        entry["exchanges"] += 1
+
+    def plus(self, other: Disclosure) -> Disclosure:
+        """Both together; neither is changed."""
+        joined = Disclosure({key: dict(entry) for key, entry in self.entries.items()})
+        for (kind, verb), e in other.entries.items():
+            joined.add(kind, verb, e["what"], e["bytes"], e["bytes_down"], e["sites"])
+            joined.entries[kind, verb]["exchanges"] += e["exchanges"] - 1
+        return joined
+
+    @property
+    def bytes_up(self) -> int:
+        return sum(e["bytes"] for e in self.entries.values())
+
+    @property
+    def bytes_down(self) -> int:
+        return sum(e["bytes_down"] for e in self.entries.values())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per kind and verb, as records keep them."""
+        return [{"kind": k, "verb": v, **e} for (k, v), e in sorted(self.entries.items())]
+
+    @staticmethod
+    def of(rows: list[dict[str, Any]]) -> Disclosure:
+        """The disclosure that ``rows`` describe: a resumed run goes on counting from here."""
+        plain = ({k: v for k, v in r.items() if k not in ("kind", "verb")} for r in rows)
+        return Disclosure({(r["kind"], r["verb"]): p for r, p in zip(rows, plain, strict=True)})

@@ -1,0 +1,104 @@
+"""What local training shall do: a description that travels, never a loop."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """The optimiser of every local step; its moments live beside the weights."""
+
+    name: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.9  # SGD only
+    weight_decay: float = 0.0  # added to the gradient of parameters, never of statistics
+    betas: tuple[float, float] = (0.9, 0.999)  # Adam only
+    eps: float = 1e-8
+    persist: bool = False  # moments survive from round to round inside a cycle
+
+    def __post_init__(self) -> None:
+        if self.name not in ("sgd", "adam"):
+            raise ValueError(f"optimiser {self.name!r} is unknown; use 'sgd' or 'adam'")
+        if not self.lr > 0:
+            raise ValueError(f"learning rate {self.lr} must be above 0")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate is multiplied by ``factor`` once for every milestone already reached.
+
+    ``unit`` says what is counted inside a cycle: local epochs (AHFAL, KAFAL) or rounds (LoGo).
+    """
+
+    milestones: tuple[int, ...] = ()
+    factor: float = 0.1
+    unit: Literal["epoch", "round"] = "epoch"
+
+    def at(self, round_: int, epoch: int, epochs: int) -> float:
+        """The multiplier in local epoch ``epoch`` of ``epochs`` of round ``round_`` (0-based).
+
+        >>> Schedule((260,), 0.1).at(52, 0, 5), Schedule((260,), 0.1).at(51, 4, 5)
+        (0.1, 1.0)
+        """
+        now = round_ if self.unit == "round" else round_ * epochs + epoch
+        return self.factor ** sum(now >= m for m in self.milestones)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Some epochs on one part of the model (FedRep trains the head, then the body)."""
+
+    epochs: int = 1
+    part: Literal["all", "head", "body"] = "all"
+
+    def __post_init__(self) -> None:
+        if self.epochs < 0:
+            raise ValueError(f"a segment of {self.epochs} epochs cannot be trained")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Local training at a site: segments of epochs over its labelled rows.
+
+    ``start``: ``"given"`` begins at the model that was sent, ``"scratch"`` at a fresh one drawn at
+    the site.  ``stop_at``: stop after the epoch that reaches this training accuracy (evaluation
+    mode); None trains every epoch.
+    """
+
+    segments: tuple[Segment, ...] = (Segment(),)
+    batch: int = 32
+    optimiser: Optimiser = Optimiser()
+    schedule: Schedule = Schedule()
+    start: Literal["given", "scratch"] = "given"
+    stop_at: float | None = None
+    augment: tuple[Literal["flip", "crop2", "crop4"], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ValueError(f"batch size {self.batch} must be at least 1")
+        if self.start not in ("given", "scratch"):
+            raise ValueError(f"a plan starts 'given' or 'scratch', not {self.start!r}")
+
+    @property
+    def epochs(self) -> int:
+        return sum(segment.epochs for segment in self.segments)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(fields: dict[str, Any]) -> Plan:
+        """The plan that ``to_dict`` described (also after a trip through JSON)."""
+        optimiser = dict(fields["optimiser"])
+        optimiser["betas"] = tuple(optimiser["betas"])
+        schedule = dict(fields["schedule"])
+        schedule["milestones"] = tuple(schedule["milestones"])
+        nested = {
+            "segments": tuple(Segment(**s) for s in fields["segments"]),
+            "optimiser": Optimiser(**optimiser),
+            "schedule": Schedule(**schedule),
+            "augment": tuple(fields["augment"]),
+        }
+        return Plan(**{**fields, **nested})

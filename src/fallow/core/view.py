@@ -1,0 +1,82 @@
+"""What a verb sees of its site, and what it may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from fallow.core.types import Answer, SiteId, State
+
+Rows = Literal["pool", "labelled"]
+
+
+class View(Protocol):
+    """A site as a method sees it.  There is no way from here to a hidden label.
+
+    Rows of the pool have positions 0..m-1; a query answers with positions.
+    """
+
+    site: SiteId
+    cycle: int
+    classes: int
+    memory: Mapping[str, State]  # kept answers and fitted models of this site
+
+    @property
+    def pool(self) -> int: ...  # m, the number of unlabelled rows
+    @property
+    def labels(self) -> Tensor: ...  # (n,) labels already bought
+    @property
+    def weights(self) -> Tensor: ...  # (n,) weight that the query attached to each label
+    @property
+    def counts(self) -> Tensor: ...  # (C,) float64 labels bought per class
+    def rows(self, which: Rows = "pool") -> Tensor: ...
+    def logits(self, model: str, which: Rows = "pool") -> Tensor: ...
+    def embed(self, model: str, which: Rows = "pool") -> Tensor: ...
+    def forward(self, state: State, rows: Tensor) -> Tensor: ...
+    def stream(self, purpose: str) -> torch.Generator: ...
+
+
+def _as_is(counts: Tensor) -> Answer:
+    return {"counts": counts}
+
+
+@dataclass(frozen=True)
+class Release:
+    """Counts of people on their way out: noise is added behind the verb, then ``post`` runs.
+
+    counts: (C,) true counts; ``sensitivity``: the largest change of the counts, in L1, when one
+    labelled row is replaced by another; ``post``: from noisy counts to what is sent.
+    """
+
+    counts: Tensor
+    sensitivity: float
+    post: Callable[[Tensor], Answer] = _as_is
+
+
+@dataclass(frozen=True)
+class Picks:
+    """Rows to label: positions in the pool, in the order they were chosen, all different.
+
+    ``weight`` and ``probability`` (k,) stay with the label in the site's ledger: training reads
+    the weight.
+    """
+
+    rows: Tensor
+    weight: Tensor | None = None
+    probability: Tensor | None = None
+    extra: Answer = field(default_factory=dict)
+
+    def check(self, pool: int, n: int) -> None:
+        """Raise unless the rows are ``n`` different positions of a pool of ``pool`` rows."""
+        rows = self.rows
+        if rows.ndim != 1 or rows.dtype != torch.int64:
+            raise ValueError(f"picks must be a 1-d int64 tensor, not {rows.dtype} {rows.shape}")
+        if len(rows) != n:
+            raise ValueError(f"{len(rows)} rows were picked but {n} were asked for")
+        inside = bool(((rows >= 0) & (rows < pool)).all())
+        if not inside or len(rows.unique()) != len(rows):
+            raise ValueError(f"picks must be different positions in the pool of {pool} rows")

@@ -1,0 +1,56 @@
+"""Data sets, named or a user's own, and how their rows are spread over sites."""
+
+from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes
+from fallow.data.holdout import hold_out
+from fallow.data.named import CATALOGUE, Entry, load
+from fallow.data.own import from_arrays, from_folder, from_npz, from_table, open_dataset
+from fallow.data.partitions import (
+    IID,
+    Counts,
+    Dirichlet,
+    ExactDirichlet,
+    FedMADirichlet,
+    LongTail,
+    Natural,
+    Partition,
+    Patho,
+    Shards,
+    natural_groups,
+)
+from fallow.data.schema import schema_hash
+from fallow.data.shares import class_counts, partition_report, test_shares, validation_split
+from fallow.data.tables import standardise
+
+__all__ = [
+    "CATALOGUE",
+    "IID",
+    "Counts",
+    "Dataset",
+    "Dirichlet",
+    "Entry",
+    "ExactDirichlet",
+    "FedMADirichlet",
+    "LongTail",
+    "Natural",
+    "Partition",
+    "Patho",
+    "Shards",
+    "Task",
+    "check_leak",
+    "class_counts",
+    "drop_leaks",
+    "from_arrays",
+    "from_folder",
+    "from_npz",
+    "from_table",
+    "hold_out",
+    "load",
+    "natural_groups",
+    "open_dataset",
+    "partition_report",
+    "row_hashes",
+    "schema_hash",
+    "standardise",
+    "test_shares",
+    "validation_split",
+]

@@ -1,0 +1,218 @@
+"""One data set in memory: rows, labels, natural sites, and test rows that are not training rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+Task = Literal["classification", "regression"]
+UNLABELLED = -1
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows with their labels, and a test set of the same columns.
+
+    Raises ValueError when shapes disagree, a feature is not finite, a label has no class, or there
+    is no row.  Classification or regression is told by the type of ``y``.
+
+    >>> d = Dataset(
+    ...     "toy",
+    ...     torch.eye(4),
+    ...     torch.tensor([0, 1, 0, -1]),
+    ...     torch.zeros(1, 4),
+    ...     torch.tensor([1]),
+    ...     classes=("no", "yes"),
+    ... )
+    >>> d.task, d.n_classes, int(d.is_labelled.sum())
+    ('classification', 2, 3)
+    """
+
+    name: str
+    x: Tensor  # (n, ...) float32; images (n, c, h, w), normalised
+    y: Tensor  # (n,) int64, -1 unlabelled; or float32, then NaN
+    x_test: Tensor  # (m, ...) float32; m may be 0
+    y_test: Tensor  # (m,) as y; every test row has its label
+    classes: tuple[str, ...] = ()  # names by class id; empty for regression
+    groups: Tensor | None = None  # (n,) int64: natural site of every row
+    groups_test: Tensor | None = None  # (m,) int64
+    group_names: tuple[str, ...] = ()  # names by group id
+    columns: tuple[str, ...] = ()  # names of the features of a table, else empty
+    ids: tuple[str, ...] | None = None  # a user's own row or file names, (n,)
+    notes: tuple[str, ...] = ()  # what loading changed, in sentences
+
+    def __post_init__(self) -> None:
+        _check_shapes(self)
+        _check_labels(self)
+        _check_groups(self)
+        _check_finite(self)
+
+    @property
+    def task(self) -> Task:
+        return "regression" if self.y.is_floating_point() else "classification"
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def is_labelled(self) -> Tensor:
+        """Which training rows come with a label: (n,) bool."""
+        return ~self.y.isnan() if self.task == "regression" else self.y != UNLABELLED
+
+    def rows(self, n: int, stream: torch.Generator) -> Dataset:
+        """The data set with ``n`` training rows drawn at random, in their old order."""
+        keep = _draw(n, len(self.x), stream, f"training rows of {self.name}")
+        groups = None if self.groups is None else self.groups[keep]
+        ids = None if self.ids is None else tuple(self.ids[i] for i in keep.tolist())
+        return dataclasses.replace(self, x=self.x[keep], y=self.y[keep], groups=groups, ids=ids)
+
+    def test_rows(self, n: int, stream: torch.Generator) -> Dataset:
+        """The data set with ``n`` test rows drawn at random, in their old order."""
+        return _keep_test(self, _draw(n, len(self.x_test), stream, f"test rows of {self.name}"))
+
+
+def row_hashes(x: Tensor) -> list[bytes]:
+    """A 16-byte hash of the bytes of each row: (n, ...) -> n hashes.  -0.0 counts as 0.0.
+
+    >>> a, b = row_hashes(torch.tensor([[0.0, 1.0], [-0.0, 1.0]]))
+    >>> a == b
+    True
+    """
+    rows = x.detach().cpu().reshape(len(x), -1).numpy() if len(x) else []
+    return [hashlib.blake2b((row + 0.0).tobytes(), digest_size=16).digest() for row in rows]
+
+
+def check_leak(dataset: Dataset) -> None:
+    """Raise ValueError when a test row has, byte for byte, the features of a training row."""
+    leaks = _leaks(dataset)
+    if leaks:
+        test, train = next(iter(leaks.items()))
+        raise ValueError(
+            f"{dataset.name}: {len(leaks)} of {len(dataset.x_test)} test rows are also training "
+            f"rows (test row {test} is training row {train}); remove them, or call drop_leaks"
+        )
+
+
+def drop_leaks(dataset: Dataset) -> tuple[Dataset, int]:
+    """The data set without the test rows that are also training rows, and how many those were."""
+    leaks = _leaks(dataset)
+    if not leaks:
+        return dataset, 0
+    kept_rows = [row for row in range(len(dataset.x_test)) if row not in leaks]
+    note = f"{len(leaks)} test rows that are also training rows were left out"
+    kept = _keep_test(dataset, torch.tensor(kept_rows, dtype=torch.int64))
+    return dataclasses.replace(kept, notes=(*dataset.notes, note)), len(leaks)
+
+
+def _leaks(dataset: Dataset) -> dict[int, int]:
+    """Test row -> a training row with the same features."""
+    train = {digest: row for row, digest in enumerate(row_hashes(dataset.x))}
+    test = enumerate(row_hashes(dataset.x_test))
+    return {row: train[digest] for row, digest in test if digest in train}
+
+
+def _keep_test(dataset: Dataset, keep: Tensor) -> Dataset:
+    groups = None if dataset.groups_test is None else dataset.groups_test[keep]
+    return dataclasses.replace(
+        dataset, x_test=dataset.x_test[keep], y_test=dataset.y_test[keep], groups_test=groups
+    )
+
+
+def _draw(n: int, available: int, stream: torch.Generator, what: str) -> Tensor:
+    if not 0 < n <= available:
+        raise ValueError(f"{n} rows asked for of {available} {what}; ask for 1 to {available}")
+    return torch.randperm(available, generator=stream)[:n].sort().values
+
+
+def _check_shapes(d: Dataset) -> None:
+    if d.x.ndim < 2 or len(d.x) == 0 or d.x[0].numel() == 0:
+        raise ValueError(
+            f"{d.name} has no data: x has shape {tuple(d.x.shape)}, "
+            "give at least one row and one feature"
+        )
+    if d.x.shape[1:] != d.x_test.shape[1:]:
+        raise ValueError(
+            f"{d.name}: a training row has shape {tuple(d.x.shape[1:])} and a test "
+            f"row {tuple(d.x_test.shape[1:])}; they must agree"
+        )
+    for part, x, y in (("training", d.x, d.y), ("test", d.x_test, d.y_test)):
+        if y.shape != x.shape[:1]:
+            raise ValueError(
+                f"{d.name}: {len(x)} {part} rows but labels of shape "
+                f"{tuple(y.shape)}; give one label a row"
+            )
+        if x.dtype != torch.float32:
+            raise ValueError(f"{d.name}: {part} features are {x.dtype}; give torch.float32")
+    if d.columns and (d.x.ndim != 2 or len(d.columns) != d.x.shape[1]):
+        raise ValueError(
+            f"{d.name}: {len(d.columns)} column names for features of shape "
+            f"{tuple(d.x.shape[1:])}; give one name a feature, or none"
+        )
+    if d.ids is not None and len(d.ids) != len(d.x):
+        raise ValueError(f"{d.name}: {len(d.ids)} row names for {len(d.x)} rows; give one a row")
+
+
+def _check_labels(d: Dataset) -> None:
+    if d.y.dtype != d.y_test.dtype or d.y.dtype not in (torch.int64, torch.float32):
+        raise ValueError(
+            f"{d.name}: labels are {d.y.dtype} and {d.y_test.dtype} (test); give "
+            "torch.int64 class ids or torch.float32 targets for both"
+        )
+    if d.task == "regression":
+        if d.classes or d.y.isinf().any() or not d.y_test.isfinite().all():
+            raise ValueError(
+                f"{d.name}: regression targets have no class names, are never "
+                "infinite, and are NaN (unlabelled) in training rows only"
+            )
+        return
+    if len(set(d.classes)) != len(d.classes):
+        raise ValueError(f"{d.name}: class names {d.classes} are not distinct; rename one")
+    if d.n_classes < 2 and (d.is_labelled.any() or len(d.y_test)):
+        raise ValueError(f"{d.name} has labels but {d.n_classes} class names; give at least 2")
+    for part, y, low in (("training", d.y, UNLABELLED), ("test", d.y_test, 0)):
+        wrong = y[(y < low) | (y >= d.n_classes) & (y != UNLABELLED)]
+        if len(wrong):
+            raise ValueError(
+                f"{d.name}: {len(wrong)} {part} labels are out of range (for example "
+                f"{int(wrong[0])}); use {low} to {d.n_classes - 1}"
+            )
+
+
+def _check_groups(d: Dataset) -> None:
+    for part, groups, x in (("training", d.groups, d.x), ("test", d.groups_test, d.x_test)):
+        if groups is None:
+            continue
+        if groups.dtype != torch.int64 or groups.shape != x.shape[:1]:
+            raise ValueError(
+                f"{d.name}: {part} groups are {groups.dtype} of shape "
+                f"{tuple(groups.shape)}; give torch.int64, one a row ({len(x)})"
+            )
+        if len(groups) and not (groups.min() >= 0 and groups.max() < len(d.group_names)):
+            raise ValueError(
+                f"{d.name}: {part} groups go from {int(groups.min())} to "
+                f"{int(groups.max())} but {len(d.group_names)} groups have a name; "
+                "name every group, in order of its id"
+            )
+
+
+def _check_finite(d: Dataset) -> None:
+    for part, x in (("training", d.x), ("test", d.x_test)):
+        bad = ~x.isfinite()
+        if not bad.any():
+            continue
+        where = f"row {int(bad.flatten(1).any(1).nonzero()[0])}"
+        if x.ndim == 2:
+            column = int(bad.any(0).nonzero()[0])
+            bad = bad[:, column]
+            where = f"column {d.columns[column]!r}" if d.columns else f"column {column}"
+        raise ValueError(
+            f"{d.name}: {where} of the {part} rows has {int(bad.sum())} values that "
+            "are not finite (NaN or infinite); fill them in, or leave it out"
+        )

@@ -1,0 +1,82 @@
+"""Tables: scaling and missing values, from training rows alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fallow.data.dataset import Dataset
+
+Floats = npt.NDArray[np.float32]
+
+
+def standardise(dataset: Dataset) -> Dataset:
+    """Columns with mean 0 and standard deviation 1 over the TRAINING rows; the test set follows.
+
+    A column that is constant over the training rows becomes 0 in both sets.  Statistics are
+    computed in float64.  Raises ValueError for images, which are normalised by fixed constants.
+
+    >>> x = torch.tensor([[1.0, 7.0], [3.0, 7.0]])
+    >>> d = Dataset(
+    ...     "toy",
+    ...     x,
+    ...     torch.tensor([0, 1]),
+    ...     torch.tensor([[5.0, 9.0]]),
+    ...     torch.tensor([1]),
+    ...     classes=("no", "yes"),
+    ... )
+    >>> standardise(d).x.tolist(), standardise(d).x_test.tolist()
+    ([[-1.0, 0.0], [1.0, 0.0]], [[3.0, 0.0]])
+    """
+    if dataset.x.ndim != 2:
+        raise ValueError(
+            f"{dataset.name} has rows of shape {tuple(dataset.x.shape[1:])}; "
+            "standardise is for tables, images are normalised by fixed constants"
+        )
+    x = dataset.x.double()
+    mean, std = x.mean(0), x.std(0, correction=0)
+    # min == max, not std == 0: the mean of equal numbers may miss them by a last bit
+    is_constant = dataset.x.amin(0) == dataset.x.amax(0)
+
+    def scaled(rows: torch.Tensor) -> torch.Tensor:
+        z = (rows.double() - mean) / std.masked_fill(is_constant, 1.0)
+        return z.masked_fill(is_constant, 0.0).float()
+
+    return dataclasses.replace(dataset, x=scaled(dataset.x), x_test=scaled(dataset.x_test))
+
+
+def fill_missing(
+    train: Floats,
+    test: Floats,
+    columns: tuple[str, ...],
+) -> tuple[Floats, Floats, tuple[str, ...], tuple[str, ...]]:
+    """NaN becomes the column's median over training rows, and is told by a column of its own.
+
+    A column with NaN in training rows gets an indicator ``<column>_missing`` (1 where it was NaN)
+    at the end.  Returns (train, test, columns, notes).
+    Raises ValueError for a column without any value.
+    """
+    missing, missing_test = np.isnan(train), np.isnan(test)
+    for name in np.array(columns)[missing.all(0)]:
+        raise ValueError(f"column {str(name)!r} has no value in any training row; leave it out")
+    median = np.nanmedian(train, axis=0)
+    marked = np.flatnonzero(missing.any(0))
+    filled = np.where(missing, median, train)
+    filled_test = np.where(missing_test, median, test)
+    notes: tuple[str, ...] = ()
+    if missing.any() or missing_test.any():
+        count = int(missing.sum() + missing_test.sum())
+        notes = (
+            f"missing values set to the median of the training rows: {count}; "
+            f"columns added that mark them: {len(marked)}",
+        )
+    names = (*columns, *(f"{columns[c]}_missing" for c in marked))
+    return (
+        np.hstack([filled, missing[:, marked]]).astype(np.float32),
+        np.hstack([filled_test, missing_test[:, marked]]).astype(np.float32),
+        names,
+        notes,
+    )

@@ -1,0 +1,8 @@
+"""Local training at sites, described by a `Plan`."""
+
+from fallow.engine.batches import Fitted, Job
+from fallow.engine.loop import Loop, embed, predict
+from fallow.engine.losses import row_loss
+from fallow.engine.stacked import Stacked, can_stack
+
+__all__ = ["Fitted", "Job", "Loop", "Stacked", "can_stack", "embed", "predict", "row_loss"]

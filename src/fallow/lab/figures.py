@@ -1,0 +1,160 @@
+"""The house style of figures, and how one becomes a piece of a page.
+
+Figures are drawn by matplotlib's SVG writer without pyplot, so nothing global is left behind.
+Ink and rules become CSS variables, so that one figure suits a light and a dark page.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from fallow.lab.reading import StudyRecords, is_bound
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
+
+INK, RULE, PAPER = "#1c1d21", "#d9dade", "#fefdfc"
+"""Text, thin lines and background; replaced by the page's own colours."""
+
+_VARIABLES = {INK: "var(--ink)", RULE: "var(--rule)", PAPER: "var(--paper)"}
+
+_REFERENCE, _RANDOM, _BOUND = "#0072b2", "#8c8c8c", "#a1832f"
+_OTHERS = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c510a", "#35978f")
+_MARKERS = "osD^vPX*"
+
+STYLE: dict[RcKeyType, Any] = {
+    "svg.fonttype": "none", "font.size": 10, "axes.titlesize": 10, "axes.titlelocation": "left",
+    "axes.edgecolor": RULE, "axes.labelcolor": INK, "text.color": INK, "xtick.color": INK,
+    "ytick.color": INK, "xtick.labelsize": 9, "ytick.labelsize": 9, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.grid": True, "grid.color": RULE, "grid.linewidth": 0.6,
+    "axes.axisbelow": True, "lines.linewidth": 1.8, "lines.markersize": 4.5,
+    "xtick.major.size": 0, "ytick.major.size": 0, "legend.frameon": False,
+    "figure.facecolor": "none", "axes.facecolor": "none",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour and marker of a query: the same in every figure of a study."""
+
+    colour: str
+    marker: str
+
+
+def looks(study: StudyRecords) -> dict[str, Look]:
+    """A look for each query.  The reference is blue and random grey, the rest take their turn.
+
+    The palette is Okabe and Ito's, told apart with colour-blind eyes; past eight, markers tell.
+    """
+    fixed = {"random": _RANDOM, study.study.reference or "": _REFERENCE}
+    found, turn = {}, 0
+    for i, query in enumerate(study.study.queries):
+        if is_bound(query):
+            found[query] = Look(_BOUND, "_")
+            continue
+        colour = fixed.get(query) or _OTHERS[turn % len(_OTHERS)]
+        turn += query not in fixed
+        found[query] = Look(colour, _MARKERS[i % len(_MARKERS)])
+    return found
+
+
+def new_figure(height: float, columns: int = 1, width: float = 6.2,
+               ratios: Sequence[float] | None = None) -> tuple[Figure, list[Axes]]:
+    """An empty figure in house style with one row of axes.  height, width: inches."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots(1, columns, squeeze=False, width_ratios=ratios)
+        return figure, list(axes[0])
+
+
+def plain(name: str) -> str:
+    """A name as text: a dollar sign in it starts no formula."""
+    return name.replace("$", r"\$")
+
+
+def whole_ticks(axes: Axes) -> None:
+    """Ticks of the x axis at whole numbers: cycles are counted."""
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def spaced(heights: Sequence[float], gap: float) -> list[float]:
+    """Heights moved as little as needed to stand ``gap`` apart, in the same order.
+
+    >>> [round(h, 2) for h in spaced([1.0, 1.1, 3.0], gap=0.5)]
+    [0.8, 1.3, 3.0]
+    """
+    groups: list[list[float]] = []                        # [sum of anchors, members]
+    for i, h in enumerate(np.sort(heights)):
+        groups.append([float(h) - i * gap, 1])
+        while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
+            total, members = groups.pop()
+            groups[-1][0] += total
+            groups[-1][1] += members
+    flat = [total / members for total, members in groups for _ in range(int(members))]
+    placed = dict(zip(np.argsort(heights, kind="stable").tolist(),
+                      (h + i * gap for i, h in enumerate(flat)), strict=True))
+    return [placed[i] for i in range(len(heights))]
+
+
+def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: float = 9) -> None:
+    """Write each line's name at its right end: (name, x, y, colour), kept from overlapping."""
+    if not ends:
+        return
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    points = 0.78 * 72 * axes.figure.get_window_extent().height / axes.figure.dpi  # of the axes
+    gap = (high - low) * (size + 3) / points
+    right = max(x for _, x, _, _ in ends)
+    for (name, _, _, colour), y in zip(ends, spaced([e[2] for e in ends], gap), strict=True):
+        axes.annotate(plain(name), (right, y), xytext=(7, 0), textcoords="offset points",
+                      va="center", color=colour, fontsize=size, annotation_clip=False)
+
+
+def key_above(figure: Figure, entries: Iterable[tuple[str, Look]]) -> None:
+    """One legend above all axes, in the order of the study."""
+    marks = [(Line2D([], [], color=look.colour, marker=look.marker), plain(name))
+             for name, look in entries]
+    with mpl.rc_context(STYLE):
+        figure.legend([m for m, _ in marks], [n for _, n in marks], loc="outside upper left",
+                      ncols=min(4, len(marks)), fontsize=9, handlelength=1.6, columnspacing=1.2)
+
+
+def to_svg(figure: Figure, key: str, description: str) -> str:
+    """The figure as an inline ``<svg>`` that loads nothing and whose ids start with ``key``.
+
+    ``description`` is what a screen reader says; the caller escapes it.
+    """
+    out = io.StringIO()
+    with mpl.rc_context({**STYLE, "svg.hashsalt": key}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser's fonts write the text
+        figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
+    text = out.getvalue()
+    text = text[text.index("<svg"):]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
+    text = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', text)
+    text = re.sub(r"url\(#", f"url(#{key}-", text).replace('href="#', f'href="#{key}-')
+    text = re.sub(r"font: (?:(\d+|bold) )?([\d.]+px) [^;\"]*", _font, text)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, variable)
+    opening, rest = text.split(">", 1)
+    return f'{opening} role="img" aria-label="{description}">{rest}'.strip()
+
+
+def _font(found: re.Match[str]) -> str:
+    weight = f"font-weight: {found[1]}; " if found[1] else ""
+    return f"{weight}font-size: {found[2]}"

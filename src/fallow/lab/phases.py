@@ -1,0 +1,59 @@
+"""Training phases by the content of their inputs: identical work is done once.
+
+The phase before the first query is the same for all strategies of one seed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fallow.core.types import State
+from fallow.lab.files import load_tree, save_tree
+from fallow.lab.versions import threads, versions
+from fallow.lab.world import World, fingerprint
+
+INPUTS = (
+    "model", "training", "plan", "rounds", "participation", "restart", "score_rounds",
+    "channels_last", "dtype", "test_rows", "data",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Phases:
+    """A folder of finished phases; ``folder=None`` remembers nothing."""
+
+    folder: Path | None = None
+
+    def key(self, world: World) -> str:
+        """A digest of all that the first phase depends on: data, partition, labels, settings."""
+        recipe = asdict(world.recipe)
+        h = hashlib.sha256(fingerprint(world).encode())
+        about = {name: recipe[name] for name in INPUTS}
+        about |= {"seed": world.seed, "executor": world.executor, "threads": threads()}
+        h.update(json.dumps([about, versions()], sort_keys=True, default=str).encode())
+        for site in world.members.values():
+            h.update(site.labelled.numpy().tobytes())
+        return h.hexdigest()[:32]
+
+    def load(self, key: str) -> dict[str, Any] | None:
+        """The phase, or None when it was never finished; a damaged file counts as not finished."""
+        path = self._path(key)
+        if path is None or not path.exists():
+            return None
+        try:
+            phase: dict[str, Any] = load_tree(path)
+        except ValueError:
+            return None
+        return phase
+
+    def save(self, key: str, done: dict[str, Any], memory: dict[str, dict[str, State]]) -> None:
+        path = self._path(key)
+        if path is not None:
+            save_tree(path, {"done": done, "memory": memory})
+
+    def _path(self, key: str) -> Path | None:
+        return self.folder / f"{key}.safetensors" if self.folder else None

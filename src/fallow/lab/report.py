@@ -1,0 +1,60 @@
+"""The report: one page about one or several studies, made from their records alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fallow.lab import report_sections as part
+from fallow.lab.reading import StudyRecords, read_study
+from fallow.lab.report_html import Html, el, page, together
+from fallow.lab.report_words import summary
+from fallow.lab.tables_final import final_table
+
+
+def study_html(study: StudyRecords, key: str) -> Html:
+    """A study as an article; ``key`` starts every id in it, so that articles can share a page."""
+    final = final_table(study)
+    described = study.study
+    facts = (f"{len(study.strategies)} queries, {len(described.seeds)} seeds"
+             + (f", reference {described.reference}" if described.reference else ""))
+    return el("article", el("h2", described.name),
+              el("p", summary(study, final), class_="lead"), el("p", facts, class_="facts"),
+              part.curves(study, key), part.scores(study, final), part.classes(study, key),
+              part.partition(study, key), part.balance(study, key), part.left(study),
+              part.how(study), id=key)
+
+
+def report_html(studies: Sequence[StudyRecords]) -> str:
+    """The whole page as text.  Raises ValueError without a study."""
+    if not studies:
+        raise ValueError("a report needs at least 1 study, and there are 0; "
+                         "give a study's directory")
+    names = [s.study.name for s in studies]
+    links = [el("li", el("a", name, href=f"#study-{i}")) for i, name in enumerate(names)]
+    contents = [el("nav", el("ul", *links), aria_label="Studies")] if len(studies) > 1 else []
+    articles = [study_html(study, f"study-{i}") for i, study in enumerate(studies)]
+    return page(", ".join(names) + " – Fallow report",
+                el("main", el("h1", "Fallow report"), *contents, together(*articles)))
+
+
+def write_report(studies: Sequence[Path | str], out: Path | str | None = None) -> Path:
+    """Write one self-contained HTML page about study directories, and return its path.
+
+    ``out`` is a file or an existing directory; by default ``report.html`` in the first study.
+    The page appears whole or not at all: an earlier one stays until the new one is written.
+    Raises ValueError when a folder is no study, OSError when the page cannot be written.
+    """
+    text = report_html([read_study(path) for path in studies])
+    target = Path(out) if out is not None else Path(studies[0])
+    if target.is_dir():
+        target /= "report.html"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    return target

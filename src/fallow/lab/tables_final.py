@@ -1,0 +1,190 @@
+"""The final table of a study: who ended where, tested against whom, beside what was printed.
+
+A table is made from records alone.  Accuracies are in per cent and their differences in points;
+errors stay in their own unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Protocol
+
+from fallow.lab import metrics, stats
+from fallow.lab.reading import BOUND, Study, StudyRecords, is_bound
+
+
+class PublishedCell(Protocol):
+    """A printed number: what `fallow.lab.published.Cell` offers."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def setting(self) -> str: ...
+    @property
+    def mean(self) -> float | None: ...
+    @property
+    def sd(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean, its standard deviation (ddof=1; ``None`` if unknown) and the number of seeds."""
+
+    mean: float
+    sd: float | None
+    seeds: int | None = None
+
+    def text(self, digits: int = 2) -> str:
+        """``71.20 ± 1.05``, or the mean alone when there is no spread."""
+        mean = f"{self.mean:.{digits}f}"
+        return mean if self.sd is None else f"{mean} ± {self.sd:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One query of the final table.
+
+    ``saved`` is the share of labels saved against random, in per cent; ``comparison`` is against
+    the table's reference, in the unit of the scores.
+    """
+
+    query: str
+    label: str
+    is_bound: bool
+    score: Spread | None
+    area: Spread | None
+    saved: float | None
+    comparison: stats.Comparison | None
+    published: Spread | None = None
+
+
+@dataclass(frozen=True)
+class FinalTable:
+    """Strategies in the order of the study, then upper bounds.  ``untested`` says why no test."""
+
+    name: str
+    measure: str
+    reference: str | None
+    rows: tuple[Row, ...]
+    untested: str
+    published_in: str | None = None
+
+    @property
+    def unit(self) -> str:
+        """What the numbers are."""
+        return "accuracy, %" if self.measure == "accuracy" else "mean squared error"
+
+    def row(self, query: str) -> Row | None:
+        """The row of a query, if it has one."""
+        return next((r for r in self.rows if r.query == query), None)
+
+
+def label_of(query: str, study: Study) -> str:
+    """The name a reader knows: the published one, or the query's own."""
+    names: Mapping[str, str] = (study.published or {}).get("names") or {}
+    return str(names.get(query) or query.removeprefix(BOUND).replace("-", " ")
+               if is_bound(query) else names.get(query) or query)
+
+
+def _scale(study: StudyRecords) -> float:
+    return 100.0 if study.measure == "accuracy" else 1.0
+
+
+def _spread(by_seed: Mapping[int, float], scale: float) -> Spread | None:
+    if not by_seed:
+        return None
+    mean, sd = stats.mean_sd([scale * s for s in by_seed.values()])
+    return Spread(mean, sd, len(by_seed))
+
+
+def mean_curve(study: StudyRecords, query: str) -> dict[float, float]:
+    """Labelled fraction -> mean score over seeds; higher is better (errors are negated)."""
+    sign = 1 if study.higher_is_better else -1
+    x = study.fractions(query)
+    return {x[cycle]: sign * fmean(scores.values())
+            for cycle, scores in study.curve(query).items() if cycle in x}
+
+
+def _saved(study: StudyRecords, query: str, baseline: str = "random") -> float | None:
+    """Labels saved against random on the mean curves, per cent; ``None`` without a random."""
+    if is_bound(query) or query == baseline or baseline not in study.strategies:
+        return None
+    ours, theirs = mean_curve(study, query), mean_curve(study, baseline)
+    if len(ours) < 2 or len(theirs) < 2:
+        return None
+    saved = metrics.labels_saved(ours, theirs)
+    return None if saved is None else 100 * saved
+
+
+def comparisons(study: StudyRecords) -> tuple[list[stats.Comparison], str]:
+    """Every strategy against the reference, or the reason why there is no test."""
+    reference, scale = study.study.reference, _scale(study)
+    scores = {q: {k: scale * s for k, s in study.final(q).items()} for q in study.strategies}
+    scores = {q: s for q, s in scores.items() if s}
+    if reference is None:
+        return [], "No reference was named, so nothing was tested."
+    if reference not in scores:
+        return [], f"The reference {reference!r} has no final score yet, so nothing was tested."
+    if len(scores) < 2:
+        return [], f"There is nothing to compare {reference!r} with."
+    pairs = {q: len(set(s) & set(scores[reference])) for q, s in scores.items()}
+    testable = {q: s for q, s in scores.items() if pairs[q] >= 2}
+    short = ", ".join(f"{q} ({pairs[q]})" for q in scores if q not in testable)
+    if len(testable) < 2:
+        return [], (f"A paired test needs at least 2 seeds in common with {reference!r}; "
+                    f"there are fewer: {short}.")
+    reason = f"Not tested, for fewer than 2 common seeds: {short}." if short else ""
+    return stats.compare(testable, reference, higher_is_better=study.higher_is_better), reason
+
+
+def final_table(study: StudyRecords) -> FinalTable:
+    """The final table of a study, with published numbers where the study names their table."""
+    tests, untested = comparisons(study)
+    scale, by_query = _scale(study), {c.query: c for c in tests}
+    rows = tuple(Row(query=q, label=label_of(q, study.study), is_bound=is_bound(q),
+                     score=_spread(study.final(q), scale), area=_spread(study.areas(q), scale),
+                     saved=_saved(study, q), comparison=by_query.get(q))
+                 for q in (*study.strategies, *study.bounds))
+    table = FinalTable(study.study.name, study.measure, study.study.reference, rows, untested)
+    where = study.study.published
+    if not where:
+        return table
+    from fallow.lab.published import published  # data files: read only when a study names them
+    return beside(table, published(where["table"]), where["setting"],
+                  f"{where['table']}, {where['setting']}")
+
+
+def beside(table: FinalTable, cells: Iterable[PublishedCell], setting: str, source: str
+           ) -> FinalTable:
+    """The table with the printed numbers of one setting beside the measured ones."""
+    printed = {c.method: Spread(c.mean, c.sd) for c in cells
+               if c.setting == setting and c.mean is not None}
+    rows = tuple(replace(row, published=printed.get(row.label)) for row in table.rows)
+    return replace(table, rows=rows, published_in=source)
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Measured and published difference of one query to the reference, in points."""
+
+    label: str
+    measured: float
+    printed: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both have the same sign (a zero agrees with a zero only)."""
+        return (self.measured > 0, self.measured < 0) == (self.printed > 0, self.printed < 0)
+
+
+def signs(table: FinalTable) -> list[Sign]:
+    """Who was ahead here and in print, for each query that has both numbers."""
+    reference = table.row(table.reference or "")
+    if reference is None or reference.published is None or reference.score is None:
+        return []
+    return [Sign(r.label, round(r.score.mean - reference.score.mean, 9),
+                 round(r.published.mean - reference.published.mean, 9))
+            for r in table.rows
+            if r.published and r.score and r.query != table.reference and not r.is_bound]

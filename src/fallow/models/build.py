@@ -1,0 +1,63 @@
+"""A model by its name, with weights that depend on the given generator alone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Generator, nn
+
+from fallow import models
+from fallow.core.build import build, find
+from fallow.models.base import row_shape
+from fallow.models.check import check_model
+from fallow.models.init import lent
+
+
+def build_model(name: str, shape: Sequence[int], outputs: int, generator: Generator,
+                **fields: Any) -> nn.Module:
+    """The model called ``name`` for rows of ``shape``, on the CPU, with fresh weights.
+
+    name       a class of this package ("lenet", "ResNet8"), or a user's own as "module:Class",
+               which is called with ``(shape, outputs, **fields)`` and passes ``check_model``
+    shape      of one row, e.g. ``(1, 28, 28)`` or ``(64,)``
+    outputs    classes, or targets of a regression
+    generator  a CPU generator; equal generators give equal weights, and PyTorch's global
+               random state stays as it was, also for a user's own class
+    fields     the further fields of the class, e.g. ``hidden=(32, 16)``
+
+    Raises ValueError for an unknown name or field, and for a shape the model cannot take.
+
+    >>> from fallow.core.streams import stream
+    >>> model = build_model("mlp", (1, 8, 8), 10, stream(0, "init"), hidden=(32,))
+    >>> sum(weight.numel() for weight in model.parameters())
+    2410
+    """
+    shape = row_shape(shape)
+    if outputs < 1:
+        raise ValueError(f"a model needs at least 1 output, not {outputs}")
+    if ":" in name:
+        return _users_own(name, shape, outputs, generator, fields)
+    with torch.device("meta"):                            # shapes only: nothing is drawn yet
+        model = build(models, name, shape=shape, outputs=outputs, **fields)
+    model.to_empty(device="cpu")
+    model.reset(generator)
+    built: nn.Module = model
+    return built
+
+
+def _users_own(name: str, shape: Sequence[int], outputs: int, generator: Generator,
+               fields: dict[str, Any]) -> nn.Module:
+    cls = find(models, name)
+    try:
+        inspect.signature(cls).bind(shape, outputs, **fields)
+    except TypeError as error:
+        raise ValueError(f"{name!r} must take (shape, outputs) and the given fields"
+                         f" {sorted(fields)}: {error}") from error
+    with lent(generator):
+        model = cls(shape, outputs, **fields)
+    check_model(model, shape, outputs)
+    built: nn.Module = model
+    return built

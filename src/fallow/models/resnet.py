@@ -1,0 +1,109 @@
+"""ResNet-8 of KAFAL (Cao et al., ICCV 2023) and AHFAL, which differ in the order inside a block.
+
+The trunk is pre-activation in both: no batch norm or ReLU after the stem, both before the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, final
+
+from torch import Generator, Tensor, nn
+from torch.nn import functional
+
+from fallow.models.base import image
+from fallow.models.init import fan_in_uniform, fill, kaiming_fan_out
+
+
+@final
+class ResNet8(nn.Module):
+    """Three residual blocks of 16, 32 and 64 channels; the embedding is 64 pooled features.
+
+    variant "cifar"   convolution first, ReLU after the sum: 77,946 parameters for (3, 32, 32)
+                      and 10 classes, 83,796 with 100. With one channel: 77,658.
+    variant "mnist"   batch norm and ReLU first, nothing after the sum: 77,562 for (1, 28, 28).
+
+    Takes any number of channels and images of at least 4x4: the pool averages whatever map is
+    left. Convolutions start from N(0, 2 / (k * k * channels out)), the head as in PyTorch.
+
+    Notes: shortcuts that change the size are 1x1 convolutions without batch norm. In "mnist"
+    they read the activated input; a shortcut that changes nothing passes its input as it is.
+    """
+
+    def __init__(self, shape: Sequence[int], outputs: int, *,
+                 variant: Literal["cifar", "mnist"] = "cifar") -> None:
+        super().__init__()
+        blocks: dict[str, type[_PostActivation] | type[_PreActivation]] = {
+            "cifar": _PostActivation, "mnist": _PreActivation}
+        if variant not in blocks:
+            raise ValueError(f"ResNet8 has no variant {variant!r}; known: {', '.join(blocks)}")
+        block = blocks[variant]
+        seen = image("ResNet8", shape, smallest=4)
+        self.body = nn.Sequential(
+            _conv3x3(seen.channels, 16),
+            block(16, 16, stride=1), block(16, 32, stride=2), block(32, 64, stride=2),
+            nn.BatchNorm2d(64), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        )
+        self.head = nn.Linear(64, outputs)
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Pooled features.  x: (n, channels, height, width) -> (n, 64)."""
+        features: Tensor = self.body(x)
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits.  x: (n, channels, height, width) -> (n, outputs)."""
+        logits: Tensor = self.head(self.embed(x))
+        return logits
+
+    def reset(self, generator: Generator) -> None:
+        """Fresh weights: fan-out normal convolutions, batch norm the identity, default head."""
+        fill(self.body, generator, kaiming_fan_out)
+        fill(self.head, generator, fan_in_uniform)
+
+
+@final
+class _PostActivation(nn.Module):
+    """relu(norm(conv(relu(norm(conv(x))))) + shortcut(x))."""
+
+    def __init__(self, narrow: int, wide: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            _conv3x3(narrow, wide, stride), nn.BatchNorm2d(wide), nn.ReLU(),
+            _conv3x3(wide, wide), nn.BatchNorm2d(wide),
+        )
+        self.shortcut = _shortcut(narrow, wide, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total: Tensor = self.residual(x) + self.shortcut(x)
+        return functional.relu(total)
+
+
+@final
+class _PreActivation(nn.Module):
+    """conv(relu(norm(conv(a)))) + shortcut(a or x), with a = relu(norm(x))."""
+
+    def __init__(self, narrow: int, wide: int, stride: int) -> None:
+        super().__init__()
+        self.activation = nn.Sequential(nn.BatchNorm2d(narrow), nn.ReLU())
+        self.residual = nn.Sequential(
+            _conv3x3(narrow, wide, stride), nn.BatchNorm2d(wide), nn.ReLU(),
+            _conv3x3(wide, wide),
+        )
+        self.shortcut = _shortcut(narrow, wide, stride)
+        self.passes_input = (narrow, stride) == (wide, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = self.activation(x)
+        total: Tensor = self.residual(active) + self.shortcut(x if self.passes_input else active)
+        return total
+
+
+def _conv3x3(narrow: int, wide: int, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(narrow, wide, 3, stride=stride, padding=1, bias=False)
+
+
+def _shortcut(narrow: int, wide: int, stride: int) -> nn.Module:
+    if (narrow, stride) == (wide, 1):
+        return nn.Identity()
+    return nn.Conv2d(narrow, wide, 1, stride=stride, bias=False)

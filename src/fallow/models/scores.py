@@ -1,0 +1,56 @@
+"""How unsure a prediction is: functions of logits, where larger means more uncertain.
+
+All take logits (n, c) and return (n,) in the dtype they were given. A constant added to a row
+of logits changes nothing. A row with NaN gives NaN, which the caller must mask.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Entropy of the softmax, in nats, between 0 and log c.  (n, c) -> (n,).
+
+    A class with probability 0, also from a logit of -inf, contributes 0.
+
+    >>> from torch import tensor
+    >>> entropy(tensor([[0.0, 0.0], [200.0, 0.0]]))
+    tensor([0.6931, 0.0000])
+    """
+    log_p = _rows(logits).log_softmax(1)
+    p = log_p.exp()
+    terms = p * log_p.masked_fill(p == 0, 0.0)            # 0 * -inf would be NaN
+    return 0.0 - terms.sum(1)                             # 0.0 - x and not -x: never -0.0
+
+
+def margin(logits: Tensor) -> Tensor:
+    """1 - (p1 - p2), with p1 and p2 the two largest probabilities.  (n, c) -> (n,), in [0, 1].
+
+    Raises ValueError for fewer than two classes, where there is no second one.
+
+    >>> from torch import tensor
+    >>> margin(tensor([[0.6, 0.3, 0.1]]).log())
+    tensor([0.7000])
+    """
+    if _rows(logits).shape[1] < 2:
+        raise ValueError("margin needs at least 2 classes, but the logits have"
+                         f" {logits.shape[1]}")
+    top = logits.softmax(1).topk(2, dim=1).values         # (n, 2)
+    return 1 - (top[:, 0] - top[:, 1])
+
+
+def least_confidence(logits: Tensor) -> Tensor:
+    """1 - the largest probability.  (n, c) -> (n,), between 0 and 1 - 1 / c.
+
+    >>> from torch import tensor
+    >>> least_confidence(tensor([[0.6, 0.3, 0.1]]).log())
+    tensor([0.4000])
+    """
+    return 1 - _rows(logits).softmax(1).amax(1)
+
+
+def _rows(logits: Tensor) -> Tensor:
+    if logits.ndim != 2:
+        raise ValueError(f"logits must have shape (n, c), not {tuple(logits.shape)}")
+    return logits

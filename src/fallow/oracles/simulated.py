@@ -1,0 +1,56 @@
+"""An oracle that knows every label, answers at once, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fallow.core.types import SiteId
+
+
+@final
+@dataclass
+class Simulated:
+    """Held-back labels behind a counter; the only holder of hidden labels in a simulation.
+
+    ``hidden``: per site (n,) labels of all its rows.  ``limit``: per site, how many labels may be
+    bought in all; None for no limit.
+    """
+
+    hidden: Mapping[SiteId, Tensor]
+    limit: Mapping[SiteId, int] | None = None
+    spent: dict[SiteId, int] = field(default_factory=dict)
+    _answers: dict[SiteId, dict[int, float]] = field(default_factory=dict)
+
+    def submit(self, queries: Mapping[SiteId, Tensor]) -> None:
+        """Ask for the labels of rows.  Raises when a site would exceed its budget."""
+        for site, rows in queries.items():
+            spent = self.spent.get(site, 0) + len(rows)
+            if self.limit is not None and spent > self.limit[site]:
+                raise ValueError(
+                    f"site {site} asks for {len(rows)} labels with "
+                    f"{self.limit[site] - spent + len(rows)} of its budget left"
+                )
+            self.spent[site] = spent
+            values = self.hidden[site][rows].tolist()
+            answers = dict(zip(rows.tolist(), map(float, values), strict=True))
+            self._answers.setdefault(site, {}).update(answers)
+
+    def poll(self) -> dict[SiteId, dict[int, float]]:
+        """Answers since the last poll: site -> row -> label."""
+        answers, self._answers = self._answers, {}
+        return answers
+
+    def cancel(self, site: SiteId) -> int:
+        """Withdraw a site's open questions; returns how many, and gives their budget back."""
+        count = len(self._answers.pop(site, {}))
+        self.spent[site] = self.spent.get(site, 0) - count
+        return count
+
+    def totals(self, site: SiteId, classes: int) -> Tensor:
+        """All labels of a site per class (C,): for reports and oracle studies, never a method."""
+        return torch.bincount(self.hidden[site].long().clamp_min(0), minlength=classes)

@@ -1,0 +1,139 @@
+"""AHFAL: class-adaptive local-global balancing (anonymous submission), Eq. 2-4, Algorithm 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import Picks, Release, View
+from fallow.models.scores import entropy, least_confidence, margin
+from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.parts import apportion, fill, ranked
+
+SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
+
+
+@final
+@dataclass(frozen=True)
+class AHFAL:
+    """Where sites agree on a class, its rows are scored by both models; elsewhere by the local one.
+    Each site then splits its budget over pseudo-classes in favour of those it has few labels of.
+
+    Notes
+    -----
+    The paper calls tau = 12 a threshold on the spread of class *counts*, while Eq. 2 defines the
+    spread on *proportions* (at most 0.5).  Read as percentage points of proportions the value acts
+    as the paper's Appendix E and its sensitivity study describe; on counts no class would ever
+    fall below it.  So ``tau_scale="percent"`` is the default.  In percent, tau does not carry over
+    to other numbers of classes: with 100 classes use ``tau_scale="cv", tau=1.2``.
+    Rounding of Eq. 4 is not stated: largest remainders.  A site without labels is left out of the
+    mean and the spread.  Ties are broken at random from a named stream.
+    """
+
+    tau: float = 12.0  # τ, Eq. 2; the paper tries 10, 12, 15
+    tau_scale: Literal["percent", "proportion", "count", "cv"] = "percent"
+    mix: float = 0.5  # weight of the local score in Eq. 3
+    score: Literal["entropy", "margin", "least_confidence"] = "entropy"
+    toggle: Literal["auto", "never", "always"] = "auto"  # never: the ablation without toggling
+    balance: Literal["inverse_count", "target_deficit", "uniform", "none"] = "inverse_count"
+
+    contract: ClassVar[Contract] = Contract(
+        title="AHFAL",
+        paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
+        year=2025,
+        verbs={
+            "share": "totals over sites of label shares per class and of their squares",
+            "select": "number of picks",
+        },
+        needs=("local", "global"),
+        cohort=2,
+        missing="mean and spread are those of the sites that answer",
+    )
+
+    def __post_init__(self) -> None:
+        if not self.tau >= 0:
+            raise ValueError(f"AHFAL's tau is {self.tau}; it must be 0 or more")
+        if not 0 <= self.mix <= 1:
+            raise ValueError(f"AHFAL's mix is {self.mix}; it must lie between 0 and 1")
+        if self.score not in SCORES:
+            raise ValueError(f"AHFAL's score {self.score!r} is unknown; use one of {sorted(SCORES)}")
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        total = ask.sum("share")  # step 1: totals suffice
+        mean, spread = moments(total["share"], total["square"], total["one"])
+        low = self.low(mean, spread, total)
+        ask.keep("select", to=orders(budget), low=low, mean=mean)  # steps 2 and 3
+        notes = {"sigma": (100 * spread).tolist(), "low": low.tolist(), "spread_tau": self.tau}
+        return {**memo, "notes": notes}
+
+    def low(self, mean: Tensor, spread: Tensor, total: dict[str, Tensor]) -> Tensor:
+        """C_low of Eq. 2 as (C,) booleans: classes whose spread over sites is strictly below τ."""
+        if self.toggle != "auto":
+            return torch.full(spread.shape, self.toggle == "always")
+        if self.tau_scale == "percent":
+            return 100 * spread < self.tau
+        if self.tau_scale == "proportion":
+            return spread < self.tau
+        if self.tau_scale == "count":
+            return moments(total["count"], total["count_square"], total["one"])[1] < self.tau
+        return torch.where(mean > 0, spread / mean.clamp_min(1e-300), 0.0) < self.tau
+
+    # -- site half --------------------------------------------------------------------------
+
+    def share(self, view: View) -> Release:
+        return Release(view.counts, sensitivity=2, post=self.post)
+
+    def post(self, counts: Tensor) -> Answer:
+        """p_i and what its mean and population spread need; zeros from a site without labels."""
+        counts = counts.clamp_min(0)
+        n = counts.sum()
+        p = counts / n.clamp_min(1e-300)
+        answer: Answer = {"one": (n > 0).double(), "share": p, "square": p**2}
+        if self.tau_scale == "count":
+            answer |= {"count": counts, "count_square": counts**2}
+        return answer
+
+    def select(self, view: View, n: int, low: Tensor, mean: Tensor) -> Picks:
+        local = view.logits("local")
+        score = SCORES[self.score]
+        h, label = score(local), local.argmax(1)  # ŷ by the local model
+        if bool(low.any()):  # Eq. 3
+            both = self.mix * h + (1 - self.mix) * score(view.logits("global"))
+            h = torch.where(low[label], both, h)
+        order = ranked(h, view.stream("ties"))
+        if self.balance == "none":
+            return Picks(order[:n])
+        buckets = [order[label[order] == c] for c in range(view.classes)]
+        caps = torch.tensor([len(bucket) for bucket in buckets])
+        quota = fill(min(n, view.pool), self.weights(view.counts, mean, n), caps)
+        return Picks(interleave([b[:q] for b, q in zip(buckets, quota.tolist(), strict=True)]))
+
+    def weights(self, counts: Tensor, mean: Tensor, n: int) -> Tensor:
+        """Eq. 4: class weights of the budget; 1/n_c, and 1 where the site has no label."""
+        if self.balance == "inverse_count":
+            return 1 / counts.clamp_min(1)
+        if self.balance == "target_deficit":
+            deficit = (mean * (counts.sum() + n) - counts).clamp_min(0)
+            return deficit if bool(deficit.any()) else torch.ones_like(counts)
+        return torch.ones_like(counts)
+
+
+def moments(first: Tensor, second: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and population standard deviation per class from totals over n sites (Eq. 2)."""
+    n = n.clamp_min(1)
+    mean = first / n
+    return mean, (second / n - mean**2).clamp_min(0).sqrt()
+
+
+def interleave(buckets: list[Tensor]) -> Tensor:
+    """Round-robin over classes in ascending id, each by descending score."""
+    rank = torch.cat([torch.arange(len(b)) for b in buckets])
+    return torch.cat(buckets)[rank.argsort(stable=True)]

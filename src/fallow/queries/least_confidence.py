@@ -1,0 +1,36 @@
+"""Least-confidence sampling: each site labels the rows with the largest 1 - max_c P_c."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.models.scores import least_confidence
+from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.parts import top
+
+
+@final
+@dataclass(frozen=True)
+class LeastConfidence:
+    """One minus the largest probability, by the site's local or the global model."""
+
+    model: Literal["local", "global"] = "local"
+
+    contract: ClassVar[Contract] = Contract(
+        title="Least-confidence sampling",
+        paper="Lewis, Gale, A Sequential Algorithm for Training Text Classifiers",
+        year=1994,
+        verbs={"select": "number of picks"},
+        needs=("local",),
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        return Picks(top(least_confidence(view.logits(self.model)), n, view.stream("ties")))

@@ -1,0 +1,36 @@
+"""Margin sampling: each site labels the rows with the largest 1 - (P_1 - P_2) of the two largest probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.models.scores import margin
+from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.parts import top
+
+
+@final
+@dataclass(frozen=True)
+class Margin:
+    """One minus the gap between the two largest probabilities, by the site's local or the global model."""
+
+    model: Literal["local", "global"] = "local"
+
+    contract: ClassVar[Contract] = Contract(
+        title="Margin sampling",
+        paper="Scheffer et al., Active Hidden Markov Models",
+        year=2001,
+        verbs={"select": "number of picks"},
+        needs=("local",),
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        return Picks(top(margin(view.logits(self.model)), n, view.stream("ties")))

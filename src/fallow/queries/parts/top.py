@@ -1,0 +1,34 @@
+"""The n best of many scores."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def finite(scores: Tensor) -> Tensor:
+    """Scores with NaN and infinities replaced by the smallest finite one, so they come last.
+
+    Raises when nothing is finite: a strategy must not turn into random picks unnoticed.
+    """
+    good = torch.isfinite(scores)
+    if not bool(good.any()):
+        raise ValueError(f"all {len(scores)} scores are NaN or infinite: the model has diverged")
+    return torch.where(good, scores, scores[good].min())
+
+
+def ranked(scores: Tensor, generator: torch.Generator) -> Tensor:
+    """Positions by descending score; ties in random order from ``generator``.  (n,) -> (n,)."""
+    if not len(scores):
+        return torch.empty(0, dtype=torch.int64)
+    mixed = torch.randperm(len(scores), generator=generator)
+    return mixed[finite(scores)[mixed].argsort(descending=True, stable=True)]
+
+
+def top(scores: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """Positions of the ``min(n, len)`` largest scores, best first.
+
+    >>> top(torch.tensor([0.1, 0.9, float("nan"), 0.5]), 2, torch.Generator())
+    tensor([1, 3])
+    """
+    return ranked(scores, generator)[:n]

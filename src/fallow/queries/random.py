@@ -1,0 +1,30 @@
+"""Random sampling: every site labels rows drawn uniformly from its pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.queries.base import Budget, Memo, orders
+
+
+@final
+@dataclass(frozen=True)
+class Random:
+    """Uniform picks without replacement: the yardstick of every comparison, and the first query."""
+
+    contract: ClassVar[Contract] = Contract(
+        title="Random sampling", paper="-", year=0, verbs={"select": "number of picks"}, draws=True
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        return Picks(torch.randperm(view.pool, generator=view.stream("select"))[:n])

@@ -1,0 +1,8 @@
+"""Who carries verbs to sites."""
+
+from fallow.runtimes.bytes import Bytes
+from fallow.runtimes.inprocess import InProcess
+from fallow.runtimes.site import Parts, Site
+from fallow.runtimes.store import Label, MemoryStore, Store
+
+__all__ = ["Bytes", "InProcess", "Label", "MemoryStore", "Parts", "Site", "Store"]

@@ -1,0 +1,95 @@
+"""All sites in this process: the simulator's runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import torch
+
+from fallow.core.ask import Delivered, Request, payload_of
+from fallow.core.disclosure import payload
+from fallow.core.local import Local
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, SiteId
+from fallow.engine import Fitted, Job
+from fallow.runtimes.site import Site
+
+
+class Executor(Protocol):
+    """Trains jobs of several sites."""
+
+    def fit(self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]) -> list[Fitted]: ...
+
+
+Routes = Mapping[SiteId, Sequence[SiteId]]
+
+
+@final
+@dataclass
+class InProcess:
+    """Calls sites directly; fits of one exchange go to the executor together."""
+
+    members: dict[SiteId, Site]
+    executor: Executor
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        return tuple(sorted(self.members))
+
+    def exchange(
+        self, requests: Mapping[SiteId, Request], routes: Routes | None = None
+    ) -> Delivered:
+        answers = perform(self.members, self.executor, requests)
+        down = sum(payload_of(r) for r in requests.values())
+        if routes is not None:
+            answers = deliver(self.members, requests, answers, routes)
+            return Delivered(answers, sum(int(a["bytes"]) for a in answers.values()), down)  # type: ignore[arg-type]
+        return Delivered(answers, sum(payload(a) for a in answers.values()), down)
+
+
+def perform(
+    members: Mapping[SiteId, Site], executor: Executor, requests: Mapping[SiteId, Request]
+) -> dict[SiteId, Answer]:
+    """Do what the requests ask, position by position, so that equal fits are trained together."""
+    answers: dict[SiteId, Answer] = {site: {} for site in requests}
+    for at in range(max((len(r.steps) for r in requests.values()), default=0)):
+        fits: dict[Plan, list[Site]] = {}
+        for name in sorted(requests):
+            if at >= len(requests[name].steps):
+                continue
+            site, step = members[name], requests[name].steps[at]
+            if step.kind != "fit":
+                answers[name] = site.answer(step, requests[name])
+            elif (plan := site.handed(step)) is not None:
+                fits.setdefault(plan, []).append(site)
+        for plan, group in fits.items():
+            _train(executor, plan, group, requests, at)
+    return answers
+
+
+def _train(
+    executor: Executor, plan: Plan, group: list[Site], requests: Mapping[SiteId, Request], at: int
+) -> None:
+    first = requests[group[0].id]
+    jobs = [site.job(requests[site.id].steps[at], requests[site.id]) for site in group]
+    results = executor.fit(group[0].local(first), plan, first.round, jobs)
+    for site, result in zip(group, results, strict=True):
+        site.fitted(requests[site.id].steps[at], requests[site.id], result)
+
+
+def deliver(
+    members: Mapping[SiteId, Site],
+    requests: Mapping[SiteId, Request],
+    answers: Mapping[SiteId, Answer],
+    routes: Routes,
+) -> dict[SiteId, Answer]:
+    """Hand relayed answers to their receivers; the server half learns sizes only."""
+    for to, senders in routes.items():
+        for sender in senders:
+            verb = requests[sender].steps[-1].verb
+            tensors = {k: torch.as_tensor(v) for k, v in answers[sender].items()}
+            members[to].remember(f"{verb}/{sender}", tensors)
+    receivers = {s: sum(s in froms for froms in routes.values()) for s in answers}
+    return {s: {"bytes": payload(a) * receivers[s]} for s, a in answers.items()}

@@ -1,0 +1,188 @@
+"""One site: its rows, its labels, its memory, and the only code that a server can make it run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Request, Step
+from fallow.core.banks import Layout
+from fallow.core.local import Local, Slot
+from fallow.core.plan import Plan
+from fallow.core.streams import stream
+from fallow.core.types import Answer, SiteId, State
+from fallow.core.view import Picks, Release
+from fallow.engine import Fitted, Job
+from fallow.runtimes.store import Label, Store
+from fallow.runtimes.view import SiteView
+
+EMPTY = -1.0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What all sites of one run have in common.
+
+    ``methods``: "initial", "query" and "training", whose verbs may be called, and "plain", which
+    fits the models that only a query looks at.
+    """
+
+    model: torch.nn.Module
+    layout: Layout
+    methods: Mapping[str, Any]
+    classes: int
+    seed: int
+    fresh: Any  # (torch.Generator) -> State: newly initialised weights
+
+
+@final
+@dataclass
+class Site:
+    """A site of the simulator and, with a durable store, of a real federation.
+
+    x: (n, *shape) all rows.  The hidden labels are not here: they come one by one through `buy`.
+    """
+
+    id: SiteId
+    x: Tensor
+    parts: Parts
+    store: Store
+    memory: dict[str, State] = field(default_factory=dict)
+    values: Tensor = field(init=False)
+    weight: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        if len(self.x) == 0:
+            raise ValueError(f"site {self.id} has no rows; use fewer sites or another partition")
+        self.values = torch.full((len(self.x),), EMPTY, dtype=torch.float64)
+        self.weight = torch.ones(len(self.x), dtype=self.x.dtype)
+        self.bought = torch.zeros(len(self.x), dtype=torch.bool)
+        self._enter(self.store.written(self.id))
+        self.memory |= self.store.kept(self.id)
+
+    @property
+    def pool(self) -> Tensor:
+        """Rows without a label, ascending."""
+        return (~self.bought).nonzero().squeeze(1)
+
+    @property
+    def labelled(self) -> Tensor:
+        """Rows with a label, ascending."""
+        return self.bought.nonzero().squeeze(1)
+
+    @property
+    def labels(self) -> Tensor:
+        y = self.values[self.labelled]
+        return y.long() if self.parts.classes else y.to(self.x.dtype)
+
+    def _enter(self, labels: Sequence[Label]) -> None:
+        for label in labels:
+            self.bought[label.row] = True
+            self.values[label.row] = label.value
+            self.weight[label.row] = label.weight
+
+    def buy(self, labels: Sequence[Label]) -> None:
+        """Write labels that the oracle gave into the ledger; a row is never bought twice."""
+        twice = [label.row for label in labels if self.bought[label.row]]
+        if twice:
+            raise ValueError(f"site {self.id} has a label for row {twice[0]} already")
+        self.store.write(self.id, labels)
+        self._enter(labels)
+
+    def remember(self, name: str, state: State | None) -> None:
+        """Keep (or with None forget) something until the cycle ends."""
+        if state is None:
+            self.memory.pop(name, None)
+        else:
+            self.memory[name] = state
+        self.store.keep(self.id, name, state)
+
+    def forget(self, keep: tuple[str, ...] = ()) -> None:
+        """End a cycle: forget everything but what begins with one of ``keep``."""
+        for name in [n for n in self.memory if not n.startswith(keep)]:
+            self.remember(name, None)
+
+    def streams(self, *name: str | int) -> torch.Generator:
+        return stream(self.parts.seed, *name, self.id)
+
+    # -- local training ---------------------------------------------------------------------
+
+    def job(self, step: Step, request: Request) -> Job:
+        """The engine's work order for a "fit" step: rows, starting model, own state, streams."""
+        rows, name = self.labelled, (request.cycle, request.round)
+
+        def streams(purpose: str, *more: int) -> torch.Generator:
+            return self.streams(purpose, step.verb, *name, *more)
+
+        if step.plan is not None and step.plan.start == "scratch":
+            start = self.parts.fresh(streams("init"))
+        else:
+            start = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
+        own = {n.removeprefix("own/"): Slot(**s) for n, s in self.memory.items()
+               if n.startswith("own/")} if request.owner == "training" else {}  # fmt: skip
+        return Job(self.id, self.x[rows], self.labels, self.weight[rows], start, streams, own)
+
+    def fitted(self, step: Step, request: Request, result: Fitted) -> None:
+        """Remember what the engine made."""
+        self.remember(step.verb, result.sent)
+        if request.owner == "training":
+            for name, own in result.own.items():
+                self.remember(f"own/{name}", own._asdict())
+
+    def method(self, owner: str) -> Any:
+        return self.parts.methods[owner]
+
+    def local(self, request: Request) -> Local:
+        """Whose step trains: the training method's own, or plain descent for a query's model."""
+        owner = request.owner if request.owner == "training" else "plain"
+        found: Local = self.parts.methods[owner]
+        return found
+
+    def handed(self, step: Step) -> Plan | None:
+        """A "fit" without a plan hands a model over; the model is remembered as it is."""
+        if step.plan is None:
+            self.remember(step.verb, {k: v for k, v in step.args.items() if isinstance(v, Tensor)})
+        return step.plan
+
+    # -- verbs ------------------------------------------------------------------------------
+
+    def answer(self, step: Step, request: Request) -> Answer:
+        """Run a verb and let out exactly what its kind allows."""
+        method = self.method(request.owner)
+        if step.verb not in method.contract.verbs:
+            raise ValueError(f"site {self.id} does not run {step.verb!r}: it is not a verb of "
+                             f"{type(method).__name__}")  # fmt: skip
+        if step.kind == "keep" and "n" in step.args and len(self.pool) == 0:
+            return {"count": 0}  # nothing to pick from, once for all strategies
+        view = SiteView(self, request.cycle)
+        try:
+            result = getattr(method, step.verb)(view, **step.args)
+        except Exception as error:
+            raise RuntimeError(
+                f"{type(method).__name__}.{step.verb} failed at site {self.id} in cycle "
+                f"{request.cycle}, round {request.round}: {error}"
+            ) from error
+        if isinstance(result, Picks):
+            return self._picked(step, result)
+        answer: Answer = result.post(result.counts) if isinstance(result, Release) else result
+        if step.kind != "keep":
+            return answer
+        self.remember(step.verb, {k: torch.as_tensor(v) for k, v in answer.items()})
+        return {"count": len(answer)}
+
+    def _picked(self, step: Step, picks: Picks) -> Answer:
+        if step.kind != "keep":
+            raise ValueError(f"{step.verb!r} picks rows, so it must be asked with keep")
+        n = min(int(step.args.get("n", len(picks.rows))), len(self.pool))  # type: ignore[arg-type]
+        picks.check(len(self.pool), n)
+        kept = {"rows": self.pool[picks.rows]}
+        for name in ("weight", "probability"):
+            value = getattr(picks, name)
+            if value is not None:
+                kept[name] = value
+        self.remember("picks", kept)
+        return {"count": len(picks.rows)}

@@ -1,0 +1,77 @@
+"""Messages as bytes: safetensors with a JSON header.  Nothing that arrives is ever executed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from fallow.core.ask import Request, Step
+from fallow.core.plan import Plan
+
+
+def pack(tree: Any) -> bytes:
+    """A nested structure of dicts, lists, tensors and plain values as bytes.
+
+    >>> unpack(pack({"a": torch.arange(3), "b": [1, None, "x"]}))
+    {'a': tensor([0, 1, 2]), 'b': [1, None, 'x']}
+    """
+    tensors: dict[str, Tensor] = {}
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, Tensor):
+            name = str(len(tensors))
+            tensors[name] = node.detach().contiguous().clone()
+            return {"#": name}
+        if isinstance(node, dict):
+            return {"d": {str(k): walk(v) for k, v in node.items()}}
+        if isinstance(node, (list, tuple)):
+            return {"l": [walk(v) for v in node]}
+        return {"v": node}
+
+    return save(tensors, {"tree": json.dumps(walk(tree), allow_nan=True)})
+
+
+def unpack(blob: bytes) -> Any:
+    """What `pack` packed.  Raises ValueError for anything else."""
+    try:
+        size = int.from_bytes(blob[:8], "little")
+        header = json.loads(blob[8 : 8 + size])
+        tree, tensors = json.loads(header["__metadata__"]["tree"]), load(blob)
+        return _rebuild(tree, tensors)
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"a message of {len(blob)} bytes could not be read: {error}") from error
+
+
+def _rebuild(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    if "#" in node:
+        return tensors[node["#"]]
+    if "d" in node:
+        return {k: _rebuild(v, tensors) for k, v in node["d"].items()}
+    if "l" in node:
+        return [_rebuild(v, tensors) for v in node["l"]]
+    return node["v"]
+
+
+def pack_request(request: Request) -> bytes:
+    steps = [
+        {"kind": s.kind, "verb": s.verb, "args": s.args,
+         "plan": s.plan.to_dict() if s.plan else None}
+        for s in request.steps
+    ]  # fmt: skip
+    head = {"key": request.key, "owner": request.owner, "cycle": request.cycle}
+    return pack({**head, "round": request.round, "steps": steps})
+
+
+def unpack_request(blob: bytes) -> Request:
+    """The request that `pack_request` packed."""
+    tree = unpack(blob)
+    steps = tuple(
+        Step(s["kind"], s["verb"], s["args"], Plan.from_dict(s["plan"]) if s["plan"] else None)
+        for s in tree["steps"]
+    )
+    return Request(tree["key"], tree["owner"], tree["cycle"], tree["round"], steps)

@@ -1,0 +1,40 @@
+"""What every federated training method is, and the average they share."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Local
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+
+
+class Training(Local, Protocol):
+    """One round of federated training: the server half is `round`, the site half its verbs and
+    the local step."""
+
+    contract: Contract
+
+    @property
+    def plan(self) -> Plan: ...
+    def round(self, state: State, ask: Ask) -> State: ...
+
+
+def addend(view: View, name: str, bn: str) -> Answer:
+    """A site's weighted model: n_i w_i and n_i; with ``bn="local"`` statistics stay at the site."""
+    n, model = float(len(view.labels)), view.memory[name]
+    answer: Answer = {"n": n, "w": n * model["w"].double()}
+    return answer if bn == "local" else {**answer, "stats": n * model["stats"].double()}
+
+
+def average(total: dict[str, Tensor], state: State) -> State:
+    """The weighted mean of what sites added; ``state`` where nobody had a label."""
+    if float(total["n"]) == 0:
+        return state
+    mean = {k: (total[k] / total["n"]).to(state[k].dtype) for k in ("w", "stats") if k in total}
+    return {**state, **mean}

@@ -1,0 +1,50 @@
+"""FedAvg (McMahan et al., 2017), Algorithm 1: average the sites' models, weighted by rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.base import addend, average
+
+
+@final
+@dataclass(frozen=True)
+class FedAvg:
+    """w <- sum_i (n_i / n) w_i after every site's local epochs.
+
+    ``bn="average"`` averages batch-norm statistics with the weights, as the published codes do;
+    ``"local"`` leaves them at the sites (FedBN; Li et al., 2021).
+    """
+
+    plan: Plan = Plan()
+    bn: Literal["average", "local"] = "average"
+
+    contract: ClassVar[Contract] = Contract(
+        title="FedAvg",
+        paper="Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        year=2017,
+        verbs={"upload": "totals over sites of rows and of weighted models"},
+    )
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, into="local", **state)
+        return average(ask.sum("upload"), state)
+
+    def upload(self, view: View) -> Answer:
+        return addend(view, "local", self.bn)
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        return {"w": learn.descend(s["w"], b)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}

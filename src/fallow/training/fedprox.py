@@ -1,0 +1,62 @@
+"""FedProx (Li et al., 2020), Algorithm 2: local steps are held near the global model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.base import addend, average
+
+
+@final
+@dataclass(frozen=True)
+class FedProx:
+    """Local objective F_i(w) + μ/2 ||w - w^t||², averaged as in FedAvg.
+
+    Notes
+    -----
+    The proximal gradient enters before momentum and weight decay.  It sees parameters only, never
+    batch-norm statistics.
+    """
+
+    plan: Plan = Plan()
+    mu: float = 0.01  # µ, eq. (2); tuned in {0.001, 0.01, 0.1, 1}
+    bn: Literal["average", "local"] = "average"
+
+    contract: ClassVar[Contract] = Contract(
+        title="FedProx",
+        paper="Federated Optimization in Heterogeneous Networks",
+        year=2020,
+        verbs={"upload": "totals over sites of rows and of weighted models"},
+    )
+
+    def __post_init__(self) -> None:
+        if not self.mu >= 0:
+            raise ValueError(f"FedProx's mu is {self.mu}; it must be 0 or more")
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, into="local", **state)
+        return average(ask.sum("upload"), state)
+
+    def upload(self, view: View) -> Answer:
+        return addend(view, "local", self.bn)
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        def near(w: Tensor) -> Tensor:
+            return self.mu / 2 * (w - w_t.w).square().sum(-1)
+
+        return {"w": learn.descend(s["w"], b, near)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}

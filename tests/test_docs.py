@@ -1,0 +1,135 @@
+"""Every ```python block of README.md and docs/ runs, each in a fresh namespace and folder.
+
+A block after the comment ``<!-- fragment -->`` is compiled and not run. Blocks of other languages
+(bash, console, text) are for reading.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from types import CodeType, ModuleType
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+FENCE = re.compile(r"^\s*(?P<marks>`{3,}|~{3,})\s*(?P<language>[^\s`]*)[^`]*$")
+FRAGMENT = "<!-- fragment -->"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: ``line`` is the line of its first code line in ``path``, from 1."""
+
+    path: Path
+    line: int
+    language: str
+    code: str
+    is_fragment: bool
+
+    def __str__(self) -> str:
+        return f"{self.path.name}:{self.line}"
+
+    def compiled(self) -> CodeType:
+        """The code, with the document's line numbers in tracebacks."""
+        padded = "\n" * (self.line - 1) + self.code
+        return compile(padded, str(self.path), "exec", dont_inherit=True)
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    """The fenced blocks of a Markdown file; a longer fence may show a shorter one."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    opened, before = None, ""
+    for number, line in enumerate(lines, 1):
+        fence = FENCE.match(line)
+        if opened is None:
+            if fence:
+                opened = (fence["marks"], fence["language"], number, before == FRAGMENT)
+        elif fence and fence["marks"].startswith(opened[0]) and not fence["language"]:
+            _, language, start, is_fragment = opened
+            code = dedent("\n".join(lines[start : number - 1])) + "\n"
+            yield Block(path, start + 1, language, code, is_fragment)
+            opened = None
+        before = line.strip() or before
+    if opened:
+        raise ValueError(f"{path.name}: the fence of line {opened[2]} is never closed")
+
+
+def python_blocks() -> list[Block]:
+    """The Python blocks of every document."""
+    documents = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+    found = [block for path in documents if path.exists() for block in blocks(path)]
+    return [block for block in found if block.language == "python"]
+
+
+def run(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Execute a block as a module of its own, so that dataclasses in it find their names."""
+    module = ModuleType("fallow_docs_block")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(block.compiled(), module.__dict__)
+
+
+@pytest.mark.parametrize("block", python_blocks(), ids=str)
+def test_a_block_of_the_documents_runs(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if block.is_fragment:
+        block.compiled()
+    else:
+        run(block, monkeypatch)
+
+
+def write(tmp_path: Path, text: str) -> list[Block]:
+    path = tmp_path / "page.md"
+    path.write_text(text, encoding="utf-8")
+    return list(blocks(path))
+
+
+def test_a_block_knows_its_language_and_its_line(tmp_path: Path) -> None:
+    (block,) = write(tmp_path, "# Title\n\n```python\nx = 1\n```\n")
+    assert (block.language, block.line, block.code) == ("python", 4, "x = 1\n")
+    assert not block.is_fragment
+
+
+def test_an_indented_block_is_read_without_its_indent(tmp_path: Path) -> None:
+    (block,) = write(tmp_path, "1. Do:\n\n   ```python\n   if x:\n       y()\n   ```\n")
+    assert block.code == "if x:\n    y()\n"
+
+
+def test_a_fragment_is_marked_by_the_comment_right_before_it(tmp_path: Path) -> None:
+    text = f"{FRAGMENT}\n\n```python\nf(...)\n```\n\n```python\ng()\n```\n"
+    assert [block.is_fragment for block in write(tmp_path, text)] == [True, False]
+
+
+def test_a_fence_inside_a_longer_fence_is_text(tmp_path: Path) -> None:
+    (block,) = write(tmp_path, "````text\n```python\n1 / 0\n```\n````\n")
+    assert block.language == "text"
+
+
+def test_a_fence_that_is_never_closed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="line 1 is never closed"):
+        write(tmp_path, "```python\nx = 1\n")
+
+
+def test_a_block_that_fails_fails_at_the_line_of_the_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (block,) = write(tmp_path, "words\n\n```python\nx = 1\n1 / 0\n```\n")
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(block, monkeypatch)
+    assert caught.traceback[-1].lineno == 4  # counted from 0: line 5 of the page
+
+
+def test_a_dataclass_in_a_block_finds_its_own_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    code += "from typing import get_type_hints\n@dataclass\nclass A:\n    next: A | None\n"
+    code += "assert get_type_hints(A)['next'] == A | None\n"
+    (block,) = write(tmp_path, f"```python\n{code}```\n")
+    run(block, monkeypatch)

@@ -1,0 +1,246 @@
+"""House rules that a reader would have to check by eye: sizes, exports, hidden state, docstrings.
+
+A file is counted in lines. A function is counted in code lines, from ``def`` to its end without
+docstring, comments and blank lines: explaining a function must not make it too long.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SOURCE = REPOSITORY / "src" / "fallow"
+FILE_LINES, FUNCTION_LINES = 300, 40  # both stay below
+
+UNSAFE = {
+    **dict.fromkeys(("cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"), "runs code"),
+    **dict.fromkeys(("torch.load", "torch.save"), "is pickle; checkpoints are safetensors"),
+    **dict.fromkeys(
+        ("numpy.random", "random", "torch.manual_seed", "torch.random.manual_seed", "torch.seed"),
+        "is global random state; use core.streams.stream",
+    ),
+    **dict.fromkeys(("torch.cuda.manual_seed", "torch.cuda.manual_seed_all"), "is global state"),
+}
+EXPLICIT = {"Generator", "PCG64", "Philox", "SeedSequence", "default_rng"}  # numpy, no global state
+DRAWS = {  # torch functions and tensor methods that draw from the global stream unless given one
+    *("bernoulli", "multinomial", "normal", "poisson", "rand", "rand_like", "randint"),
+    *("randint_like", "randn", "randn_like", "randperm"),
+}
+DRAWS_IN_PLACE = {
+    *("bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_", "normal_"),
+    *("random_", "uniform_"),
+}
+
+
+def python_files(*folders: Path) -> list[Path]:
+    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def code_lines(text: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of ``function`` (a node of ``text``) without docstring, comments and blank lines."""
+    first = function.body[0]
+    is_doc = isinstance(first, ast.Expr) and ast.get_docstring(function, clean=False) is not None
+    doc = range(first.lineno, (first.end_lineno or first.lineno) + 1) if is_doc else range(0)
+    lines = enumerate(text.splitlines()[function.lineno - 1 : function.end_lineno], function.lineno)
+    return sum(1 for n, line in lines if n not in doc and line.strip() and line.strip()[0] != "#")
+
+
+def long_parts(path: Path) -> Iterator[str]:
+    """The file and each function of it that is too long."""
+    text = path.read_text(encoding="utf-8")
+    if (lines := len(text.splitlines())) >= FILE_LINES:
+        yield f"{path.name} has {lines} lines"
+    for function in ast.walk(ast.parse(text)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if (lines := code_lines(text, function)) >= FUNCTION_LINES:
+            yield f"{path.name}:{function.lineno} {function.name} has {lines} code lines"
+
+
+def beyond_exports(tree: ast.Module) -> list[str]:
+    """The statements of an ``__init__.py`` that are no docstring, import, ``__all__`` or name."""
+
+    def is_export(node: ast.stmt) -> bool:
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())):
+                return node is tree.body[0]
+            case ast.Import():
+                return True
+            case ast.ImportFrom():
+                return all(alias.name != "*" for alias in node.names)
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.List() | ast.Constant()):
+                return name.startswith("__")
+        return False
+
+    return [f"line {node.lineno}: {ast.unparse(node)}" for node in tree.body if not is_export(node)]
+
+
+def aliases(tree: ast.Module) -> dict[str, str]:
+    """What each imported name stands for: ``{"np": "numpy", "nn": "torch.nn"}``."""
+    known: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                known[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            known.update({a.asname or a.name: f"{node.module}.{a.name}" for a in node.names})
+    return known
+
+
+def reason(name: str) -> str | None:
+    """Why the full name, or the longest part of it that a rule knows, must not be used."""
+    steps = name.split(".")
+    if steps[:2] == ["numpy", "random"] and (len(steps) == 2 or steps[2] in EXPLICIT):
+        return None  # the module alone draws nothing
+    known = (".".join(steps[:n]) for n in range(len(steps), 0, -1))
+    return next((f"{name} {UNSAFE[part]}" for part in known if part in UNSAFE), None)
+
+
+def full_name(node: ast.expr, known: dict[str, str]) -> str:
+    """The dotted name of an expression, its first step replaced by what it was imported as."""
+    first, dot, rest = ast.unparse(node).partition(".")
+    return f"{known.get(first, '')}{dot}{rest}"
+
+
+def draws_globally(call: ast.Call, known: dict[str, str]) -> bool:
+    """Whether a torch draw is not given its generator."""
+    name = full_name(call.func, known)
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in DRAWS_IN_PLACE
+    is_draw = is_method or name in {f"torch.{draw}" for draw in DRAWS}
+    return is_draw and not any(k.arg in {"generator", None} for k in call.keywords)
+
+
+def unsafe_names(tree: ast.Module) -> list[str]:
+    """Uses of global random state and of formats that run code when they are read."""
+    known, nodes = aliases(tree), list(ast.walk(tree))
+    used = [full_name(node, known) for node in nodes if isinstance(node, ast.Attribute)]
+    found = {sentence for name in [*known.values(), *used] if (sentence := reason(name))}
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    draws = [call for call in calls if draws_globally(call, known)]
+    found |= {f"line {c.lineno}: {ast.unparse(c.func)} without generator=" for c in draws}
+    return sorted(found)
+
+
+def prints(tree: ast.Module) -> list[int]:
+    """The lines that call ``print``; what an example in a docstring shows is no call."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [c.lineno for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
+
+
+def test_files_and_functions_stay_short() -> None:
+    folders = [SOURCE, *(REPOSITORY / name for name in ("tests", "bench", "examples"))]
+    assert [sentence for path in python_files(*folders) for sentence in long_parts(path)] == []
+
+
+def test_an_init_file_exports_and_does_nothing_else() -> None:
+    inits = [path for path in python_files(SOURCE) if path.name == "__init__.py"]
+    extra = {str(path.relative_to(SOURCE)): beyond_exports(parse(path)) for path in inits}
+    assert {path: lines for path, lines in extra.items() if lines} == {}
+
+
+def test_only_the_command_line_prints() -> None:
+    quiet = [p for p in python_files(SOURCE) if p.relative_to(SOURCE).parts[0] != "cli"]
+    found = {str(path.relative_to(SOURCE)): prints(parse(path)) for path in quiet}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_nothing_reads_global_random_state_or_a_format_that_runs_code() -> None:
+    found = {str(p.relative_to(SOURCE)): unsafe_names(parse(p)) for p in python_files(SOURCE)}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_every_public_module_says_what_it_is() -> None:
+    public = [p for p in python_files(SOURCE) if p.name[0] != "_" or p.name == "__init__.py"]
+    silent = [str(p.relative_to(SOURCE)) for p in public if not ast.get_docstring(parse(p))]
+    assert silent == []
+
+
+def test_a_file_of_three_hundred_lines_is_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "long.py"
+    path.write_text("x = 1\n" * 299)
+    assert list(long_parts(path)) == []
+    path.write_text("x = 1\n" * 300)
+    assert list(long_parts(path)) == ["long.py has 300 lines"]
+
+
+def test_a_function_is_counted_without_docstring_comments_and_blank_lines(tmp_path: Path) -> None:
+    path = tmp_path / "long.py"
+    path.write_text('def f():\n    """One.\n\n    Two.\n    """\n    # why\n\n' + "    g()\n" * 38)
+    assert list(long_parts(path)) == []
+    path.write_text("def f():\n" + "    g()\n" * 39)
+    assert list(long_parts(path)) == ["long.py:1 f has 40 code lines"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '"""Words."""\nfrom fallow.core.types import State\n\n__all__ = ["State"]',
+        '"""Words."""\nfrom __future__ import annotations\n__version__ = "1"',
+    ],
+)
+def test_exports_are_accepted_in_an_init_file(code: str) -> None:
+    assert beyond_exports(ast.parse(code)) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(): ...",
+        "if True:\n    import torch",
+        "register(Badge)",
+        "DEFAULT = 3",
+        "__all__ = sorted(dir())",
+        "from fallow.core.types import *",
+        "import torch\n'not a docstring'",
+    ],
+)
+def test_anything_else_in_an_init_file_is_reported(code: str) -> None:
+    assert len(beyond_exports(ast.parse(code))) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import torch\ntorch.manual_seed(0)",
+        "from torch import manual_seed",
+        "import numpy as np\nnp.random.seed(0)",
+        "from numpy import random as r\nr.choice(3)",
+        "from numpy.random import choice",
+        "import random",
+        "import pickle as p",
+        "from pickle import loads",
+        "import torch as t\nt.load('x')",
+        "import torch\ntorch.rand(3)",
+        "from torch import randperm\nrandperm(3)",
+        "def f(w): w.normal_()",
+    ],
+)
+def test_an_unsafe_name_is_reported_under_any_alias(code: str) -> None:
+    assert unsafe_names(ast.parse(code))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import torch\ntorch.Generator().manual_seed(0)",
+        "import torch\ntorch.rand(3, generator=g).uniform_(generator=g)",
+        "import numpy as np\nnp.random.default_rng(0)\nx: np.random.Generator",
+        "from fallow.queries import random",
+        "import torch\nclass A:\n    def load(self): return self.load()",
+    ],
+)
+def test_explicit_generators_and_innocent_names_are_accepted(code: str) -> None:
+    assert unsafe_names(ast.parse(code)) == []
+
+
+def test_a_call_of_print_is_found_and_one_in_a_docstring_is_not() -> None:
+    assert prints(ast.parse('"""\n>>> print(1)\n1\n"""\nprint(2)')) == [5]

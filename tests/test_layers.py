@@ -1,0 +1,242 @@
+"""Imports point down: the layer table, read from the source with ``ast``, never by importing."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
+
+BELOW_RUNTIMES = {"core", "data", "models", "oracles", "queries", "training", "personal"}
+BELOW_LAB = BELOW_RUNTIMES | {"privacy", "engine", "runtimes"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "core": set(),
+    "data": {"core"},
+    "models": {"core"},
+    "oracles": {"core", "data"},
+    "queries": {"core", "models"},
+    "training": {"core", "models"},
+    "personal": {"core", "models"},
+    "privacy": {"core", "data", "models"},
+    "engine": {"core", "data", "models"},
+    "runtimes": BELOW_LAB - {"runtimes"},
+    "lab": BELOW_LAB,
+    "recipes": BELOW_LAB | {"lab"},
+    "compat": BELOW_LAB | {"lab"},
+    "cli": BELOW_LAB | {"lab"},
+}
+METHODS = {"queries", "training", "personal"}  # one algorithm per file
+SHARED = {"base", "parts"}  # all that a method may take from its own package
+
+REQUIRED = {
+    *("matplotlib", "numpy", "pydantic", "rich", "safetensors"),
+    *("scipy", "sklearn", "torch", "typer"),
+}
+OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
+    *("PIL", "cryptography", "fastapi", "flwr", "huggingface_hub"),
+    *("jinja2", "opendp", "pyarrow", "uvicorn"),
+}
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """One imported name: ``source`` is a file below the root, ``target`` a full dotted name."""
+
+    source: Path
+    line: int
+    target: str
+    deferred: bool  # inside a function or for the type checker alone: it need not be installed
+
+    @property
+    def package(self) -> str:
+        return self.source.parts[0]
+
+    @property
+    def steps(self) -> list[str]:
+        return self.target.split(".")
+
+    def __str__(self) -> str:
+        return f"{self.source.as_posix()}:{self.line} imports {self.target}"
+
+
+def absolute(source: Path, node: ast.ImportFrom) -> str:
+    """The full name of the module that ``from ... import`` names, relative or not."""
+    if not node.level:
+        return node.module or ""
+    here = ["fallow", *source.parent.parts]
+    kept = here[: len(here) - node.level + 1]
+    return ".".join([*kept, node.module] if node.module else kept)
+
+
+def named(source: Path, node: ast.stmt | ast.expr) -> list[str]:
+    """The full names that one node imports, literal ``import_module`` calls among them."""
+    match node:
+        case ast.Import():
+            return [alias.name for alias in node.names]
+        case ast.ImportFrom():
+            return [f"{absolute(source, node)}.{alias.name}" for alias in node.names]
+        case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]):
+            is_import = ast.unparse(called).rpartition(".")[2] in {"import_module", "__import__"}
+            return [name] if is_import and not name.startswith(".") else []
+    return []
+
+
+def is_deferred(node: ast.AST) -> bool:
+    """Whether what stands inside ``node`` does not run when its module is imported."""
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test).endswith("TYPE_CHECKING")
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+
+
+def arrows(root: Path) -> Iterator[Arrow]:
+    """Every import of every file in a package below ``root``."""
+    for path in sorted(root.glob("*/**/*.py")):
+        source, tree = path.relative_to(root), ast.parse(path.read_text(encoding="utf-8"))
+        waiting = filter(is_deferred, ast.walk(tree))
+        deferred = {id(inner) for node in waiting for inner in ast.walk(node)}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.stmt | ast.expr):
+                continue
+            for target in named(source, node):
+                yield Arrow(source, node.lineno, target, id(node) in deferred)
+
+
+def networks(root: Path) -> set[str]:
+    """The concrete models: classes of ``models`` whose base is torch's ``Module``."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in root.glob("models/**/*.py")]
+    classes = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    return {c.name for c in classes if any("Module" in ast.unparse(base) for base in c.bases)}
+
+
+def outside(arrow: Arrow) -> str | None:
+    """What is wrong with an import of somebody else's package, if anything."""
+    top = arrow.steps[0]
+    if top in sys.stdlib_module_names:
+        return None
+    if arrow.package == "core" and top != "torch":
+        return "core stands on torch and the standard library alone"
+    if top == "flwr" and arrow.source != Path("runtimes/flower.py"):
+        return "Flower stays inside runtimes/flower.py"
+    if top in OPTIONAL and not arrow.deferred:
+        return "an optional dependency is imported inside the function that needs it"
+    if top not in REQUIRED | OPTIONAL:
+        return "it is not a dependency that pyproject.toml declares"
+    return None
+
+
+def inside(arrow: Arrow, concrete: set[str]) -> str | None:
+    """What is wrong with an import within Fallow, if anything."""
+    target = arrow.steps[1] if len(arrow.steps) > 1 else ""
+    if target not in MAY_IMPORT:
+        return "it is the root package or in no package of the layer table"
+    if target != arrow.package:
+        if target not in MAY_IMPORT[arrow.package]:
+            allowed = ", ".join(sorted(MAY_IMPORT[arrow.package])) or "nothing of Fallow"
+            return f"{arrow.package} may import {allowed}"
+        if arrow.package in METHODS and concrete & set(arrow.steps):
+            return "a method knows a model only through its protocol"
+        return None
+    is_method = arrow.package in METHODS and arrow.source.name != "__init__.py"
+    if is_method and not SHARED & set(arrow.steps[2:3]):
+        return "a method imports its own base.py and parts/, never another method"
+    return None
+
+
+def violations(root: Path) -> list[str]:
+    """One sentence for each import that the layer table forbids."""
+    concrete = networks(root)
+    found = [
+        f"{folder.name}/ is in no row of the layer table"
+        for folder in sorted(root.iterdir())
+        if folder.is_dir() and any(folder.rglob("*.py")) and folder.name not in MAY_IMPORT
+    ]
+    for arrow in arrows(root):
+        if arrow.package in MAY_IMPORT:
+            is_ours = arrow.steps[0] == "fallow"
+            wrong = inside(arrow, concrete) if is_ours else outside(arrow)
+            if wrong:
+                found.append(f"{arrow}: {wrong}")
+    return found
+
+
+def test_imports_point_down() -> None:
+    assert violations(SOURCE) == []
+
+
+def plant(root: Path, file: str, code: str) -> list[str]:
+    """The violations of a tree whose only interesting file is ``file``."""
+    network = root / "models" / "lenet.py"
+    for path, text in ((network, "class LeNet(nn.Module): ..."), (root / file, code)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return violations(root)
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "reason"),
+    [
+        ("core/ask.py", "import numpy", "torch and the standard library alone"),
+        ("core/ask.py", "from fallow.data import Pool", "core may import nothing of Fallow"),
+        ("core/ask.py", "import requests", "torch and the standard library alone"),
+        ("data/pool.py", "from fallow.models import Linear", "data may import core"),
+        ("data/pool.py", "from ..models.linear import Linear", "data may import core"),
+        ("data/pool.py", "import requests", "not a dependency"),
+        ("data/table.py", "import pyarrow", "inside the function"),
+        ("queries/badge.py", "from fallow.engine import loop", "queries may import core, models"),
+        ("queries/badge.py", "from fallow import training", "queries may import core, models"),
+        ("queries/badge.py", "from fallow.queries.entropy import Entropy", "another method"),
+        ("queries/badge.py", "from fallow.queries import Entropy", "another method"),
+        ("queries/badge.py", "from .entropy import Entropy", "another method"),
+        ("queries/badge.py", "from . import entropy", "another method"),
+        ("queries/parts/kcenter.py", "from ..badge import Badge", "another method"),
+        ("queries/badge.py", "from fallow.models.lenet import LeNet", "through its protocol"),
+        ("personal/ditto.py", "from fallow.training.base import Training", "personal may import"),
+        ("engine/loop.py", "from fallow.privacy import Ledger", "engine may import"),
+        ("privacy/ledger.py", "def f():\n    import fallow.engine", "privacy may import"),
+        ("runtimes/inprocess.py", "from fallow.lab import study", "runtimes may import"),
+        ("runtimes/inprocess.py", "def f():\n    import flwr", "inside runtimes/flower.py"),
+        ("runtimes/flower.py", "import flwr", "inside the function"),
+        ("lab/study.py", "import_module('fallow.cli')", "lab may import"),
+        ("recipes/ahfal.py", "from fallow.compat import ahfal", "recipes may import"),
+        ("cli/run.py", "from fallow import __version__", "the root package"),
+        ("helpers/misc.py", "import torch", "helpers/ is in no row"),
+    ],
+)
+def test_a_forbidden_import_is_named_with_its_reason(
+    tmp_path: Path, file: str, code: str, reason: str
+) -> None:
+    (found,) = plant(tmp_path, file, code)
+    assert found.startswith(file.partition("/")[0])
+    assert reason in found
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("core/ask.py", "import json, torch\nfrom .types import Tensor"),
+        ("queries/__init__.py", "from fallow.queries.badge import Badge"),
+        ("queries/badge.py", "from fallow.queries.base import Query\nfrom .parts import kcenter"),
+        ("queries/feal.py", "from fallow.models.evidential import alpha"),
+        ("queries/parts/kcenter.py", "from fallow.queries.parts.features import factors"),
+        ("data/table.py", "def read(path):\n    import pyarrow.parquet"),
+        ("data/table.py", "if TYPE_CHECKING:\n    import pyarrow"),
+        ("runtimes/flower.py", "def start():\n    from flwr.server import Grid"),
+        ("engine/loop.py", "from fallow.models.lenet import LeNet"),
+        ("cli/run.py", "import typer\nfrom fallow.lab import study"),
+    ],
+)
+def test_an_import_that_points_down_is_accepted(tmp_path: Path, file: str, code: str) -> None:
+    assert plant(tmp_path, file, code) == []
+
+
+def test_importing_fallow_is_fast_because_it_loads_nothing_heavy() -> None:
+    heavy = "{'matplotlib', 'sklearn', 'typer', 'scipy', 'rich', 'pydantic'}"
+    code = f"import sys, fallow; print(*sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
