@@ -7,7 +7,7 @@ docstring, comments and blank lines: explaining a function must not make it too 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -57,12 +57,12 @@ def long_parts(path: Path) -> Iterator[str]:
     """The file and each function of it that is too long."""
     text = path.read_text(encoding="utf-8")
     if (lines := len(text.splitlines())) >= FILE_LINES:
-        yield f"{path.name} has {lines} lines"
+        yield f"{lines} lines"
     for function in ast.walk(ast.parse(text)):
         if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if (lines := code_lines(text, function)) >= FUNCTION_LINES:
-            yield f"{path.name}:{function.lineno} {function.name} has {lines} code lines"
+            yield f"line {function.lineno}: {function.name} has {lines} code lines"
 
 
 def beyond_exports(tree: ast.Module) -> list[str]:
@@ -130,38 +130,40 @@ def unsafe_names(tree: ast.Module) -> list[str]:
     return sorted(found)
 
 
-def prints(tree: ast.Module) -> list[int]:
+def prints(tree: ast.Module) -> list[str]:
     """The lines that call ``print``; what an example in a docstring shows is no call."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return [c.lineno for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
+    return [f"line {c.lineno}: print" for c in calls if ast.unparse(c.func) == "print"]
+
+
+def check(paths: Iterable[Path], rule: Callable[[Path], Iterable[str]]) -> None:
+    """Fail with one line for each finding of ``rule``, if there is any."""
+    found = [f"{p.relative_to(REPOSITORY)}: {what}" for p in paths for what in rule(p)]
+    assert not found, "\n".join(["", *found])
 
 
 def test_files_and_functions_stay_short() -> None:
     folders = [SOURCE, *(REPOSITORY / name for name in ("tests", "bench", "examples"))]
-    assert [sentence for path in python_files(*folders) for sentence in long_parts(path)] == []
+    check(python_files(*folders), long_parts)
 
 
 def test_an_init_file_exports_and_does_nothing_else() -> None:
-    inits = [path for path in python_files(SOURCE) if path.name == "__init__.py"]
-    extra = {str(path.relative_to(SOURCE)): beyond_exports(parse(path)) for path in inits}
-    assert {path: lines for path, lines in extra.items() if lines} == {}
+    inits = (path for path in python_files(SOURCE) if path.name == "__init__.py")
+    check(inits, lambda path: beyond_exports(parse(path)))
 
 
 def test_only_the_command_line_prints() -> None:
-    quiet = [p for p in python_files(SOURCE) if p.relative_to(SOURCE).parts[0] != "cli"]
-    found = {str(path.relative_to(SOURCE)): prints(parse(path)) for path in quiet}
-    assert {path: lines for path, lines in found.items() if lines} == {}
+    quiet = (p for p in python_files(SOURCE) if p.relative_to(SOURCE).parts[0] != "cli")
+    check(quiet, lambda path: prints(parse(path)))
 
 
-def test_nothing_reads_global_random_state_or_a_format_that_runs_code() -> None:
-    found = {str(p.relative_to(SOURCE)): unsafe_names(parse(p)) for p in python_files(SOURCE)}
-    assert {path: names for path, names in found.items() if names} == {}
+def test_nothing_uses_global_random_state_or_a_format_that_runs_code() -> None:
+    check(python_files(SOURCE), lambda path: unsafe_names(parse(path)))
 
 
 def test_every_public_module_says_what_it_is() -> None:
-    public = [p for p in python_files(SOURCE) if p.name[0] != "_" or p.name == "__init__.py"]
-    silent = [str(p.relative_to(SOURCE)) for p in public if not ast.get_docstring(parse(p))]
-    assert silent == []
+    public = (p for p in python_files(SOURCE) if p.name[0] != "_" or p.name == "__init__.py")
+    check(public, lambda p: [] if ast.get_docstring(parse(p)) else ["has no docstring"])
 
 
 def test_a_file_of_three_hundred_lines_is_too_long(tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_a_file_of_three_hundred_lines_is_too_long(tmp_path: Path) -> None:
     path.write_text("x = 1\n" * 299)
     assert list(long_parts(path)) == []
     path.write_text("x = 1\n" * 300)
-    assert list(long_parts(path)) == ["long.py has 300 lines"]
+    assert list(long_parts(path)) == ["300 lines"]
 
 
 def test_a_function_is_counted_without_docstring_comments_and_blank_lines(tmp_path: Path) -> None:
@@ -177,7 +179,7 @@ def test_a_function_is_counted_without_docstring_comments_and_blank_lines(tmp_pa
     path.write_text('def f():\n    """One.\n\n    Two.\n    """\n    # why\n\n' + "    g()\n" * 38)
     assert list(long_parts(path)) == []
     path.write_text("def f():\n" + "    g()\n" * 39)
-    assert list(long_parts(path)) == ["long.py:1 f has 40 code lines"]
+    assert list(long_parts(path)) == ["line 1: f has 40 code lines"]
 
 
 @pytest.mark.parametrize(
@@ -243,4 +245,4 @@ def test_explicit_generators_and_innocent_names_are_accepted(code: str) -> None:
 
 
 def test_a_call_of_print_is_found_and_one_in_a_docstring_is_not() -> None:
-    assert prints(ast.parse('"""\n>>> print(1)\n1\n"""\nprint(2)')) == [5]
+    assert prints(ast.parse('"""\n>>> print(1)\n1\n"""\nprint(2)')) == ["line 5: print"]

@@ -1,7 +1,5 @@
 """Federated active learning: many sites, few labels."""
 
-from importlib.metadata import version
-
-__version__ = version("fallow")
+from fallow._version import __version__
 
 __all__ = ["__version__"]

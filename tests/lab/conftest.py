@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 CLASSES, SITES, POOL = 4, 3, 400
+NAMES = [f"site-{i}" for i in range(SITES)]
 LIFT = {"ahfal": 0.05, "entropy": 0.02, "random": 0.0, "bound:all-labels": 0.12}
 
 
@@ -19,59 +20,87 @@ def _shares(gen: np.random.Generator, total: int) -> list[list[int]]:
     return (1 + np.floor(p * total / SITES)).astype(int).tolist()
 
 
-def _record(query: str, seed: int, cycle: int, round_: int, gen: np.random.Generator
-            ) -> dict[str, Any]:
-    bound = query.startswith("bound:")
-    labelled = POOL if bound else 40 + 40 * cycle
-    score = 0.5 + 0.1 * cycle * (not bound) + 0.2 * bound + LIFT.get(query, 0.01) * (1 + cycle) / 3
-    score = round(float(score + 0.01 * gen.standard_normal()), 4)
-    held = _shares(gen, labelled)
+def _exchange(kind: str, verb: str, what: str, size: int, exchanges: int) -> dict[str, Any]:
+    told = {"kind": kind, "verb": verb, "what": what, "bytes": size * exchanges}
+    return told | {"sites": SITES, "exchanges": exchanges}
+
+
+def _asked(query: str, cycle: int) -> dict[str, Any]:
+    """What only a query that talks to sites leaves in a record."""
+    if query != "ahfal":
+        return {"revealed": [], "notes": {}}
     sigma = [5.0, 11.0, 14.0 - 2 * cycle, 20.0]
-    return {
-        "recipe": "tiny", "query": query, "training": "fedavg", "seed": seed, "cycle": cycle,
-        "round": round_, "point": "post_agg", "labelled": labelled, "labels_validation": 0,
-        "pool": POOL, "accuracy": score, "mse": None, "balanced_accuracy": score,
-        "per_class": [score + 0.02, score, score - 0.01, None], "per_site": None,
-        "seconds": 1.5 * (cycle + 1), "bytes_up": 1000 * (cycle + 1),
-        "bytes_down": 2000 * (cycle + 1),
-        "revealed": [{"kind": "sum", "verb": "share", "what": "class shares", "bytes": 48,
-                      "sites": SITES, "exchanges": 1},
-                     {"kind": "keep", "verb": "select", "what": "a count", "bytes": 24,
-                      "sites": SITES, "exchanges": 1}] if query == "ahfal" else [],
-        "cohort": [f"site-{i}" for i in range(SITES)], "executor": "loop", "threads": 1,
-        "versions": {"torch": "2.13.0"}, "labelled_per_class": np.sum(held, 0).tolist(),
-        "labelled_per_site": {f"site-{i}": held[i] for i in range(SITES)},
-        "notes": {"sigma": sigma, "low": [s < 12 for s in sigma], "spread_tau": 12.0}
-        if query == "ahfal" else {},
-        "final": round_ == 2,
-    }
+    shown = [
+        _exchange("sum", "share", "class shares", 48, cycle),
+        _exchange("keep", "select", "a count", 24, cycle),
+    ]
+    low = [s < 12 for s in sigma]
+    return {"revealed": shown, "notes": {"sigma": sigma, "low": low, "spread_tau": 12.0}}
 
 
-def write_study(root: Path, queries: Sequence[str] = ("random", "entropy", "ahfal",
-                                                      "bound:all-labels"),
-                seeds: int = 6, cycles: int = 3, reference: str | None = "ahfal",
-                **study: Any) -> Path:
+def _scores(query: str, cycle: int, gen: np.random.Generator) -> dict[str, Any]:
+    """An accuracy that grows with the cycle and with what the query is worth, with noise."""
+    base = 0.7 if query.startswith("bound:") else 0.5 + 0.1 * cycle
+    score = base + LIFT.get(query, 0.01) * (1 + cycle) / 3
+    score = round(float(score + 0.01 * gen.standard_normal()), 4)
+    per_class = [score + 0.02, score, score - 0.01, None]
+    return {"accuracy": score, "mse": None, "balanced_accuracy": score, "per_class": per_class}
+
+
+def _record(
+    query: str, seed: int, cycle: int, round_: int, gen: np.random.Generator
+) -> dict[str, Any]:
+    labelled = POOL if query.startswith("bound:") else 40 + 40 * cycle
+    scores = _scores(query, cycle, gen)
+    held = dict(zip(NAMES, _shares(gen, labelled), strict=True))
+    about = {"recipe": "tiny", "query": query, "training": "fedavg", "seed": seed}
+    when = {"cycle": cycle, "round": round_, "point": "post_agg", "final": round_ == 2}
+    labels = {"labelled": labelled, "labels_validation": 0, "pool": POOL}
+    counts = {"labelled_per_class": np.sum([*held.values()], 0).tolist(), "labelled_per_site": held}
+    spent = {"seconds": 1.5, "bytes_up": 1000, "bytes_down": 2000}
+    ran = {"cohort": NAMES, "executor": "loop", "threads": 1, "versions": {"torch": "2.13.0"}}
+    grown = {name: cost * (cycle + 1) for name, cost in spent.items()}
+    asked = _asked(query, cycle)
+    return about | when | labels | scores | {"per_site": None} | counts | grown | ran | asked
+
+
+def _write_cell(folder: Path, query: str, seed: int, cycles: int, gen: np.random.Generator) -> None:
+    folder.mkdir(parents=True)
+    last = 1 if query.startswith("bound:") else cycles
+    rows = [_record(query, seed, cycle, r, gen) for cycle in range(last) for r in (1, 2)]
+    (folder / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    matrix = _shares(np.random.default_rng(seed), POOL)
+    sizes = np.sum(matrix, 1).tolist()
+    part = {"sites": NAMES, "classes": ["zero", "one", "two", "three"], "matrix": matrix}
+    part |= {"sizes": sizes, "absent": [0] * SITES, "kl": 0.5}
+    (folder / "partition.json").write_text(json.dumps(part))
+
+
+def write_study(
+    root: Path,
+    queries: Sequence[str] = ("random", "entropy", "ahfal", "bound:all-labels"),
+    seeds: int = 6,
+    cycles: int = 3,
+    reference: str | None = "ahfal",
+    **study: Any,
+) -> Path:
     """A study directory with one records file and one partition per query and seed."""
     root.mkdir(parents=True, exist_ok=True)
-    (root / "study.json").write_text(json.dumps({
-        "name": "tiny", "recipe": {"data": "digits", "alpha": 0.1}, "reference": reference,
-        "queries": list(queries), "seeds": list(range(seeds)),
-        "command": "fallow compare tiny --seeds 6", "published": None,
-        "versions": {"fallow": "0.1", "torch": "2.13.0"}} | study))
+    described = {
+        "name": "tiny",
+        "recipe": {"data": "digits", "alpha": 0.1},
+        "reference": reference,
+        "queries": list(queries),
+        "seeds": list(range(seeds)),
+        "command": "fallow compare tiny --seeds 6",
+        "published": None,
+        "versions": {"fallow": "0.1", "torch": "2.13.0"},
+    }
+    (root / "study.json").write_text(json.dumps(described | study))
     for q, query in enumerate(queries):
         for seed in range(seeds):
-            gen = np.random.default_rng([q, seed])
-            folder = root / "cells" / query / f"seed-{seed}"
-            folder.mkdir(parents=True)
-            rows = [_record(query, seed, cycle, round_, gen)
-                    for cycle in range(1 if query.startswith("bound:") else cycles)
-                    for round_ in (1, 2)]
-            (folder / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-            matrix = _shares(np.random.default_rng(seed), POOL)
-            (folder / "partition.json").write_text(json.dumps({
-                "sites": [f"site-{i}" for i in range(SITES)],
-                "classes": ["zero", "one", "two", "three"], "matrix": matrix,
-                "sizes": np.sum(matrix, 1).tolist(), "absent": [0] * SITES, "kl": 0.5}))
+            folder = root / "cells" / query.replace("/", "_") / f"seed-{seed}"
+            _write_cell(folder, query, seed, cycles, np.random.default_rng([q, seed]))
     return root
 
 
@@ -81,9 +110,17 @@ def study_dir(tmp_path: Path) -> Path:
     return write_study(tmp_path / "tiny")
 
 
+@pytest.fixture(scope="session")
+def kept_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same study as ``study_dir``, written once: for tests that only read."""
+    return write_study(tmp_path_factory.mktemp("kept") / "tiny")
+
+
 @pytest.fixture
 def make_study(tmp_path: Path) -> Callable[..., Path]:
     """`write_study` into a folder of this test."""
+
     def make(**options: Any) -> Path:
         return write_study(tmp_path / "made", **options)
+
     return make

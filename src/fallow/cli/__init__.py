@@ -1,1 +1,5 @@
+"""The ``fallow`` command."""
 
+from fallow.cli.app import main
+
+__all__ = ["main"]

@@ -1,1 +1,1 @@
-
+"""What a paper's public code did differently from the paper; never the default."""

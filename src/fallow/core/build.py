@@ -17,8 +17,13 @@ def _plain(name: str) -> str:
 def names(package: ModuleType) -> dict[str, type[Any]]:
     """The concrete classes a package exports, by class name."""
     exported = (getattr(package, name) for name in package.__all__)
-    return {c.__name__: c for c in exported if inspect.isclass(c) and not inspect.isabstract(c)
-            and not getattr(c, "_is_protocol", False)}
+    return {
+        c.__name__: c
+        for c in exported
+        if inspect.isclass(c)
+        and not inspect.isabstract(c)
+        and not getattr(c, "_is_protocol", False)
+    }
 
 
 def nearest(word: str, words: list[str]) -> str:
@@ -57,8 +62,11 @@ def build(package: ModuleType, name: str, **fields: Any) -> Any:
     Raises ValueError that names the nearest class or field when one is unknown.
     """
     cls = find(package, name)
-    accepted = ([f.name for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls)
-                else list(inspect.signature(cls).parameters))
+    accepted = (
+        [f.name for f in dataclasses.fields(cls) if f.init]
+        if dataclasses.is_dataclass(cls)
+        else list(inspect.signature(cls).parameters)
+    )
     for field in fields:
         if field not in accepted:
             raise ValueError(f"{name} has no field {field!r}{nearest(field, accepted)}")

@@ -20,7 +20,9 @@ def payload(answer: Answer) -> int:
     sizes = (
         v.numel() * v.element_size()
         if isinstance(v, Tensor)
-        else len(v.encode()) if isinstance(v, str) else 8
+        else len(v.encode())
+        if isinstance(v, str)
+        else 8
         for v in answer.values()
     )
     return sum(sizes)

@@ -1,6 +1,7 @@
 """Data sets, named or a user's own, and how their rows are spread over sites."""
 
 from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes
+from fallow.data.features import read_rows
 from fallow.data.holdout import hold_out
 from fallow.data.named import CATALOGUE, Entry, load
 from fallow.data.own import from_arrays, from_folder, from_npz, from_table, open_dataset
@@ -48,6 +49,7 @@ __all__ = [
     "natural_groups",
     "open_dataset",
     "partition_report",
+    "read_rows",
     "row_hashes",
     "schema_hash",
     "standardise",

@@ -93,7 +93,7 @@ def largest_remainder(shares: FloatArray, total: int) -> IntArray:
     [3, 2, 2]
     """
     exact = shares / shares.sum() * total
-    whole = np.floor(exact + 1e-9).astype(np.int64)
+    whole: IntArray = np.floor(exact + 1e-9).astype(np.int64)
     order = np.argsort(-np.round(exact - whole, 9), kind="stable")
     whole[order[: total - int(whole.sum())]] += 1
     return whole
@@ -103,4 +103,5 @@ def cut_by_share(shares: FloatArray, total: int) -> IntArray:
     """Sizes of the pieces when ``total`` rows are cut at floor(cumsum(shares) * total)."""
     edges = np.floor(np.cumsum(shares) * total + 1e-9).astype(np.int64)
     edges[-1] = total
-    return np.diff(edges, prepend=0)
+    sizes: IntArray = np.diff(edges, prepend=0)
+    return sizes

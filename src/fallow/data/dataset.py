@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, final
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -85,7 +88,9 @@ def row_hashes(x: Tensor) -> list[bytes]:
     >>> a == b
     True
     """
-    rows = x.detach().cpu().reshape(len(x), -1).numpy() if len(x) else []
+    rows: Iterable[npt.NDArray[np.float32]] = (
+        x.detach().cpu().reshape(len(x), -1).numpy() if len(x) else ()
+    )
     return [hashlib.blake2b((row + 0.0).tobytes(), digest_size=16).digest() for row in rows]
 
 

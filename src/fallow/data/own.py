@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from fallow.data.dataset import Dataset, check_leak
 from fallow.data.holdout import hold_out
 from fallow.data.named import CATALOGUE, load
 from fallow.data.own_images import read_folder
-from fallow.data.own_labels import TaskChoice, encode, encode_with
+from fallow.data.own_labels import TaskChoice, encode, encode_test
 from fallow.data.own_table import read_table
 
 Arrayish = npt.NDArray[Any] | Tensor | Sequence[Any]
@@ -36,6 +36,7 @@ def from_arrays(
     ids: Sequence[str] | None = None,
     name: str = "arrays",
     task: TaskChoice = "auto",
+    classes: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Dataset:
     """A data set from arrays; also for frozen embeddings.
@@ -43,6 +44,7 @@ def from_arrays(
     x: (n, ...) numbers, used as they are.
     y: (n,) whole numbers or texts (classification; classes are their sorted values; -1 or "" is
     unlabelled) or other numbers (regression; NaN is unlabelled).
+    classes: their names in order, for sites that do not each have a label of every class.
     groups: (n,) whole numbers or texts, the site of each row.
     Without a test set, 20 % of the labelled rows are held out: stratified, fixed by ``name``.
     Raises ValueError when shapes disagree, features are not finite, fewer than two values are
@@ -54,40 +56,30 @@ def from_arrays(
     """
     if (x_test is None) != (y_test is None):
         raise ValueError(f"{name}: a test set needs both x_test and y_test; give both or neither")
-    features, sites = _features(x, "x", name), _strings(groups, name, "groups", len(x))
-    coded, classes = encode(_array(y), task, name)
-    if len(coded) != len(features):
-        raise ValueError(f"{name}: {len(features)} rows but {len(coded)} labels; give one a row")
-    names = tuple(str(i) for i in ids) if ids is not None else None
+    coded, known = encode(_array(y), task, name, tuple(classes))
+    rows = _rows(x, coded, groups, ids, name)
     if x_test is None or y_test is None:
-        train, test = hold_out(name, features, coded)
-        features_test, coded_test, sites_test = features[test], coded[test], _at(sites, test)
-        features, coded, sites = features[train], coded[train], _at(sites, train)
-        names = tuple(names[row] for row in train) if names is not None else None
+        train, test = hold_out(name, rows.x, coded)
+        rows, aside = rows.at(train), rows.at(test)
     else:
-        features_test = _features(x_test, "x_test", name)
-        coded_test = encode_with(_array(y_test), classes, name)
-        sites_test = _strings(groups_test, name, "groups_test", len(features_test))
-    group_names, group, group_test = _grouped(sites, sites_test)
+        aside = _rows(x_test, encode_test(_array(y_test), known, name), groups_test, None, name)
+    group_names, group, group_test = _grouped(rows.sites, aside.sites)
+    y_rows, y_aside = torch.from_numpy(rows.y), torch.from_numpy(aside.y)
     dataset = Dataset(
-        name,
-        features,
-        torch.from_numpy(coded),
-        features_test,
-        torch.from_numpy(coded_test),
-        classes=classes,
+        *(name, rows.x, y_rows, aside.x, y_aside),
+        classes=known,
         groups=group,
         groups_test=group_test,
         group_names=group_names,
         columns=tuple(columns),
-        ids=names,
+        ids=rows.ids,
         notes=tuple(notes),
     )
     check_leak(dataset)
     return dataset
 
 
-def from_npz(path: str | Path) -> Dataset:
+def from_npz(path: str | Path, *, classes: Sequence[str] = ()) -> Dataset:
     """A data set from a .npz file: x, y and perhaps groups, x_test, y_test, groups_test.
 
     Read without pickles, so texts must be text arrays, not object arrays.  See ``from_arrays``.
@@ -102,7 +94,8 @@ def from_npz(path: str | Path) -> Dataset:
     for key in ("x", "y"):
         if key not in arrays:
             raise ValueError(f"{file} has no array {key!r}{nearest(key, list(arrays))}")
-    return from_arrays(**{key: arrays[key] for key in known if key in arrays}, name=file.stem)
+    given = {key: arrays[key] for key in known if key in arrays}
+    return from_arrays(**given, name=file.stem, classes=classes)
 
 
 def from_table(
@@ -113,6 +106,7 @@ def from_table(
     *,
     ids: str = "id",
     task: TaskChoice = "auto",
+    classes: Sequence[str] = (),
 ) -> Dataset:
     """A data set from a CSV or Parquet file with one header line; ``test`` is a second such file.
 
@@ -121,6 +115,7 @@ def from_table(
     site: the column that says which site a row belongs to.  ids: the column of row names, used when
     there is one.  Every other column is a feature: numbers as they are, texts one-hot
     (``column=value``, said in ``notes``).  Features are raw: ``standardise`` scales them.
+    classes: see ``from_arrays``.
     Raises ValueError for an absent column (with the nearest name), missing or infinite features
     (with column and count), labels that are all missing or all the same, or row names among the
     features.
@@ -140,16 +135,17 @@ def from_table(
         ids=t.ids[:n] if t.ids is not None else None,
         name=file.stem,
         task=task,
+        classes=classes,
         notes=t.notes,
     )
 
 
-def from_folder(path: str | Path) -> Dataset:
+def from_folder(path: str | Path, *, classes: Sequence[str] = ()) -> Dataset:
     """A data set from images in ``site/class/*`` and ``site/unlabelled/*``, all of one size.
 
     Pixels become (pixel / 255 - 0.5) / 0.5; one channel if every image is grey, else three.
-    Row names are the paths below the folder.  Needs pillow.  Raises ValueError that names the file when an
-    image cannot be read or has another size.
+    Row names are the paths below the folder.  Needs pillow.
+    Raises ValueError that names the file when an image cannot be read or has another size.
     """
     folder = _existing(path)
     found = read_folder(folder)
@@ -160,6 +156,7 @@ def from_folder(path: str | Path) -> Dataset:
         ids=found.names,
         name=folder.name,
         task="classification",
+        classes=classes,
         notes=found.notes,
     )
 
@@ -171,38 +168,37 @@ def open_dataset(
     label: str | None = None,
     site: str | None = None,
     task: TaskChoice = "auto",
+    classes: Sequence[str] = (),
 ) -> Dataset:
     """The named data set, or a user's own: a .csv, .parquet or .npz file or a folder of images.
 
-    ``label`` and ``site`` are column names of a table, and of nothing else.
+    ``label`` and ``site`` are column names of a table, and of nothing else; ``task`` matters to a
+    table alone.  ``classes`` are the agreed class names of a user's own data, see ``from_arrays``.
     """
     file = Path(spec)
-    if str(spec) in CATALOGUE or not file.exists():
-        _refuse_columns(str(spec), label, site)
-        if file.suffix or len(file.parts) > 1:
-            _existing(file)
-        return load(str(spec), data_dir)
-    if file.suffix.lower() in TABLES:
+    if file.suffix.lower() in TABLES and file.exists():
         if label is None:
             raise ValueError(f"{file} is a table; name its column of labels with --label")
-        return from_table(file, label, site, task=task)
-    _refuse_columns(str(spec), label, site)
-    if file.is_dir():
-        return from_folder(file)
-    if file.suffix.lower() == ".npz":
-        return from_npz(file)
-    raise ValueError(
-        f"{file} is no data set Fallow can read; give a .csv, .parquet or .npz file "
-        "or a folder of images"
-    )
-
-
-def _refuse_columns(spec: str, label: str | None, site: str | None) -> None:
+        return from_table(file, label, site, task=task, classes=classes)
     if label is not None or site is not None:
         raise ValueError(
-            f"{spec} is not a table of your own, so it has no column "
-            f"{label or site!r}; leave out --label and --site"
+            f"{spec} is not a table of your own, so it has no column {label or site!r}; "
+            "leave out --label and --site"
         )
+    if str(spec) in CATALOGUE or not file.exists():
+        if file.suffix or len(file.parts) > 1:
+            _existing(file)
+        if classes:
+            raise ValueError(f"the named data set {spec} has its own classes; leave out classes")
+        return load(str(spec), data_dir)
+    if file.is_dir():
+        return from_folder(file, classes=classes)
+    if file.suffix.lower() == ".npz":
+        return from_npz(file, classes=classes)
+    raise ValueError(
+        f"{file} is no data set Fallow can read; give a .csv, .parquet or .npz file or a folder of "
+        "images"
+    )
 
 
 def _existing(path: str | Path) -> Path:
@@ -215,29 +211,40 @@ def _array(values: Arrayish) -> npt.NDArray[Any]:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-def _features(values: Arrayish, what: str, name: str) -> Tensor:
-    array = _array(values)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{name}: {what} holds {array.dtype} values; give numbers")
-    if array.ndim < 2:
-        raise ValueError(f"{name}: {what} has shape {array.shape}; give (n, features)")
-    return torch.from_numpy(array.astype(np.float32))
+class _Rows(NamedTuple):
+    """Checked rows with what belongs to each."""
+
+    x: Tensor
+    y: npt.NDArray[Any]
+    sites: npt.NDArray[Any] | None
+    ids: tuple[str, ...] | None
+
+    def at(self, rows: npt.NDArray[np.int64]) -> _Rows:
+        sites = None if self.sites is None else self.sites[rows]
+        ids = None if self.ids is None else tuple(self.ids[row] for row in rows)
+        return _Rows(self.x[rows], self.y[rows], sites, ids)
 
 
-def _strings(groups: Arrayish | None, name: str, what: str, rows: int) -> npt.NDArray[Any] | None:
-    if groups is None:
-        return None
-    array = _array(groups)
-    if array.dtype.kind not in "iuU" or array.shape != (rows,):
+def _rows(
+    x: Arrayish, y: npt.NDArray[Any], groups: Arrayish | None, ids: Sequence[str] | None, name: str
+) -> _Rows:
+    features = _array(x)
+    if features.dtype.kind not in "biuf":
+        raise ValueError(f"{name}: x holds {features.dtype} values; give numbers")
+    if features.ndim < 2:
+        raise ValueError(f"{name}: x has shape {features.shape}; give (n, features)")
+    n = len(features)
+    sites = None if groups is None else _array(groups)
+    if sites is not None and (sites.dtype.kind not in "iuU" or sites.shape != (n,)):
         raise ValueError(
-            f"{name}: {what} are {array.dtype} of shape {array.shape}; give whole "
-            f"numbers or texts, one a row ({rows})"
+            f"{name}: groups are {sites.dtype} of shape {sites.shape}; give whole numbers or "
+            f"texts, one a row ({n})"
         )
-    return array
-
-
-def _at(values: npt.NDArray[Any] | None, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any] | None:
-    return None if values is None else values[rows]
+    for what, values in (("labels", y), ("row names", ids)):
+        if values is not None and len(values) != n:
+            raise ValueError(f"{name}: {n} rows but {len(values)} {what}; give one a row")
+    row_names = None if ids is None else tuple(str(row_name) for row_name in ids)
+    return _Rows(torch.from_numpy(features.astype(np.float32)), y, sites, row_names)
 
 
 def _grouped(

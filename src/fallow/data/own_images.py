@@ -52,7 +52,7 @@ def read_folder(folder: Path) -> Images:
     channels = stack[:, None] if is_grey else stack.transpose(0, 3, 1, 2)
     parts = [file.relative_to(folder).parts for file in files]
     return Images(
-        (channels.astype(np.float32) / 255 - 0.5) / 0.5,
+        ((channels / 255 - 0.5) / 0.5).astype(np.float32),
         tuple("" if kind == UNLABELLED_FOLDER else kind for _, kind, _ in parts),
         tuple(site for site, _, _ in parts),
         tuple("/".join(part) for part in parts),

@@ -36,7 +36,7 @@ class Table:
 
 def read_table(path: Path, test: Path | None, label: str, site: str | None, ids: str) -> Table:
     """Both files as one table, so that texts become the same columns in both."""
-    cells = _read(path)
+    cells = read_cells(path)
     rows = len(cells[next(iter(cells))])
     for column in (label, *([site] if site else [])):
         if column not in cells:
@@ -44,7 +44,7 @@ def read_table(path: Path, test: Path | None, label: str, site: str | None, ids:
     if site == label:
         raise ValueError(f"column {label!r} is both label and site; name two columns")
     if test is not None:
-        cells = _joined(cells, _read(test), path, test)
+        cells = _joined(cells, read_cells(test), path, test)
     if site is not None and (empty := sum(not cell for cell in cells[site])):
         raise ValueError(f"{path.name}: {empty} rows have no site in column {site!r}; fill them in")
     row_names = tuple(cells[ids]) if ids in cells and ids not in (label, site) else None
@@ -63,7 +63,8 @@ def read_table(path: Path, test: Path | None, label: str, site: str | None, ids:
     )
 
 
-def _read(path: Path) -> Columns:
+def read_cells(path: Path) -> Columns:
+    """Every column of a CSV or Parquet file as texts."""
     cells = _read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
     if not cells or not next(iter(cells.values())):
         raise ValueError(f"{path.name} has no rows; give a header and at least one row")

@@ -50,7 +50,7 @@ def _given(held: IntArray, total: int) -> IntArray:
     if held.sum() == 0:
         return np.zeros_like(held)
     exact = held / held.sum() * total
-    given = np.maximum(np.rint(exact), held > 0).astype(np.int64)
+    given: IntArray = np.maximum(np.rint(exact), held > 0).astype(np.int64)
     while (over := given.sum() - total) > 0:  # each pass takes one row from everybody it may
         spare = given > 1 if (given > 1).any() else given > 0
         order = np.argsort(np.where(spare, exact - given, np.inf), kind="stable")

@@ -18,9 +18,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from fallow.lab.reading import StudyRecords, is_bound
+from fallow.lab.stats import mean_sd
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
@@ -35,14 +35,34 @@ _OTHERS = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8
 _MARKERS = "osD^vPX*"
 
 STYLE: dict[RcKeyType, Any] = {
-    "svg.fonttype": "none", "font.size": 10, "axes.titlesize": 10, "axes.titlelocation": "left",
-    "axes.edgecolor": RULE, "axes.labelcolor": INK, "text.color": INK, "xtick.color": INK,
-    "ytick.color": INK, "xtick.labelsize": 9, "ytick.labelsize": 9, "axes.spines.top": False,
-    "axes.spines.right": False, "axes.grid": True, "grid.color": RULE, "grid.linewidth": 0.6,
-    "axes.axisbelow": True, "lines.linewidth": 1.8, "lines.markersize": 4.5,
-    "xtick.major.size": 0, "ytick.major.size": 0, "legend.frameon": False,
-    "figure.facecolor": "none", "axes.facecolor": "none",
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.labelsize": 9,
+    "axes.edgecolor": RULE,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
 }
+"""What a function that draws stands in: ``@mpl.rc_context(STYLE)``."""
 
 
 @dataclass(frozen=True)
@@ -70,23 +90,15 @@ def looks(study: StudyRecords) -> dict[str, Look]:
     return found
 
 
-def new_figure(height: float, columns: int = 1, width: float = 6.2,
-               ratios: Sequence[float] | None = None) -> tuple[Figure, list[Axes]]:
-    """An empty figure in house style with one row of axes.  height, width: inches."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots(1, columns, squeeze=False, width_ratios=ratios)
-        return figure, list(axes[0])
+def new_figure(height: float, columns: int = 1, width: float = 6.2) -> tuple[Figure, list[Axes]]:
+    """An empty figure with one row of axes.  height, width: inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(1, columns, squeeze=False)[0])
 
 
 def plain(name: str) -> str:
     """A name as text: a dollar sign in it starts no formula."""
     return name.replace("$", r"\$")
-
-
-def whole_ticks(axes: Axes) -> None:
-    """Ticks of the x axis at whole numbers: cycles are counted."""
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def spaced(heights: Sequence[float], gap: float) -> list[float]:
@@ -95,7 +107,7 @@ def spaced(heights: Sequence[float], gap: float) -> list[float]:
     >>> [round(h, 2) for h in spaced([1.0, 1.1, 3.0], gap=0.5)]
     [0.8, 1.3, 3.0]
     """
-    groups: list[list[float]] = []                        # [sum of anchors, members]
+    groups: list[list[float]] = []  # [sum of anchors, members]
     for i, h in enumerate(np.sort(heights)):
         groups.append([float(h) - i * gap, 1])
         while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
@@ -103,9 +115,27 @@ def spaced(heights: Sequence[float], gap: float) -> list[float]:
             groups[-1][0] += total
             groups[-1][1] += members
     flat = [total / members for total, members in groups for _ in range(int(members))]
-    placed = dict(zip(np.argsort(heights, kind="stable").tolist(),
-                      (h + i * gap for i, h in enumerate(flat)), strict=True))
+    placed = dict(
+        zip(
+            np.argsort(heights, kind="stable").tolist(),
+            (h + i * gap for i, h in enumerate(flat)),
+            strict=True,
+        )
+    )
     return [placed[i] for i in range(len(heights))]
+
+
+def spread_line(
+    axes: Axes, x: Sequence[float], values: Sequence[Sequence[float]], look: Look
+) -> tuple[float, float]:
+    """Mean over seeds with a band of one standard deviation; where the line ends."""
+    spread = [mean_sd(v) for v in values]
+    mean = np.array([m for m, _ in spread])
+    sd = np.array([s or 0.0 for _, s in spread])
+    axes.plot(x, mean, color=look.colour, marker=look.marker)
+    if (sd > 0).any():
+        axes.fill_between(x, mean - sd, mean + sd, color=look.colour, alpha=0.14, linewidth=0)
+    return float(x[-1]), float(mean[-1])
 
 
 def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: float = 9) -> None:
@@ -118,17 +148,33 @@ def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: f
     gap = (high - low) * (size + 3) / points
     right = max(x for _, x, _, _ in ends)
     for (name, _, _, colour), y in zip(ends, spaced([e[2] for e in ends], gap), strict=True):
-        axes.annotate(plain(name), (right, y), xytext=(7, 0), textcoords="offset points",
-                      va="center", color=colour, fontsize=size, annotation_clip=False)
+        axes.annotate(
+            plain(name),
+            (right, y),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=size,
+            annotation_clip=False,
+        )
 
 
 def key_above(figure: Figure, entries: Iterable[tuple[str, Look]]) -> None:
     """One legend above all axes, in the order of the study."""
-    marks = [(Line2D([], [], color=look.colour, marker=look.marker), plain(name))
-             for name, look in entries]
-    with mpl.rc_context(STYLE):
-        figure.legend([m for m, _ in marks], [n for _, n in marks], loc="outside upper left",
-                      ncols=min(4, len(marks)), fontsize=9, handlelength=1.6, columnspacing=1.2)
+    marks = [
+        (Line2D([], [], color=look.colour, marker=look.marker), plain(name))
+        for name, look in entries
+    ]
+    figure.legend(
+        [m for m, _ in marks],
+        [n for _, n in marks],
+        loc="outside upper left",
+        ncols=min(4, len(marks)),
+        fontsize=9,
+        handlelength=1.6,
+        columnspacing=1.2,
+    )
 
 
 def to_svg(figure: Figure, key: str, description: str) -> str:
@@ -141,7 +187,7 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser's fonts write the text
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     text = out.getvalue()
-    text = text[text.index("<svg"):]
+    text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)

@@ -8,13 +8,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from fallow.lab.errors import Failed
 from fallow.runtimes.wire import pack, unpack
 
 
 def write_whole(path: Path, content: bytes) -> str:
     """Write a file through a temporary name, fsync, rename, fsync of the folder; its sha256.
 
-    Raises ValueError when the disk is full or read-only; an older file of that name stays.
+    Raises Failed when the disk is full or read-only; an older file of that name stays.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
@@ -31,7 +32,7 @@ def write_whole(path: Path, content: bytes) -> str:
             os.close(folder)
     except OSError as error:
         draft.unlink(missing_ok=True)
-        raise ValueError(
+        raise Failed(
             f"{path} cannot be written ({error.strerror}): free some space or choose another folder "
             "with --out; earlier results are untouched"
         ) from error
@@ -53,12 +54,12 @@ def save_tree(path: Path, tree: Any) -> str:
 
 
 def load_tree(path: Path, sha256: str | None = None) -> Any:
-    """A checkpoint back; ValueError when the file is not what was written."""
+    """A checkpoint back; Failed when the file is not what was written."""
     content = path.read_bytes()
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise ValueError(f"checkpoint {path} is damaged (its hash differs from the journal's): "
+        raise Failed(f"checkpoint {path} is damaged (its hash differs from the journal's): "
                          "delete the folder of this run and run again")  # fmt: skip
     try:
         return unpack(content)
     except ValueError as error:
-        raise ValueError(f"checkpoint {path} is damaged: delete it and run again") from error
+        raise Failed(f"checkpoint {path} is damaged: delete it and run again") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from fallow.core.types import SiteId, State
+from fallow.lab.errors import Failed
 from fallow.runtimes.store import Label
 from fallow.runtimes.wire import pack, unpack
 
@@ -27,7 +28,7 @@ class Journal:
     """Journal of the server half and store of the simulated sites.
 
     Both halves of an exchange are one transaction: after ``kill -9`` either all of it happened or
-    nothing did.  ``path=None`` keeps everything in memory.  Raises ValueError when the file is
+    nothing did.  ``path=None`` keeps everything in memory.  Raises Failed when the file is
     damaged or its disk is full or read-only.
     """
 
@@ -46,12 +47,12 @@ class Journal:
         try:
             yield
         except sqlite3.OperationalError as error:
-            raise ValueError(
+            raise Failed(
                 f"{self.path} cannot be written ({error}): free some space or make the folder "
                 "writable, then run again with --resume; what was finished is kept"
             ) from error
         except sqlite3.DatabaseError as error:
-            raise ValueError(
+            raise Failed(
                 f"{self.path} is damaged ({error}): delete the folder {self.path and self.path.parent} "
                 "and run again; other runs are not touched"
             ) from error
@@ -95,7 +96,7 @@ class Journal:
         if not found:
             return None
         if found[0][0] != digest:
-            raise ValueError(
+            raise Failed(
                 f"exchange {key} of {self.path} was recorded with other contents: the run was "
                 "changed since; start it in a new folder"
             )

@@ -23,8 +23,10 @@ Floats = NDArray[np.float64]
 def _labels(predicted: Numbers, true: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     p, y = np.asarray(predicted, dtype=np.int64), np.asarray(true, dtype=np.int64)
     if p.shape != y.shape or p.ndim != 1:
-        raise ValueError(f"predictions of shape {p.shape} do not pair with labels of shape "
-                         f"{y.shape}; give two vectors of one length")
+        raise ValueError(
+            f"predictions of shape {p.shape} do not pair with labels of shape "
+            f"{y.shape}; give two vectors of one length"
+        )
     if not len(y):
         raise ValueError("a score needs at least one row, and there are 0; give a test set")
     return p, y
@@ -33,8 +35,10 @@ def _labels(predicted: Numbers, true: Numbers) -> tuple[NDArray[np.int64], NDArr
 def _matrix(counts: Numbers) -> Floats:
     n = np.asarray(counts, dtype=np.float64)
     if n.ndim != 2 or (n < 0).any() or not np.isfinite(n).all():
-        raise ValueError(f"counts of shape {n.shape} are not a sites x classes matrix of "
-                         "non-negative numbers; give one row per site")
+        raise ValueError(
+            f"counts of shape {n.shape} are not a sites x classes matrix of "
+            "non-negative numbers; give one row per site"
+        )
     return n
 
 
@@ -43,8 +47,9 @@ def _site_shares(counts: Numbers) -> Floats:
     n = _matrix(counts)
     n = n[n.sum(1) > 0]
     if not len(n):
-        raise ValueError("no site holds a row, so no site has class shares; give counts that are "
-                         "not all 0")
+        raise ValueError(
+            "no site holds a row, so no site has class shares; give counts that are not all 0"
+        )
     shares: Floats = n / n.sum(1, keepdims=True)
     return shares
 
@@ -78,8 +83,9 @@ def balanced_accuracy(predicted: Numbers, true: Numbers, classes: int) -> float:
     >>> balanced_accuracy([0, 0, 0, 0], [0, 0, 0, 1], classes=3)
     0.5
     """
-    return float(np.mean([a for a in per_class_accuracy(predicted, true, classes)
-                          if a is not None]))
+    return float(
+        np.mean([a for a in per_class_accuracy(predicted, true, classes) if a is not None])
+    )
 
 
 def macro_f1(predicted: Numbers, true: Numbers) -> float:
@@ -90,8 +96,9 @@ def macro_f1(predicted: Numbers, true: Numbers) -> float:
     """
     p, y = _labels(predicted, true)
     seen = np.union1d(p, y)
-    return float(np.mean([2 * ((p == c) & (y == c)).sum() / ((p == c).sum() + (y == c).sum())
-                          for c in seen]))
+    return float(
+        np.mean([2 * ((p == c) & (y == c)).sum() / ((p == c).sum() + (y == c).sum()) for c in seen])
+    )
 
 
 def class_spread(counts: Numbers) -> list[float]:
@@ -159,8 +166,10 @@ def variance_gap(per_class: Sequence[float | None], sigma: Numbers) -> Halves | 
     """
     side = high_classes(sigma)
     if len(side) != len(per_class):
-        raise ValueError(f"{len(per_class)} class accuracies do not pair with {len(side)} spreads; "
-                         "give one of each per class")
+        raise ValueError(
+            f"{len(per_class)} class accuracies do not pair with {len(side)} spreads; "
+            "give one of each per class"
+        )
     low = [a for a, high in zip(per_class, side, strict=True) if a is not None and high is False]
     top = [a for a, high in zip(per_class, side, strict=True) if a is not None and high is True]
     return Halves(float(np.mean(low)), float(np.mean(top))) if low and top else None
@@ -189,15 +198,18 @@ def imbalance(counts: Numbers) -> Imbalance:
     """
     n = np.sort(np.asarray(counts, dtype=np.float64))
     if n.ndim != 1 or len(n) < 2 or n.sum() <= 0 or n[0] < 0:
-        raise ValueError(f"counts {n.tolist()} have no balance; give at least two classes with a "
-                         "positive total")
+        raise ValueError(
+            f"counts {n.tolist()} have no balance; give at least two classes with a positive total"
+        )
     p, size = n / n.sum(), len(n)
     held = p[p > 0]
     gini = 2 * (np.arange(1, size + 1) * p).sum() / size - (size + 1) / size
-    return Imbalance(max_min=float(n[-1] / n[0]) if n[0] else math.inf,
-                     entropy=float(-(held * np.log(held)).sum() / math.log(size)),
-                     gini=max(0.0, float(gini)),
-                     minority_share=float(p[: math.ceil(size / 2)].sum()))
+    return Imbalance(
+        max_min=float(n[-1] / n[0]) if n[0] else math.inf,
+        entropy=float(-(held * np.log(held)).sum() / math.log(size)),
+        gini=max(0.0, float(gini)),
+        minority_share=float(p[: math.ceil(size / 2)].sum()),
+    )
 
 
 def kl_to_global(counts: Numbers) -> float:
@@ -218,8 +230,10 @@ def _curve(fractions: Numbers, scores: Numbers) -> tuple[Floats, Floats]:
     x = np.asarray(fractions, dtype=np.float64)
     y = np.asarray(scores, dtype=np.float64)
     if x.shape != y.shape or x.ndim != 1 or not len(x):
-        raise ValueError(f"{x.size} labelled fractions do not pair with {y.size} scores; give one "
-                         "score per point of the curve")
+        raise ValueError(
+            f"{x.size} labelled fractions do not pair with {y.size} scores; give one "
+            "score per point of the curve"
+        )
     if (np.diff(x) <= 0).any():
         raise ValueError(f"labelled fractions {x.tolist()} do not increase; give one per cycle")
     return x, y

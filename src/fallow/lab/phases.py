@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fallow.core.types import State
+from fallow.lab.errors import Failed
 from fallow.lab.files import load_tree, save_tree
 from fallow.lab.versions import threads, versions
 from fallow.lab.world import World, fingerprint
@@ -46,7 +47,7 @@ class Phases:
             return None
         try:
             phase: dict[str, Any] = load_tree(path)
-        except ValueError:
+        except Failed:
             return None
         return phase
 

@@ -19,13 +19,13 @@ class Source:
     """Where a table comes from, and how its numbers were made."""
 
     table: str
-    kind: str                                             # "cells", "tallies" or "sizes"
+    kind: str  # "cells", "tallies" or "sizes"
     paper: str
     title: str
     protocol: str
     unit: str
-    seeds: int | None                                     # repetitions behind a number
-    origin: str                                           # "paper" or "reading notes"
+    seeds: int | None  # repetitions behind a number
+    origin: str  # "paper" or "reading notes"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Cell:
 
     table: str
     method: str
-    setting: str                                          # e.g. "dataset=SVHN alpha=0.1"
+    setting: str  # e.g. "dataset=SVHN alpha=0.1"
     mean: float | None
     sd: float | None
 
@@ -84,8 +84,16 @@ def source(table: str) -> Source:
     if table not in known:
         raise ValueError(f"{table!r} is not a published table{nearest(table, list(known))}")
     row = known[table]
-    return Source(table, row["kind"], row["paper"], row["title"], row["protocol"], row["unit"],
-                  int(row["seeds"]) if row["seeds"] else None, row["origin"])
+    return Source(
+        table,
+        row["kind"],
+        row["paper"],
+        row["title"],
+        row["protocol"],
+        row["unit"],
+        int(row["seeds"]) if row["seeds"] else None,
+        row["origin"],
+    )
 
 
 def published(table: str) -> list[Cell]:
@@ -96,20 +104,34 @@ def published(table: str) -> list[Cell]:
     >>> published("ahfal-table1")[-4]
     Cell(table='ahfal-table1', method='AHFAL', setting='alpha=0.1', mean=66.15, sd=0.94)
     """
-    return [Cell(table, row["method"], row["setting"], _number(row["mean"]), _number(row["sd"]))
-            for row in _rows_of(table, "cells")]
+    return [
+        Cell(table, row["method"], row["setting"], _number(row["mean"]), _number(row["sd"]))
+        for row in _rows_of(table, "cells")
+    ]
 
 
 def tallies(table: str = "fale-table2") -> list[Tally]:
     """Wins, ties and losses of one table, without its totals; errors as ``published``.
 
-    >>> [(t.win, t.tie, t.loss) for t in tallies() if (t.method, t.rival, t.dataset)
-    ...     == ("FALE", "BADGE", "stock")]
+    >>> [
+    ...     (t.win, t.tie, t.loss)
+    ...     for t in tallies()
+    ...     if (t.method, t.rival, t.dataset) == ("FALE", "BADGE", "stock")
+    ... ]
     [(7, 1, 2)]
     """
-    return [Tally(table, row["method"], row["rival"], row["dataset"],
-                  int(row["win"]), int(row["tie"]), int(row["loss"]))
-            for row in _rows_of(table, "tallies")]
+    return [
+        Tally(
+            table,
+            row["method"],
+            row["rival"],
+            row["dataset"],
+            int(row["win"]),
+            int(row["tie"]),
+            int(row["loss"]),
+        )
+        for row in _rows_of(table, "tallies")
+    ]
 
 
 def sizes(table: str = "fale-table1") -> list[Size]:
@@ -118,15 +140,19 @@ def sizes(table: str = "fale-table1") -> list[Size]:
     >>> sizes()[0]
     Size(table='fale-table1', dataset='ct', rows=53500, features=379)
     """
-    return [Size(table, row["dataset"], int(row["rows"]), int(row["features"]))
-            for row in _rows_of(table, "sizes")]
+    return [
+        Size(table, row["dataset"], int(row["rows"]), int(row["features"]))
+        for row in _rows_of(table, "sizes")
+    ]
 
 
 def _rows_of(table: str, kind: str) -> list[dict[str, str]]:
     found = source(table).kind
     if found != kind:
-        raise ValueError(f"{table!r} holds {found}, not {kind}; the tables with {kind} are:"
-                         f" {', '.join(tables(kind))}")
+        raise ValueError(
+            f"{table!r} holds {found}, not {kind}; the tables with {kind} are:"
+            f" {', '.join(tables(kind))}"
+        )
     return _rows(table)
 
 

@@ -123,8 +123,11 @@ class StudyRecords:
         """What is scored: ``accuracy``, or ``mse`` when no record has an accuracy."""
         rows = [r for cell in self.cells for r in cell.records]
         has_accuracy = any(r.get("accuracy") is not None for r in rows)
-        return "mse" if not has_accuracy and any(r.get("mse") is not None for r in rows) \
+        return (
+            "mse"
+            if not has_accuracy and any(r.get("mse") is not None for r in rows)
             else "accuracy"
+        )
 
     @property
     def higher_is_better(self) -> bool:
@@ -135,8 +138,9 @@ class StudyRecords:
     def missing(self) -> tuple[tuple[str, int], ...]:
         """Runs (query, seed) without a score in the last cycle: not started or not finished."""
         done = {q: self.final(q) for q in self.study.queries}
-        return tuple((q, k) for q in self.study.queries for k in self.study.seeds
-                     if k not in done[q])
+        return tuple(
+            (q, k) for q in self.study.queries for k in self.study.seeds if k not in done[q]
+        )
 
     @property
     def damaged(self) -> int:
@@ -146,6 +150,15 @@ class StudyRecords:
     def of(self, query: str) -> tuple[Cell, ...]:
         """The cells of a query, by seed."""
         return tuple(cell for cell in self.cells if cell.query == query)
+
+    @cached_property
+    def partitions(self) -> dict[int, Partition]:
+        """Seed -> its partition, which all strategies share; an upper bound may have another."""
+        return {
+            cell.seed: cell.partition
+            for cell in self.cells
+            if cell.partition and not is_bound(cell.query)
+        }
 
     @cached_property
     def _rounds(self) -> dict[tuple[bool, int], int]:
@@ -198,8 +211,10 @@ class StudyRecords:
         whole = set.intersection(*(set(scores) for scores in curve.values()))
         if len({x[c] for c in curve}) < len(curve) or self.last_cycle(query) not in curve:
             return {}
-        return {k: metrics.aulc([x[c] for c in curve], [curve[c][k] for c in curve])
-                for k in sorted(whole)}
+        return {
+            k: metrics.aulc([x[c] for c in curve], [curve[c][k] for c in curve])
+            for k in sorted(whole)
+        }
 
 
 def _records(path: Path) -> tuple[tuple[Record, ...], int]:
@@ -225,30 +240,43 @@ def _partition(path: Path) -> Partition | None:
         return None
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        return Partition(sites=tuple(map(str, raw["sites"])),
-                         classes=tuple(map(str, raw["classes"])),
-                         matrix=tuple(tuple(map(int, row)) for row in raw["matrix"]))
+        return Partition(
+            sites=tuple(map(str, raw["sites"])),
+            classes=tuple(map(str, raw["classes"])),
+            matrix=tuple(tuple(map(int, row)) for row in raw["matrix"]),
+        )
     except (json.JSONDecodeError, KeyError, TypeError, ValueError):
-        return None                                       # half-written: the cell is still running
+        return None  # half-written: the cell is still running
 
 
 def _study(path: Path) -> Study:
     file = path / "study.json"
     if not file.is_file():
-        raise ValueError(f"{path} is no study: it has no study.json; give the directory that "
-                         "'fallow compare --out' wrote")
+        raise ValueError(
+            f"{path} is no study: it has no study.json; give the directory that "
+            "'fallow compare --out' wrote"
+        )
     try:
         raw = json.loads(file.read_text(encoding="utf-8"))
-        return Study(name=str(raw["name"]), recipe=raw.get("recipe") or {},
-                     reference=raw.get("reference"), queries=tuple(raw["queries"]),
-                     seeds=tuple(raw["seeds"]), command=raw.get("command") or "",
-                     published=raw.get("published"), versions=raw.get("versions") or {})
+        return Study(
+            name=str(raw["name"]),
+            recipe=raw.get("recipe") or {},
+            reference=raw.get("reference"),
+            queries=tuple(raw["queries"]),
+            seeds=tuple(raw["seeds"]),
+            command=raw.get("command") or "",
+            published=raw.get("published"),
+            versions=raw.get("versions") or {},
+        )
     except json.JSONDecodeError as error:
-        raise ValueError(f"{file} is damaged ({error}); run the study again with --resume, or "
-                         "restore the file") from error
+        raise ValueError(
+            f"{file} is damaged ({error}); run the study again with --resume, or restore the file"
+        ) from error
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} is not a study's description ({error!r} is missing or wrong); "
-                         "give the directory that 'fallow compare --out' wrote") from error
+        raise ValueError(
+            f"{file} is not a study's description ({error!r} is missing or wrong); "
+            "give the directory that 'fallow compare --out' wrote"
+        ) from error
 
 
 def read_study(path: Path | str) -> StudyRecords:
@@ -262,9 +290,10 @@ def read_study(path: Path | str) -> StudyRecords:
     cells = []
     for query in study.queries:
         for seed in study.seeds:
-            folder = root / "cells" / query / f"seed-{seed}"
+            folder = root / "cells" / query.replace("/", "_") / f"seed-{seed}"
             records, damaged = _records(folder / "records.jsonl")
             if records or damaged:
-                cells.append(Cell(query, int(seed), records, _partition(folder / "partition.json"),
-                                  damaged))
+                cells.append(
+                    Cell(query, int(seed), records, _partition(folder / "partition.json"), damaged)
+                )
     return StudyRecords(root, study, tuple(cells))

@@ -118,12 +118,16 @@ class Recipe:
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation is {self.participation}; it must lie in (0, 1]")
         if self.budget not in POLICIES:
-            raise ValueError(f"budget {self.budget!r} is unknown{nearest(self.budget, [*POLICIES])}")
+            raise ValueError(
+                f"budget {self.budget!r} is unknown{nearest(self.budget, [*POLICIES])}"
+            )
 
     @property
     def source_plan(self) -> Plan:
         """How the local model of a query is made when it is not the last round's."""
-        return replace(self.local_plan, start="scratch" if self.local_source == "scratch" else "given")
+        return replace(
+            self.local_plan, start="scratch" if self.local_source == "scratch" else "given"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -166,7 +170,8 @@ def recipe_from(settings: Mapping[str, Any], base: Recipe | None = None) -> Reci
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if str(part) not in ("int", "float"))
         said = str(first["msg"]).removeprefix("Value error, ")
-        raise ValueError(f"{where}: {said}" if where else said) from error
+        got = "" if first["type"] == "value_error" else f", not {first['input']!r}"
+        raise ValueError(f"{where}: {said}{got}" if where else said) from error
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
@@ -201,7 +206,10 @@ def _merged(old: Any, value: Any, kind: Any, where: str) -> Any:
         if isinstance(value, str):
             return asdict(Spec.parse(value))
         if "name" in value and "fields" not in value:  # TOML: partition = {name=..., alpha=...}
-            return {"name": value["name"], "fields": {k: v for k, v in value.items() if k != "name"}}
+            return {
+                "name": value["name"],
+                "fields": {k: v for k, v in value.items() if k != "name"},
+            }
         if "fields" in value:
             return dict(value)
         return {**old, "fields": {**old["fields"], **value}}
@@ -215,7 +223,9 @@ def _merged(old: Any, value: Any, kind: Any, where: str) -> Any:
 def _inner(hint: Any) -> Any:
     """The class in ``X | None``."""
     options = [a for a in getattr(hint, "__args__", ()) if is_dataclass(a)]
-    return options[0] if options and not is_dataclass(hint) and type(None) in hint.__args__ else hint
+    return (
+        options[0] if options and not is_dataclass(hint) and type(None) in hint.__args__ else hint
+    )
 
 
 def variant(recipe: Recipe, query: str) -> Recipe:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fallow.lab import report_run
 from fallow.lab import report_sections as part
 from fallow.lab.reading import StudyRecords, read_study
 from fallow.lab.report_html import Html, el, page, together
@@ -17,26 +18,39 @@ def study_html(study: StudyRecords, key: str) -> Html:
     """A study as an article; ``key`` starts every id in it, so that articles can share a page."""
     final = final_table(study)
     described = study.study
-    facts = (f"{len(study.strategies)} queries, {len(described.seeds)} seeds"
-             + (f", reference {described.reference}" if described.reference else ""))
-    return el("article", el("h2", described.name),
-              el("p", summary(study, final), class_="lead"), el("p", facts, class_="facts"),
-              part.curves(study, key), part.scores(study, final), part.classes(study, key),
-              part.partition(study, key), part.balance(study, key), part.left(study),
-              part.how(study), id=key)
+    facts = f"Queries: {len(study.strategies)}, seeds: {len(described.seeds)}" + (
+        f", reference: {described.reference}" if described.reference else ""
+    )
+    return el(
+        "article",
+        el("h2", described.name),
+        el("p", summary(study, final), class_="lead"),
+        el("p", facts, class_="facts"),
+        part.curves(study, key),
+        part.scores(study, final),
+        part.classes(study, key),
+        part.partition(study, key),
+        part.balance(study, key),
+        report_run.left(study),
+        report_run.how(study),
+        id=key,
+    )
 
 
 def report_html(studies: Sequence[StudyRecords]) -> str:
     """The whole page as text.  Raises ValueError without a study."""
     if not studies:
-        raise ValueError("a report needs at least 1 study, and there are 0; "
-                         "give a study's directory")
+        raise ValueError(
+            "a report needs at least 1 study, and there are 0; give a study's directory"
+        )
     names = [s.study.name for s in studies]
     links = [el("li", el("a", name, href=f"#study-{i}")) for i, name in enumerate(names)]
     contents = [el("nav", el("ul", *links), aria_label="Studies")] if len(studies) > 1 else []
     articles = [study_html(study, f"study-{i}") for i, study in enumerate(studies)]
-    return page(", ".join(names) + " – Fallow report",
-                el("main", el("h1", "Fallow report"), *contents, together(*articles)))
+    return page(
+        ", ".join(names) + " – Fallow report",
+        el("main", el("h1", "Fallow report"), *contents, together(*articles)),
+    )
 
 
 def write_report(studies: Sequence[Path | str], out: Path | str | None = None) -> Path:

@@ -23,8 +23,10 @@ def el(name: str, *children: str, **attributes: str) -> Html:
     '<td class="number">a &lt; b</td>'
     """
     inside = "".join(c if isinstance(c, Html) else escape(c) for c in children)
-    extra = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
-                    for key, value in attributes.items())
+    extra = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"'
+        for key, value in attributes.items()
+    )
     return Html(f"<{name}{extra}>{inside}</{name}>")
 
 
@@ -33,24 +35,42 @@ def together(*parts: Html) -> Html:
     return Html("\n".join(parts))
 
 
-def table(caption: str, header: Sequence[str], rows: Iterable[Sequence[str]], *,
-          words: int = 1, classes: Sequence[str] = ()) -> Html:
+def table(
+    caption: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    words: int = 1,
+    classes: Sequence[str] = (),
+) -> Html:
     """A captioned table that scrolls sideways when it is wider than the page.
 
     The first ``words`` columns are text (left), the others numbers (right); ``classes`` gives a
     CSS class per row.
     """
+
     def side(column: int) -> str:
         return "word" if column < words else "number"
 
-    head = el("tr", *(el("th", name, scope="col", class_=side(i))
-                      for i, name in enumerate(header)))
+    head = el("tr", *(el("th", name, scope="col", class_=side(i)) for i, name in enumerate(header)))
     body = []
     for k, row in enumerate(rows):
-        cells = [el("td", cell if isinstance(cell, Html) else _minus(cell), class_=side(i + 1))
-                 for i, cell in enumerate(row[1:])]
-        body.append(el("tr", el("th", row[0], scope="row", class_="word"), *cells,
-                       class_=classes[k] if classes else ""))
+        cells = [
+            el(
+                "td",
+                cell if isinstance(cell, Html) else _minus(cell),
+                class_=side(i + 1) + " long" * (len(cell) > 24),
+            )
+            for i, cell in enumerate(row[1:])
+        ]
+        body.append(
+            el(
+                "tr",
+                el("th", row[0], scope="row", class_="word"),
+                *cells,
+                class_=classes[k] if classes else "",
+            )
+        )
     made = el("table", el("caption", caption), el("thead", head), el("tbody", *body))
     return el("div", made, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
@@ -97,12 +117,13 @@ svg { display: block; width: 100%; max-width: 46rem; min-width: 23rem; height: a
 svg * { stroke-linejoin: round; stroke-linecap: butt; }
 table { border-collapse: collapse; font-size: 0.9rem; margin: 0.5rem 0 1rem;
   font-variant-numeric: tabular-nums; }
-caption { text-align: left; font-weight: 600; padding: 0.5rem 0 0.4rem; }
+caption { text-align: left; white-space: nowrap; font-weight: 600; padding: 0.5rem 0 0.4rem; }
 th, td { padding: 0.35rem 0.8rem 0.35rem 0; border-bottom: 1px solid var(--rule);
   vertical-align: baseline; }
 th.number, td.number { text-align: right; white-space: nowrap; padding: 0.35rem 0 0.35rem 1rem; }
 th.number { white-space: normal; }
 th.word, td.word { text-align: left; }
+td.word.long { min-width: 14rem; }
 thead th { color: var(--soft); font-weight: 500; vertical-align: bottom; }
 tbody th { font-weight: 500; white-space: nowrap; }
 tr.reference th, tr.reference td { background: var(--band); font-weight: 600; }
@@ -121,8 +142,10 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 def page(title: str, *parts: Html) -> str:
     """The whole document."""
-    head = Html(f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" '
-                f'content="{_POLICY}">\n<meta name="viewport" '
-                f'content="width=device-width, initial-scale=1">\n{el("title", title)}\n'
-                f"<style>{CSS}</style>\n")
+    head = Html(
+        f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" '
+        f'content="{_POLICY}">\n<meta name="viewport" '
+        f'content="width=device-width, initial-scale=1">\n{el("title", title)}\n'
+        f"<style>{CSS}</style>\n"
+    )
     return f"<!doctype html>\n{el('html', el('head', head), el('body', *parts), lang='en')}\n"

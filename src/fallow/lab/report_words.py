@@ -31,8 +31,11 @@ def leader(table: FinalTable) -> tuple[Row, Spread] | None:
 
 
 def _standing(table: FinalTable, top: Row, score: Spread) -> str:
-    number = f"{score.text()} % accuracy" if table.measure == "accuracy" \
+    number = (
+        f"{score.text()} % accuracy"
+        if table.measure == "accuracy"
         else f"a squared error of {score.text(4)}"
+    )
     seeds = f"mean ± sd over {score.seeds} seeds" if score.seeds != 1 else "one seed"
     return f"{top.label} has the best final score: {number} ({seeds})."
 
@@ -48,18 +51,35 @@ def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
     reference = names.get(table.reference or "", "the reference")
     groups: dict[str, list[str]] = {"ahead of": [], "behind": [], "not told apart from": []}
     for c in tests:
-        side = "not told apart from" if not c.is_distinct else \
-            "ahead of" if _is_worse(table, c) else "behind"
+        side = (
+            "not told apart from"
+            if not c.is_distinct
+            else "ahead of"
+            if _is_worse(table, c)
+            else "behind"
+        )
         groups[side].append(names[c.query])
-    told = [f"{side} {listed(found)}" for side, found in groups.items()
-            if found and side != "not told apart from"]
+    told = [
+        f"{side} {listed(found)}"
+        for side, found in groups.items()
+        if found and side != "not told apart from"
+    ]
     open_ = groups["not told apart from"]
-    said = [f"{reference} is distinguishably {' and '.join(told)} (exact Wilcoxon after Holm, "
-            f"p ≤ {LEVEL})."] if told else []
+    said = (
+        [
+            f"{reference} is distinguishably {' and '.join(told)} (exact Wilcoxon after Holm, "
+            f"p ≤ {LEVEL})."
+        ]
+        if told
+        else []
+    )
     if open_ and all(c.can_tell for c in tests):
-        said.append(f"Its difference to {listed(open_)} is within what chance explains." if told
-                    else f"No difference is distinguishable from chance: {reference} cannot be "
-                         f"told apart from {listed(open_)}.")
+        said.append(
+            f"Its difference to {listed(open_)} is within what chance explains."
+            if told
+            else f"No difference is distinguishable from chance: {reference} cannot be "
+            f"told apart from {listed(open_)}."
+        )
     return said
 
 
@@ -73,8 +93,10 @@ def _about_random(table: FinalTable, top: Row, tests: Sequence[Comparison]) -> s
     pair = next((c for c in tests if {c.query, c.reference} == {"random", top.query}), None)
     if pair is None or pair.is_distinct or not pair.can_tell:
         return ""
-    return (f"Random is as good: {top.label} is ahead by {_gap(table, pair.difference)} only "
-            f"(Holm p = {p_text(pair.holm)}).")
+    return (
+        f"Random is as good: {top.label} is ahead by {_gap(table, pair.difference)} only "
+        f"(Holm p = {p_text(pair.holm)})."
+    )
 
 
 def summary(study: StudyRecords, table: FinalTable) -> str:
@@ -91,9 +113,11 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
         said += _verdicts(table, tests)
         few = next((c for c in tests if not c.can_tell), None)
         if few:
-            said.append(f"With {few.pairs} paired seeds the exact test cannot reach p = {LEVEL} "
-                        f"over {len(tests)} comparison{'s' if len(tests) > 1 else ''}, so "
-                        "no order is claimed.")
+            said.append(
+                f"With {few.pairs} paired seeds the exact test cannot reach p = {LEVEL} "
+                f"over {len(tests)} comparison{'s' if len(tests) > 1 else ''}, so "
+                "no order is claimed."
+            )
     said.append(_about_random(table, top, tests))
     total = len(study.study.queries) * len(study.study.seeds)
     if study.missing:

@@ -19,6 +19,7 @@ from fallow.lab.evaluate import evaluate
 from fallow.lab.files import load_tree, save_tree, write_lines
 from fallow.lab.journal import Journal
 from fallow.lab.phases import Phases
+from fallow.lab.predict import save_model
 from fallow.lab.recipe import Recipe
 from fallow.lab.versions import threads, versions
 from fallow.lab.world import World
@@ -52,6 +53,11 @@ class Run:
     def recipe(self) -> Recipe:
         return self.world.recipe
 
+    def first_phase(self) -> None:
+        """The part of `go` that other strategies of the same seed share."""
+        self._initial()
+        self._phase(0, None)
+
     def go(self) -> list[dict[str, Any]]:
         """Run to the end from wherever the journal stands; returns one record per evaluation."""
         records: list[dict[str, Any]] = []
@@ -72,9 +78,10 @@ class Run:
             records += rows
             if self.folder is not None:
                 write_lines(self.folder / "records.jsonl", records)
-            self.say({"event": "scored", "cycle": cycle, "record": records[-1]})
+            last = {k: records[-1][k] for k in ("labelled", "accuracy", "mse")}
+            self.say({"event": "scored", "cycle": cycle, **last})
         if self.folder is not None:
-            save_tree(self.folder / "model.safetensors", {"state": state})
+            save_model(self.folder / "model.safetensors", self.world, self._state(done))
             self.journal.tidy()
         return records
 
@@ -93,7 +100,9 @@ class Run:
             ask = self._ask("0/initial", "initial", 0, shown)
             budget = self.world.budget(self.recipe.initial)
             self.world.methods["initial"].query(ask, budget, {})
-            done = self._bought(0, "0/initial", {"memo": {}, "revealed": shown.rows(), "seconds": 0.0})
+            done = self._bought(
+                0, "0/initial", {"memo": {}, "revealed": shown.rows(), "seconds": 0.0}
+            )
         return done
 
     def _query(self, cycle: int, memo: Memo, state: State) -> dict[str, Any]:
@@ -166,7 +175,7 @@ class Run:
             ask.flush()
             if r >= recipe.rounds - recipe.score_rounds:
                 rows.append({"round": r, "cohort": list(cohort), **evaluate(self.world, state)})
-            self.say({"event": "round", "cycle": cycle, "round": r, "rows": rows})
+            self.say({"event": "round", "cycle": cycle, "round": r})
         return {
             "state": state, "rows": rows, "revealed": shown.rows(),
             "seconds": time.perf_counter() - started, "labels": self.world.counts(),

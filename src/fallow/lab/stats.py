@@ -87,8 +87,9 @@ def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
 def _pairs(differences: Sequence[float]) -> NDArray[np.float64]:
     d = np.asarray(differences, dtype=np.float64)
     if len(d) < 2 or not np.isfinite(d).all():
-        raise ValueError(f"{len(d)} differences {d.tolist()} cannot be tested; "
-                         "give at least two, all finite")
+        raise ValueError(
+            f"{len(d)} differences {d.tolist()} cannot be tested; give at least two, all finite"
+        )
     return d
 
 
@@ -163,8 +164,9 @@ def walsh_averages(differences: Sequence[float]) -> NDArray[np.float64]:
     return np.sort((d[i] + d[j]) / 2)
 
 
-def hodges_lehmann(differences: Sequence[float], level: float = 0.95
-                   ) -> tuple[float, Interval | None]:
+def hodges_lehmann(
+    differences: Sequence[float], level: float = 0.95
+) -> tuple[float, Interval | None]:
     """Median of the Walsh averages and the exact signed-rank interval around it.
 
     The interval has at least ``level``; it is ``None`` when even the widest one has less
@@ -174,7 +176,7 @@ def hodges_lehmann(differences: Sequence[float], level: float = 0.95
     (3.5, Interval(low=1.0, high=6.0, level=0.96875))
     """
     walsh = walsh_averages(differences)
-    below = np.cumsum(_rank_sums(np.arange(1, len(differences) + 1)))     # P(W+ <= k)
+    below = np.cumsum(_rank_sums(np.arange(1, len(differences) + 1)))  # P(W+ <= k)
     k = int((below <= (1 - level) / 2).sum())
     median = float(np.median(walsh))
     if k == 0:
@@ -210,24 +212,44 @@ def _differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list
     return [round((ours[seed] - theirs[seed]) / grain) * grain for seed in seeds]
 
 
-def _compare(query: str, reference: str, d: list[float], m: int, higher_is_better: bool
-             ) -> Comparison:
+def _compare(
+    query: str, reference: str, d: list[float], m: int, higher_is_better: bool
+) -> Comparison:
     n, lowest = len(d), lowest_p(len(d), m)
-    note = "" if lowest <= LEVEL else (
-        f"{n} pairs are too few: over {m} comparison{'s' if m > 1 else ''} the exact test cannot "
-        f"go below {lowest:.3g} after Holm; {seeds_needed(m)} seeds could")
+    note = (
+        ""
+        if lowest <= LEVEL
+        else (
+            f"{n} pairs are too few: over {m} comparison{'s' if m > 1 else ''} the exact test "
+            f"cannot go below {lowest:.3g} after Holm; {seeds_needed(m)} seeds could"
+        )
+    )
     better = [x if higher_is_better else -x for x in d]
     shift, shift_interval = hodges_lehmann(d)
     t, rank = paired_t(d), wilcoxon_exact(d)
     return Comparison(
-        query=query, reference=reference, pairs=n, difference=float(np.mean(d)),
-        interval=t_interval(d), shift=shift, shift_interval=shift_interval, t=t, t_holm=t,
-        wilcoxon=rank, holm=rank, lowest=lowest, wins=sum(x > 0 for x in better),
-        ties=better.count(0), losses=sum(x < 0 for x in better), note=note)
+        query=query,
+        reference=reference,
+        pairs=n,
+        difference=float(np.mean(d)),
+        interval=t_interval(d),
+        shift=shift,
+        shift_interval=shift_interval,
+        t=t,
+        t_holm=t,
+        wilcoxon=rank,
+        holm=rank,
+        lowest=lowest,
+        wins=sum(x > 0 for x in better),
+        ties=better.count(0),
+        losses=sum(x < 0 for x in better),
+        note=note,
+    )
 
 
-def compare(scores: Mapping[str, Mapping[int, float]], reference: str, *,
-            higher_is_better: bool = True) -> list[Comparison]:
+def compare(
+    scores: Mapping[str, Mapping[int, float]], reference: str, *, higher_is_better: bool = True
+) -> list[Comparison]:
     """Every other query against ``reference``, paired over the seeds both have.
 
     scores: query -> seed -> score.  Wins count seeds on which the query is better.  Raises
@@ -238,15 +260,19 @@ def compare(scores: Mapping[str, Mapping[int, float]], reference: str, *,
     5
     """
     if reference not in scores:
-        raise ValueError(f"reference {reference!r} has no scores; choose one of "
-                         f"{', '.join(sorted(scores)) or 'none'}")
+        raise ValueError(
+            f"reference {reference!r} has no scores; choose one of "
+            f"{', '.join(sorted(scores)) or 'none'}"
+        )
     others = [query for query in scores if query != reference]
     found = []
     for query in others:
         d = _differences(scores[query], scores[reference])
         if len(d) < 2:
-            raise ValueError(f"{query!r} and {reference!r} share {len(d)} seed(s), and a paired "
-                             "test needs 2; run more seeds")
+            raise ValueError(
+                f"{query!r} and {reference!r} share {len(d)} seed(s), and a paired "
+                "test needs 2; run more seeds"
+            )
         found.append(_compare(query, reference, d, len(others), higher_is_better))
     pairs = zip(found, holm([c.t for c in found]), holm([c.wilcoxon for c in found]), strict=True)
     return [replace(c, t_holm=t, holm=rank) for c, t, rank in pairs]

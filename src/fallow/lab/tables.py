@@ -13,21 +13,64 @@ import re
 from typing import TYPE_CHECKING
 
 from fallow.lab.stats import Comparison, Interval
+from fallow.lab.tables_columns import (
+    columns,
+    comparison_columns,
+    footnotes,
+    p_text,
+    score_columns,
+)
 from fallow.lab.tables_final import FinalTable, Row, Sign, Spread, beside, final_table, signs
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["FinalTable", "Row", "Sign", "Spread", "beside", "columns", "final_table", "footnotes",
-           "p_text", "signs", "to_csv", "to_latex", "to_markdown", "to_rich", "to_text"]
+__all__ = [
+    "FinalTable",
+    "Row",
+    "Sign",
+    "Spread",
+    "beside",
+    "columns",
+    "comparison_columns",
+    "final_table",
+    "footnotes",
+    "p_text",
+    "score_columns",
+    "signs",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+    "to_rich",
+    "to_text",
+]
 
-NOTHING = "–"
-"""What stands where there is no number."""
-
-HEADER = ("query", "kind", "seeds", "mean", "sd", "area", "area sd", "labels saved %",
-          "difference", "low", "high", "Hodges-Lehmann", "HL low", "HL high", "HL level",
-          "paired t p", "paired t Holm p", "Wilcoxon p", "Wilcoxon Holm p", "wins", "ties",
-          "losses", "published", "published sd")
+HEADER = (
+    "query",
+    "kind",
+    "seeds",
+    "mean",
+    "sd",
+    "area",
+    "area sd",
+    "labels saved %",
+    "difference",
+    "low",
+    "high",
+    "Hodges-Lehmann",
+    "HL low",
+    "HL high",
+    "HL level",
+    "paired t p",
+    "paired t Holm p",
+    "Wilcoxon p",
+    "Wilcoxon Holm p",
+    "wins",
+    "ties",
+    "losses",
+    "published",
+    "published sd",
+)
 """Columns of the CSV file: everything the table knows, one number each."""
 
 
@@ -44,10 +87,17 @@ def _test_numbers(c: Comparison | None) -> list[str]:
         return [""] * 14
     hl: Interval | None = c.shift_interval
     bounds = [_number(hl.low), _number(hl.high), _number(hl.level)] if hl else [""] * 3
-    return [_number(c.difference), _number(c.interval.low), _number(c.interval.high),
-            _number(c.shift), *bounds,
-            *(f"{p:.6g}" for p in (c.t, c.t_holm, c.wilcoxon, c.holm)),
-            str(c.wins), str(c.ties), str(c.losses)]
+    return [
+        _number(c.difference),
+        _number(c.interval.low),
+        _number(c.interval.high),
+        _number(c.shift),
+        *bounds,
+        *(f"{p:.6g}" for p in (c.t, c.t_holm, c.wilcoxon, c.holm)),
+        str(c.wins),
+        str(c.ties),
+        str(c.losses),
+    ]
 
 
 def _kind(row: Row, reference: str | None) -> str:
@@ -61,116 +111,49 @@ def to_csv(table: FinalTable) -> str:
     writer.writerow(HEADER)
     for row in table.rows:
         seeds = row.score.seeds if row.score else 0
-        writer.writerow([row.query, _kind(row, table.reference), seeds,
-                         *_spread_numbers(row.score), *_spread_numbers(row.area),
-                         _number(row.saved, 2), *_test_numbers(row.comparison),
-                         *_spread_numbers(row.published)])
+        writer.writerow(
+            [
+                row.query,
+                _kind(row, table.reference),
+                seeds,
+                *_spread_numbers(row.score),
+                *_spread_numbers(row.area),
+                _number(row.saved, 2),
+                *_test_numbers(row.comparison),
+                *_spread_numbers(row.published),
+            ]
+        )
     return out.getvalue()
-
-
-def p_text(p: float) -> str:
-    """A p-value to three digits, never as 0.
-
-    >>> p_text(0.03125), p_text(1e-7)
-    ('0.031', '<0.001')
-    """
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _with(value: float, interval: Interval | None, digits: int) -> str:
-    text = f"{value:+.{digits}f}"
-    if interval is None:
-        return text
-    return f"{text} [{interval.low:+.{digits}f}, {interval.high:+.{digits}f}]"
-
-
-def _score_cells(table: FinalTable, digits: int) -> dict[str, list[str]]:
-    rows = table.rows
-    spread = {f"Final {table.unit}": [r.score for r in rows],
-              "Area under curve": [r.area for r in rows],
-              "Published": [r.published for r in rows]}
-    text = {name: [s.text(digits) if s else NOTHING for s in column]
-            for name, column in spread.items()}
-    return {"Query": [r.label + (" (bound)" if r.is_bound else "") for r in rows],
-            f"Final {table.unit}": text[f"Final {table.unit}"],
-            "Seeds": [str(r.score.seeds) if r.score else "0" for r in rows],
-            "Published": text["Published"],
-            "Area under curve": text["Area under curve"],
-            "Labels saved": [NOTHING if r.saved is None else f"{r.saved:+.0f} %" for r in rows]}
-
-
-def _test_cells(table: FinalTable, digits: int) -> dict[str, list[str]]:
-    tests = [r.comparison for r in table.rows]
-
-    def column(of: dict[int, str]) -> list[str]:
-        blank = ["reference" if r.query == table.reference else NOTHING for r in table.rows]
-        return [of.get(i, blank[i]) for i in range(len(tests))]
-
-    made = {i: c for i, c in enumerate(tests) if c is not None}
-    if not made:
-        return {}
-    plain = {i: NOTHING for i, r in enumerate(table.rows) if r.comparison is None}
-    reference = next((r.label for r in table.rows if r.query == table.reference), "reference")
-    return {
-        f"Minus {reference} [95 %]":
-            column({i: _with(c.difference, c.interval, digits) for i, c in made.items()}),
-        "Hodges-Lehmann":
-            column(plain | {i: _with(c.shift, c.shift_interval, digits)
-                            for i, c in made.items()}),
-        "Paired t p": column(plain | {i: p_text(c.t) for i, c in made.items()}),
-        "Wilcoxon p": column(plain | {i: p_text(c.wilcoxon) for i, c in made.items()}),
-        "Holm p": column(plain | {i: p_text(c.holm) for i, c in made.items()}),
-        "Win/tie/loss": column(plain | {i: f"{c.wins}/{c.ties}/{c.losses}"
-                                        for i, c in made.items()}),
-    }
-
-
-def columns(table: FinalTable) -> dict[str, list[str]]:
-    """Column title -> one text per row, as every readable form shows it.
-
-    Columns without any number are left out; accuracies have two digits, errors four.
-    """
-    digits = 2 if table.measure == "accuracy" else 4
-    shown = _score_cells(table, digits) | _test_cells(table, digits)
-    always = ("Query", f"Final {table.unit}", "Seeds")
-    return {name: cells for name, cells in shown.items()
-            if name in always or any(c != NOTHING for c in cells)}
-
-
-def footnotes(table: FinalTable) -> list[str]:
-    """What a reader must know to read the table, one sentence each."""
-    notes = ["Mean ± standard deviation over seeds (ddof = 1)."]
-    tests = [r.comparison for r in table.rows if r.comparison]
-    if tests:
-        notes.append("Differences are query minus reference, seed by seed, with a 95 % Student "
-                     "interval; Hodges-Lehmann is the median of the Walsh averages with its exact "
-                     "interval of at least 95 %, where the seeds allow one.")
-        notes.append("Wilcoxon is the exact two-sided signed-rank test; Holm adjusts it over the "
-                     f"{len(tests)} comparison{'s' if len(tests) > 1 else ''} of this table.")
-        notes.extend(dict.fromkeys(c.note + "." for c in tests if c.note))
-    if table.untested:
-        notes.append(table.untested)
-    if any(r.saved is not None for r in table.rows):
-        notes.append("Labels saved: labels needed to reach the final score of random, against "
-                     "what random itself needed, on mean curves joined linearly; – if never.")
-    if table.published_in:
-        notes.append(f"Published: {table.published_in}.")
-    return notes
 
 
 def to_markdown(table: FinalTable) -> str:
     """The table as Markdown with its notes below; numbers are right-aligned."""
     shown = columns(table)
-    lines = ["| " + " | ".join(shown) + " |",
-             "|" + "|".join("---" if i == 0 else "---:" for i in range(len(shown))) + "|"]
+    lines = [
+        "| " + " | ".join(shown) + " |",
+        "|" + "|".join("---" if i == 0 else "---:" for i in range(len(shown))) + "|",
+    ]
     for cells in zip(*shown.values(), strict=True):
         lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join([*lines, "", *(f"{note}  " for note in footnotes(table))]) + "\n"
 
 
-_TEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
-        "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-        "±": r"$\pm$", "–": "--", "<": "$<$", ">": "$>$"}
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "–": "--",
+    "<": "$<$",
+    ">": "$>$",
+}
 
 
 def _tex(text: str) -> str:
@@ -187,12 +170,25 @@ def to_latex(table: FinalTable) -> str:
         if row.is_bound and r"\midrule" not in body:
             body.append(r"\midrule")
         body.append(" & ".join(map(_tex, cells)) + r" \\")
-    return "\n".join([
-        r"\begin{table}", r"\centering", rf"\caption{{{_tex(table.name)}}}",
-        rf"\begin{{tabular}}{{l{'r' * (len(shown) - 1)}}}", r"\toprule",
-        " & ".join(map(_tex, shown)) + r" \\", r"\midrule", *body, r"\bottomrule",
-        r"\end{tabular}", *(rf"\par\footnotesize {_tex(note)}" for note in footnotes(table)),
-        r"\end{table}"]) + "\n"
+    return (
+        "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{_tex(table.name)}}}",
+                rf"\begin{{tabular}}{{l{'r' * (len(shown) - 1)}}}",
+                r"\toprule",
+                " & ".join(map(_tex, shown)) + r" \\",
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                *(rf"\par\footnotesize {_tex(note)}" for note in footnotes(table)),
+                r"\end{table}",
+            ]
+        )
+        + "\n"
+    )
 
 
 _WIDE = ("Area under curve", "Hodges-Lehmann", "Paired t p", "Wilcoxon p")
@@ -207,8 +203,9 @@ def to_rich(table: FinalTable) -> Table:
     from rich.text import Text
 
     shown = {name: cells for name, cells in columns(table).items() if name not in _WIDE}
-    made = Table(title=Text(table.name), caption=Text("\n".join(footnotes(table))),
-                 caption_justify="left")
+    made = Table(
+        title=Text(table.name), caption=Text("\n".join(footnotes(table))), caption_justify="left"
+    )
     for i, name in enumerate(shown):
         made.add_column(name, justify="left" if i == 0 else "right")
     for row, cells in zip(table.rows, zip(*shown.values(), strict=True), strict=True):
@@ -222,7 +219,11 @@ def to_text(table: FinalTable) -> str:
     shown = columns(table)
     width = [max(map(len, (name, *cells))) for name, cells in shown.items()]
     lines = [list(shown), ["-" * w for w in width], *zip(*shown.values(), strict=True)]
-    text = ["  ".join(c.ljust(w) if i == 0 else c.rjust(w)
-                      for i, (c, w) in enumerate(zip(line, width, strict=True))).rstrip()
-            for line in lines]
+    text = [
+        "  ".join(
+            c.ljust(w) if i == 0 else c.rjust(w)
+            for i, (c, w) in enumerate(zip(line, width, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
     return "\n".join([*text, "", *footnotes(table)]) + "\n"

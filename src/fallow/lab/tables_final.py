@@ -84,8 +84,11 @@ class FinalTable:
 def label_of(query: str, study: Study) -> str:
     """The name a reader knows: the published one, or the query's own."""
     names: Mapping[str, str] = (study.published or {}).get("names") or {}
-    return str(names.get(query) or query.removeprefix(BOUND).replace("-", " ")
-               if is_bound(query) else names.get(query) or query)
+    return str(
+        names.get(query) or query.removeprefix(BOUND).replace("-", " ")
+        if is_bound(query)
+        else names.get(query) or query
+    )
 
 
 def _scale(study: StudyRecords) -> float:
@@ -103,8 +106,11 @@ def mean_curve(study: StudyRecords, query: str) -> dict[float, float]:
     """Labelled fraction -> mean score over seeds; higher is better (errors are negated)."""
     sign = 1 if study.higher_is_better else -1
     x = study.fractions(query)
-    return {x[cycle]: sign * fmean(scores.values())
-            for cycle, scores in study.curve(query).items() if cycle in x}
+    return {
+        x[cycle]: sign * fmean(scores.values())
+        for cycle, scores in study.curve(query).items()
+        if cycle in x
+    }
 
 
 def _saved(study: StudyRecords, query: str, baseline: str = "random") -> float | None:
@@ -131,10 +137,12 @@ def comparisons(study: StudyRecords) -> tuple[list[stats.Comparison], str]:
         return [], f"There is nothing to compare {reference!r} with."
     pairs = {q: len(set(s) & set(scores[reference])) for q, s in scores.items()}
     testable = {q: s for q, s in scores.items() if pairs[q] >= 2}
-    short = ", ".join(f"{q} ({pairs[q]})" for q in scores if q not in testable)
+    short = ", ".join(f"{q} ({pairs[q]})" for q in scores if q not in testable and q != reference)
     if len(testable) < 2:
-        return [], (f"A paired test needs at least 2 seeds in common with {reference!r}; "
-                    f"there are fewer: {short}.")
+        return [], (
+            f"A paired test needs at least 2 seeds in common with {reference!r}; "
+            f"there are fewer: {short}."
+        )
     reason = f"Not tested, for fewer than 2 common seeds: {short}." if short else ""
     return stats.compare(testable, reference, higher_is_better=study.higher_is_better), reason
 
@@ -143,26 +151,43 @@ def final_table(study: StudyRecords) -> FinalTable:
     """The final table of a study, with published numbers where the study names their table."""
     tests, untested = comparisons(study)
     scale, by_query = _scale(study), {c.query: c for c in tests}
-    rows = tuple(Row(query=q, label=label_of(q, study.study), is_bound=is_bound(q),
-                     score=_spread(study.final(q), scale), area=_spread(study.areas(q), scale),
-                     saved=_saved(study, q), comparison=by_query.get(q))
-                 for q in (*study.strategies, *study.bounds))
+    rows = tuple(
+        Row(
+            query=q,
+            label=label_of(q, study.study),
+            is_bound=is_bound(q),
+            score=_spread(study.final(q), scale),
+            area=_spread(study.areas(q), scale),
+            saved=_saved(study, q),
+            comparison=by_query.get(q),
+        )
+        for q in (*study.strategies, *study.bounds)
+    )
     table = FinalTable(study.study.name, study.measure, study.study.reference, rows, untested)
     where = study.study.published
     if not where:
         return table
     from fallow.lab.published import published  # data files: read only when a study names them
-    return beside(table, published(where["table"]), where["setting"],
-                  f"{where['table']}, {where['setting']}")
+
+    return beside(
+        table, published(where["table"]), where["setting"], f"{where['table']}, {where['setting']}"
+    )
 
 
-def beside(table: FinalTable, cells: Iterable[PublishedCell], setting: str, source: str
-           ) -> FinalTable:
+def beside(
+    table: FinalTable, cells: Iterable[PublishedCell], setting: str, source: str
+) -> FinalTable:
     """The table with the printed numbers of one setting beside the measured ones."""
-    printed = {c.method: Spread(c.mean, c.sd) for c in cells
-               if c.setting == setting and c.mean is not None}
+    printed = {
+        c.method: Spread(c.mean, c.sd) for c in cells if c.setting == setting and c.mean is not None
+    }
     rows = tuple(replace(row, published=printed.get(row.label)) for row in table.rows)
-    return replace(table, rows=rows, published_in=source)
+    found = any(row.published for row in rows)
+    return replace(
+        table,
+        rows=rows,
+        published_in=source if found else f"{source} (holds none of these queries)",
+    )
 
 
 @dataclass(frozen=True)
@@ -184,7 +209,12 @@ def signs(table: FinalTable) -> list[Sign]:
     reference = table.row(table.reference or "")
     if reference is None or reference.published is None or reference.score is None:
         return []
-    return [Sign(r.label, round(r.score.mean - reference.score.mean, 9),
-                 round(r.published.mean - reference.published.mean, 9))
-            for r in table.rows
-            if r.published and r.score and r.query != table.reference and not r.is_bound]
+    return [
+        Sign(
+            r.label,
+            round(r.score.mean - reference.score.mean, 9),
+            round(r.published.mean - reference.published.mean, 9),
+        )
+        for r in table.rows
+        if r.published and r.score and r.query != table.reference and not r.is_bound
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fallow.data.dataset import Dataset
 from fallow.engine import Loop, Stacked, can_stack, row_loss
 from fallow.lab.budgets import budgets
 from fallow.lab.recipe import Recipe
+from fallow.lab.scale import Scale
 from fallow.models import build_model, check_model
 from fallow.oracles import Simulated
 from fallow.queries import Random
@@ -44,6 +46,7 @@ class World:
     methods: Mapping[str, Any]
     executor: str
     fresh: Callable[[torch.Generator], State]
+    scale: Scale | None  # of a user's own table
 
     @property
     def sizes(self) -> dict[SiteId, int]:
@@ -58,7 +61,9 @@ class World:
         """Labels bought so far per site and class."""
         c = self.dataset.n_classes
         return {
-            name: torch.bincount(site.labels.long(), minlength=c).tolist() if c else [len(site.labels)]
+            name: torch.bincount(site.labels.long(), minlength=c).tolist()
+            if c
+            else [len(site.labels)]
             for name, site in self.members.items()
         }
 
@@ -67,7 +72,9 @@ def open_data(recipe: Recipe, seed: int, data_dir: Path | None = None) -> Datase
     """The recipe's data, one seeded subset per (data set, seed): the same for every method."""
     found = data.open_dataset(recipe.data, data_dir=data_dir, label=recipe.label, site=recipe.site)
     if found.task == "classification" and bool((found.y < 0).any()):
-        found = replace_rows(found, found.y >= 0)  # a simulated oracle can only answer what is known
+        found = replace_rows(
+            found, found.y >= 0
+        )  # a simulated oracle can only answer what is known
     if recipe.rows is not None:
         found = found.rows(recipe.rows, stream(seed, "rows", recipe.data))
     if recipe.test_rows is not None:
@@ -92,15 +99,34 @@ def split(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, np.ndarray[
     rng = np.random.default_rng(seed_of(seed, "partition", str(recipe.partition)))
     groups = None if found.groups is None else found.groups.numpy()
     parts = rule.split(found.y.numpy(), recipe.sites, rng, groups)
+    return dict(zip(_site_names(found, parts), parts, strict=True))
+
+
+def _site_names(found: Dataset, parts: list[Any]) -> list[str]:
+    """The natural site's own name where all rows of a part share one, else a number."""
     width = len(str(len(parts) - 1))
-    return {f"site-{i:0{width}d}": rows for i, rows in enumerate(parts)}
+    numbered = [f"site-{i:0{width}d}" for i in range(len(parts))]
+    if found.groups is None or not found.group_names:
+        return numbered
+    held = [found.groups[torch.from_numpy(rows)].unique().tolist() for rows in parts]
+    named = [
+        found.group_names[h[0]] if len(h) == 1 else n for h, n in zip(held, numbered, strict=True)
+    ]
+    return named if len(set(named)) == len(named) else numbered
 
 
 def build_world(
-    recipe: Recipe, seed: int, store: Store, data_dir: Path | None = None, runtime: str = "inprocess"
+    recipe: Recipe,
+    seed: int,
+    store: Store,
+    data_dir: Path | None = None,
+    runtime: str = "inprocess",
 ) -> World:
     """The sites, the oracle and the model of ``recipe`` under ``seed``."""
     found = open_data(recipe, seed, data_dir)
+    scale = Scale.of(found.x) if found.columns and Path(recipe.data).exists() else None
+    if scale is not None:
+        found = replace(found, x=scale(found.x), x_test=scale(found.x_test))
     dtype = getattr(torch, recipe.dtype)
     x = found.x.to(dtype)
     outputs = found.n_classes or 1
@@ -121,7 +147,9 @@ def build_world(
     methods = {"initial": Random(), "query": query, "training": method, "plain": FedAvg()}
     parts = Parts(model, layout, methods, found.n_classes, seed, fresh)
     shares = split(recipe, found, seed)
-    members = {name: Site(name, x[torch.from_numpy(rows)], parts, store) for name, rows in shares.items()}
+    members = {
+        name: Site(name, x[torch.from_numpy(rows)], parts, store) for name, rows in shares.items()
+    }
     hidden = {name: found.y[torch.from_numpy(rows)] for name, rows in shares.items()}
     spent = {name: len(site.labelled) for name, site in members.items()}
     executor = executor_of(recipe, model)
@@ -131,7 +159,17 @@ def build_world(
     }[executor]
     carrier = (Bytes if runtime == "bytes" else InProcess)(members, engine)
     return World(recipe, seed, replace(found, x_test=found.x_test.to(dtype)), carrier, members,
-                 Simulated(hidden, spent=spent), model, layout, methods, executor, fresh)  # fmt: skip
+                 Simulated(hidden, spent=spent), model, layout, methods, executor, fresh, scale)  # fmt: skip
+
+
+def partition_of(world: World) -> dict[str, Any]:
+    """Who held what at the start, for reports: sites x classes and how uneven it is."""
+    classes = world.dataset.n_classes
+    hidden = [world.oracle.hidden[name].numpy() for name in world.members]
+    ends = np.cumsum([0, *map(len, hidden)])
+    parts = [np.arange(a, b) for a, b in pairwise(ends.tolist())]
+    report = data.partition_report(np.concatenate(hidden), parts, classes) if classes else {}
+    return {"sites": list(world.members), "classes": list(world.dataset.classes), **report}
 
 
 def executor_of(recipe: Recipe, model: nn.Module) -> str:

@@ -1,1 +1,1 @@
-
+"""Personalised federated learning: one model per site."""

@@ -14,7 +14,7 @@ from fallow.core.types import Answer
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy, least_confidence, margin
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import apportion, fill, ranked
+from fallow.queries.parts import fill, ranked
 
 SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
 
@@ -62,7 +62,9 @@ class AHFAL:
         if not 0 <= self.mix <= 1:
             raise ValueError(f"AHFAL's mix is {self.mix}; it must lie between 0 and 1")
         if self.score not in SCORES:
-            raise ValueError(f"AHFAL's score {self.score!r} is unknown; use one of {sorted(SCORES)}")
+            raise ValueError(
+                f"AHFAL's score {self.score!r} is unknown; use one of {sorted(SCORES)}"
+            )
 
     # -- server half ------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from dataclasses import fields
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from fallow.core.ask import Ask, To
 from fallow.core.contract import Contract
@@ -32,3 +33,14 @@ def orders(budget: Budget) -> To:
     """Each site's own number of picks, as the ``to`` of an exchange; sites that buy nothing are
     not asked."""
     return {site: {"n": n} for site, n in budget.items() if n > 0}
+
+
+def check_choices(query: Any) -> None:
+    """Raise ValueError where a field that is a `Literal` holds none of its values: a misspelt
+    choice must not run as another."""
+    hints = get_type_hints(type(query))
+    for field in fields(query):
+        known, value = get_args(hints[field.name]), getattr(query, field.name)
+        if get_origin(hints[field.name]) is Literal and value not in known:
+            name = f"{type(query).__name__}'s {field.name}"
+            raise ValueError(f"{name} is {value!r}; use one of {', '.join(map(repr, known))}")

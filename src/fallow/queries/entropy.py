@@ -1,4 +1,4 @@
-"""Entropy sampling: each site labels the rows with the largest H(P) = -sum_c P_c log P_c, in nats."""
+"""Entropy sampling: each site labels the rows with the largest H(P) = -sum_c P_c log P_c."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
-from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.base import Budget, Memo, check_choices, orders
 from fallow.queries.parts import top
 
 
@@ -27,6 +27,9 @@ class Entropy:
         verbs={"select": "number of picks"},
         needs=("local",),
     )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))

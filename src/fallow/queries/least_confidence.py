@@ -9,7 +9,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.models.scores import least_confidence
-from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.base import Budget, Memo, check_choices, orders
 from fallow.queries.parts import top
 
 
@@ -27,6 +27,9 @@ class LeastConfidence:
         verbs={"select": "number of picks"},
         needs=("local",),
     )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))

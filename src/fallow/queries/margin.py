@@ -1,4 +1,4 @@
-"""Margin sampling: each site labels the rows with the largest 1 - (P_1 - P_2) of the two largest probabilities."""
+"""Margin sampling: each site labels the rows with the largest 1 - (P_1 - P_2), the two largest P."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.models.scores import margin
-from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.base import Budget, Memo, check_choices, orders
 from fallow.queries.parts import top
 
 
 @final
 @dataclass(frozen=True)
 class Margin:
-    """One minus the gap between the two largest probabilities, by the site's local or the global model."""
+    """One minus the gap between the two largest probabilities, by the local or the global model."""
 
     model: Literal["local", "global"] = "local"
 
@@ -27,6 +27,9 @@ class Margin:
         verbs={"select": "number of picks"},
         needs=("local",),
     )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))

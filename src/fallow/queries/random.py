@@ -27,4 +27,6 @@ class Random:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        return Picks(torch.randperm(view.pool, generator=view.stream("select"))[:n])
+        # The first labels and the first query share a cycle, so the cycle does not name the draw.
+        draw = view.stream(f"select after {len(view.labels)} labels")
+        return Picks(torch.randperm(view.pool, generator=draw)[:n])

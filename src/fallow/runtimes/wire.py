@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor

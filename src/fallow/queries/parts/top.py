@@ -6,23 +6,22 @@ import torch
 from torch import Tensor
 
 
-def finite(scores: Tensor) -> Tensor:
-    """Scores with NaN and infinities replaced by the smallest finite one, so they come last.
-
-    Raises when nothing is finite: a strategy must not turn into random picks unnoticed.
-    """
-    good = torch.isfinite(scores)
-    if not bool(good.any()):
-        raise ValueError(f"all {len(scores)} scores are NaN or infinite: the model has diverged")
-    return torch.where(good, scores, scores[good].min())
-
-
 def ranked(scores: Tensor, generator: torch.Generator) -> Tensor:
-    """Positions by descending score; ties in random order from ``generator``.  (n,) -> (n,)."""
+    """Positions by descending score; ties in random order from ``generator``.  (n,) -> (n,).
+
+    NaN and infinities come last.  Raises ValueError when nothing is finite: a strategy must not
+    turn into random picks unnoticed.
+    """
     if not len(scores):
         return torch.empty(0, dtype=torch.int64)
+    good = scores.isfinite()
+    if not bool(good.any()):
+        raise ValueError(
+            f"all {len(scores)} scores are NaN or infinite: the model has diverged; lower the "
+            "learning rate or check the rows"
+        )
     mixed = torch.randperm(len(scores), generator=generator)
-    return mixed[finite(scores)[mixed].argsort(descending=True, stable=True)]
+    return mixed[scores.masked_fill(~good, -torch.inf)[mixed].argsort(descending=True, stable=True)]
 
 
 def top(scores: Tensor, n: int, generator: torch.Generator) -> Tensor:

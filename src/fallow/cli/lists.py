@@ -1,0 +1,92 @@
+"""``fallow methods``, ``datasets`` and ``recipes``: what there is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fallow import queries, training
+from fallow.cli import options as opt
+from fallow.core.build import names
+from fallow.data import CATALOGUE
+from fallow.recipes import RECIPES
+
+
+def methods(as_json: opt.Json = False) -> None:
+    """Strategies and training methods: paper, what they need, what they reveal."""
+    rows = [
+        {
+            "name": _spelled(name), "kind": kind, "year": cls.contract.year or None,
+            "paper": cls.contract.paper, "needs": list(cls.contract.needs),
+            "reveals": dict(cls.contract.verbs), "smallest_cohort": cls.contract.cohort,
+            "secure_sum": cls.contract.secure_sum, "local_dp": cls.contract.local_dp,
+            "missing_site": cls.contract.missing,
+            "fields": {f.name: str(f.default) for f in fields(cls) if f.name != "plan"},
+        }
+        for kind, package in (("query", queries), ("training", training))
+        for name, cls in sorted(names(package).items())
+    ]  # fmt: skip
+    shown = [
+        {**r, "year": r["year"] or "", "needs": ", ".join(r["needs"]) or "-",
+         "reveals": "; ".join(dict.fromkeys(r["reveals"].values())),
+         "fields": ", ".join(f"{k}={v}" for k, v in r["fields"].items()) or "-"}
+        for r in rows
+    ]  # fmt: skip
+    _print(rows, shown, as_json, ("name", "kind", "year", "needs", "reveals", "fields"))
+
+
+def datasets(as_json: opt.Json = False) -> None:
+    """Data sets by name: bundled ones need nothing, the others --data-dir or FALLOW_DATA."""
+    rows = [
+        {
+            "name": e.name, "task": e.task, "rows": e.rows, "shape": list(e.shape),
+            "classes": e.classes or None, "natural_sites": e.groups or None, "source": e.source,
+            "files": list(e.files),
+        }
+        for e in CATALOGUE.values()
+    ]  # fmt: skip
+    shown = [
+        {**r, "shape": "x".join(map(str, r["shape"])), "classes": r["classes"] or "-",
+         "natural_sites": r["natural_sites"] or "-"}
+        for r in rows
+    ]  # fmt: skip
+    columns = ("name", "task", "rows", "shape", "classes", "natural_sites", "source")
+    _print(rows, shown, as_json, columns)
+
+
+def recipes(as_json: opt.Json = False) -> None:
+    """Recipes by name: a paper's experiments, and forms of them that two cores finish."""
+    rows = [
+        {
+            "name": r.name, "title": r.title, "data": r.data, "partition": str(r.partition),
+            "sites": r.sites, "model": str(r.model), "queries": list(r.queries), "seeds": r.seeds,
+            "published": r.published.table if r.published else None,
+        }
+        for r in RECIPES.values()
+    ]  # fmt: skip
+    shown = [{**r, "published": r["published"] or "-"} for r in rows]
+    _print(rows, shown, as_json, ("name", "title", "model", "seeds", "published"))
+
+
+def _spelled(name: str) -> str:
+    """A class name as one types it: ``LeastConfidence`` -> ``least-confidence``."""
+    if name.isupper() or name.startswith("Fed"):
+        return name.lower()
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
+
+
+def _print(
+    rows: list[dict[str, Any]], shown: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]
+) -> None:
+    if as_json:
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    table = Table(*(column.replace("_", " ") for column in columns), box=None, pad_edge=False)
+    for row in shown:
+        table.add_row(*(str(row[column]) for column in columns))
+    Console().print(table)

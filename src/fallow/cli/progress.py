@@ -1,0 +1,107 @@
+"""Live progress of a study: a bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from fallow.lab.cell import Cell
+from fallow.lab.recipe import Recipe
+
+QUIET = 10.0  # seconds between plain lines, unless a run ends
+
+
+@dataclass
+class Watch:
+    """Takes the events of a study and shows where it stands."""
+
+    recipe: Recipe
+    cells: Sequence[Cell]
+    console: Console
+    done: dict[tuple[str, int], int] = field(default_factory=dict)  # rounds, by cell
+    finished: int = 0
+    started: float = field(default_factory=time.monotonic)
+    shown: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.bar = Progress(
+            SpinnerColumn(), TextColumn("{task.percentage:3.0f}%"), BarColumn(24),
+            TextColumn("{task.description}"), TimeElapsedColumn(), TextColumn("left"),
+            TimeRemainingColumn(), console=self.console, transient=True,
+        )  # fmt: skip
+        self.task = self.bar.add_task("starting", total=self.total)
+
+    def __enter__(self) -> Watch:
+        if self.console.is_terminal:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.console.is_terminal:
+            self.bar.stop()
+
+    @property
+    def total(self) -> int:
+        return sum(self._rounds(cell.query) for cell in self.cells)
+
+    def _rounds(self, query: str) -> int:
+        cycles = 0 if query == "bound:all-labels" else self.recipe.cycles
+        return (cycles + 1) * self.recipe.rounds
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Take one event of `fallow.lab.study.run_study`."""
+        cell, kind = (event["query"], event["seed"]), event["event"]
+        rounds = self.recipe.rounds
+        if kind == "round":
+            self.done[cell] = event["cycle"] * rounds + event["round"] + 1
+        elif kind == "scored":
+            self.done[cell] = (event["cycle"] + 1) * rounds
+        elif kind in ("done", "failed"):
+            self.done[cell] = self._rounds(event["query"])
+            self.finished += 1
+        text = self._text(event)
+        self.bar.update(self.task, completed=sum(self.done.values()), description=text)
+        now = time.monotonic()
+        ends = kind in ("done", "failed")
+        if not self.console.is_terminal and (ends or now - self.shown > QUIET):
+            self.shown = now
+            self.console.print(f"{self._share():4.0%}  {text}{self._left()}", soft_wrap=True)
+        elif kind == "failed":
+            self.console.print(f"[red]failed:[/] {text}: {event['why']}")
+
+    def _text(self, event: dict[str, Any]) -> str:
+        head = f"run {min(self.finished + 1, len(self.cells))} of {len(self.cells)}"
+        what = f"{event['query']}, seed {event['seed']}"
+        match event["event"]:
+            case "round":
+                more = f"cycle {event['cycle']}, round {event['round'] + 1} of {self.recipe.rounds}"
+            case "query":
+                more = f"cycle {event['cycle']}, choosing rows"
+            case "scored":
+                score = event["accuracy"]
+                good = f"accuracy {score:.3f}" if score is not None else f"mse {event['mse']:.4g}"
+                more = f"cycle {event['cycle']}, {event['labelled']} labels, {good}"
+            case "failed":
+                more = "failed"
+            case _:
+                more = "done before" if event.get("cached") else "done"
+        return f"{head}: {what}: {more}"
+
+    def _share(self) -> float:
+        return sum(self.done.values()) / max(self.total, 1)
+
+    def _left(self) -> str:
+        share, spent = self._share(), time.monotonic() - self.started
+        return f"  (about {spent * (1 - share) / share:.0f} s left)" if 0 < share < 1 else ""

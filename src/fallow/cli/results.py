@@ -1,0 +1,48 @@
+"""``fallow report``, ``export`` and ``predict``: what a study left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from fallow.cli import options as opt
+from fallow.lab.export import export_study
+from fallow.lab.predict import predict_file
+from fallow.lab.report import write_report
+
+Query = Annotated[str | None, typer.Option(help="Whose model; by default the study's reference.")]
+Output = Annotated[Path | None, typer.Option("--out", "-o", help="File to write.")]
+
+
+def report(studies: opt.Studies, out: Output = None) -> None:
+    """Write the report page of one or several studies."""
+    page = write_report(studies, out)
+    Console().print(f"Report page: {page}", highlight=False, soft_wrap=True)
+
+
+def export(
+    study: Annotated[Path, typer.Argument(help="Folder of a study.")],
+    to: Annotated[
+        Literal["csv", "parquet", "markdown", "latex"],
+        typer.Option(help="csv and parquet: all records; markdown and latex: the final table."),
+    ] = "csv",
+    out: Output = None,
+) -> None:
+    """Write a study's records or its final table to a file."""
+    path = export_study(study, to, out)
+    Console().print(f"Wrote {path}", highlight=False, soft_wrap=True)
+
+
+def predict(
+    study: Annotated[Path, typer.Argument(help="Folder of a study.")],
+    data: Annotated[Path, typer.Argument(help="A .csv, .parquet or .npz file of rows.")],
+    query: Query = None,
+    seed: Annotated[int | None, typer.Option(help="Whose model; by default the first.")] = None,
+    out: Output = None,
+) -> None:
+    """Predict with a finished run's model; writes a CSV file."""
+    path, rows = predict_file(study, data, query, seed, out)
+    Console().print(f"Wrote {rows} predictions to {path}", highlight=False, soft_wrap=True)

@@ -1,0 +1,55 @@
+"""Rows without labels, in the columns a model was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fallow.core.build import nearest
+from fallow.data.own_table import EMPTY, Columns, read_cells
+
+
+def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> Tensor:
+    """Features of a .csv, .parquet or .npz file as (n, *shape) float32.
+
+    columns: the features of the trained model, ``name=level`` for a text column; other columns of
+    the file (labels, names) are left aside.  Raises ValueError that names a missing column, a cell
+    that is no finite number, or a shape that differs.
+    """
+    if not path.exists():
+        raise ValueError(f"there is no file {str(path)!r}; give the path of one")
+    if path.suffix.lower() == ".npz":
+        with np.load(path, allow_pickle=False) as archive:
+            if "x" not in archive.files:
+                raise ValueError(f"{path.name} has no array 'x'{nearest('x', archive.files)}")
+            x = torch.from_numpy(archive["x"].astype(np.float32))
+    else:
+        if not columns:
+            raise ValueError(f"the model was not trained on a table; give {path.stem}.npz with x")
+        cells = read_cells(path)
+        x = torch.from_numpy(np.stack([_column(path, cells, c) for c in columns], axis=1))
+    if tuple(x.shape[1:]) != tuple(shape):
+        raise ValueError(
+            f"{path.name} has rows of shape {tuple(x.shape[1:])}, the model takes {tuple(shape)}"
+        )
+    if not bool(torch.isfinite(x).all()):
+        raise ValueError(f"{path.name} has NaN or infinite features; fill them in")
+    return x
+
+
+def _column(path: Path, cells: Columns, column: str) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    name, is_level, level = column.rpartition("=")
+    if column not in cells and is_level and name in cells:
+        return np.array([cell == level for cell in cells[name]], dtype=np.float32)
+    if column not in cells:
+        raise ValueError(f"{path.name} has no column {column!r}{nearest(column, list(cells))}")
+    if missing := sum(cell.lower() in EMPTY for cell in cells[column]):
+        raise ValueError(f"{path.name}: column {column!r} has {missing} missing values; fill them in")
+    try:
+        return np.array([float(cell) for cell in cells[column]], dtype=np.float32)
+    except ValueError as error:
+        raise ValueError(f"{path.name}: column {column!r} holds a text: {error}") from error

@@ -1,0 +1,37 @@
+"""The parts of a study: its runs, and what each needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fallow.lab.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study."""
+
+    query: str
+    seed: int
+
+    def folder(self, out: Path) -> Path:
+        return out / "cells" / self.query.replace("/", "_") / f"seed-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that stopped, and why."""
+
+    cell: Cell
+    why: str
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every process of a study needs to know."""
+
+    recipe: Recipe
+    out: Path
+    data_dir: Path | None = None
+    threads: int = 1

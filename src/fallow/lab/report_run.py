@@ -1,0 +1,179 @@
+"""The sections of a report about the run: what left each site, what it cost, how to repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import fmean
+
+from fallow.lab.reading import Cell, Record, StudyRecords
+from fallow.lab.report_html import Html, el, section, table
+from fallow.lab.report_words import duration, listed, size
+from fallow.lab.tables_final import label_of
+
+SEEN_BY = {
+    "sum": "the server: totals only (each addend too, unless sums are masked)",
+    "each": "the server: every site's answer",
+    "keep": "the server: a count; the answer stays at the site",
+    "relay": "the receiving site; sealed to the server",
+    "fit": "nobody: local training",
+}
+"""Who saw what left a site, by the kind of the exchange."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What one verb let out in a whole run, mean over seeds."""
+
+    query: str
+    kind: str
+    verb: str
+    what: str
+    sites: int
+    exchanges: float
+    amount: float
+
+
+def _count(sites: object) -> int:
+    """A number of sites, given as one or as their names."""
+    return len(sites) if isinstance(sites, list) else int(sites) if isinstance(sites, int) else 0
+
+
+def exchanges(study: StudyRecords) -> list[Exchange]:
+    """What left the sites, by query and verb: in a whole run, mean over seeds."""
+    found = []
+    for query in study.study.queries:
+        cells = study.of(query)
+        held: dict[tuple[str, str, str], list[tuple[int, int, int]]] = {}
+        for cell in cells:
+            for entry in _entries(cell):
+                name = (str(entry["kind"]), str(entry["verb"]), str(entry.get("what", "")))
+                held.setdefault(name, []).append(
+                    (
+                        _count(entry.get("sites")),
+                        int(entry.get("exchanges") or 0),
+                        int(entry.get("bytes") or 0),
+                    )
+                )
+        found += [
+            Exchange(
+                query,
+                kind,
+                verb,
+                what,
+                max(s for s, _, _ in rows),
+                sum(e for _, e, _ in rows) / len(cells),
+                sum(b for _, _, b in rows) / len(cells),
+            )
+            for (kind, verb, what), rows in held.items()
+        ]
+    return found
+
+
+def _entries(cell: Cell) -> Iterable[Record]:
+    """What was revealed up to the last record: the counts of a run only grow."""
+    return (cell.records[-1].get("revealed") or ()) if cell.records else ()
+
+
+def left(study: StudyRecords) -> Html:
+    """What left each site."""
+    found = exchanges(study)
+    if not found:
+        return section(
+            "What left each site", el("p", "The records name no exchange.", class_="note")
+        )
+    rows = [
+        [
+            label_of(e.query, study.study),
+            e.kind,
+            e.verb,
+            e.what,
+            SEEN_BY.get(e.kind, "unknown"),
+            str(e.sites),
+            f"{e.exchanges:.0f}",
+            size(e.amount),
+        ]
+        for e in found
+    ]
+    names = [e.query for e in found]
+    marks = ["first" if i and names[i] != names[i - 1] else "" for i in range(len(names))]
+    return section(
+        "What left each site",
+        table(
+            "All sites together, per run (mean over seeds)",
+            ["Query", "Kind", "Verb", "What", "Who saw it", "Sites", "Exchanges", "Bytes"],
+            rows,
+            words=5,
+            classes=marks,
+        ),
+    )
+
+
+def _ends(study: StudyRecords, query: str, key: str) -> list[float]:
+    """The last value of a cumulative count, one per seed that has it."""
+    last = [cell.records[-1].get(key) for cell in study.of(query) if cell.records]
+    return [float(v) for v in last if v is not None]
+
+
+def _mean(values: list[float], show: Callable[[float], str]) -> str:
+    return show(fmean(values)) if values else "–"
+
+
+def _all(study: StudyRecords, value: Callable[[Record], object]) -> list[str]:
+    found = dict.fromkeys(
+        str(v) for cell in study.cells for r in cell.records if (v := value(r)) is not None
+    )
+    return list(found)
+
+
+def _costs(study: StudyRecords) -> Html:
+    rows = [
+        [
+            label_of(q, study.study),
+            str(len(study.of(q))),
+            _mean(_ends(study, q, "seconds"), duration),
+            _mean(_ends(study, q, "bytes_up"), size),
+            _mean(_ends(study, q, "bytes_down"), size),
+        ]
+        for q in study.study.queries
+    ]
+    caption = "Cost of a run, mean over seeds (bytes with the models, all sites)"
+    return table(caption, ["Query", "Runs", "Time", "Sites to server", "Server to sites"], rows)
+
+
+def _settings(study: StudyRecords) -> Html:
+    versions = dict(study.study.versions)
+    for cell in study.cells:
+        for record in cell.records[-1:]:
+            versions |= record.get("versions") or {}
+    facts = {
+        "Seeds": map(str, study.study.seeds),
+        "Executor": _all(study, lambda r: r.get("executor")),
+        "Threads": _all(study, lambda r: r.get("threads")),
+        "Versions": (f"{name} {version}" for name, version in versions.items()),
+    }
+    rows = [[name, ", ".join(values) or "–"] for name, values in facts.items()]
+    rows += [[str(name), str(value)] for name, value in study.study.recipe.items()]
+    return table("Settings", ["Name", "Value"], rows, words=2)
+
+
+def _gaps(study: StudyRecords) -> list[Html]:
+    """What is not there: runs that are not complete, lines that could not be read."""
+    said = []
+    waiting = [f"{label_of(q, study.study)} seed {k}" for q, k in study.missing]
+    if waiting:
+        rest = [f"{len(waiting) - 12} more"] if len(waiting) > 12 else []
+        said.append(f"Not complete: {listed(waiting[:12] + rest)}.")
+    if study.damaged:
+        lines = (
+            "1 damaged line was" if study.damaged == 1 else f"{study.damaged} damaged lines were"
+        )
+        said.append(f"{lines} skipped.")
+    return [el("p", text, class_="note") for text in said]
+
+
+def how(study: StudyRecords) -> Html:
+    """How it was run."""
+    command = study.study.command
+    shown = [el("pre", el("code", command))] if command else []
+    return section("How it was run", *shown, _costs(study), _settings(study), *_gaps(study))

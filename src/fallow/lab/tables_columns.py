@@ -1,0 +1,110 @@
+"""The columns of a final table as a reader sees them, and the notes below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fallow.lab.stats import Comparison, Interval
+from fallow.lab.tables_final import FinalTable
+
+NOTHING = "–"
+"""What stands where there is no number."""
+
+
+def p_text(p: float) -> str:
+    """A p-value to three digits, never as 0.
+
+    >>> p_text(0.03125), p_text(1e-7)
+    ('0.031', '<0.001')
+    """
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _with(value: float, interval: Interval | None, digits: int) -> str:
+    text = f"{value:+.{digits}f}"
+    if interval is None:
+        return text
+    return f"{text} [{interval.low:+.{digits}f}, {interval.high:+.{digits}f}]"
+
+
+Columns = dict[str, list[str]]
+"""Column title -> one text per row."""
+
+
+def _digits(table: FinalTable) -> int:
+    return 2 if table.measure == "accuracy" else 4
+
+
+def score_columns(table: FinalTable) -> Columns:
+    """Query, final score, seeds, and (where there are any) published, area, labels saved."""
+    rows, final = table.rows, f"Final {table.unit}"
+    spreads = {
+        final: [r.score for r in rows],
+        "Published": [r.published for r in rows],
+        "Area under curve": [r.area for r in rows],
+    }
+    text = {
+        name: [s.text(_digits(table)) if s else NOTHING for s in column]
+        for name, column in spreads.items()
+    }
+    more = {
+        "Published": text["Published"],
+        "Area under curve": text["Area under curve"],
+        "Labels saved": [NOTHING if r.saved is None else f"{r.saved:+.0f} %" for r in rows],
+    }
+    return {
+        "Query": [r.label + (" (bound)" if r.is_bound else "") for r in rows],
+        final: text[final],
+        "Seeds": [str(r.score.seeds) if r.score else "0" for r in rows],
+        **{name: cells for name, cells in more.items() if any(c != NOTHING for c in cells)},
+    }
+
+
+def comparison_columns(table: FinalTable) -> Columns:
+    """Differences to the reference and their tests; no column when nothing was tested."""
+    digits = _digits(table)
+    reference = next((r.label for r in table.rows if r.query == table.reference), "reference")
+    show: dict[str, Callable[[Comparison], str]] = {
+        f"Minus {reference} [95 %]": lambda c: _with(c.difference, c.interval, digits),
+        "Hodges-Lehmann": lambda c: _with(c.shift, c.shift_interval, digits),
+        "Paired t p": lambda c: p_text(c.t),
+        "Wilcoxon p": lambda c: p_text(c.wilcoxon),
+        "Holm p": lambda c: p_text(c.holm),
+        "Win/tie/loss": lambda c: f"{c.wins}/{c.ties}/{c.losses}",
+    }
+    tests = [row.comparison for row in table.rows]
+    if not any(tests):
+        return {}
+    return {name: [text(c) if c else NOTHING for c in tests] for name, text in show.items()}
+
+
+def columns(table: FinalTable) -> Columns:
+    """Every column that a readable form shows: accuracies with two digits, errors with four."""
+    return score_columns(table) | comparison_columns(table)
+
+
+def footnotes(table: FinalTable) -> list[str]:
+    """What a reader must know to read the table, one sentence each."""
+    notes = ["Mean ± standard deviation over seeds (ddof = 1)."]
+    tests = [r.comparison for r in table.rows if r.comparison]
+    if tests:
+        notes.append(
+            "Differences are query minus reference, seed by seed, with a 95 % Student "
+            "interval; Hodges-Lehmann is the median of the Walsh averages with its exact "
+            "interval of at least 95 %, where the seeds allow one."
+        )
+        notes.append(
+            "Wilcoxon is the exact two-sided signed-rank test; Holm adjusts it over the "
+            f"{len(tests)} comparison{'s' if len(tests) > 1 else ''} of this table."
+        )
+        notes.extend(dict.fromkeys(c.note + "." for c in tests if c.note))
+    if table.untested:
+        notes.append(table.untested)
+    if any(r.saved is not None for r in table.rows):
+        notes.append(
+            "Labels saved: labels needed to reach the final score of random, against "
+            "what random itself needed, on mean curves joined linearly; – if never."
+        )
+    if table.published_in:
+        notes.append(f"Published: {table.published_in}.")
+    return notes

@@ -1,0 +1,22 @@
+"""A first look: handwritten digits that come with scikit-learn, ten sites, skewed classes."""
+
+from __future__ import annotations
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.lab.recipe import Recipe, Spec
+
+DEMO = Recipe(
+    name="demo",
+    title="Ten sites choose which digits to have labelled",
+    data="digits",
+    model=Spec("mlp"),
+    plan=Plan((Segment(2),), 16, Optimiser(lr=0.05, momentum=0.9)),
+    initial=0.05,
+    per_cycle=0.05,
+    rounds=15,
+    cycles=4,
+    reference="ahfal",
+    seeds=8,
+)
+
+RECIPES = (DEMO,)

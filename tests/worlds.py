@@ -1,0 +1,143 @@
+"""A tiny federation in memory, in which a test says what every model predicts.
+
+A row is its own prediction: its first C features are the logits of the local model and the next C
+those of the global one, because both models are linear and read out their half.  So strategies meet
+real sites, views, streams and messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fallow.core import Ask, Carrier, Disclosure, Layout, State, stream
+from fallow.engine import Loop, row_loss
+from fallow.models import Linear
+from fallow.runtimes import Bytes, InProcess, Label, MemoryStore, Parts, Site
+from fallow.training import FedAvg
+
+
+@dataclass(frozen=True)
+class Table:
+    """One site: logits of its pool by both models, and the labels that it has bought.
+
+    local, common: (m, C), the common ones by the global model; labels: class ids.  The labelled
+    rows come after the pool, so that a pool position is a row of these tables.
+    """
+
+    local: Tensor
+    common: Tensor
+    labels: Sequence[int] = ()
+
+    def rows(self, at: Tensor) -> Table:
+        """The same site with the rows of its pool in the order ``at``."""
+        return replace(self, local=self.local[at], common=self.common[at])
+
+    def plus(self, constant: float) -> Table:
+        """The same site with ``constant`` added to every logit."""
+        return replace(self, local=self.local + constant, common=self.common + constant)
+
+
+Tables = Mapping[str, Table]
+
+
+def tables(
+    seed: int = 0, sites: int = 3, rows: int = 12, classes: int = 3, labels: int = 8
+) -> dict[str, Table]:
+    """Random sites without ties; the shares of their labels differ, most in the lowest classes."""
+    made = {}
+    for name in "abcdefghijkl"[:sites]:
+        draw = stream(seed, "table", name)
+        local, common = (
+            2 * torch.randn(rows, classes, generator=draw, dtype=torch.float64) for _ in range(2)
+        )
+        skew = torch.rand(classes, generator=draw, dtype=torch.float64) ** 3 + 0.01
+        bought = torch.multinomial(skew, labels, replacement=True, generator=draw)
+        made[name] = Table(local, common, bought.tolist())
+    return made
+
+
+class Forgetful:
+    """A journal that remembers nothing: every exchange is sent."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def recall(self, key: str, digest: str) -> dict[str, Any] | None:
+        return None
+
+    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+        return None
+
+
+@dataclass(frozen=True)
+class World:
+    """Sites that remember both models, and a strategy whose verbs they run."""
+
+    strategy: Any
+    members: dict[str, Site]
+    carrier: Carrier
+    shown: Disclosure = field(default_factory=Disclosure)  # what left the sites so far
+
+    def ask(self, owner: str = "query", cycle: int = 0) -> Ask:
+        verbs = next(iter(self.members.values())).parts.methods[owner].contract.verbs
+        key = f"{cycle}/{owner}"
+        return Ask(self.carrier, Forgetful(), self.shown, key, owner, cycle, reveals=verbs)
+
+    def query(self, budget: int | Mapping[str, int], cycle: int = 0) -> dict[str, Any]:
+        """Run the strategy once; ``budget`` per site, or one for every site.  Returns the memo."""
+        shares = dict.fromkeys(self.members, budget) if isinstance(budget, int) else budget
+        memo: dict[str, Any] = self.strategy.query(self.ask(cycle=cycle), shares, {})
+        return memo
+
+    def picks(self, budget: int | Mapping[str, int], cycle: int = 0) -> dict[str, list[int]]:
+        """The rows that each site picks, in the order of picking; no entry where it picks none."""
+        self.query(budget, cycle)
+        kept = {name: site.memory.get("picks") for name, site in self.members.items()}
+        return {name: picks["rows"].tolist() for name, picks in kept.items() if picks is not None}
+
+    def buy(self, picks: Mapping[str, Sequence[int]], label: int, cycle: int = 0) -> None:
+        """End a cycle: every pick gets the same ``label``."""
+        for name, rows in picks.items():
+            self.members[name].buy([Label(row, label, cycle) for row in rows])
+            self.members[name].forget(keep=("local", "global"))
+
+
+def world(
+    sites: Tables, strategy: Any, seed: int = 0, runtime: type[InProcess | Bytes] = InProcess
+) -> World:
+    """A federation of ``sites`` that runs ``strategy``; models and rows are in float64."""
+    classes = next(iter(sites.values())).local.shape[1]
+    model = Linear((2 * classes,), classes).to(torch.float64)
+    layout = Layout.of(model)
+    methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
+    fresh = _read_out(model, layout, 0, classes)
+    parts = Parts(model, layout, methods, classes, seed, lambda generator: fresh)
+    store, members = MemoryStore(), {}
+    for name, table in sites.items():
+        pool = torch.cat([table.local, table.common], 1)  # (m, 2C)
+        draw = stream(seed, "labelled rows", name)
+        shape = (len(table.labels), 2 * classes)
+        labelled = torch.randn(shape, generator=draw, dtype=torch.float64)
+        site = Site(name, torch.cat([pool, labelled]), parts, store)
+        site.buy([Label(len(pool) + i, y, cycle=-1) for i, y in enumerate(table.labels)])
+        site.remember("local", _read_out(model, layout, 0, classes))
+        site.remember("global", _read_out(model, layout, classes, classes))
+        members[name] = site
+    engine = Loop(model, layout, row_loss("classification"))
+    return World(strategy, members, runtime(members, engine))
+
+
+def _read_out(model: Linear, layout: Layout, first: int, classes: int) -> State:
+    """The linear model whose logits are the features ``first``, ``first + 1``, ... of a row."""
+    weight = torch.zeros(classes, 2 * classes, dtype=torch.float64)
+    weight[:, first : first + classes] = torch.eye(classes, dtype=torch.float64)
+    with torch.no_grad():
+        model.head.weight.copy_(weight)
+        model.head.bias.zero_()
+    return layout.flatten(model)
