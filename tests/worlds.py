@@ -121,7 +121,7 @@ def world(
     store, members = MemoryStore(), {}
     for name, table in sites.items():
         pool = torch.cat([table.local, table.common], 1)  # (m, 2C)
-        draw = stream(seed, "labelled rows", name)
+        draw = stream(0, "labelled rows", name)
         shape = (len(table.labels), 2 * classes)
         labelled = torch.randn(shape, generator=draw, dtype=torch.float64)
         site = Site(name, torch.cat([pool, labelled]), parts, store)

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, tensor
 from torch.testing import assert_close
 
-from fallow.core import stream
 from fallow.models.scores import entropy
-from fallow.queries import AHFAL, Entropy, LeastConfidence, Margin
+from fallow.queries import AHFAL
 from fallow.queries.ahfal import moments
 from tests.worlds import Table, tables, world
 
@@ -134,9 +133,9 @@ def test_a_row_is_routed_by_the_class_that_the_local_model_predicts() -> None:
 
 
 def test_equal_logits_belong_to_the_lowest_class() -> None:
-    flat = torch.zeros(3, 3, dtype=torch.float64)
-    sites = {"a": Table(torch.cat([flat, certain([1], [9])]), torch.zeros(4, 3).double(), held(9))}
-    assert world(sites, AHFAL(tau=0)).picks(1) == {"a": [3]}  # class 1 is worth 1, class 0 1/9
+    local = torch.cat([torch.zeros(3, 3, dtype=torch.float64), certain([2], [9])])
+    site = Table(local, local, held(9, 9, 0))
+    assert world({"a": site}, AHFAL()).picks(1) == {"a": [3]}  # one label for class 2, sure or not
 
 
 def test_without_a_low_class_the_global_model_is_not_read() -> None:
@@ -202,6 +201,13 @@ def test_target_deficit_buys_what_is_missing_from_the_mean_share() -> None:
     assert [row // 3 for row in picks["b"]] == [0, 0, 0]
 
 
+def test_target_deficit_aims_at_the_mean_shares_of_the_labels_there_will_be() -> None:
+    counts, mean = tensor([6.0, 2, 0]).double(), tensor([0.5, 0.3, 0.2]).double()
+    strategy = AHFAL(balance="target_deficit")
+    assert_close(strategy.weights(counts, mean, 12), tensor([4.0, 4, 4]).double())  # 10, 6, 4 of 20
+    assert_close(strategy.weights(counts, mean, 2), tensor([0.0, 1, 2]).double())
+
+
 def test_rows_with_equal_scores_are_picked_in_an_order_that_depends_on_the_seed_alone() -> None:
     same = certain([0] * 6, [2.0] * 6)
     site = {"a": Table(same, same, held(1, 1, 1))}
@@ -237,62 +243,7 @@ def test_a_model_that_predicts_no_number_at_all_is_refused_with_site_and_cycle()
         world(sites, AHFAL()).query(1, cycle=2)
 
 
-# -- ablations and laws ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_without_toggling_and_balance_it_is_entropy_sampling(seed: int) -> None:
-    sites = tables(seed)
-    plain = world(sites, AHFAL(toggle="never", balance="none"), seed).picks(5)
-    assert plain == world(sites, Entropy(), seed).picks(5)
-
-
-def test_the_three_ablations_pick_three_different_sets() -> None:
-    sites = tables(0, rows=20)
-    full, balanced, bare = (
-        {name: frozenset(rows) for name, rows in world(sites, strategy).picks(6).items()}
-        for strategy in (
-            AHFAL(tau=30),
-            AHFAL(toggle="never"),
-            AHFAL(toggle="never", balance="none"),
-        )
-    )
-    assert full != balanced and full != bare and balanced != bare
-
-
-def test_always_toggling_is_an_infinite_tau_and_never_toggling_is_tau_zero() -> None:
-    sites = tables(5)
-    for toggle, tau in (("always", math.inf), ("never", 0.0)):
-        assert world(sites, AHFAL(toggle=toggle)).picks(5) == world(sites, AHFAL(tau=tau)).picks(5)
-
-
-def test_with_two_classes_all_scores_of_one_model_agree() -> None:
-    """Of one model: means of two models' scores need not have the same order."""
-    sites = tables(6, classes=2)
-    for balance in ("inverse_count", "none"):
-        picks = [
-            world(sites, AHFAL(score=score, toggle="never", balance=balance)).picks(5)
-            for score in ("entropy", "margin", "least_confidence")
-        ]
-        assert picks[0] == picks[1] == picks[2]
-    picks = [world(sites, strategy()).picks(5) for strategy in (Entropy, Margin, LeastConfidence)]
-    assert picks[0] == picks[1] == picks[2]
-
-
-def test_a_mix_of_one_is_the_local_score() -> None:
-    sites = tables(7)
-    assert world(sites, AHFAL(mix=1, toggle="always")).picks(5) == (
-        world(sites, AHFAL(toggle="never")).picks(5)
-    )
-
-
-def test_a_query_is_one_sum_and_one_keep() -> None:
-    federation = world(tables(0), AHFAL())
-    federation.query(3)
-    assert [(row["kind"], row["verb"], row["exchanges"]) for row in federation.shown.rows()] == [
-        ("keep", "select", 1),
-        ("sum", "share", 1),
-    ]
+# -- what it reports and refuses ------------------------------------------------------------------
 
 
 def test_notes_give_the_spread_in_points_and_the_threshold_where_it_is_one_of_points() -> None:
@@ -309,11 +260,3 @@ def test_notes_give_the_spread_in_points_and_the_threshold_where_it_is_one_of_po
 def test_a_threshold_or_weight_out_of_range_is_refused(fields: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"AHFAL's (tau|mix) is .*; it must"):
         AHFAL(**fields)  # type: ignore[arg-type]
-
-
-def test_the_streams_of_two_sites_are_their_own() -> None:
-    same = certain([0] * 12, [2.0] * 12)
-    sites = {name: Table(same, same, held(2, 2, 2)) for name in "ab"}
-    picks = world(sites, AHFAL()).picks(6)
-    assert picks["a"] != picks["b"]
-    assert stream(0, "ties", 0, "a").initial_seed() != stream(0, "ties", 0, "b").initial_seed()

@@ -13,10 +13,11 @@ from fallow.core.contract import Contract
 from fallow.core.types import Answer
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy, least_confidence, margin
-from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.base import Budget, Memo, check_choices, orders
 from fallow.queries.parts import fill, ranked
 
 SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
+AT_TAU = 1e-9  # a spread this close to τ is τ: rounding must not decide what "strictly below" means
 
 
 @final
@@ -57,14 +58,11 @@ class AHFAL:
     )
 
     def __post_init__(self) -> None:
+        check_choices(self)
         if not self.tau >= 0:
             raise ValueError(f"AHFAL's tau is {self.tau}; it must be 0 or more")
         if not 0 <= self.mix <= 1:
             raise ValueError(f"AHFAL's mix is {self.mix}; it must lie between 0 and 1")
-        if self.score not in SCORES:
-            raise ValueError(
-                f"AHFAL's score {self.score!r} is unknown; use one of {sorted(SCORES)}"
-            )
 
     # -- server half ------------------------------------------------------------------------
 
@@ -73,7 +71,8 @@ class AHFAL:
         mean, spread = moments(total["share"], total["square"], total["one"])
         low = self.low(mean, spread, total)
         ask.keep("select", to=orders(budget), low=low, mean=mean)  # steps 2 and 3
-        notes = {"sigma": (100 * spread).tolist(), "low": low.tolist(), "spread_tau": self.tau}
+        line = {"percent": self.tau, "proportion": 100 * self.tau}.get(self.tau_scale)
+        notes = {"sigma": (100 * spread).tolist(), "low": low.tolist(), "spread_tau": line}
         return {**memo, "notes": notes}
 
     def low(self, mean: Tensor, spread: Tensor, total: dict[str, Tensor]) -> Tensor:
@@ -81,12 +80,12 @@ class AHFAL:
         if self.toggle != "auto":
             return torch.full(spread.shape, self.toggle == "always")
         if self.tau_scale == "percent":
-            return 100 * spread < self.tau
-        if self.tau_scale == "proportion":
-            return spread < self.tau
-        if self.tau_scale == "count":
-            return moments(total["count"], total["count_square"], total["one"])[1] < self.tau
-        return torch.where(mean > 0, spread / mean.clamp_min(1e-300), 0.0) < self.tau
+            spread = 100 * spread
+        elif self.tau_scale == "count":
+            spread = moments(total["count"], total["count_square"], total["one"])[1]
+        elif self.tau_scale == "cv":  # 0 / 0 is 0: a class without a label anywhere is low
+            spread = torch.where(mean > 0, spread / mean.clamp_min(1e-300), 0.0)
+        return spread < self.tau - AT_TAU
 
     # -- site half --------------------------------------------------------------------------
 
@@ -113,10 +112,12 @@ class AHFAL:
         order = ranked(h, view.stream("ties"))
         if self.balance == "none":
             return Picks(order[:n])
-        buckets = [order[label[order] == c] for c in range(view.classes)]
+        scored = order[h[order].isfinite()]  # a row without a score has no class: it comes last
+        buckets = [scored[label[scored] == c] for c in range(view.classes)]
         caps = torch.tensor([len(bucket) for bucket in buckets])
-        quota = fill(min(n, view.pool), self.weights(view.counts, mean, n), caps)
-        return Picks(interleave([b[:q] for b, q in zip(buckets, quota.tolist(), strict=True)]))
+        quota = fill(n, self.weights(view.counts, mean, n), caps)
+        best = interleave([b[:q] for b, q in zip(buckets, quota.tolist(), strict=True)])
+        return Picks(torch.cat([best, order[len(scored) :]])[:n])
 
     def weights(self, counts: Tensor, mean: Tensor, n: int) -> Tensor:
         """Eq. 4: class weights of the budget; 1/n_c, and 1 where the site has no label."""

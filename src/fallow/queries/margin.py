@@ -1,4 +1,4 @@
-"""Margin sampling: each site labels the rows with the largest 1 - (P_1 - P_2), the two largest P."""
+"""Margin sampling: each site labels the rows with the largest 1 - (P_1 - P_2), two largest P."""
 
 from __future__ import annotations
 

@@ -1,6 +1,19 @@
 """Pure functions with two or more users among the strategies."""
 
+from fallow.queries.parts.gradients import residuals
+from fallow.queries.parts.kcenter import Features, Gradients, k_center
+from fallow.queries.parts.kmeanspp import k_means_pp
 from fallow.queries.parts.quota import apportion, fill
 from fallow.queries.parts.top import ranked, top
 
-__all__ = ["apportion", "fill", "ranked", "top"]
+__all__ = [
+    "Features",
+    "Gradients",
+    "apportion",
+    "fill",
+    "k_center",
+    "k_means_pp",
+    "ranked",
+    "residuals",
+    "top",
+]

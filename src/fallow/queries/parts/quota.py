@@ -20,7 +20,10 @@ def apportion(n: int, weight: Tensor) -> Tensor:
     """
     weight = weight.double()
     if not bool((weight >= 0).all()) or not 0 < float(weight.sum()) < math.inf:
-        raise ValueError(f"proportions need weights of 0 or more, not all 0, not {weight.tolist()}")
+        raise ValueError(
+            f"weights {weight.tolist()} give no proportions: they must be finite, 0 or more, and "
+            "not all 0"
+        )
     share = n * weight / weight.sum()
     base = (share + 1e-9).floor()
     rest = ((share - base) * 1e9).round()

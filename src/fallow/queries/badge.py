@@ -1,0 +1,47 @@
+"""BADGE (Ash et al., 2020), Algorithm 1: k-means++ on gradients of the last layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.queries.base import Budget, Memo, check_choices, orders
+from fallow.queries.parts import Gradients, k_means_pp, residuals
+
+
+@final
+@dataclass(frozen=True)
+class BADGE:
+    """Rows whose gradient, for the predicted label, is large and unlike the others'.
+
+    Notes
+    -----
+    Gradients stay in their factors: memory is that of predictions and features.  The first pick is
+    the row with the largest gradient, and a pick is never drawn again.
+    """
+
+    model: Literal["local", "global"] = "local"
+
+    contract: ClassVar[Contract] = Contract(
+        title="BADGE",
+        paper="Deep Batch Active Learning by Diverse, Uncertain Gradient Lower Bounds",
+        year=2020,
+        verbs={"select": "number of picks"},
+        needs=("local",),
+        draws=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        p = view.logits(self.model).softmax(1)
+        gradients = Gradients.of(residuals(p), view.embed(self.model))
+        return Picks(k_means_pp(gradients, n, view.stream("select")))

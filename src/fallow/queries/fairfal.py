@@ -1,0 +1,163 @@
+"""FairFAL (Zong, Huang, 2026): class-fair queries under long tails.
+
+Query-model choice, prototype pseudo-labels, equal quotas, and two-stage selection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import Answer
+from fallow.core.view import Picks, View
+from fallow.models.scores import entropy
+from fallow.queries.base import Budget, Memo, check_choices, orders
+from fallow.queries.parts import Gradients, k_center, ranked, residuals
+
+
+@final
+@dataclass(frozen=True)
+class FairFAL:
+    """Each class gets the same quota; inside a class, uncertain rows that differ from the labelled.
+
+    The global model scores where classes are balanced over the federation and it agrees with the
+    site's own; else the local one does.  The paper trains the local model from scratch:
+    ``local_source = "scratch"`` in the recipe.
+
+    Notes
+    -----
+    The paper's text was read in part; what it leaves open follows its public code.  The imbalance
+    is measured once, at the first query, and kept in the memo.  Prototypes are normalised after
+    averaging.  A class without labels at a site is never a pseudo-label; its quota goes to the
+    largest buckets.  Gradients use the global features, and the global predictions only where the
+    federation is imbalanced (``gradients="auto"``).  Where the code balances classes by drawing
+    rows again, the expectation of those draws is used.
+    """
+
+    delta: float = 0.75  # δ; the global model queries where s > δ
+    kappa: float = 4.0  # κ; candidates per pick in the first stage
+    query_model: Literal["auto", "local", "global", "opposite"] = "auto"
+    prototypes: bool = True  # False: pseudo-labels are the chosen model's predictions
+    gradients: Literal["auto", "global"] = "auto"
+
+    contract: ClassVar[Contract] = Contract(
+        title="FairFAL",
+        paper="Class-fair federated active learning under long tails (arXiv 2603.10341)",
+        year=2026,
+        verbs={
+            "imbalance": "total over sites of the imbalance of the global model's predictions",
+            "select": "number of picks",
+        },
+        needs=("local", "global"),
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if not self.kappa >= 1:
+            raise ValueError(f"FairFAL's kappa is {self.kappa}; it must be 1 or more")
+
+    # -- server half ------------------------------------------------------------------------
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        if "gamma" not in memo:  # frozen at the first query, while labels are still random
+            total = ask.sum("imbalance", bound=1.0)
+            memo = {**memo, "gamma": float(total["gamma"] / total["one"].clamp_min(1))}
+        ask.keep("select", to=orders(budget), gamma=memo["gamma"])
+        return memo
+
+    # -- site half --------------------------------------------------------------------------
+
+    def imbalance(self, view: View) -> Answer:
+        if not len(view.labels):
+            return {"gamma": 0.0, "one": 0.0}
+        pi = mean_prediction(view, "global")[view.counts > 0]
+        return {"gamma": float(pi.min() / pi.max()), "one": 1.0}
+
+    def select(self, view: View, n: int, gamma: float) -> Picks:
+        model = self.chosen(view, gamma)
+        h = entropy(view.logits(model))
+        label = self.pseudo_labels(view, model)
+        quota = quotas(n, torch.bincount(label, minlength=view.classes))
+        order = ranked(h, view.stream("ties"))
+        picks = [
+            self.two_stage(view, order[label[order] == c], c, q, gamma)
+            for c, q in enumerate(quota.tolist())
+            if q > 0
+        ]
+        return Picks(torch.cat(picks))
+
+    def chosen(self, view: View, gamma: float) -> str:
+        """The model that scores: global iff s = 1 - (d + γ) / 2 > δ."""
+        if self.query_model in ("local", "global"):
+            return self.query_model
+        if not len(view.labels):
+            return "global"
+        d = difference(mean_prediction(view, "global"), mean_prediction(view, "local"))
+        is_global = 1 - (d + gamma) / 2 > self.delta
+        return "global" if is_global != (self.query_model == "opposite") else "local"
+
+    def pseudo_labels(self, view: View, model: str) -> Tensor:
+        """The class of the nearest prototype by cosine; (m,)."""
+        if not self.prototypes or not len(view.labels):
+            return view.logits(model).argmax(1)
+        z = normalize(view.embed("global", "labelled"))
+        member = torch.nn.functional.one_hot(view.labels, view.classes).to(z)  # (n, C)
+        centre = normalize(member.T @ z)
+        similar = normalize(view.embed("global")) @ centre.T
+        return similar.masked_fill(view.counts == 0, -torch.inf).argmax(1)
+
+    def two_stage(self, view: View, bucket: Tensor, c: int, q: int, gamma: float) -> Tensor:
+        """The most uncertain κ q rows of a bucket (best first), then k-center on gradients."""
+        rows = bucket[: max(1, int(self.kappa * q))]
+        if len(rows) <= q:
+            return rows
+        scorer = "global" if self.gradients == "global" or gamma < 0.5 else "local"
+        p = view.logits(scorer)[rows].softmax(1)
+        candidates = Gradients.of(residuals(p), view.embed("global")[rows])
+        of_class = view.labels == c
+        if not bool(of_class.any()):
+            return rows[k_center(candidates, q, first=0)]  # the most uncertain one
+        p = view.logits(scorer, "labelled")[of_class].softmax(1)
+        z = view.embed("global", "labelled")[of_class]
+        anchors = Gradients.of(residuals(p, view.labels[of_class]), z)
+        return rows[k_center(candidates, q, candidates.nearest(anchors))]
+
+
+def mean_prediction(view: View, model: str) -> Tensor:
+    """π, the mean prediction over labelled rows, every class present with equal weight.  -> (C,)"""
+    p = view.logits(model, "labelled").softmax(1).double()
+    classes = torch.unique(view.labels)
+    return torch.stack([p[view.labels == c].mean(0) for c in classes]).mean(0)
+
+
+def difference(a: Tensor, b: Tensor) -> float:
+    """d = 1/C Σ_c |a_c - b_c| / (a_c + b_c) over all classes; 0/0 counts 0."""
+    both = a + b
+    return float(torch.where(both > 0, (a - b).abs() / both.clamp_min(1e-300), 0.0).mean())
+
+
+def quotas(n: int, sizes: Tensor) -> Tensor:
+    """Equal shares of ``n`` over all classes, moved where buckets are too small.  (C,) -> (C,)
+
+    The remainder and what small buckets cannot take go one by one to the largest.
+
+    >>> quotas(10, torch.tensor([50, 30, 0, 2]))
+    tensor([4, 4, 0, 2])
+    """
+    c = len(sizes)
+    largest = sizes.argsort(descending=True, stable=True)
+    quota = torch.full((c,), n // c)
+    quota[largest[: n % c]] += 1
+    quota = torch.minimum(quota, sizes)
+    left = min(n, int(sizes.sum())) - int(quota.sum())
+    while left > 0:
+        for k in largest[(quota < sizes)[largest]][:left].tolist():
+            quota[k] += 1
+            left -= 1
+    return quota

@@ -1,0 +1,57 @@
+"""KSAS, the query of KAFAL (Cao et al., 2023): where the local and the global model disagree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.parts import top
+
+
+@final
+@dataclass(frozen=True)
+class KSAS:
+    """Symmetric KL divergence of both models' predictions, tilted to the classes the site knows.
+
+    Notes
+    -----
+    The tilt adds log n_c to both logits.  A class without labels at the site is removed from both
+    predictions, which is what log 0 means.  Left as -inf it makes every score NaN and the query
+    random, as happens in public code where a site lacks a class.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="KSAS (KAFAL)",
+        paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
+        year=2023,
+        verbs={"select": "number of picks"},
+        needs=("local", "global"),
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        score = discrepancy(view.logits("local"), view.logits("global"), view.counts)
+        return Picks(top(score, n, view.stream("ties")))
+
+
+def discrepancy(local: Tensor, globe: Tensor, counts: Tensor) -> Tensor:
+    """Half the symmetric KL divergence of the tilted predictions.  (n, C), (n, C), (C,) -> (n,).
+
+    Without any label the tilt is uniform over all classes.
+    """
+    held = counts > 0
+    if not bool(held.any()):
+        held, counts = ~held, counts + 1
+    tilt = counts[held].log().to(local.dtype)
+    a = (local[:, held] + tilt).log_softmax(1)
+    b = (globe[:, held] + tilt).log_softmax(1)
+    return ((a.exp() - b.exp()) * (a - b)).sum(1) / 2

@@ -1,0 +1,20 @@
+"""Gradients of the cross-entropy with respect to the last layer, as factors."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def residuals(p: Tensor, y: Tensor | None = None) -> Tensor:
+    """P - e_y, the factor q of the gradient q ⊗ z.  p: (n, c), y: (n,) -> (n, c).
+
+    Without labels y is the predicted class, the lower one among equals.
+
+    >>> import torch
+    >>> residuals(torch.tensor([[0.5, 0.25, 0.25]]))
+    tensor([[-0.5000,  0.2500,  0.2500]])
+    """
+    label = p.argmax(1) if y is None else y
+    q = p.clone()
+    q[range(len(q)), label] -= 1
+    return q

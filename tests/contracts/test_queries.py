@@ -1,0 +1,186 @@
+"""One table x all strategies: what every strategy promises, whatever its mathematics."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Literal, get_origin, get_type_hints
+
+import pytest
+import torch
+
+import fallow.queries
+from fallow.core import Method, stream
+from fallow.core.build import names
+from fallow.queries import AHFAL, Entropy
+from fallow.runtimes import Bytes
+from tests.contracts.strategies import STRATEGIES, every, of_logits
+from tests.worlds import Table, World, tables, world
+
+
+def choices(strategy: Any) -> list[str]:
+    """The fields of a strategy that take one of a few words."""
+    hints = get_type_hints(type(strategy))
+    return [f.name for f in fields(strategy) if get_origin(hints[f.name]) is Literal]
+
+
+def test_every_exported_strategy_is_in_the_table() -> None:
+    assert {type(s).__name__ for s in STRATEGIES} == set(names(fallow.queries))
+
+
+# -- what it says of itself -----------------------------------------------------------------------
+
+
+@every
+def test_every_verb_is_a_method_and_says_in_words_what_it_reveals(strategy: Any) -> None:
+    assert isinstance(strategy, Method)
+    contract = strategy.contract
+    assert contract.title and contract.paper and contract.cohort >= 1
+    assert set(contract.needs) <= {"local", "global"}
+    assert contract.verbs
+    for verb, reveals in contract.verbs.items():
+        assert callable(getattr(strategy, verb))
+        assert len(reveals.split()) >= 2
+    assert "query" not in contract.verbs  # the server half is no verb
+
+
+@every
+def test_sites_run_nothing_but_the_verbs_of_the_contract(strategy: Any) -> None:
+    federation = world(tables(), strategy)
+    with pytest.raises(ValueError, match="site a does not run '__init__'"):
+        federation.ask().each("__init__")
+
+
+@every
+def test_a_misspelt_choice_is_refused_with_the_choices(strategy: Any) -> None:
+    for name in choices(strategy):
+        with pytest.raises(ValueError, match=rf"{type(strategy).__name__}'s {name} is 'lokal'.*'"):
+            type(strategy)(**{name: "lokal"})
+
+
+def test_the_misspelling_test_finds_the_fields() -> None:
+    assert choices(AHFAL()) == ["tau_scale", "score", "toggle", "balance"]
+    assert choices(Entropy()) == ["model"]
+
+
+# -- what it picks --------------------------------------------------------------------------------
+
+
+@every
+@pytest.mark.parametrize("budget", [1, 5, 12, 40])
+def test_picks_are_different_rows_of_the_pool_and_as_many_as_asked(
+    strategy: Any, budget: int
+) -> None:
+    picks = world(tables(), strategy).picks(budget)
+    assert picks.keys() == {"a", "b", "c"}
+    for rows in picks.values():
+        assert len(rows) == len(set(rows)) == min(budget, 12)
+        assert set(rows) <= set(range(12))
+
+
+@every
+def test_each_site_spends_its_own_budget(strategy: Any) -> None:
+    picks = world(tables(), strategy).picks({"a": 1, "b": 0, "c": 4})
+    assert {name: len(rows) for name, rows in picks.items()} == {"a": 1, "c": 4}
+
+
+@every
+def test_a_site_whose_pool_is_empty_picks_nothing_and_stops_nobody(strategy: Any) -> None:
+    sites = tables()
+    nothing = torch.empty(0, dtype=torch.int64)
+    picks = world({**sites, "b": sites["b"].rows(nothing)}, strategy).picks(3)
+    assert picks.keys() == {"a", "c"}
+    assert all(len(rows) == 3 for rows in picks.values())
+
+
+@every
+def test_a_site_without_labels_picks_as_many_as_asked(strategy: Any) -> None:
+    bare = {name: Table(t.local, t.common) for name, t in tables().items()}
+    assert all(len(set(rows)) == 4 for rows in world(bare, strategy).picks(4).values())
+
+
+@every
+def test_one_site_alone_picks_as_many_as_asked(strategy: Any) -> None:
+    (rows,) = world({"a": tables()["a"]}, strategy).picks(4).values()
+    assert len(set(rows)) == 4
+
+
+@every
+def test_rows_that_are_all_equal_are_still_different_picks(strategy: Any) -> None:
+    first = torch.zeros(12, dtype=torch.int64)
+    picks = world({name: t.rows(first) for name, t in tables().items()}, strategy).picks(5)
+    assert all(len(set(rows)) == 5 for rows in picks.values())
+
+
+@every
+def test_the_same_seed_gives_the_same_picks_whatever_the_order_of_sites(strategy: Any) -> None:
+    sites = tables()
+    turned = dict(reversed(sites.items()))
+    assert world(sites, strategy).picks(5) == world(turned, strategy).picks(5)
+
+
+@every
+def test_picks_are_the_same_across_a_byte_boundary(strategy: Any) -> None:
+    sites = tables()
+    assert world(sites, strategy).picks(5) == world(sites, strategy, runtime=Bytes).picks(5)
+
+
+@every
+def test_what_a_strategy_draws_is_what_its_contract_says(strategy: Any) -> None:
+    sites = tables(labels=60)  # every site knows several classes, so no scores are tied
+    picks = [world(sites, strategy, seed).picks(5) for seed in range(4)]
+    assert all(p == picks[0] for p in picks) is not strategy.contract.draws
+
+
+@pytest.mark.parametrize("strategy", [s for s in STRATEGIES if not s.contract.draws], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None:
+    sites = tables(seed, labels=60)
+    turn = torch.randperm(12, generator=stream(seed, "turn"))
+    turned = world({name: t.rows(turn) for name, t in sites.items()}, strategy).picks(5)
+    back = {name: turn[rows].tolist() for name, rows in turned.items()}
+    assert back == world(sites, strategy).picks(5)
+
+
+@of_logits
+def test_a_constant_added_to_all_logits_changes_nothing(strategy: Any) -> None:
+    sites = tables()
+    shifted = {name: t.plus(3.0) for name, t in sites.items()}
+    assert world(shifted, strategy).picks(5) == world(sites, strategy).picks(5)
+
+
+# -- what it leaves alone -------------------------------------------------------------------------
+
+
+@every
+def test_models_data_labels_and_global_random_state_stay_as_they_were(strategy: Any) -> None:
+    federation = world(tables(), strategy)
+    before, state = _contents(federation), torch.get_rng_state()
+    memo = {"from": "an earlier cycle"}
+    strategy.query(federation.ask(), dict.fromkeys("abc", 3), memo)
+    after = _contents(federation)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert torch.equal(state, torch.get_rng_state())
+    assert memo == {"from": "an earlier cycle"}
+
+
+def _contents(federation: World) -> dict[str, torch.Tensor]:
+    """Copies of all that a site holds but the picks."""
+    found = {}
+    for name, site in federation.members.items():
+        held = {"x": site.x, "values": site.values, "bought": site.bought, "weight": site.weight}
+        for model in ("local", "global"):
+            held |= {f"{model}/{k}": v for k, v in site.memory[model].items()}
+        found |= {f"{name}/{k}": v.clone() for k, v in held.items()}
+    return found
+
+
+@every
+def test_no_hidden_label_is_read(strategy: Any) -> None:
+    sites = tables()
+    honest = world(sites, strategy).picks(5)
+    for poison in (0.0, 2.0, 1e6):
+        federation = world(sites, strategy)
+        for site in federation.members.values():
+            site.values[site.pool] = poison
+        assert federation.picks(5) == honest

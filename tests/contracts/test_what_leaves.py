@@ -1,0 +1,131 @@
+"""What leaves a site in a query: every byte is recorded and compared with what is listed here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from fallow.core import Answer, Contract, Delivered, Request, View
+from fallow.queries import AHFAL, FairFAL
+from fallow.runtimes import Bytes, InProcess
+from fallow.runtimes.wire import pack, pack_request
+from tests.contracts.strategies import every
+from tests.worlds import Tables, World, tables, world
+
+CLASSES = 4
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What the exchanges of one query carry in each direction, beyond the count of picks."""
+
+    exchanges: tuple[str, ...] = ("keep",)
+    up: tuple[Shapes, ...] = ()
+    down: tuple[Shapes, ...] = ({"n": ()},)
+
+
+def listed(strategy: Any) -> Listed:
+    """The row of ``strategy``: a plain strategy sends a count of picks and is sent a budget."""
+    if isinstance(strategy, FairFAL):
+        once: Shapes = {"gamma": (), "one": ()}
+        return Listed(("sum", "keep"), (once,), ({}, {"n": (), "gamma": ()}))
+    if not isinstance(strategy, AHFAL):
+        return Listed()
+    share: Shapes = {"one": (), "share": (CLASSES,), "square": (CLASSES,)}
+    if strategy.tau_scale == "count":
+        share |= {"count": (CLASSES,), "count_square": (CLASSES,)}
+    return Listed(("sum", "keep"), (share,), ({}, {"n": (), "low": (CLASSES,), "mean": (CLASSES,)}))
+
+
+@dataclass
+class Recording:
+    """A carrier that keeps every message of another one, as bytes and as they are."""
+
+    carrier: Bytes | InProcess
+    requests: list[Request]
+    answers: list[Answer]
+    up: bytes = b""
+    down: bytes = b""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self.carrier.sites
+
+    def exchange(self, requests: Mapping[str, Request], routes: Any = None) -> Delivered:
+        done = self.carrier.exchange(requests, routes)
+        self.requests += requests.values()
+        self.answers += done.answers.values()
+        self.up += b"".join(map(pack, done.answers.values()))
+        self.down += b"".join(map(pack_request, requests.values()))
+        return done
+
+
+def recorded(strategy: Any, sites: Tables) -> tuple[World, Recording]:
+    federation = world(sites, strategy, runtime=Bytes)
+    recording = Recording(federation.carrier, [], [])  # type: ignore[arg-type]
+    return World(strategy, federation.members, recording), recording
+
+
+def leaks(federation: World, recording: Recording) -> list[str]:
+    """Sites of which a row, in float64 or float32, is in some message."""
+    sent = recording.up + recording.down
+    rows = {name: [*site.x, *site.x.float()] for name, site in federation.members.items()}
+    return [n for n, held in rows.items() if any(row.numpy().tobytes() in sent for row in held)]
+
+
+@every
+def test_no_row_leaves_its_site_while_training_and_querying(strategy: Any) -> None:
+    federation, recording = recorded(strategy, tables())
+    state = federation.members["a"].memory["global"]
+    methods = federation.members["a"].parts.methods
+    methods["training"].round(state, federation.ask("training"))
+    federation.query(4)
+    assert len(recording.up) > 0
+    assert leaks(federation, recording) == []
+
+
+class Leaky:
+    """A strategy that sends a row where a count would do."""
+
+    contract: ClassVar[Contract] = Contract("Leaky", "-", 0, {"select": "a row of the pool"})
+
+    def query(self, ask: Any, budget: Any, memo: Any) -> Any:
+        ask.each("select")
+        return memo
+
+    def select(self, view: View) -> Answer:
+        return {"row": view.rows()[3]}
+
+
+def test_a_row_that_leaves_is_found() -> None:
+    federation, recording = recorded(Leaky(), tables())
+    federation.query(4)
+    assert leaks(federation, recording) == ["a", "b", "c"]
+
+
+def shapes(answer: Answer) -> Shapes:
+    return {name: tuple(torch.as_tensor(value).shape) for name, value in answer.items()}
+
+
+@every
+def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(strategy: Any) -> None:
+    federation, recording = recorded(strategy, tables(classes=CLASSES))
+    federation.query(3)
+    expected = listed(strategy)
+    up = [shapes(answer) for answer in recording.answers]
+    down = [shapes(step.args) for request in recording.requests for step in request.steps]
+    assert up == [found for found in (*expected.up, {"count": ()}) for _ in "abc"]
+    assert down == [found for found in expected.down for _ in "abc"]
+
+
+@every
+def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> None:
+    federation, recording = recorded(strategy, tables())
+    federation.query(3)
+    kinds = tuple(request.steps[-1].kind for request in recording.requests[::3])
+    assert kinds == listed(strategy).exchanges
+    assert kinds.count("keep") == 1

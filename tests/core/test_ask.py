@@ -1,0 +1,225 @@
+"""The door against real sites in one process: what each operation lets out, and replay."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from fallow.core import Ask, Contract, Disclosure, Layout, Picks, Plan, Release
+from fallow.engine import Loop, row_loss
+from fallow.runtimes import Bytes, InProcess, MemoryStore, Parts, Site
+from fallow.training import FedAvg
+
+VERBS = ("share", "secret", "bad", "wide", "pick", "model", "people")
+
+
+@dataclass(frozen=True)
+class Toy:
+    contract = Contract("Toy", "-", 2024, {v: f"what {v} tells" for v in VERBS})
+
+    def share(self, view, scale=1.0):
+        return {"x": view.rows("pool").sum(0) * scale, "one": 1.0}
+
+    def secret(self, view):
+        return {"s": torch.tensor([float(view.pool)]), "t": torch.ones(2)}
+
+    def bad(self, view):
+        return {"x": torch.tensor(float("nan")) if view.site == "b" else torch.tensor(1.0)}
+
+    def wide(self, view):
+        return {"x": torch.ones(2 if view.site == "b" else 1)}
+
+    def pick(self, view, n):
+        return Picks(torch.arange(n))
+
+    def model(self, view):
+        return {"w": view.rows("pool")[0]}
+
+    def people(self, view):
+        return Release(torch.tensor([1.0, 2.0]), 2.0, lambda c: {"share": c / c.sum()})
+
+    def hidden(self, view):
+        return {"rows": view.rows("pool")}
+
+
+class Book:
+    """A journal in a dictionary."""
+
+    def __init__(self):
+        self.pages = {}
+
+    def transaction(self):
+        return nullcontext()
+
+    def recall(self, key, digest):
+        page = self.pages.get(key)
+        if page is not None and page[0] != digest:
+            raise ValueError("other contents")
+        return page and page[1]
+
+    def record(self, key, digest, entry):
+        self.pages[key] = (digest, entry)
+
+
+def door(runtime=InProcess, journal=None, **more):
+    net = nn.Sequential()
+    net.add_module("head", nn.Linear(2, 2))
+    layout = Layout.of(net)
+    parts = Parts(net, layout, {"query": Toy(), "training": Toy()}, 2, 0, None)
+    x = {"a": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "b": torch.tensor([[10.0, 20.0]])}
+    sites = {name: Site(name, rows, parts, MemoryStore()) for name, rows in x.items()}
+    carrier = runtime(sites, Loop(net, layout, row_loss("classification")))
+    shown = Disclosure()
+    ask = Ask(carrier, journal or Book(), shown, "0/query", reveals=Toy.contract.verbs, **more)
+    return ask, sites, shown
+
+
+@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+def test_sum_gives_totals_and_how_many(runtime):
+    total = door(runtime)[0].sum("share", scale=2.0)
+    assert total["x"].tolist() == [28.0, 52.0]
+    assert float(total["one"]) == float(total["sites"]) == 2
+    assert total["x"].dtype == torch.float64
+
+
+@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+def test_each_gives_every_answer_and_to_reaches_some(runtime):
+    ask = door(runtime)[0]
+    assert set(ask.each("share")) == {"a", "b"}
+    only = ask.each("share", to={"b": {"scale": 3.0}})
+    assert set(only) == {"b"} and only["b"]["x"].tolist() == [30.0, 60.0]
+
+
+@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+def test_keep_lets_out_a_count_and_the_answer_stays(runtime):
+    ask, sites, _ = door(runtime)
+    assert ask.keep("secret") == 4
+    assert sites["a"].memory["secret"]["s"].tolist() == [2.0]
+
+
+def test_a_keep_answer_holds_nothing_but_a_count():
+    ask, _sites, _ = door()
+    sent = ask.carrier.exchange(ask._requests([], "k"))
+    assert sent.answers == {}
+    ask.keep("secret")
+    (_, entry) = ask.journal.pages["0/query/0"]
+    assert all(set(a) == {"count"} for a in entry["answers"].values())
+
+
+@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+def test_relay_reaches_receivers_and_the_server_learns_sizes(runtime):
+    ask, sites, _ = door(runtime)
+    sent = ask.relay("model", {"a": ["b"], "b": []})
+    assert sent == 8
+    assert sites["a"].memory["model/b"]["w"].tolist() == [10.0, 20.0]
+    assert "model/a" not in sites["b"].memory
+
+
+def test_a_new_relay_replaces_what_the_last_one_brought():
+    ask, sites, _ = door()
+    ask.relay("model", {"a": ["b"]})
+    ask.relay("model", {"a": ["a"]})
+    assert [n for n in sites["a"].memory if n.startswith("model/")] == ["model/a"]
+
+
+def test_fit_waits_and_travels_with_the_next_exchange():
+    ask, sites, shown = door()
+    ask.fit(None, into="global", w=torch.ones(6), stats=torch.zeros(0))
+    assert not sites["a"].memory
+    ask.each("share")
+    assert sites["a"].memory["global"]["w"].tolist() == [1.0] * 6
+    assert [row["exchanges"] for row in shown.rows()] == [1]
+
+
+def test_flush_sends_what_waits_once():
+    ask, sites, shown = door()
+    ask.fit(None, into="global", w=torch.ones(6), stats=torch.zeros(0))
+    ask.flush()
+    ask.flush()
+    assert "global" in sites["b"].memory and shown.rows()[0]["exchanges"] == 1
+
+
+def test_picks_are_rows_of_the_site_and_only_through_keep():
+    ask, sites, _ = door()
+    assert ask.keep("pick", to={"a": {"n": 1}, "b": {"n": 1}}) == 2
+    assert sites["a"].memory["picks"]["rows"].tolist() == [0]
+    with pytest.raises(ValueError, match="'pick' picks rows, so it must be asked with keep"):
+        ask.each("pick", n=1)
+
+
+def test_counts_of_people_leave_after_post():
+    answers = door()[0].each("people")
+    assert answers["a"]["share"].tolist() == pytest.approx([1 / 3, 2 / 3])
+
+
+def test_a_verb_that_the_contract_does_not_name_does_not_run():
+    with pytest.raises(ValueError, match="site a does not run 'hidden'"):
+        door()[0].each("hidden")
+
+
+def test_a_bad_addend_names_site_and_field():
+    with pytest.raises(ValueError, match=r"site b answered 'bad' with x that is NaN"):
+        door()[0].sum("bad")
+
+
+def test_an_addend_beyond_its_bound_is_refused():
+    with pytest.raises(ValueError, match=r"site b .* beyond the bound 15"):
+        door()[0].sum("share", bound=15)
+
+
+def test_addends_of_other_shapes_are_refused():
+    with pytest.raises(ValueError, match=r"site b .* shape \(2,\), others with \(1,\)"):
+        door()[0].sum("wide")
+
+
+def test_an_error_in_a_verb_says_where():
+    with pytest.raises(RuntimeError, match=r"Toy.pick failed at site a in cycle 3, round 2"):
+        door(cycle=3, round=2)[0].keep("pick", n="many")
+
+
+def test_a_journaled_exchange_is_not_sent_again():
+    book = Book()
+    first = door(journal=book)[0].sum("share")
+    ask, sites, shown = door(journal=book)
+    sites.clear()  # nobody is there to answer
+    again = ask.sum("share")
+    assert torch.equal(first["x"], again["x"])
+    assert shown.rows()[0]["bytes"] > 0
+
+
+def test_the_same_key_with_other_contents_is_refused():
+    book = Book()
+    door(journal=book)[0].sum("share")
+    with pytest.raises(ValueError, match="other contents"):
+        door(journal=book)[0].sum("share", scale=2.0)
+
+
+def test_the_cohort_is_who_is_asked():
+    assert set(door(cohort=("b",))[0].each("share")) == {"b"}
+
+
+def test_every_exchange_is_disclosed_with_bytes_in_both_directions():
+    ask, _, shown = door()
+    ask.sum("share", scale=2.0)
+    (row,) = shown.rows()
+    assert row == {"kind": "sum", "verb": "share", "what": "what share tells", "bytes": 32,
+                   "bytes_down": 16, "sites": 2, "exchanges": 1}  # fmt: skip
+
+
+def test_disclosures_add_up_and_come_back_from_rows():
+    ask, _, shown = door()
+    ask.sum("share")
+    both = shown.plus(Disclosure.of(shown.rows()))
+    assert both.bytes_up == 2 * shown.bytes_up
+    assert both.rows()[0]["exchanges"] == 2
+    assert shown.rows()[0]["exchanges"] == 1
+
+
+def test_a_fit_without_labels_gives_back_where_it_started():
+    ask, sites, _ = door(owner="query")
+    sites["a"].parts.methods["plain"] = FedAvg()
+    ask.fit(Plan(), into="local", w=torch.ones(6), stats=torch.zeros(0))
+    ask.flush()
+    assert sites["a"].memory["local"]["w"].tolist() == [1.0] * 6

@@ -1,0 +1,43 @@
+import pytest
+
+from fallow import queries
+from fallow.core.build import build, find, names, nearest
+
+
+@pytest.mark.parametrize(
+    "name", ["AHFAL", "ahfal", "LeastConfidence", "least-confidence", "least_confidence"]
+)
+def test_spelling_does_not_matter(name):
+    assert find(queries, name).__name__ in ("AHFAL", "LeastConfidence")
+
+
+def test_fields_are_passed():
+    assert build(queries, "ahfal", tau=15.0).tau == 15.0
+
+
+def test_an_unknown_class_names_the_nearest():
+    with pytest.raises(ValueError, match="'entrpy' is not one of the queries; did you mean"):
+        build(queries, "entrpy")
+
+
+def test_an_unknown_field_names_the_nearest():
+    with pytest.raises(ValueError, match="ahfal has no field 'tua'; did you mean 'tau'"):
+        build(queries, "ahfal", tua=1)
+
+
+def test_a_word_near_nothing_lists_what_is_known():
+    assert nearest("zzz", ["b", "a"]) == "; known: a, b"
+
+
+def test_a_users_own_class_comes_from_its_module():
+    assert build(queries, "fractions:Fraction", numerator=3) == 3
+
+
+@pytest.mark.parametrize("name", ["no.such.module:Class", "fractions:Fractoin"])
+def test_a_module_or_class_that_is_not_there_is_said(name):
+    with pytest.raises(ValueError, match=name):
+        find(queries, name)
+
+
+def test_only_exported_classes_are_found():
+    assert set(names(queries)) == set(queries.__all__)

@@ -1,0 +1,49 @@
+import json
+
+import pytest
+
+from fallow.core.plan import Optimiser, Plan, Schedule, Segment
+
+WHOLE = Plan(
+    (Segment(2, "head"), Segment(3, "body")),
+    128,
+    Optimiser("adam", 0.1, betas=(0.8, 0.9), persist=True),
+    Schedule((5, 9), 0.5, "round"),
+    "scratch",
+    0.99,
+    ("flip", "crop4"),
+)
+
+
+def test_a_plan_survives_json():
+    assert Plan.from_dict(json.loads(json.dumps(WHOLE.to_dict()))) == WHOLE
+
+
+def test_epochs_are_those_of_all_segments():
+    assert WHOLE.epochs == 5
+
+
+def test_milestones_in_epochs_count_over_rounds():
+    schedule = Schedule((4,), 0.1)
+    assert [schedule.at(r, e, 2) for r in range(3) for e in range(2)] == [1, 1, 1, 1, 0.1, 0.1]
+
+
+def test_milestones_in_rounds_ignore_epochs():
+    schedule = Schedule((1, 2), 0.5, "round")
+    assert [schedule.at(r, 7, 9) for r in range(4)] == [1, 0.5, 0.25, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Plan(batch=0), "batch size 0"),
+        (lambda: Optimiser(lr=0.0), "learning rate 0.0"),
+        (lambda: Optimiser(lr=float("nan")), "learning rate nan"),
+        (lambda: Optimiser("sdg"), "'sdg'"),
+        (lambda: Segment(-1), "-1 epochs"),
+        (lambda: Plan(start="warm"), "'warm'"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

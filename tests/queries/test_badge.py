@@ -1,0 +1,28 @@
+import torch
+
+from fallow.queries import BADGE
+from fallow.queries.parts import residuals
+from tests.worlds import Table, tables, world
+
+
+def test_the_first_pick_has_the_largest_gradient():
+    site = tables()["a"]
+    q = residuals(site.local.softmax(1))
+    z = torch.cat([site.local, site.common], 1)
+    full = torch.einsum("nc,nd->ncd", q, z).flatten(1)
+    assert world({"a": site}, BADGE()).picks(3)["a"][0] == int(full.norm(dim=1).argmax())
+
+
+def test_of_rows_without_a_gradient_at_most_one_is_picked():
+    local = torch.zeros(12, 3, dtype=torch.float64)
+    local[3:, 0] = 60.0  # the gradients of these rows vanish: they are one point, the origin
+    site = Table(local, torch.arange(36.0, dtype=torch.float64).view(12, 3), [0, 1])
+    for seed in range(10):
+        picks = world({"a": site}, BADGE(), seed).picks(4)["a"]
+        assert sum(row >= 3 for row in picks) == 1
+
+
+def test_the_other_model_makes_other_gradients():
+    site = tables(rows=40)["a"]
+    by = {m: world({"a": site}, BADGE(m)).picks(8)["a"] for m in ("local", "global")}
+    assert by["local"] != by["global"]

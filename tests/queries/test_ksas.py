@@ -1,0 +1,38 @@
+import pytest
+import torch
+
+from fallow.core import stream
+from fallow.queries.ksas import discrepancy
+
+LOCAL, GLOBAL = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 1.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"), [((8.0, 2.0, 0.0), 0.3204), ((1.0, 1.0, 1.0), 1.1504)]
+)
+def test_golden_scores(counts, expected):  # G14
+    assert float(discrepancy(LOCAL, GLOBAL, torch.tensor(counts))) == pytest.approx(
+        expected, abs=5e-5
+    )
+
+
+def test_the_score_is_finite_for_any_counts():
+    draw = stream(0, "ksas")
+    for _ in range(50):
+        local, globe = (20 * torch.randn(4, 6, generator=draw) for _ in range(2))
+        counts = torch.randint(0, 3, (6,), generator=draw).double()
+        assert bool(torch.isfinite(discrepancy(local, globe, counts)).all())
+
+
+def test_it_is_the_symmetric_divergence_of_the_definition():
+    counts = torch.tensor([3.0, 1.0, 6.0])
+    a = (LOCAL + counts.log()).softmax(1).double()
+    b = (GLOBAL + counts.log()).softmax(1).double()
+    kl = torch.nn.functional.kl_div
+    both = kl(a.log(), b, reduction="sum") + kl(b.log(), a, reduction="sum")
+    assert float(discrepancy(LOCAL, GLOBAL, counts)) == pytest.approx(float(both) / 2, rel=1e-5)
+
+
+def test_models_that_agree_and_sites_with_one_class_score_zero():
+    assert float(discrepancy(LOCAL, LOCAL, torch.ones(3))) == 0
+    assert float(discrepancy(LOCAL, GLOBAL, torch.tensor([0.0, 5.0, 0.0]))) == 0
