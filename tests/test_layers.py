@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lab": BELOW_LAB,
     "recipes": BELOW_LAB | {"lab"},
     "compat": BELOW_LAB | {"lab"},
-    "cli": BELOW_LAB | {"lab"},
+    "cli": BELOW_LAB | {"lab", "recipes", "compat"},
 }
 METHODS = {"queries", "training", "personal"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
@@ -206,6 +206,7 @@ def plant(root: Path, file: str, code: str) -> list[str]:
         ("lab/study.py", "import_module('fallow.cli')", "lab may import"),
         ("recipes/ahfal.py", "from fallow.compat import ahfal", "recipes may import"),
         ("cli/run.py", "from fallow import __version__", "the root package"),
+        ("recipes/ahfal.py", "from fallow.cli import main", "recipes may import"),
         ("helpers/misc.py", "import torch", "helpers/ is in no row"),
     ],
 )

@@ -67,7 +67,7 @@ def door(runtime=InProcess, journal=None, **more):
     net = nn.Sequential()
     net.add_module("head", nn.Linear(2, 2))
     layout = Layout.of(net)
-    parts = Parts(net, layout, {"query": Toy(), "training": Toy()}, 2, 0, None)
+    parts = Parts(net, layout, {"query": Toy(), "training": FedAvg()}, 2, 0, None)
     x = {"a": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "b": torch.tensor([[10.0, 20.0]])}
     sites = {name: Site(name, rows, parts, MemoryStore()) for name, rows in x.items()}
     carrier = runtime(sites, Loop(net, layout, row_loss("classification")))

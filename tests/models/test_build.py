@@ -19,22 +19,31 @@ def gen(seed: int = 0) -> Generator:
     return Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize(("name", "shape", "outputs", "fields", "sentence"), [
-    ("lenett", (3, 32, 32), 10, {}, "did you mean 'lenet'?"),
-    ("model", (64,), 10, {}, "is not one of the models"),
-    ("mlp", (64,), 10, {"hiden": (3,)}, "mlp has no field 'hiden'; did you mean 'hidden'?"),
-    ("mlp", (64,), 10, {"hidden": ()}, "without hidden layers it is Linear"),
-    ("mlp", (64,), 10, {"hidden": (8, 0)}, "not (8, 0)"),
-    ("linear", (64,), 10, {"init": "one"}, "Linear has no init 'one'; known: zeros, default"),
-    ("resnet8", (3, 32, 32), 10, {"variant": "svhn"}, "known: cifar, mnist"),
-    ("lenet", (1, 8, 8), 10, {}, "LeNet needs images of at least 16x16, but the data has 8x8"),
-    ("cnn4", (1, 28, 15), 10, {}, "CNN4 needs images of at least 16x16, but the data has 28x15"),
-    ("digits-cnn", (1, 3, 8), 10, {}, "at least 4x4"),
-    ("resnet8", (64,), 10, {}, "rows of shape (64,); Linear and MLP take any shape"),
-    ("linear", (), 10, {}, "a row of shape () holds nothing"),
-    ("linear", (3, 0), 10, {}, "a row of shape (3, 0) holds nothing"),
-    ("linear", (3,), 0, {}, "at least 1 output, not 0"),
-])
+@pytest.mark.parametrize(
+    ("name", "shape", "outputs", "fields", "sentence"),
+    [
+        ("lenett", (3, 32, 32), 10, {}, "did you mean 'lenet'?"),
+        ("model", (64,), 10, {}, "is not one of the models"),
+        ("mlp", (64,), 10, {"hiden": (3,)}, "mlp has no field 'hiden'; did you mean 'hidden'?"),
+        ("mlp", (64,), 10, {"hidden": ()}, "without hidden layers it is Linear"),
+        ("mlp", (64,), 10, {"hidden": (8, 0)}, "not (8, 0)"),
+        ("linear", (64,), 10, {"init": "one"}, "Linear has no init 'one'; known: zeros, default"),
+        ("resnet8", (3, 32, 32), 10, {"variant": "svhn"}, "known: cifar, mnist"),
+        ("lenet", (1, 8, 8), 10, {}, "LeNet needs images of at least 16x16, but the data has 8x8"),
+        (
+            "cnn4",
+            (1, 28, 15),
+            10,
+            {},
+            "CNN4 needs images of at least 16x16, but the data has 28x15",
+        ),
+        ("digits-cnn", (1, 3, 8), 10, {}, "at least 4x4"),
+        ("resnet8", (64,), 10, {}, "rows of shape (64,); Linear and MLP take any shape"),
+        ("linear", (), 10, {}, "a row of shape () holds nothing"),
+        ("linear", (3, 0), 10, {}, "a row of shape (3, 0) holds nothing"),
+        ("linear", (3,), 0, {}, "at least 1 output, not 0"),
+    ],
+)
 def test_what_cannot_be_built_is_refused_with_the_reason(
     name: str, shape: tuple[int, ...], outputs: int, fields: dict[str, Any], sentence: str
 ) -> None:
@@ -42,18 +51,25 @@ def test_what_cannot_be_built_is_refused_with_the_reason(
         build_model(name, shape, outputs, gen(), **fields)
 
 
-@pytest.mark.parametrize(("name", "fields", "sentence"), [
-    ("TwoTooMany", {}, "the head has 12 outputs but the data has 10 classes"),
-    ("NoEmbed", {}, "NoEmbed needs a method embed(x)"),
-    ("ConvHead", {}, "head that is a torch.nn.Linear, not Conv1d"),
-    ("Softmaxed", {}, "forward(x) of Softmaxed is not head(embed(x))"),
-    ("Tall", {}, "Tall does not take rows of shape (64,)"),
-    ("Pair", {}, "forward(x) of Pair must give a tensor of shape (2, 10) for 2 rows, not tuple"),
-    ("NoRoom", {}, "must take (shape, outputs)"),
-    ("Own", {"depth": 3}, "unexpected keyword argument 'depth'"),
-    ("Missing", {}, "could not be loaded"),
-    ("not_a_module", {}, "a model must be a torch.nn.Module, not Tensor"),
-])
+@pytest.mark.parametrize(
+    ("name", "fields", "sentence"),
+    [
+        ("TwoTooMany", {}, "the head has 12 outputs but the data has 10 classes"),
+        ("NoEmbed", {}, "NoEmbed needs a method embed(x)"),
+        ("ConvHead", {}, "head that is a torch.nn.Linear, not Conv1d"),
+        ("Softmaxed", {}, "forward(x) of Softmaxed is not head(embed(x))"),
+        ("Tall", {}, "Tall does not take rows of shape (64,)"),
+        (
+            "Pair",
+            {},
+            "forward(x) of Pair must give a tensor of shape (2, 10) for 2 rows, not tuple",
+        ),
+        ("NoRoom", {}, "must take (shape, outputs)"),
+        ("Own", {"depth": 3}, "unexpected keyword argument 'depth'"),
+        ("Missing", {}, "could not be loaded"),
+        ("not_a_module", {}, "a model must be a torch.nn.Module, not Tensor"),
+    ],
+)
 def test_a_module_of_the_user_that_breaks_the_contract_is_refused(
     name: str, fields: dict[str, Any], sentence: str
 ) -> None:
@@ -72,8 +88,9 @@ def test_a_module_of_the_user_takes_its_weights_from_the_generator_alone() -> No
     one = build_model(OWN + "Own", (64,), 10, gen(3), width=5).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(5)
-    two, other = (build_model(OWN + "Own", (64,), 10, gen(seed), width=5).state_dict()
-                  for seed in (3, 4))
+    two, other = (
+        build_model(OWN + "Own", (64,), 10, gen(seed), width=5).state_dict() for seed in (3, 4)
+    )
     assert all(torch.equal(one[key], two[key]) for key in one)
     assert not torch.equal(one["head.weight"], other["head.weight"])
 

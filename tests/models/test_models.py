@@ -71,10 +71,19 @@ def test_every_model_stands_in_the_table_of_these_tests() -> None:
     assert {name for name, _, _ in EACH} == set(names(models))
 
 
-@pytest.mark.parametrize(("name", "shape", "features"), [
-    ("Linear", (1, 8, 8), 64), ("LeNet", (3, 32, 32), 84), ("LeNetFEMNIST", (1, 28, 28), 100),
-    ("CNN4", (3, 32, 32), 256), ("CNN4", (1, 28, 28), 64), ("CNN4", (3, 64, 64), 1024),
-    ("DigitsCNN", (1, 8, 8), 128), ("ResNet8", (3, 32, 32), 64)])
+@pytest.mark.parametrize(
+    ("name", "shape", "features"),
+    [
+        ("Linear", (1, 8, 8), 64),
+        ("LeNet", (3, 32, 32), 84),
+        ("LeNetFEMNIST", (1, 28, 28), 100),
+        ("CNN4", (3, 32, 32), 256),
+        ("CNN4", (1, 28, 28), 64),
+        ("CNN4", (3, 64, 64), 1024),
+        ("DigitsCNN", (1, 8, 8), 128),
+        ("ResNet8", (3, 32, 32), 64),
+    ],
+)
 def test_the_embedding_is_as_wide_as_its_paper_says(
     name: str, shape: tuple[int, ...], features: int
 ) -> None:
@@ -119,7 +128,7 @@ def test_equal_generators_give_equal_weights(
     name: str, shape: tuple[int, ...], fields: dict[str, Any]
 ) -> None:
     one = build_model(name, shape, 10, gen(3), **fields).state_dict()
-    torch.rand(5)                                         # what others draw does not matter
+    torch.rand(5)  # what others draw does not matter
     two = build_model(name, shape, 10, gen(3), **fields).state_dict()
     assert one.keys() == two.keys()
     assert all(torch.equal(one[key], two[key]) for key in one)
@@ -156,12 +165,16 @@ def test_a_model_runs_with_weights_from_outside(
     assert_close(functional_call(own, other.state_dict(), (x,)), other(x))
 
 
-@pytest.mark.parametrize(("name", "shape"), [
-    ("Linear", (1, 8, 8)), ("MLP", (64,)), ("LeNet", (1, 16, 16)), ("DigitsCNN", (1, 8, 8))])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("Linear", (1, 8, 8)), ("MLP", (64,)), ("LeNet", (1, 16, 16)), ("DigitsCNN", (1, 8, 8))],
+)
 def test_stacked_models_agree_with_each_model_alone(name: str, shape: tuple[int, ...]) -> None:
     alone = [build_model(name, shape, 5, gen(site)).double() for site in range(3)]
-    stacked = {key: torch.stack([model.state_dict()[key] for model in alone])
-               for key in alone[0].state_dict()}
+    stacked = {
+        key: torch.stack([model.state_dict()[key] for model in alone])
+        for key in alone[0].state_dict()
+    }
     x = rows(3, (4, *shape)).double()
     together = torch.vmap(lambda w, batch: functional_call(alone[0], w, (batch,)))(stacked, x)
     assert_close(together, torch.stack([model(b) for model, b in zip(alone, x, strict=True)]))
@@ -173,8 +186,10 @@ def test_different_generators_give_different_weights() -> None:
 
 
 def test_linear_starts_at_zero_and_on_request_as_in_pytorch() -> None:
-    zero, drawn = (build_model("linear", (16,), 3, gen(), init=init).state_dict()["head.weight"]
-                   for init in ("zeros", "default"))
+    zero, drawn = (
+        build_model("linear", (16,), 3, gen(), init=init).state_dict()["head.weight"]
+        for init in ("zeros", "default")
+    )
     assert not zero.any()
     assert 0 < drawn.abs().max() <= 1 / 4
 
@@ -189,7 +204,8 @@ def test_lenet_weights_fill_the_kaiming_interval_and_its_biases_are_zero() -> No
 def test_resnet8_convolutions_have_the_fan_out_deviation() -> None:
     weights = build_model("resnet8", (3, 32, 32), 10, gen()).state_dict()
     assert weights["body.3.residual.3.weight"].std().item() == pytest.approx(
-        (2 / (9 * 64)) ** 0.5, rel=0.02)
+        (2 / (9 * 64)) ** 0.5, rel=0.02
+    )
 
 
 def test_the_head_of_cnn4_starts_without_bias() -> None:
@@ -211,4 +227,4 @@ def test_the_mnist_block_adds_nothing_to_an_unchanged_input_but_its_residual() -
     model: Any = build_model("resnet8", (1, 28, 28), 10, gen(), variant="mnist").eval()
     block, x = model.body[1], rows(1, (16, 4, 4))
     assert_close(block(x), x + block.residual(block.activation(x)))
-    assert (block(x) < 0).any()                           # no ReLU after the sum
+    assert (block(x) < 0).any()  # no ReLU after the sum

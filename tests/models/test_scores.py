@@ -16,9 +16,14 @@ Score = Callable[[Tensor], Tensor]
 each = pytest.mark.parametrize("score", [entropy, margin, least_confidence])
 
 
-@pytest.mark.parametrize(("p", "expected"), [
-    ((0.6, 0.3, 0.1), 0.897946), ((0.2, 0.5, 0.3), 1.029653), ((0.5, 0.25, 0.25), 1.5 * math.log(2))
-])
+@pytest.mark.parametrize(
+    ("p", "expected"),
+    [
+        ((0.6, 0.3, 0.1), 0.897946),
+        ((0.2, 0.5, 0.3), 1.029653),
+        ((0.5, 0.25, 0.25), 1.5 * math.log(2)),
+    ],
+)
 def test_entropy_has_the_values_worked_out_by_hand(p: tuple[float, ...], expected: float) -> None:
     assert entropy(tensor([p]).log()).item() == pytest.approx(expected, abs=1e-6)
 
@@ -28,8 +33,9 @@ def test_margin_is_one_less_the_gap_between_the_two_largest() -> None:
 
 
 def test_least_confidence_is_one_less_the_largest() -> None:
-    assert_close(least_confidence(tensor([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4]]).log()),
-                 tensor([0.4, 0.6]))
+    assert_close(
+        least_confidence(tensor([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4]]).log()), tensor([0.4, 0.6])
+    )
 
 
 def test_classes_without_probability_contribute_nothing_to_entropy() -> None:
@@ -49,8 +55,10 @@ def test_entropy_still_tells_rows_apart_where_the_softmax_rounds_to_one() -> Non
 
 def test_equal_logits_are_the_most_uncertain() -> None:
     flat = torch.zeros(1, 4)
-    assert_close(torch.cat([score(flat) for score in (entropy, margin, least_confidence)]),
-                 tensor([math.log(4), 1.0, 0.75]))
+    assert_close(
+        torch.cat([score(flat) for score in (entropy, margin, least_confidence)]),
+        tensor([math.log(4), 1.0, 0.75]),
+    )
 
 
 @each

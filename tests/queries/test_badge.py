@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from fallow.queries import BADGE
@@ -26,3 +27,24 @@ def test_the_other_model_makes_other_gradients():
     site = tables(rows=40)["a"]
     by = {m: world({"a": site}, BADGE(m)).picks(8)["a"] for m in ("local", "global")}
     assert by["local"] != by["global"]
+
+
+def test_rows_that_are_not_finite_come_last():
+    site = tables()["a"]
+    local = site.local.clone()
+    local[2, 0], local[5, 1] = torch.nan, torch.inf
+    for seed in range(5):
+        picks = world({"a": Table(local, site.common, [0])}, BADGE(), seed).picks(12)["a"]
+        assert sorted(picks) == list(range(12)) and set(picks[-2:]) == {2, 5}
+
+
+def test_gradients_that_are_all_nan_are_an_error_that_says_so():
+    nan = torch.full((4, 2), torch.nan, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
+        world({"a": Table(nan, nan, [0])}, BADGE()).picks(2)
+
+
+def test_among_equally_large_gradients_chance_decides_the_first_pick():
+    site = tables()["a"].rows(torch.zeros(12, dtype=torch.int64))
+    firsts = {world({"a": site}, BADGE(), seed).picks(1)["a"][0] for seed in range(20)}
+    assert len(firsts) > 5

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from fallow.core import stream
@@ -33,3 +34,40 @@ def test_duplicates_of_labelled_rows_come_last():
     twice = torch.cat([rows, rows])
     picks = world({"a": Table(twice, twice, [0, 1, 2])}, CoreSet()).picks(6)["a"]
     assert len({row % 6 for row in picks}) == 6
+
+
+def test_a_common_shift_of_all_features_changes_nothing():
+    site = tables(rows=40)["a"]
+    far = Table(site.local + 2.0**27, site.common + 2.0**27)  # squared norms: 5 digits are left
+    assert world({"a": far}, CoreSet()).picks(20) == world(
+        {"a": Table(site.local, site.common)}, CoreSet()
+    ).picks(20)
+
+
+@pytest.mark.parametrize("labels", [(), (0, 1)])
+def test_rows_that_are_not_finite_come_last(labels):
+    site = tables()["a"]
+    local = site.local.clone()
+    local[2, 0], local[5, 1], local[7, 2] = torch.nan, torch.inf, -torch.inf
+    federation = world({"a": Table(local, site.common, labels)}, CoreSet())
+    picks = federation.picks(12)["a"]
+    assert sorted(picks) == list(range(12)) and set(picks[-3:]) == {2, 5, 7}
+    finite = [row for row in range(12) if row not in (2, 5, 7)]
+    rest = world({"a": Table(local[finite], site.common[finite], labels)}, CoreSet())
+    assert [finite[row] for row in rest.picks(9)["a"]] == picks[:9]
+
+
+def test_a_labelled_row_that_is_not_finite_is_no_centre():
+    site = tables()["a"]
+    federation, rest = (world({"a": site}, CoreSet()) for _ in range(2))
+    member = federation.members["a"]
+    row = int(member.labelled[0])
+    member.x[row] = torch.nan
+    rest.members["a"].x[row] = rest.members["a"].x[int(member.labelled[1])]  # a centre twice
+    assert federation.picks(6) == rest.picks(6)
+
+
+def test_features_that_are_all_nan_are_an_error_that_says_so():
+    nan = torch.full((4, 2), torch.nan, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
+        world({"a": Table(nan, nan, [0])}, CoreSet()).picks(2)

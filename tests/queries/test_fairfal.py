@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -62,7 +64,7 @@ def test_a_class_without_labels_is_never_a_pseudo_label():
     assert set(seen.tolist()) <= {0, 2}
 
 
-def test_the_global_model_queries_where_both_agree_and_classes_are_even():
+def test_the_global_model_queries_where_both_agree_and_the_federation_is_imbalanced():
     site = tables(rows=30)["a"]
     federation = world({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
     member = federation.members["a"]
@@ -99,3 +101,109 @@ def test_candidates_are_the_most_uncertain_of_each_pseudo_class():
             bucket = sorted((label == c).nonzero().flatten().tolist(), key=lambda r, h=h: -h[r])
             best += bucket[: quota[c]]
         assert sorted(rows) == sorted(best)
+
+
+# -- edges ----------------------------------------------------------------------------------------
+
+
+def test_the_imbalance_is_not_frozen_before_anybody_has_labels():
+    bare = {name: Table(t.local, t.common) for name, t in tables().items()}
+    assert "gamma" not in world(bare, FairFAL()).query(1)
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "gamma"),
+    [
+        ((0.0, -2000.0, 0.0), [0, 1], 0.0),  # never predicts class 1, which the site has
+        ((0.0, -2000.0, -2000.0), [1], 1.0),  # one class is even with itself
+        ((0.0, -2000.0, -2000.0), [1, 2], 1.0),  # none of the site's classes: they are equal
+    ],
+)
+def test_classes_that_are_never_predicted_leave_the_imbalance_a_number(logits, labels, gamma):
+    site = tables()["a"]
+    federation = world({"a": Table(site.local, site.common, labels)}, FairFAL())
+    member = federation.members["a"]
+    member.x[member.labelled, 3:] = torch.tensor(logits, dtype=torch.float64)
+    assert federation.query(2)["gamma"] == gamma
+
+
+EDGES = [
+    FairFAL(),
+    FairFAL(query_model="local"),
+    FairFAL(query_model="global", prototypes=False),
+    FairFAL(query_model="local", gradients="global"),
+]
+
+
+@pytest.mark.parametrize("strategy", EDGES, ids=str)
+@pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
+def test_rows_that_are_not_finite_come_last(strategy, labels):
+    site = tables()["a"]
+    local = site.local.clone()
+    local[2, 0], local[5, 1] = torch.nan, torch.inf
+    for n in (4, 10, 11, 12):
+        picks = world({"a": Table(local, site.common, labels)}, strategy).picks(n)["a"]
+        assert len(set(picks)) == n and not {2, 5} & set(picks[:10])
+
+
+@pytest.mark.parametrize("strategy", EDGES, ids=str)
+def test_labelled_rows_that_are_not_finite_are_as_if_they_were_not_there(strategy):
+    site = tables(rows=40)["a"]
+    many = Table(site.local, site.common, [0, 0, 1, 1, 1])
+    few, more = world({"a": many}, strategy), world({"a": many}, strategy)
+    member = few.members["a"]
+    member.x[member.labelled[1]] = torch.nan
+    twin = more.members["a"]
+    twin.x[twin.labelled[1]] = twin.x[twin.labelled[0]]  # class 0 has one row, twice
+    assert few.picks(9) == more.picks(9)
+
+
+@pytest.mark.parametrize("strategy", EDGES, ids=str)
+def test_predictions_that_are_all_nan_are_an_error_that_says_so(strategy):
+    nan = torch.full((4, 3), torch.nan, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
+        world({"a": Table(nan, nan, [0])}, strategy).picks(2)
+
+
+def test_labelled_predictions_that_are_all_nan_are_an_error_that_says_so():
+    federation = world({"a": tables()["a"]}, FairFAL())
+    member = federation.members["a"]
+    member.x[member.labelled] = torch.nan
+    with pytest.raises(RuntimeError, match="all 8 labelled rows are NaN or infinite"):
+        federation.query(2)
+
+
+def test_kappa_times_quota_is_not_rounded_down_by_noise():
+    bucket = torch.arange(300)
+    assert 1.15 * 100 < 115  # in floating point
+    assert FairFAL(kappa=1.15).candidates(bucket, 100).tolist() == list(range(115))
+    assert FairFAL(kappa=1.5).candidates(bucket, 3).tolist() == [0, 1, 2, 3]
+    assert len(FairFAL(kappa=math.inf).candidates(bucket, 100)) == 300
+    assert len(FairFAL(kappa=1.0).candidates(bucket, 300)) == 300
+
+
+@pytest.mark.parametrize("wrong", [{"kappa": 0.5}, {"kappa": math.nan}, {"delta": math.nan},
+                                   {"delta": -0.1}, {"delta": 1.5}])  # fmt: skip
+def test_values_out_of_range_are_refused(wrong):
+    (name,) = wrong
+    with pytest.raises(ValueError, match=f"FairFAL's {name} is"):
+        FairFAL(**wrong)
+
+
+def test_without_anchors_the_most_uncertain_row_is_the_first_pick():
+    site = tables(rows=40)["a"]
+    federation = world({"a": Table(site.local, site.common)}, FairFAL())
+    view = SiteView(federation.members["a"], 0)
+    bucket = torch.tensor([31, 4, 9, 17, 25, 2, 0, 3])
+    assert int(FairFAL().two_stage(view, bucket, 0, 2, 0.0)[0]) == 31
+
+
+def test_gradients_read_the_local_predictions_where_the_federation_is_balanced():
+    site = tables(rows=80, labels=12)["a"]
+    by = {}
+    for gamma in (0.49, 0.5):
+        for gradients in ("auto", "global"):
+            strategy = FairFAL(query_model="local", gradients=gradients)
+            view = SiteView(world({"a": site}, strategy).members["a"], 0)
+            by[gamma, gradients] = strategy.select(view, 12, gamma).rows.tolist()
+    assert by[0.49, "auto"] == by[0.49, "global"] == by[0.5, "global"] != by[0.5, "auto"]

@@ -2,7 +2,9 @@ import pytest
 import torch
 
 from fallow.core import stream
+from fallow.queries import KSAS
 from fallow.queries.ksas import discrepancy
+from tests.worlds import Table, tables, world
 
 LOCAL, GLOBAL = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 1.0, 2.0]])
 
@@ -36,3 +38,23 @@ def test_it_is_the_symmetric_divergence_of_the_definition():
 def test_models_that_agree_and_sites_with_one_class_score_zero():
     assert float(discrepancy(LOCAL, LOCAL, torch.ones(3))) == 0
     assert float(discrepancy(LOCAL, GLOBAL, torch.tensor([0.0, 5.0, 0.0]))) == 0
+
+
+@pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
+def test_rows_that_are_not_finite_come_last(labels):
+    site = tables()["a"]
+    local = site.local.clone()
+    local[2, 0], local[5, 1] = torch.nan, torch.inf
+    picks = world({"a": Table(local, site.common, labels)}, KSAS()).picks(12)["a"]
+    assert sorted(picks) == list(range(12)) and set(picks[-2:]) == {2, 5}
+
+
+def test_predictions_that_are_all_nan_are_an_error_that_says_so():
+    nan = torch.full((4, 2), torch.nan, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
+        world({"a": Table(nan, nan, [0])}, KSAS()).picks(2)
+
+
+def test_a_site_without_labels_is_not_tilted():
+    none = discrepancy(LOCAL, GLOBAL, torch.zeros(3))
+    assert float(none) == pytest.approx(1.1504, abs=5e-5)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from fallow._version import __version__
 from fallow.cli import lists, results, studies
-from fallow.lab.errors import Failed
+from fallow.lab.errors import Failed, sentence
+from fallow.lab.versions import versions
 
 app = typer.Typer(
     name="fallow",
     help="Federated active learning: decide which rows each site labels, train one model.",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -25,10 +26,13 @@ for command in (studies.demo, studies.run, studies.compare, results.report, resu
                 results.predict, lists.methods, lists.datasets, lists.recipes):  # fmt: skip
     app.command()(command)
 
+UsageError: Any = typer.BadParameter.__base__  # of click, which is typer's business
+STOPPED = 130  # what typer returns after Ctrl-C
+
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fallow {__version__}")
+        typer.echo(f"fallow {versions()['fallow']}")
         raise typer.Exit
 
 
@@ -44,20 +48,43 @@ def frame(
 
 def main() -> None:
     """Run the command line.  Exit codes: 0 done, 1 failed, 2 wrong use."""
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # module:Class finds what lies in the current directory
     try:
-        app()
-    except (ValueError, Failed, OSError) as error:
-        if "--debug" in sys.argv:
-            traceback.print_exc()
-        errors.print(f"[bold red]error:[/] {_sentence(error)}", markup=True)
-        sys.exit(2 if isinstance(error, ValueError) else 1)
-    except KeyboardInterrupt:
-        errors.print("stopped; run the same command with --resume to go on")
-        sys.exit(1)
+        ended: Any = app(prog_name="fallow", standalone_mode=False)
+    except UsageError as error:
+        if not sys.argv[1:]:  # no command: typer has shown the help
+            sys.exit(2)
+        _leave(2, _usage(error))
+    except (KeyboardInterrupt, typer.Abort):
+        _leave(1, "stopped")
+    except ValueError as error:
+        _leave(2, sentence(error))
+    except (Failed, OSError) as error:
+        _leave(1, sentence(error))
+    except Exception as error:
+        _leave(1, f"{sentence(error)}; this should not happen, and --debug shows where it did")
+    if ended == STOPPED:
+        _leave(1, "stopped")
+    sys.exit(ended if isinstance(ended, int) else 0)
 
 
-def _sentence(error: Exception) -> str:
+def _usage(error: Any) -> str:
+    """What was typed wrongly, and where the right words are."""
+    said = error.format_message().rstrip(".")
+    where = error.ctx.command_path if error.ctx else "fallow"
+    return f"{said}; '{where} --help' shows what there is"
+
+
+def _leave(code: int, why: str) -> None:
+    if "--debug" in sys.argv:
+        traceback.print_exc()
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    errors.print(f"[bold red]error:[/] {_plain(why)}")
+    sys.exit(code)
+
+
+def _plain(text: str) -> str:
     from rich.markup import escape
 
-    return escape(str(error) or type(error).__name__)
+    return escape(text)

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from fallow import queries, training
@@ -32,9 +32,9 @@ def methods(as_json: opt.Json = False) -> None:
         for name, cls in sorted(names(package).items())
     ]  # fmt: skip
     shown = [
-        {**r, "year": r["year"] or "", "needs": ", ".join(r["needs"]) or "-",
+        {**r, "needs": ", ".join(r["needs"]),
          "reveals": "; ".join(dict.fromkeys(r["reveals"].values())),
-         "fields": ", ".join(f"{k}={v}" for k, v in r["fields"].items()) or "-"}
+         "fields": ", ".join(f"{k}={v}" for k, v in r["fields"].items())}
         for r in rows
     ]  # fmt: skip
     _print(rows, shown, as_json, ("name", "kind", "year", "needs", "reveals", "fields"))
@@ -42,7 +42,7 @@ def methods(as_json: opt.Json = False) -> None:
 
 def datasets(as_json: opt.Json = False) -> None:
     """Data sets by name: bundled ones need nothing, the others --data-dir or FALLOW_DATA."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": e.name, "task": e.task, "rows": e.rows, "shape": list(e.shape),
             "classes": e.classes or None, "natural_sites": e.groups or None, "source": e.source,
@@ -50,11 +50,7 @@ def datasets(as_json: opt.Json = False) -> None:
         }
         for e in CATALOGUE.values()
     ]  # fmt: skip
-    shown = [
-        {**r, "shape": "x".join(map(str, r["shape"])), "classes": r["classes"] or "-",
-         "natural_sites": r["natural_sites"] or "-"}
-        for r in rows
-    ]  # fmt: skip
+    shown = [{**r, "shape": "x".join(map(str, r["shape"]))} for r in rows]
     columns = ("name", "task", "rows", "shape", "classes", "natural_sites", "source")
     _print(rows, shown, as_json, columns)
 
@@ -69,8 +65,7 @@ def recipes(as_json: opt.Json = False) -> None:
         }
         for r in RECIPES.values()
     ]  # fmt: skip
-    shown = [{**r, "published": r["published"] or "-"} for r in rows]
-    _print(rows, shown, as_json, ("name", "title", "model", "seeds", "published"))
+    _print(rows, rows, as_json, ("name", "title", "model", "seeds", "published"))
 
 
 def _spelled(name: str) -> str:
@@ -86,7 +81,9 @@ def _print(
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return
-    table = Table(*(column.replace("_", " ") for column in columns), box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column.replace("_", " "), no_wrap=column == "name")
     for row in shown:
-        table.add_row(*(str(row[column]) for column in columns))
-    Console().print(table)
+        table.add_row(*(escape(str(row[column] or "-")) for column in columns))
+    opt.console().print(table)

@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 RecipeName = Annotated[
     str, typer.Argument(help="A recipe's name ('fallow recipes') or a .toml file.")
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE",
-                 help="Change a setting, e.g. partition.alpha=1.0; may be given again."),
-]  # fmt: skip
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="KEY=VALUE",
+        help="Change a setting, e.g. partition.alpha=1.0; may be given again.",
+    ),
+]
+Data = Annotated[
+    str | None,
+    typer.Option("--data", help="Other data: a name, or your own table, .npz or image folder."),
+]
+Label = Annotated[str | None, typer.Option("--label", help="Column of labels in your table.")]
+SiteColumn = Annotated[
+    str | None, typer.Option("--site", help="Column that says whose row it is; each is a site.")
+]
+Query = Annotated[
+    str | None, typer.Option("--query", "-q", help="The strategy, e.g. ahfal:tau=15.")
+]
+Queries = Annotated[
+    str | None,
+    typer.Option("--query", "-q", help="Strategies, e.g. random,entropy,ahfal:toggle=never."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed.")]
+FirstSeed = Annotated[int, typer.Option("--first-seed", min=0, help="The first seed.")]
+Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="How many paired seeds.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for results.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in that folder.")]
 DryRun = Annotated[
@@ -32,9 +56,24 @@ Json = Annotated[bool, typer.Option("--json", help="A list of objects instead of
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
 
 
-def settings(pairs: list[str] | None) -> dict[str, str]:
-    """``KEY=VALUE`` words as a dictionary; ValueError for a word without ``=``."""
+def console() -> Console:
+    """Where commands write; a pipe has no width of its own, so tables are not squeezed there."""
+    width = None if sys.stdout.isatty() else 160
+    return Console(width=width, highlight=False)
+
+
+def settings(
+    pairs: list[str] | None, data: str | None, label: str | None, site: str | None
+) -> dict[str, str]:
+    """``KEY=VALUE`` words and the options about data as one dictionary.
+
+    A site column means the natural partition with all its sites, unless the words say otherwise.
+    Raises ValueError for a word without ``=``.
+    """
     bad = [pair for pair in pairs or [] if "=" not in pair]
     if bad:
         raise ValueError(f"--set {bad[0]!r} is not of the form key=value")
-    return dict(pair.split("=", 1) for pair in pairs or [])
+    words = dict(pair.split("=", 1) for pair in pairs or [])
+    about = {k: v for k, v in (("data", data), ("label", label), ("site", site)) if v is not None}
+    natural = {"partition": "natural", "sites": "0"} if "site" in {*about, *words} else {}
+    return {**natural, **about, **words}

@@ -19,6 +19,7 @@ from rich.progress import (
 
 from fallow.lab.cell import Cell
 from fallow.lab.recipe import Recipe
+from fallow.lab.report_words import duration
 
 QUIET = 10.0  # seconds between plain lines, unless a run ends
 
@@ -32,13 +33,14 @@ class Watch:
     console: Console
     done: dict[tuple[str, int], int] = field(default_factory=dict)  # rounds, by cell
     finished: int = 0
+    before: int = 0  # rounds of runs that were finished when the study was opened
     started: float = field(default_factory=time.monotonic)
     shown: float = 0.0
 
     def __post_init__(self) -> None:
         self.bar = Progress(
             SpinnerColumn(), TextColumn("{task.percentage:3.0f}%"), BarColumn(24),
-            TextColumn("{task.description}"), TimeElapsedColumn(), TextColumn("left"),
+            TextColumn("{task.description}", markup=False), TimeElapsedColumn(), TextColumn("left"),
             TimeRemainingColumn(), console=self.console, transient=True,
         )  # fmt: skip
         self.task = self.bar.add_task("starting", total=self.total)
@@ -70,6 +72,7 @@ class Watch:
             self.done[cell] = (event["cycle"] + 1) * rounds
         elif kind in ("done", "failed"):
             self.done[cell] = self._rounds(event["query"])
+            self.before += self.done[cell] if event.get("cached") else 0
             self.finished += 1
         text = self._text(event)
         self.bar.update(self.task, completed=sum(self.done.values()), description=text)
@@ -77,9 +80,12 @@ class Watch:
         ends = kind in ("done", "failed")
         if not self.console.is_terminal and (ends or now - self.shown > QUIET):
             self.shown = now
-            self.console.print(f"{self._share():4.0%}  {text}{self._left()}", soft_wrap=True)
+            line = f"{self._share():4.0%}  {text}{self._left()}"
+            self.console.print(line, soft_wrap=True, markup=False, highlight=False)
         elif kind == "failed":
-            self.console.print(f"[red]failed:[/] {text}: {event['why']}")
+            self.console.print(
+                f"{text}: {event['why']}", style="red", markup=False, highlight=False
+            )
 
     def _text(self, event: dict[str, Any]) -> str:
         head = f"run {min(self.finished + 1, len(self.cells))} of {len(self.cells)}"
@@ -103,5 +109,8 @@ class Watch:
         return sum(self.done.values()) / max(self.total, 1)
 
     def _left(self) -> str:
-        share, spent = self._share(), time.monotonic() - self.started
-        return f"  (about {spent * (1 - share) / share:.0f} s left)" if 0 < share < 1 else ""
+        """How long it will take; nothing before there is something to tell it from."""
+        spent, ran = time.monotonic() - self.started, sum(self.done.values()) - self.before
+        rest = self.total - sum(self.done.values())
+        is_known = ran > 0.03 * self.total and rest > 0
+        return f"  (about {duration(spent * rest / ran)} left)" if is_known else ""

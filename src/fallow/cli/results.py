@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from fallow.cli import options as opt
 from fallow.lab.export import export_study
@@ -20,7 +19,7 @@ Output = Annotated[Path | None, typer.Option("--out", "-o", help="File to write.
 def report(studies: opt.Studies, out: Output = None) -> None:
     """Write the report page of one or several studies."""
     page = write_report(studies, out)
-    Console().print(f"Report page: {page}", highlight=False, soft_wrap=True)
+    opt.console().print(f"Report page: {page}", markup=False, soft_wrap=True)
 
 
 def export(
@@ -33,7 +32,7 @@ def export(
 ) -> None:
     """Write a study's records or its final table to a file."""
     path = export_study(study, to, out)
-    Console().print(f"Wrote {path}", highlight=False, soft_wrap=True)
+    opt.console().print(f"Wrote {path}", markup=False, soft_wrap=True)
 
 
 def predict(
@@ -45,4 +44,4 @@ def predict(
 ) -> None:
     """Predict with a finished run's model; writes a CSV file."""
     path, rows = predict_file(study, data, query, seed, out)
-    Console().print(f"Wrote {rows} predictions to {path}", highlight=False, soft_wrap=True)
+    opt.console().print(f"Wrote {rows} predictions to {path}", markup=False, soft_wrap=True)

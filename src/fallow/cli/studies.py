@@ -5,46 +5,48 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from rich.console import Console
 
 from fallow.cli import options as opt
 from fallow.cli.progress import Watch
-from fallow.lab.cell import Cell, Setup
+from fallow.lab.cell import Cell, Failure, Setup
 from fallow.lab.errors import Failed
 from fallow.lab.estimate import estimate
+from fallow.lab.opening import open_study, prepared
 from fallow.lab.reading import read_study
 from fallow.lab.recipe import Recipe, with_settings
 from fallow.lab.report import write_report
-from fallow.lab.study import open_study, run_study, study_cells
+from fallow.lab.study import run_study, study_cells
 from fallow.lab.tables import to_rich
 from fallow.lab.tables_final import final_table
 from fallow.recipes import RECIPES, find_recipe
 
 
 def demo(
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.")] = None,
-    out: opt.Out = None,
-    jobs: opt.Jobs = None,
+    seeds: opt.Seeds = None, out: opt.Out = None, jobs: opt.Jobs = None, resume: opt.Resume = False
 ) -> None:
     """Ten sites choose which digits to have labelled: a table and a page in about a minute."""
     recipe = RECIPES["demo"]
-    Console().print(
-        f"{recipe.sites} sites hold the handwritten digits of scikit-learn, each mostly a few classes. "
-        f"In {recipe.cycles} cycles they choose which rows to have labelled; one model is trained and "
-        f"no row leaves its site. Compared: {', '.join(recipe.queries)}.", highlight=False
-    )  # fmt: skip
-    _study(recipe, recipe.queries, range(seeds or recipe.seeds), out, jobs)
+    opt.console().print(
+        f"{recipe.sites} sites hold the handwritten digits of scikit-learn, each mostly a few "
+        f"classes. In {recipe.cycles} cycles they choose which rows to have labelled; one model is "
+        f"trained and no row leaves its site. Compared: {', '.join(recipe.queries)}."
+    )
+    setup = Setup(recipe, _folder(recipe, out, resume))
+    _study(setup, recipe.queries, range(seeds or recipe.seeds), jobs, resume)
 
 
 def run(
     recipe: opt.RecipeName,
-    query: Annotated[str | None, typer.Option(help="The strategy, e.g. ahfal:tau=15.")] = None,
-    seed: Annotated[int, typer.Option(help="The seed.")] = 0,
+    query: opt.Query = None,
+    seed: opt.Seed = 0,
+    data: opt.Data = None,
+    label: opt.Label = None,
+    site: opt.SiteColumn = None,
     set_: opt.Settings = None,
     out: opt.Out = None,
     resume: opt.Resume = False,
@@ -53,20 +55,21 @@ def run(
     threads: opt.Threads = 1,
 ) -> None:
     """Run one strategy of a recipe under one seed."""
-    chosen = with_settings(find_recipe(recipe), {"bounds": "false", **opt.settings(set_)})
-    queries = [query or (str(chosen.query) if "query" in opt.settings(set_) else "ahfal")]
-    _study(chosen, queries, [seed], out, 1, resume, dry_run, data_dir, threads)
+    settings = opt.settings(set_, data, label, site)
+    chosen = with_settings(find_recipe(recipe), {"bounds": "false", **settings})
+    setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
+    _study(setup, [query or str(chosen.query)], [seed], 1, resume, dry_run)
 
 
 def compare(
     recipe: opt.RecipeName,
-    query: Annotated[
-        str | None,
-        typer.Option("--query", "-q", help="Strategies, e.g. random,entropy,ahfal:toggle=never."),
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many paired seeds.")] = None,
-    first_seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    query: opt.Queries = None,
+    seeds: opt.Seeds = None,
+    first_seed: opt.FirstSeed = 0,
     jobs: opt.Jobs = None,
+    data: opt.Data = None,
+    label: opt.Label = None,
+    site: opt.SiteColumn = None,
     set_: opt.Settings = None,
     out: opt.Out = None,
     resume: opt.Resume = False,
@@ -75,41 +78,57 @@ def compare(
     threads: opt.Threads = 1,
 ) -> None:
     """Run several strategies under the same seeds, with paired tests and a report page."""
-    chosen = with_settings(find_recipe(recipe), opt.settings(set_))
-    queries = [q.strip() for q in query.split(",")] if query else list(chosen.queries)
+    settings = opt.settings(set_, data, label, site)
+    if any(key.split(".")[0] == "query" for key in settings):
+        raise ValueError("compare runs several strategies; name them with --query, not --set query")
+    chosen = with_settings(find_recipe(recipe), settings)
+    queries = [q.strip() for q in query.split(",")] if query else chosen.queries
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
-    _study(chosen, queries, wanted, out, jobs, resume, dry_run, data_dir, threads)
+    setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
+    _study(setup, queries, wanted, jobs, resume, dry_run)
 
 
 def _study(
-    recipe: Recipe,
-    queries: list[str] | tuple[str, ...],
-    seeds: range | list[int],
-    out: Path | None,
+    setup: Setup,
+    queries: Sequence[str],
+    seeds: Sequence[int],
     jobs: int | None,
     resume: bool = False,
     dry_run: bool = False,
-    data_dir: Path | None = None,
-    threads: int = 1,
 ) -> None:
-    console, cores = Console(), os.cpu_count() or 1
-    setup = Setup(recipe, _folder(recipe, out, resume), data_dir, threads)
-    jobs = jobs or max(1, cores // threads)
-    cells = study_cells(recipe, queries, seeds)
+    console, cores = opt.console(), os.cpu_count() or 1
+    setup, world = prepared(setup, queries, seeds[0])
+    jobs = jobs or max(1, cores // setup.threads)
+    cells = study_cells(setup.recipe, queries, seeds)
     if dry_run:
-        console.print(estimate(setup, cells, jobs).sentence(), highlight=False, soft_wrap=True)
+        console.print(estimate(setup, cells, jobs).sentence(), soft_wrap=True)
         return
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    open_study(setup, queries, list(seeds), command, resume)
-    with Watch(recipe, cells, console) as watch:
-        failures = run_study(setup, cells, jobs, watch)
-    _show(console, setup.out, cells)
+    try:
+        open_study(setup, cells, command, resume)
+        for note in world.dataset.notes:
+            console.print(f"{setup.recipe.data}: {note}", markup=False, soft_wrap=True)
+        with Watch(setup.recipe, cells, console) as watch:
+            failures = run_study(setup, cells, jobs, watch)
+    except KeyboardInterrupt as error:
+        raise Failed(
+            f"stopped; what was finished is in {setup.out}: give the same command with --resume "
+            f"--out {setup.out} to go on"
+        ) from error
+    _show(console, setup.out)
+    _say_failures(failures, cells)
+
+
+def _say_failures(failures: Sequence[Failure], cells: Sequence[Cell]) -> None:
+    """Raise Failed where a run did."""
     if failures:
         first = failures[0]
-        raise Failed(
+        error = Failed(
             f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.query} with "
             f"seed {first.cell.seed}: {first.why}"
         )
+        error.add_note(first.trace)  # shown by --debug
+        raise error
 
 
 def _folder(recipe: Recipe, out: Path | None, resume: bool) -> Path:
@@ -121,10 +140,10 @@ def _folder(recipe: Recipe, out: Path | None, resume: bool) -> Path:
     return Path("runs") / f"{recipe.name.replace('/', '-')}-{stamp}"
 
 
-def _show(console: Console, out: Path, cells: list[Cell]) -> None:
+def _show(console: Console, out: Path) -> None:
     """The final table and where the page is."""
     study = read_study(out)
     if any(cell.records for cell in study.cells):
         console.print(to_rich(final_table(study)))
         page = write_report([out])
-        console.print(f"Report page: {page}", highlight=False, soft_wrap=True)
+        console.print(f"Report page: {page}", markup=False, soft_wrap=True)

@@ -55,8 +55,8 @@ class Carrier(Protocol):
     ``routes`` (relay only): which senders' answers each site receives, sealed.
     """
 
-    sites: tuple[SiteId, ...]
-
+    @property
+    def sites(self) -> tuple[SiteId, ...]: ...
     def exchange(
         self,
         requests: Mapping[SiteId, Request],
@@ -110,17 +110,16 @@ class Ask:
 
     def keep(self, verb: str, to: To | None = None, **tensors: Any) -> int:
         """The answer stays in the site's memory until the cycle ends: the server sees a count."""
-        answers = self._exchange("keep", verb, to, tensors)
-        return sum(int(a["count"]) for a in answers.values())  # type: ignore[arg-type]
+        return whole(self._exchange("keep", verb, to, tensors), "count")
 
     def relay(self, verb: str, routes: Mapping[SiteId, Sequence[SiteId]], **tensors: Any) -> int:
         """Answers go from site to site, sealed: the server sees who and how many bytes (returned).
 
         routes: receiver -> senders.  A receiver finds ``memory["<verb>/<sender>"]``.
         """
-        senders = {s: {} for s in sorted({s for froms in routes.values() for s in froms})}
-        answers = self._exchange("relay", verb, senders, tensors, routes=routes)
-        return sum(int(a["bytes"]) for a in answers.values())  # type: ignore[arg-type]
+        senders = sorted({s for froms in routes.values() for s in froms})
+        to: To = {site: {} for site in senders}
+        return whole(self._exchange("relay", verb, to, tensors, routes=routes), "bytes")
 
     def fit(self, plan: Plan | None, into: str, to: To | None = None, **state: Any) -> None:
         """Local training by the engine; reveals nothing until a verb sends the model.
@@ -161,21 +160,31 @@ class Ask:
         steps = [*self._waiting, *last]
         requests = self._requests(steps, key)
         self._waiting, self._turn = [], self._turn + 1
-        digest = digest_of(steps, self.cohort)
+        digest = digest_of(steps, self.cohort, bound, routes)
         entry = self.journal.recall(key, digest)
         if entry is None:
             with self.journal.transaction():
                 sent = self.carrier.exchange(requests, routes)
-                answers = {s: sent.answers[s] for s in sorted(sent.answers)} if verb else {}
-                if kind == "sum":
-                    answers = {"": total(answers, verb, bound)}
+                replies = {s: sent.answers[s] for s in sorted(sent.answers)} if verb else {}
+                answers = {"": total(replies, verb, bound)} if kind == "sum" else replies
                 entry = {"answers": answers, "up": sent.bytes_up, "down": sent.bytes_down}
                 self.journal.record(key, digest, entry)
         what = self.reveals.get(verb, "nothing")
         name = verb or "fit"
         self.disclosure.add(kind, name, what, entry["up"], entry["down"], len(requests))
-        answers = entry["answers"]
-        return answers
+        found: dict[SiteId, Answer] = entry["answers"]
+        return found
+
+
+def whole(answers: Mapping[SiteId, Answer], name: str) -> int:
+    """The total of a whole number that every site answered; anything else is refused."""
+    result = 0
+    for site, answer in answers.items():
+        value = answer.get(name)
+        if not isinstance(value, int):
+            raise ValueError(f"site {site} answered {name} with {value!r}, not a whole number")
+        result += value
+    return result
 
 
 def total(answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
@@ -211,12 +220,19 @@ def check_addend(site: SiteId, verb: str, name: str, value: Tensor, bound: float
         raise ValueError(f"site {site} answered {verb!r} with {name} beyond the bound {bound}")
 
 
-def digest_of(steps: Sequence[tuple[Step, To | None]], cohort: Sequence[SiteId]) -> str:
+def digest_of(
+    steps: Sequence[tuple[Step, To | None]],
+    cohort: Sequence[SiteId],
+    bound: float | None = None,
+    routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
+) -> str:
     """A digest of what is asked of whom: the same key with other contents is noticed."""
-    h = hashlib.sha256("|".join(cohort).encode())
+    ways = sorted((to, list(senders)) for to, senders in (routes or {}).items())
+    h = hashlib.sha256(repr((list(cohort), bound, ways)).encode())
     for step, to in steps:
-        h.update(f"|{step.kind}|{step.verb}|{step.plan}".encode())
-        for args in (step.args, *((to or {})[site] for site in sorted(to or {}))):
+        asked = None if to is None else sorted(to)
+        h.update(repr((step.kind, step.verb, step.plan, asked)).encode())
+        for args in (step.args, *((to or {})[site] for site in asked or [])):
             _hash_args(h, args)
     return h.hexdigest()
 

@@ -57,10 +57,10 @@ class Layout:
 
         Running statistics are views too: a training forward pass changes ``stats`` in place.
         """
-        parts = zip(self.params, w.split(self.param_sizes), strict=True)
+        parts = zip(self.params, torch.split(w, self.param_sizes), strict=True)
         named = {name: part.view(shape) for (name, shape), part in parts}
         if stats is not None and self.buffers:
-            floats = zip(self.buffers, stats.split(self.buffer_sizes), strict=True)
+            floats = zip(self.buffers, torch.split(stats, self.buffer_sizes), strict=True)
             named |= {name: part.view(shape) for (name, shape), part in floats}
         return named
 

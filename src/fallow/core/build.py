@@ -59,7 +59,8 @@ def find(package: ModuleType, name: str) -> type[Any]:
 def build(package: ModuleType, name: str, **fields: Any) -> Any:
     """An instance of ``package``'s class ``name`` with the given fields.
 
-    Raises ValueError that names the nearest class or field when one is unknown.
+    Raises ValueError that names the nearest class or field when one is unknown, and the field
+    whose value is of another kind than the class says.
     """
     cls = find(package, name)
     accepted = (
@@ -67,7 +68,28 @@ def build(package: ModuleType, name: str, **fields: Any) -> Any:
         if dataclasses.is_dataclass(cls)
         else list(inspect.signature(cls).parameters)
     )
-    for field in fields:
+    for field, value in fields.items():
         if field not in accepted:
             raise ValueError(f"{name} has no field {field!r}{nearest(field, accepted)}")
-    return cls(**fields)
+        _check_kind(cls, name, field, value)
+    try:
+        return cls(**fields)
+    except TypeError as error:
+        raise ValueError(f"{name} cannot be made from {fields}: {error}") from error
+
+
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "bool": ((bool,), "true or false"),
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "str": ((str,), "a text"),
+}
+
+
+def _check_kind(cls: type[Any], name: str, field: str, value: Any) -> None:
+    """Refuse a text where a plain number is meant, and the like; other types check themselves."""
+    hint = inspect.get_annotations(cls).get(field)
+    kinds, words = KINDS.get(getattr(hint, "__name__", str(hint)), ((object,), ""))
+    is_bool = isinstance(value, bool) and bool not in kinds and object not in kinds
+    if is_bool or not isinstance(value, kinds):
+        raise ValueError(f"{name}'s {field} is {value!r}; it must be {words}")

@@ -25,6 +25,7 @@ class Contract:
     local_dp: bool = True  # works when released counts are noisy
     missing: str = "goes on with the sites that answer"
     draws: bool = False  # picks depend on a random stream even without ties
+    regression: bool | None = None  # works on targets; None: unless it reads predictions
 
 
 @runtime_checkable

@@ -22,7 +22,8 @@ class Slot(NamedTuple):
     """A model being trained.  Every tensor may have a leading dimension of sites.
 
     w: (..., d) parameters; stats: (..., s) batch-norm statistics; m1, m2: (..., d) moments of the
-    optimiser ((..., 0) where it has none); t: (..., 1) steps taken.
+    optimiser ((..., 0) where it has none); t: (..., 1) steps taken, or (..., d) where the parts of
+    a model train in turn under Adam.
     """
 
     w: Tensor

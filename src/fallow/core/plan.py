@@ -23,6 +23,10 @@ class Optimiser:
             raise ValueError(f"optimiser {self.name!r} is unknown; use 'sgd' or 'adam'")
         if not self.lr > 0:
             raise ValueError(f"learning rate {self.lr} must be above 0")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum {self.momentum} must be at least 0 and below 1")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight decay {self.weight_decay} must be 0 or more")
 
 
 @dataclass(frozen=True)

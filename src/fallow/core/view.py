@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
@@ -68,7 +68,6 @@ class Picks:
     rows: Tensor
     weight: Tensor | None = None
     probability: Tensor | None = None
-    extra: Answer = field(default_factory=dict)
 
     def check(self, pool: int, n: int) -> None:
         """Raise unless the rows are ``n`` different positions of a pool of ``pool`` rows."""
@@ -78,5 +77,5 @@ class Picks:
         if len(rows) != n:
             raise ValueError(f"{len(rows)} rows were picked but {n} were asked for")
         inside = bool(((rows >= 0) & (rows < pool)).all())
-        if not inside or len(rows.unique()) != len(rows):
+        if not inside or len(torch.unique(rows)) != len(rows):
             raise ValueError(f"picks must be different positions in the pool of {pool} rows")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -41,14 +42,18 @@ def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> Tenso
     return x
 
 
-def _column(path: Path, cells: Columns, column: str) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def _column(
+    path: Path, cells: Columns, column: str
+) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
     name, is_level, level = column.rpartition("=")
     if column not in cells and is_level and name in cells:
         return np.array([cell == level for cell in cells[name]], dtype=np.float32)
     if column not in cells:
         raise ValueError(f"{path.name} has no column {column!r}{nearest(column, list(cells))}")
     if missing := sum(cell.lower() in EMPTY for cell in cells[column]):
-        raise ValueError(f"{path.name}: column {column!r} has {missing} missing values; fill them in")
+        raise ValueError(
+            f"{path.name}: column {column!r} has {missing} missing values; fill them in"
+        )
     try:
         return np.array([float(cell) for cell in cells[column]], dtype=np.float32)
     except ValueError as error:

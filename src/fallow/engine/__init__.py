@@ -1,8 +1,9 @@
 """Local training at sites, described by a `Plan`."""
 
+from fallow.engine.banked import can_stack
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.loop import Loop, embed, predict
 from fallow.engine.losses import row_loss
-from fallow.engine.stacked import Stacked, can_stack
+from fallow.engine.stacked import Stacked
 
 __all__ = ["Fitted", "Job", "Loop", "Stacked", "can_stack", "embed", "predict", "row_loss"]

@@ -20,7 +20,8 @@ Streams = Callable[..., torch.Generator]
 class Job:
     """Local training of one site: its labelled rows, where it starts, what it kept.
 
-    x: (n, *shape); y: (n,); weight: (n,); ``streams(*name)``: the site's named random streams.
+    x: (n, *shape); y: (n,); weight: (n,); ``streams(*name)``: the site's named random streams;
+    ``own``: what the last `Fitted` left to stay.
     """
 
     site: str
@@ -33,7 +34,10 @@ class Job:
 
 
 class Fitted(NamedTuple):
-    """What local training left: the model to send, what stays, and how many steps it took."""
+    """What local training left: the model to send, what stays, and how many steps it took.
+
+    No tensor is shared with the job, or with another tensor here.
+    """
 
     sent: State
     own: dict[str, Slot]
@@ -41,25 +45,46 @@ class Fitted(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """One epoch to come: its number over all segments, the trainable part, the order of rows."""
+    """One epoch to come: its number over all segments, the trainable part, the learning rate."""
 
     number: int
     part: str
-    order: Tensor
+    lr: float
 
 
-def epochs(plan: Plan, job: Job) -> Iterator[Epoch]:
-    """The epochs of a job.  Steps are ``order.split(plan.batch)``: the last may be smaller."""
-    number = 0
-    for segment in plan.segments:
-        for _ in range(segment.epochs if len(job.y) else 0):
-            order = torch.randperm(len(job.y), generator=job.streams("batches", number))
-            yield Epoch(number, segment.part, order)
-            number += 1
+def epochs(plan: Plan, round_: int) -> Iterator[Epoch]:
+    """The epochs of a plan in round ``round_`` (0-based), the same for every site.
+
+    >>> from fallow.core.plan import Segment
+    >>> [(e.number, e.part) for e in epochs(Plan((Segment(1, "head"), Segment(2, "body"))), 0)]
+    [(0, 'head'), (1, 'body'), (2, 'body')]
+    """
+    parts = [segment.part for segment in plan.segments for _ in range(segment.epochs)]
+    for number, part in enumerate(parts):
+        scale = plan.schedule.at(round_, number, len(parts))
+        yield Epoch(number, part, plan.optimiser.lr * scale)
+
+
+def order(job: Job, epoch: Epoch) -> Tensor:
+    """The job's rows in the order in which this epoch takes them.  -> (n,)"""
+    return torch.randperm(len(job.y), generator=job.streams("batches", epoch.number))
+
+
+def batches(job: Job, epoch: Epoch, size: int) -> Sequence[Tensor]:
+    """The rows of each step; the last batch may be smaller, and without rows there is no step."""
+    return torch.split(order(job, epoch), size) if len(job.y) else ()
 
 
 def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tensor:
-    """Random flips and padded crops of a batch of images.  x: (b, c, h, w) -> same shape."""
+    """Random flips and padded crops of a batch of images.  x: (b, c, h, w) -> same shape.
+
+    ``flip`` mirrors each image left to right with probability 1/2; ``crop2`` and ``crop4`` cut
+    the image out of itself padded with 2 or 4 zeros on every side.
+    """
+    if x.ndim != 4:
+        raise ValueError(f"rows of shape {tuple(x.shape[1:])} cannot be augmented with "
+                         f"{', '.join(kinds)}: only images (channels, height, width) can; leave "
+                         "the plan's augment empty")  # fmt: skip
     for kind in kinds:
         if kind == "flip":
             flips = torch.rand(len(x), generator=generator) < 0.5
@@ -70,9 +95,9 @@ def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tens
 
 
 def _crop(x: Tensor, pad: int, generator: torch.Generator) -> Tensor:
-    b, _, h, w = x.shape
+    b, c, h, w = x.shape
     padded = nn.functional.pad(x, (pad, pad, pad, pad))
     top, left = torch.randint(0, 2 * pad + 1, (2, b), generator=generator)
     i = (top.view(b, 1) + torch.arange(h)).view(b, 1, h, 1)
     j = (left.view(b, 1) + torch.arange(w)).view(b, 1, 1, w)
-    return padded[torch.arange(b).view(b, 1, 1, 1), torch.arange(x.shape[1]).view(1, -1, 1, 1), i, j]
+    return padded[torch.arange(b).view(b, 1, 1, 1), torch.arange(c).view(1, c, 1, 1), i, j]

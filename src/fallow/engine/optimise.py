@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 import torch
 from torch import Tensor
 
@@ -10,29 +12,45 @@ from fallow.core.plan import Optimiser
 
 
 def step(opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor, part: Tensor | None) -> Slot:
-    """One step of ``opt`` along ``g``; parameters outside ``part`` (d,) do not move.
+    """One step of ``opt`` along ``g``, as ``torch.optim`` takes it.  ``g`` is used up: its memory
+    may become that of a moment.  Nothing else is changed in place.
 
-    SGD as in torch (no dampening, no Nesterov); Adam with bias correction (Kingma & Ba, 2015).
+    SGD has neither dampening nor Nesterov; Adam corrects its bias (Kingma & Ba, 2015, Algorithm
+    1).  Weight decay is added to the gradient in both.  Outside ``part`` (d,) neither parameters
+    nor moments move.
     """
     if opt.weight_decay:
-        g = g.add(at.w, alpha=opt.weight_decay)
-    if part is not None:
-        g = g * part
-    t = at.t + 1
-    if opt.name == "adam":
-        m1, m2, move = _adam(opt, at, g, t)
-    else:
-        m1 = torch.add(g, at.m1, alpha=opt.momentum) if opt.momentum else at.m1
-        m2, move = at.m2, (m1 if opt.momentum else g)
-    if part is not None:
-        move = move * part
+        g.add_(at.w, alpha=opt.weight_decay)
+    new = _adam(opt, at, g, lr, part) if opt.name == "adam" else _sgd(opt, at, g, lr)
+    if part is None:
+        return new
+    kept = {name: torch.where(part, getattr(new, name), getattr(at, name))
+            for name in ("w", "m1", "m2") if getattr(new, name).shape[-1]}  # fmt: skip
+    return new._replace(**kept)
+
+
+def counted(at: Slot) -> Slot:
+    """The slot with steps counted for each parameter, t (..., d): where parts train in turn, Adam
+    corrects the bias of each by its own steps."""
+    return at._replace(t=at.t.expand(at.w.shape))
+
+
+def _sgd(opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor) -> Slot:
+    move = g.add_(at.m1, alpha=opt.momentum) if opt.momentum else g
     w = at.w - lr * move if isinstance(lr, Tensor) else at.w.sub(move, alpha=lr)
+    return at._replace(w=w, m1=move if opt.momentum else at.m1, t=at.t + 1)
+
+
+def _adam(opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor, part: Tensor | None) -> Slot:
+    b1, b2 = opt.betas
+    t = at.t + (1 if part is None or at.t.shape[-1] == 1 else part)
+    m1 = at.m1.lerp(g, 1 - b1)
+    m2 = (at.m2 * b2).addcmul_(g, g, value=1 - b2)
+    spread = m2.sqrt().div_(_bias(b2, t).sqrt_()).add_(opt.eps)
+    w = at.w.addcdiv(m1 * (lr / _bias(b1, t)), spread, value=-1)
     return at._replace(w=w, m1=m1, m2=m2, t=t)
 
 
-def _adam(opt: Optimiser, at: Slot, g: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    b1, b2 = opt.betas
-    m1 = at.m1.lerp(g, 1 - b1)
-    m2 = (at.m2 * b2).addcmul_(g, g, value=1 - b2)
-    scale = (1 - b2**t).sqrt() / (1 - b1**t)
-    return m1, m2, scale * m1 / (m2.sqrt() + opt.eps * (1 - b2**t).sqrt())
+def _bias(beta: float, t: Tensor) -> Tensor:
+    """1 - beta^t, also where beta^t is so near to 1 that the difference would lose its digits."""
+    return torch.expm1(t * log(beta)).neg_() if beta else torch.ones_like(t)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fallow.lab.recipe import Recipe
+from fallow.lab.world import Runtime
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Failure:
-    """A cell that stopped, and why."""
+    """A cell that stopped, why, and where."""
 
     cell: Cell
     why: str
+    trace: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,4 @@ class Setup:
     out: Path
     data_dir: Path | None = None
     threads: int = 1
+    runtime: Runtime = "inprocess"

@@ -1,7 +1,24 @@
-"""What can go wrong that is nobody's wrong use: exit code 1, not 2."""
+"""What can go wrong, in words."""
 
 from __future__ import annotations
 
 
 class Failed(RuntimeError):
-    """A run could not go on: a full disk, a damaged file, training that diverged."""
+    """A run could not go on, and nobody used it wrongly: a full disk, a damaged file, training
+    that diverged.  The command ends with exit code 1, not 2."""
+
+
+def sentence(error: BaseException) -> str:
+    """An error on one line.
+
+    >>> sentence(FileNotFoundError(2, "No such file or directory", "a.csv"))
+    'a.csv: No such file or directory; check that it is there and may be read and written'
+    >>> sentence(KeyError("w"))
+    "KeyError: 'w'"
+    """
+    if isinstance(error, OSError) and error.filename is not None:
+        way_out = "check that it is there and may be read and written"
+        return f"{error.filename}: {error.strerror}; {way_out}"
+    said = " ".join(str(error).split())
+    is_worded = isinstance(error, ValueError | RuntimeError | OSError)
+    return said if said and is_worded else f"{type(error).__name__}: {said}".rstrip(": ")

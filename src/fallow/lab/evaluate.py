@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import Any
+
+import torch
 
 from fallow.core.types import State
 from fallow.engine import predict
@@ -11,12 +14,38 @@ from fallow.lab.world import World
 
 
 def evaluate(world: World, state: State) -> dict[str, Any]:
-    """Scores of the global model on the central test set of a simulation.
+    """Scores of the deployed model on the central test set of a simulation.
 
-    Accuracies for classification, ``mse`` for regression; what does not apply is None.
+    Accuracies for classification, ``mse`` for regression; what does not apply is None.  Where
+    sites deploy different models, scores are means over sites and ``per_site`` holds each one's.
+    Raises ValueError when outputs are not finite.
     """
+    method = world.methods["training"]
+    used = {name: method.deploy(state, site.memory) for name, site in world.members.items()}
+    if all(model is state for model in used.values()):
+        return {**_scores(world, state), "per_site": None}
+    found = {name: _scores(world, model) for name, model in used.items()}
+    measure = "mse" if world.dataset.task == "regression" else "accuracy"
+    keys = next(iter(found.values()))
+    mean = {key: _mean([scores[key] for scores in found.values()]) for key in keys}
+    return {**mean, "per_site": {name: scores[measure] for name, scores in found.items()}}
+
+
+def _mean(values: list[Any]) -> Any:
+    """The mean over sites of a score, of a list of scores class by class, or None of None."""
+    if isinstance(values[0], list):
+        return [_mean(list(of_class)) for of_class in zip(*values, strict=True)]
+    return None if values[0] is None else fmean(values)
+
+
+def _scores(world: World, state: State) -> dict[str, Any]:
     test = world.dataset
-    outputs = predict(world.model, world.layout, state, test.x_test)
+    outputs = predict(world.model, world.layout, state, test.x_test.to(state["w"].dtype))
+    if not bool(torch.isfinite(outputs).all()):
+        raise ValueError(
+            "the model gives NaN or infinite outputs: training diverged; lower the learning "
+            "rate (plan.optimiser.lr)"
+        )
     if test.task == "regression":
         error = (outputs.squeeze(1) - test.y_test).square().mean()
         none = dict.fromkeys(("accuracy", "balanced_accuracy", "per_class"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
@@ -115,10 +116,13 @@ def _draw_spread(axes: Axes, cells: Sequence[Cell], look: Look) -> None:
     if tau is None:
         return
     axes.axhline(tau, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
-    right_end = axes.get_yaxis_transform()
-    axes.text(
-        1, tau, f"threshold {tau:g}", transform=right_end, ha="right", va="bottom", fontsize=9
-    )
+    above: dict[str, Any] = {
+        "xytext": (0, 3),
+        "textcoords": "offset points",
+        "ha": "right",
+        "fontsize": 9,
+    }
+    axes.annotate(f"threshold {tau:g}", (1, tau), xycoords=("axes fraction", "data"), **above)
 
 
 @mpl.rc_context(STYLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,12 +14,13 @@ from fallow.lab.errors import Failed
 from fallow.runtimes.store import Label
 from fallow.runtimes.wire import pack, unpack
 
+MARK = 16  # bytes of a checksum
 TABLES = """
 CREATE TABLE IF NOT EXISTS exchange (key TEXT PRIMARY KEY, digest TEXT, entry BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS finished (step TEXT PRIMARY KEY, result BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS kept (site TEXT, name TEXT, state BLOB, PRIMARY KEY (site, name)) STRICT;
 CREATE TABLE IF NOT EXISTS label (site TEXT, row INTEGER, value REAL, cycle INTEGER, weight REAL,
-                                  probability REAL, PRIMARY KEY (site, row)) STRICT;
+                                  probability REAL, mark BLOB, PRIMARY KEY (site, row)) STRICT;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) STRICT;
 """
 
@@ -28,8 +30,8 @@ class Journal:
     """Journal of the server half and store of the simulated sites.
 
     Both halves of an exchange are one transaction: after ``kill -9`` either all of it happened or
-    nothing did.  ``path=None`` keeps everything in memory.  Raises Failed when the file is
-    damaged or its disk is full or read-only.
+    nothing did.  ``path=None`` keeps everything in memory.  Every value carries a checksum.  Raises
+    Failed when the file is damaged or its disk is full or read-only.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -39,6 +41,9 @@ class Journal:
             self._db = sqlite3.connect(path or ":memory:", isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA synchronous=NORMAL")
+            found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
             self._db.executescript(TABLES)
 
     @contextmanager
@@ -52,10 +57,20 @@ class Journal:
                 "writable, then run again with --resume; what was finished is kept"
             ) from error
         except sqlite3.DatabaseError as error:
-            raise Failed(
-                f"{self.path} is damaged ({error}): delete the folder {self.path and self.path.parent} "
-                "and run again; other runs are not touched"
-            ) from error
+            raise self._damaged(str(error)) from error
+
+    def _damaged(self, why: str) -> Failed:
+        return Failed(
+            f"journal {self.path} is damaged ({why}): delete the folder "
+            f"{self.path and self.path.parent} and run again with --resume; other runs are not "
+            "touched"
+        )
+
+    def _opened(self, blob: bytes, what: str) -> Any:
+        """What `sealed` closed; a changed byte is noticed."""
+        if _mark(blob[MARK:]) != blob[:MARK]:
+            raise self._damaged(f"{what} has another checksum")
+        return unpack(blob[MARK:])
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -100,24 +115,30 @@ class Journal:
                 f"exchange {key} of {self.path} was recorded with other contents: the run was "
                 "changed since; start it in a new folder"
             )
-        entry: dict[str, Any] = unpack(found[0][1])
+        entry: dict[str, Any] = self._opened(found[0][1], f"exchange {key}")
         return entry
 
     def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
-        self._write("INSERT INTO exchange VALUES (?, ?, ?)", key, digest, pack(entry))
+        self._write("INSERT INTO exchange VALUES (?, ?, ?)", key, digest, sealed(entry))
 
     # -- finished steps ---------------------------------------------------------------------
 
-    def finish(self, step: str, result: Any) -> None:
-        """A step is done: remember its result, forget its exchanges."""
-        with self.transaction():
-            self._write("INSERT INTO finished VALUES (?, ?)", step, pack(result))
-            self._write("DELETE FROM exchange WHERE key LIKE ? || '/%'", step)
+    def finish(self, step: str, result: dict[str, Any]) -> dict[str, Any]:
+        """A step is done: remember its result, forget its exchanges.
 
-    def finished(self, step: str) -> Any:
+        Returns the result as a resumed run will read it (tuples are lists then), so that a run
+        that was never disturbed goes on with the very same.
+        """
+        with self.transaction():
+            self._write("INSERT INTO finished VALUES (?, ?)", step, sealed(result))
+            self._write("DELETE FROM exchange WHERE instr(key, ?) = 1", f"{step}/")
+        kept: dict[str, Any] = unpack(pack(result))
+        return kept
+
+    def finished(self, step: str) -> dict[str, Any] | None:
         """The result of a finished step, or None."""
         found = self._read("SELECT result FROM finished WHERE step = ?", step)
-        return unpack(found[0][0]) if found else None
+        return self._opened(found[0][0], f"step {step}") if found else None
 
     def about(self, name: str, value: str) -> str:
         """The value first given for ``name``: a later, different one is not stored."""
@@ -138,16 +159,39 @@ class Journal:
         if state is None:
             self._write("DELETE FROM kept WHERE site = ? AND name = ?", site, name)
         else:
-            self._write("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", site, name, pack(state))
+            self._write("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", site, name, sealed(state))
 
     def kept(self, site: SiteId) -> dict[str, State]:
         rows = self._read("SELECT name, state FROM kept WHERE site = ? ORDER BY name", site)
-        return {name: unpack(blob) for name, blob in rows}
+        return {name: self._opened(blob, f"{name} of site {site}") for name, blob in rows}
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
         for label in labels:
-            self._write("INSERT INTO label VALUES (?, ?, ?, ?, ?, ?)", site, *label)
+            line = (site, *label, _line_mark(site, label))
+            self._write("INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?)", *line)
 
     def written(self, site: SiteId) -> list[Label]:
-        sql = "SELECT row, value, cycle, weight, probability FROM label WHERE site = ? ORDER BY row"
-        return [Label(*row) for row in self._read(sql, site)]
+        sql = "SELECT row, value, cycle, weight, probability, mark FROM label WHERE site = ?"
+        labels = []
+        for *values, mark in self._read(f"{sql} ORDER BY row", site):
+            label = Label(*values)
+            if _line_mark(site, label) != mark:
+                raise self._damaged(f"the label of row {label.row} of site {site} was changed")
+            labels.append(label)
+        return labels
+
+
+def sealed(tree: Any) -> bytes:
+    """A structure as bytes, its checksum first."""
+    blob = pack(tree)
+    return _mark(blob) + blob
+
+
+def _line_mark(site: SiteId, label: Label) -> bytes:
+    row, value, cycle, weight, p = label
+    line = (site, row, float(value), cycle, float(weight), None if p is None else float(p))
+    return _mark(repr(line).encode())
+
+
+def _mark(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=MARK).digest()

@@ -13,13 +13,13 @@ from typing import Any
 
 from fallow.core.types import State
 from fallow.lab.errors import Failed
-from fallow.lab.files import load_tree, save_tree
+from fallow.lab.files import load_tree, save_tree, sweep
 from fallow.lab.versions import threads, versions
-from fallow.lab.world import World, fingerprint
+from fallow.lab.world import World
 
 INPUTS = (
-    "model", "training", "plan", "rounds", "participation", "restart", "score_rounds",
-    "channels_last", "dtype", "test_rows", "data",
+    "model", "training", "plan", "rounds", "participation", "score_rounds",
+    "channels_last", "dtype",
 )  # fmt: skip
 
 
@@ -32,9 +32,10 @@ class Phases:
     def key(self, world: World) -> str:
         """A digest of all that the first phase depends on: data, partition, labels, settings."""
         recipe = asdict(world.recipe)
-        h = hashlib.sha256(fingerprint(world).encode())
+        h = hashlib.sha256(world.fingerprint.encode())
         about = {name: recipe[name] for name in INPUTS}
         about |= {"seed": world.seed, "executor": world.executor, "threads": threads()}
+        about |= {"runtime": type(world.carrier).__name__}  # bytes are counted differently
         h.update(json.dumps([about, versions()], sort_keys=True, default=str).encode())
         for site in world.members.values():
             h.update(site.labelled.numpy().tobytes())
@@ -46,7 +47,7 @@ class Phases:
         if path is None or not path.exists():
             return None
         try:
-            phase: dict[str, Any] = load_tree(path)
+            phase: dict[str, Any] = load_tree(path, path.parent)
         except Failed:
             return None
         return phase
@@ -54,6 +55,7 @@ class Phases:
     def save(self, key: str, done: dict[str, Any], memory: dict[str, dict[str, State]]) -> None:
         path = self._path(key)
         if path is not None:
+            sweep(path.parent, f"{path.name}.*")
             save_tree(path, {"done": done, "memory": memory})
 
     def _path(self, key: str) -> Path | None:

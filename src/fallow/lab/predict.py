@@ -48,7 +48,7 @@ def predict_file(
             f"{folder} has no finished run of {cell.query} with seed {cell.seed}; its queries are "
             f"{', '.join(study.study.queries)}, its seeds {', '.join(map(str, study.study.seeds))}"
         )
-    saved = load_tree(path)
+    saved = load_tree(path, path.parent)
     x = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)

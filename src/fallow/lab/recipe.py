@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,52 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from fallow.core.build import nearest
 from fallow.core.plan import Plan, Segment
 from fallow.lab.budgets import POLICIES
+from fallow.lab.spec import Published, Spec, literal
 
-
-@dataclass(frozen=True)
-class Spec:
-    """A class of the library (or ``module:Class``) by name, with the fields that differ.
-
-    >>> Spec.parse("ahfal:tau=15:toggle=never")
-    Spec(name='ahfal', fields={'tau': 15, 'toggle': 'never'})
-    """
-
-    name: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
-
-    @staticmethod
-    def parse(text: str) -> Spec:
-        """``name``, ``name:field=value:...`` or ``module:Class:field=value``."""
-        head, *rest = text.strip().split(":")
-        if rest and "=" not in rest[0]:
-            head, rest = f"{head}:{rest[0]}", rest[1:]
-        if bad := [part for part in rest if "=" not in part]:
-            raise ValueError(f"{bad[0]!r} in {text!r} is not of the form field=value")
-        return Spec(head, {k: literal(v) for k, v in (part.split("=", 1) for part in rest)})
-
-    def __str__(self) -> str:
-        return ":".join([self.name, *(f"{k}={v}" for k, v in self.fields.items())])
-
-
-def literal(text: str) -> Any:
-    """A value from the command line: JSON where it is JSON, else the text itself.
-
-    >>> literal("0.1"), literal("true"), literal("stacked")
-    (0.1, True, 'stacked')
-    """
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
-
-
-@dataclass(frozen=True)
-class Published:
-    """Which published numbers stand beside the measured ones: names maps queries to rows."""
-
-    table: str
-    setting: str
-    names: Mapping[str, str] = field(default_factory=dict)
+TEXTS = (str, str | None)
+OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
+"""Fields that do not change what a run computes."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +34,7 @@ class Recipe:
     rows: int | None = None  # a seeded subset of the training rows
     test_rows: int | None = None
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
-    sites: int = 10
+    sites: int = 10  # 0 with the natural partition: every site that the data names
     # model and training
     model: Spec = Spec("linear")
     training: Spec = Spec("fedavg")
@@ -99,11 +59,13 @@ class Recipe:
     queries: tuple[str, ...] = ("random", "entropy", "ahfal")
     reference: str | None = None
     seeds: int = 10
-    bounds: bool = True  # also run the upper bounds: all labels, and pooled active learning
+    bounds: tuple[Literal["all-labels", "pooled"], ...] = ("all-labels", "pooled")  # upper bounds
     published: Published | None = None
 
     def __post_init__(self) -> None:
-        _positive(self, "sites", "rounds", "score_rounds", "seeds", "rows", "test_rows")
+        _positive(self, "rounds", "score_rounds", "seeds", "rows", "test_rows")
+        if not self.is_natural or self.sites != 0:
+            _positive(self, "sites")
         if self.cycles < 0:
             raise ValueError(f"cycles is {self.cycles}; it must be 0 or more")
         for name in ("initial", "per_cycle"):
@@ -112,14 +74,37 @@ class Recipe:
         if sum(spent) > 1 + 1e-9:
             raise ValueError(
                 f"initial + cycles x per_cycle is {sum(spent):.2f} of all rows, beyond the pool; "
-                f"lower one of them (initial={self.initial}, per_cycle={self.per_cycle}, "
-                f"cycles={self.cycles})"
+                f"lower one of them ({self.budget_words})"
             )
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation is {self.participation}; it must lie in (0, 1]")
         if self.budget not in POLICIES:
             raise ValueError(
                 f"budget {self.budget!r} is unknown{nearest(self.budget, [*POLICIES])}"
+            )
+
+    @property
+    def is_natural(self) -> bool:
+        """Whether the sites are those that the data names."""
+        return self.partition.name.lower() == "natural"
+
+    @property
+    def budget_words(self) -> str:
+        """The settings that decide how many labels are bought."""
+        return f"initial={self.initial}, per_cycle={self.per_cycle}, cycles={self.cycles}"
+
+    def check_rows(self, rows: int) -> None:
+        """Raise unless ``rows`` rows are enough for the sites and for all labels to be bought."""
+        if rows < self.sites:
+            raise ValueError(
+                f"{rows} rows cannot be shared by {self.sites} sites; use fewer sites or more rows"
+            )
+        shares = (self.initial, *[self.per_cycle] * self.cycles)
+        asked = sum(v * self.sites if isinstance(v, int) else v * rows for v in shares)
+        if asked > rows * (1 + 1e-9):
+            raise ValueError(
+                f"the budget asks for {asked:.0f} labels at {self.sites} sites, beyond the pool of "
+                f"{rows} rows; lower one of {self.budget_words}"
             )
 
     @property
@@ -135,8 +120,7 @@ class Recipe:
     @property
     def digest(self) -> str:
         """Identifies what a run computes: all fields but the titles and the study's extent."""
-        about = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
-        kept = {k: v for k, v in self.to_dict().items() if k not in about}
+        kept = {k: v for k, v in self.to_dict().items() if k not in OUTSIDE}
         text = json.dumps(kept, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -149,12 +133,11 @@ def _positive(recipe: Recipe, *names: str) -> None:
 
 
 def _share(name: str, value: float | int) -> None:
+    kinds = "a fraction of all rows such as 0.05, or a whole number of labels per site"
     if not value > 0:
-        raise ValueError(f"the budget {name} is {value}; it must be above 0 (a fraction of all rows "
-                         "such as 0.05, or a whole number of labels per site)")  # fmt: skip
+        raise ValueError(f"the budget {name} is {value}; it must be above 0 ({kinds})")
     if isinstance(value, float) and value > 1:
-        raise ValueError(f"the budget {name} is {value}, more than all rows; use a fraction up to "
-                         "1.0, or a whole number of labels per site")  # fmt: skip
+        raise ValueError(f"the budget {name} is {value}, more than all rows; use {kinds}")
 
 
 def recipe_from(settings: Mapping[str, Any], base: Recipe | None = None) -> Recipe:
@@ -162,32 +145,44 @@ def recipe_from(settings: Mapping[str, Any], base: Recipe | None = None) -> Reci
 
     Raises ValueError naming the nearest key for an unknown one, and the key of a bad value.
     """
-    start = base.to_dict() if base else {}
-    merged = _merge(start, settings, Recipe, "")
-    try:
-        return TypeAdapter(Recipe).validate_python(merged)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if str(part) not in ("int", "float"))
-        said = str(first["msg"]).removeprefix("Value error, ")
-        got = "" if first["type"] == "value_error" else f", not {first['input']!r}"
-        raise ValueError(f"{where}: {said}{got}" if where else said) from error
+    return _checked(_merge(_start(base, settings), settings, Recipe, ""))
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
-    """``recipe`` with ``key=value`` settings from the command line; dots reach into parts.
+    """``recipe`` with ``key=value`` settings from the command line, in their order; dots reach
+    into parts.
 
     >>> with_settings(Recipe("a"), {"partition.alpha": "1.0", "plan.batch": "8"}).plan.batch
     8
     """
-    nested: dict[str, Any] = {}
-    for key, value in settings.items():
-        *path, last = key.split(".")
-        here = nested
-        for part in path:
-            here = here.setdefault(part, {})
-        here[last] = literal(value)
-    return recipe_from(nested, recipe)
+    merged, hints = _start(recipe, settings), get_type_hints(Recipe)
+    for key, text in settings.items():
+        value: Any = text if hints.get(key) in TEXTS else literal(text)
+        for part in reversed(key.split(".")[1:]):
+            value = {part: value}
+        merged = _merge(merged, {key.split(".")[0]: value}, Recipe, "")
+    return _checked(merged)
+
+
+def _start(base: Recipe | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings to start from; on other data the base's name, title and numbers are wrong."""
+    if base is None:
+        return {}
+    start = base.to_dict()
+    if (data := settings.get("data", base.data)) != base.data:
+        start |= {"name": Path(str(data)).stem, "title": "", "published": None}
+    return start
+
+
+def _checked(merged: dict[str, Any]) -> Recipe:
+    try:
+        return TypeAdapter(Recipe).validate_python(merged)
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = [str(part) for part in first["loc"] if str(part) not in ("int", "float")]
+        said = str(first["msg"]).removeprefix("Value error, ")
+        got = "" if first["type"] == "value_error" else f", not {first['input']!r}"
+        raise ValueError(f"{'.'.join(keys)}: {said}{got}" if keys else said) from error
 
 
 def _merge(start: Any, settings: Mapping[str, Any], kind: Any, where: str) -> dict[str, Any]:
@@ -203,42 +198,31 @@ def _merge(start: Any, settings: Mapping[str, Any], kind: Any, where: str) -> di
 
 def _merged(old: Any, value: Any, kind: Any, where: str) -> Any:
     if kind is Spec:
-        if isinstance(value, str):
-            return asdict(Spec.parse(value))
-        if "name" in value and "fields" not in value:  # TOML: partition = {name=..., alpha=...}
-            return {
-                "name": value["name"],
-                "fields": {k: v for k, v in value.items() if k != "name"},
-            }
-        if "fields" in value:
-            return dict(value)
-        return {**old, "fields": {**old["fields"], **value}}
+        return _spec(old, value)
     if is_dataclass(kind) and isinstance(value, Mapping):
         return _merge(old or {}, value, kind, where)
     if where == "plan.segments." and isinstance(value, int):  # plan.segments=2: two epochs of all
         return [{"epochs": value}]
+    if where == "bounds." and isinstance(value, bool):
+        return ("all-labels", "pooled") if value else ()
     return value
+
+
+def _spec(old: Any, value: Any) -> Any:
+    """A class by name, or other fields for the one there is."""
+    if isinstance(value, str):
+        return asdict(Spec.parse(value))
+    if not isinstance(value, Mapping) or "fields" in value:
+        return value
+    if "name" in value:  # TOML: partition = {name = ..., alpha = ...}
+        return {"name": value["name"], "fields": {k: v for k, v in value.items() if k != "name"}}
+    if old is None:
+        raise ValueError(f"{dict(value)} names no class; give name beside its fields")
+    return {**old, "fields": {**old["fields"], **value}}
 
 
 def _inner(hint: Any) -> Any:
     """The class in ``X | None``."""
     options = [a for a in getattr(hint, "__args__", ()) if is_dataclass(a)]
-    return (
-        options[0] if options and not is_dataclass(hint) and type(None) in hint.__args__ else hint
-    )
-
-
-def variant(recipe: Recipe, query: str) -> Recipe:
-    """The recipe with another query, or turned into one of the upper bounds.
-
-    ``bound:all-labels`` trains once on every label; ``bound:pooled`` is entropy sampling on all
-    rows in one place, with the same budget.
-    """
-    if query == "bound:all-labels":
-        return replace(recipe, query=Spec("random"), initial=1.0, cycles=0)
-    if query == "bound:pooled":
-        total = {k: v * recipe.sites if isinstance(v, int) else v
-                 for k, v in (("initial", recipe.initial), ("per_cycle", recipe.per_cycle))}  # fmt: skip
-        return replace(recipe, query=Spec("entropy"), sites=1, partition=Spec("iid"),
-                       participation=1.0, **total)  # fmt: skip
-    return replace(recipe, query=Spec.parse(query))
+    is_optional = options and not is_dataclass(hint) and type(None) in hint.__args__
+    return options[0] if is_optional else hint

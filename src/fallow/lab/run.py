@@ -1,4 +1,4 @@
-"""One run: cycles of federated training, evaluation, a query and its labels.  Resumable anywhere."""
+"""One run: federated training, evaluation, a query and its labels, cycle by cycle; resumable."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Run:
 
     def first_phase(self) -> None:
         """The part of `go` that other strategies of the same seed share."""
-        self._initial()
+        self.initial()
         self._phase(0, None)
 
     def go(self) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ class Run:
         memo: Memo = {}
         state: State | None = None
         spent = Spent()
-        spent.add(self._initial())
+        spent.add(self.initial())
         for cycle in range(self.recipe.cycles + 1):
             done = self._phase(cycle, state)
             state = self._state(done)
@@ -81,8 +81,8 @@ class Run:
             last = {k: records[-1][k] for k in ("labelled", "accuracy", "mse")}
             self.say({"event": "scored", "cycle": cycle, **last})
         if self.folder is not None:
-            save_model(self.folder / "model.safetensors", self.world, self._state(done))
             self.journal.tidy()
+            save_model(self.folder / "model.safetensors", self.world, self._state(done))  # the end
         return records
 
     def _ask(self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any) -> Ask:
@@ -92,7 +92,7 @@ class Run:
 
     # -- labels -----------------------------------------------------------------------------
 
-    def _initial(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, Any]:
         """The first labels: random, through the same door, oracle and budget."""
         done = self.journal.finished("0/initial")
         if done is None:
@@ -100,9 +100,8 @@ class Run:
             ask = self._ask("0/initial", "initial", 0, shown)
             budget = self.world.budget(self.recipe.initial)
             self.world.methods["initial"].query(ask, budget, {})
-            done = self._bought(
-                0, "0/initial", {"memo": {}, "revealed": shown.rows(), "seconds": 0.0}
-            )
+            done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0}
+            done = self._bought(0, "0/initial", budget, done)
         return done
 
     def _query(self, cycle: int, memo: Memo, state: State) -> dict[str, Any]:
@@ -113,23 +112,29 @@ class Run:
             self.say({"event": "query", "cycle": cycle})
             started, shown = time.perf_counter(), Disclosure()
             ask = self._ask(step, "query", cycle, shown)
-            ask.fit(None, into="global", **state)
+            ask.fit(None, "global", None, **state)
             if self.recipe.local_source != "last_round":
-                ask.fit(self.recipe.source_plan, into="local", **state)
-            memo = self.world.methods["query"].query(
-                ask, self.world.budget(self.recipe.per_cycle), memo
-            )
+                ask.fit(self.recipe.source_plan, "local", None, **state)
+            budget = self.world.budget(self.recipe.per_cycle)
+            memo = self.world.methods["query"].query(ask, budget, memo)
             ask.flush()
             seconds = time.perf_counter() - started
-            done = self._bought(
-                cycle, step, {"memo": memo, "revealed": shown.rows(), "seconds": seconds}
-            )
+            done = {"memo": memo, "revealed": shown.rows(), "seconds": seconds}
+            done = self._bought(cycle, step, budget, done)
         return done
 
-    def _bought(self, cycle: int, step: str, done: dict[str, Any]) -> dict[str, Any]:
+    def _bought(
+        self, cycle: int, step: str, budget: dict[str, int], done: dict[str, Any]
+    ) -> dict[str, Any]:
         """Ask the oracle, write the ledgers, end the cycle at the sites: one transaction."""
         members, oracle = self.world.members, self.world.oracle
         picks = {n: s.memory["picks"] for n, s in members.items() if "picks" in s.memory}
+        for name, kept in picks.items():
+            if len(kept["rows"]) > budget[name]:
+                raise ValueError(
+                    f"{self.recipe.query} picked {len(kept['rows'])} rows at site {name} in cycle "
+                    f"{cycle}, beyond its budget of {budget[name]}"
+                )
         oracle.submit({name: kept["rows"] for name, kept in picks.items()})
         answers = oracle.poll()
         keep = ("own/",) if self.recipe.restart == "continue" else ()
@@ -137,33 +142,33 @@ class Run:
             for name, site in members.items():
                 site.buy(_labels(cycle, picks.get(name, {}), answers.get(name, {})))
                 site.forget(keep)
-            self.journal.finish(step, done)
-        return done
+            return self.journal.finish(step, done)
 
     # -- training ---------------------------------------------------------------------------
 
     def _phase(self, cycle: int, before: State | None) -> dict[str, Any]:
         """Train for ``rounds`` rounds, or take the phase from the journal or the shared folder."""
         step = f"{cycle}/train"
-        done: dict[str, Any] | None = self.journal.finished(step)
+        done = self.journal.finished(step)
         if done is not None:
             return done
         key = self.phases.key(self.world) if cycle == 0 else ""
         found = self.phases.load(key) if key else None
-        done = found["done"] if found else self._train(cycle, step, before)
+        done = found["done"] if found else self.train(cycle, before)
         if key and not found:
             memory = {name: site.memory for name, site in self.world.members.items()}
             self.phases.save(key, done, memory)
         filed = self._filed(cycle, done)
         with self.journal.transaction():
-            for name, memory in (found or {"memory": {}})["memory"].items():
+            for name, memory in found["memory"].items() if found else ():
+                self.world.members[name].forget()
                 for what, kept in memory.items():
                     self.world.members[name].remember(what, kept)
-            self.journal.finish(step, filed)
-        return filed
+            return self.journal.finish(step, filed)
 
-    def _train(self, cycle: int, step: str, before: State | None) -> dict[str, Any]:
-        recipe, started = self.recipe, time.perf_counter()
+    def train(self, cycle: int, before: State | None) -> dict[str, Any]:
+        """The rounds of one phase, whatever the journal already knows of them."""
+        step, recipe, started = f"{cycle}/train", self.recipe, time.perf_counter()
         shown, rows = Disclosure(), []
         state = before
         if state is None or recipe.restart == "fresh":
@@ -202,18 +207,19 @@ class Run:
         state: State = done["state"]
         if self.folder is not None and "file" in state:
             path = self.folder / "checkpoints" / str(state["file"])
-            state = load_tree(path, str(state["sha256"]))["state"]
+            state = load_tree(path, self.folder, str(state["sha256"]))["state"]
         return state
 
     def _record(self, cycle: int, row: dict[str, Any], done: dict[str, Any], spent: Spent) -> Any:
         labels = done["labels"]
+        by_class = [sum(c) for c in zip(*labels.values(), strict=True)]
         return {
             "recipe": self.recipe.name, "query": str(self.recipe.query),
             "training": str(self.recipe.training), "seed": self.world.seed, "cycle": cycle,
             "point": "post_agg", **row, "labelled": sum(map(sum, labels.values())),
-            "labels_validation": None, "pool": sum(self.world.sizes.values()), "per_site": None,
+            "labels_validation": None, "pool": sum(self.world.sizes.values()),
             "labelled_per_site": labels,
-            "labelled_per_class": [sum(c) for c in zip(*labels.values(), strict=True)],
+            "labelled_per_class": by_class if self.world.dataset.classes else None,
             "seconds": spent.seconds, "bytes_up": spent.shown.bytes_up,
             "bytes_down": spent.shown.bytes_down, "revealed": spent.shown.rows(),
             "executor": self.world.executor, "threads": threads(), "versions": versions(),

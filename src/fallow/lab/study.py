@@ -2,81 +2,35 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
 import multiprocessing as mp
+import os
 import queue
+import signal
+import threading
+import traceback
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
+from multiprocessing.connection import wait
 from typing import Any
 
 import torch
 
 from fallow.lab.cell import Cell, Failure, Setup
-from fallow.lab.files import write_json
+from fallow.lab.errors import sentence
+from fallow.lab.files import only_one, sweep, write_json
 from fallow.lab.journal import Journal
 from fallow.lab.phases import Phases
-from fallow.lab.recipe import Recipe, recipe_from, variant
+from fallow.lab.recipe import Recipe
 from fallow.lab.run import Run, Say, silent
-from fallow.lab.versions import versions
+from fallow.lab.variants import bounds_of, variant
 from fallow.lab.world import build_world, partition_of
-
-BOUNDS = ("bound:all-labels", "bound:pooled")
 
 
 def study_cells(recipe: Recipe, queries: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
     """Strategies and, where the recipe wants them, upper bounds; all cells of a seed together."""
-    bounds = BOUNDS if recipe.bounds else ()
-    return [Cell(query, seed) for seed in seeds for query in (*queries, *bounds)]
-
-
-def open_study(
-    setup: Setup, queries: Sequence[str], seeds: Sequence[int], command: str, resume: bool
-) -> None:
-    """Create the study's folder, or make sure that the one there is the same study.
-
-    Raises ValueError when the folder holds a study and ``resume`` is off, or another study.
-    """
-    path, recipe = setup.out / "study.json", setup.recipe
-    for query in queries:
-        variant(recipe, query)  # a wrong name is found before anything is written
-    if path.exists():
-        check_same(path, recipe, resume)
-        old = json.loads(path.read_text())
-        queries = [*old["queries"], *(q for q in queries if q not in old["queries"])]
-        queries = [q for q in queries if q not in BOUNDS]
-        seeds = sorted({*old["seeds"], *seeds})
-    reference = recipe.reference if recipe.reference in queries else None
-    write_json(path, {
-        "name": recipe.name, "title": recipe.title, "recipe": recipe.to_dict(),
-        "digest": recipe.digest, "reference": reference or "random" * ("random" in queries) or None,
-        "queries": [*queries, *(BOUNDS if recipe.bounds else ())], "seeds": list(seeds),
-        "command": command, "versions": versions(),
-        "published": recipe.to_dict()["published"],
-    })  # fmt: skip
-
-
-def check_same(path: Path, recipe: Recipe, resume: bool) -> None:
-    """Raise unless the study at ``path`` may be continued with ``recipe``."""
-    try:
-        old = json.loads(path.read_text())
-        before = recipe_from(old["recipe"])
-    except (ValueError, KeyError) as error:
-        raise ValueError(
-            f"{path} is damaged ({error}); choose another folder with --out"
-        ) from error
-    if not resume:
-        raise ValueError(f"{path.parent} holds a study already; add --resume to go on with it, or "
-                         "choose another folder with --out")  # fmt: skip
-    if before.digest != recipe.digest:
-        now, then = recipe.to_dict(), before.to_dict()
-        changed = [k for k in now if now[k] != then[k]]
-        raise ValueError(
-            f"{path.parent} was started with other settings ({', '.join(changed)} differ); resume it "
-            "with the settings in its study.json, or choose another folder with --out"
-        )
+    wanted = dict.fromkeys((*queries, *bounds_of(recipe)))
+    return [Cell(query, seed) for seed in dict.fromkeys(seeds) for query in wanted]
 
 
 def run_study(
@@ -95,7 +49,8 @@ def run_study(
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), context, _begin_worker, (events, setup.threads)
     ) as pool:
-        futures = [pool.submit(_worker, setup, task) for task in tasks]
+        with _deaf():
+            futures = {pool.submit(_worker, setup, task): task for task in tasks}
         try:
             return _collect(futures, events, say)
         except KeyboardInterrupt:
@@ -113,17 +68,39 @@ def _tasks(cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
     return [[cell] for cell in cells]
 
 
-def _collect(futures: list[Future[list[Failure]]], events: Any, say: Say) -> list[Failure]:
+def _collect(
+    futures: dict[Future[list[Failure]], list[Cell]], events: Any, say: Say
+) -> list[Failure]:
     """Pass events on while processes work; their failures at the end."""
-    waiting = set(futures)
-    while waiting:
+    is_done = False
+    while True:
         try:
             say(events.get(timeout=0.2))
         except queue.Empty:
-            waiting = {f for f in waiting if not f.done()}
-    while not events.empty():
-        say(events.get())
-    return [failure for future in as_completed(futures) for failure in future.result()]
+            if is_done:
+                break
+            is_done = all(future.done() for future in futures)
+    failures = []
+    for future, cells in futures.items():
+        try:
+            failures += future.result()
+        except BrokenExecutor:
+            why = "a process of the study was killed, perhaps for memory; run it with --resume"
+            failures += [Failure(cell, why) for cell in cells]
+    return failures
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes started here do not hear Ctrl-C: the one that started them ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may change this
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 _events: Any = None  # the queue of a worker process; set once when it starts
@@ -133,6 +110,15 @@ def _begin_worker(events: Any, threads: int) -> None:
     global _events
     _events = events
     torch.set_num_threads(threads)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Nobody collects the work of a process whose parent was killed, and it holds the locks."""
+    parent = mp.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def _worker(setup: Setup, cells: list[Cell]) -> list[Failure]:
@@ -159,40 +145,40 @@ def _run_cells(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
 
         try:
             run_cell(setup, cell, tell)
-        except (ValueError, RuntimeError, OSError) as error:
-            failures.append(Failure(cell, str(error)))
-            tell({"event": "failed", "why": str(error)})
+        except Exception as error:  # also what a user's own method raises: other cells go on
+            failures.append(Failure(cell, sentence(error), traceback.format_exc()))
+            tell({"event": "failed", "why": sentence(error)})
     return failures
 
 
 def run_cell(setup: Setup, cell: Cell, say: Say = silent) -> None:
     """Run one cell, or go on with it; a finished one is left as it is."""
     folder = cell.folder(setup.out)
-    if (folder / "model.safetensors").exists():
-        say({"event": "done", "cached": True})
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    recipe = variant(setup.recipe, cell.query)
-    journal = Journal(folder / "journal.sqlite")
-    try:
-        if journal.about("digest", recipe.digest) != recipe.digest:
-            raise ValueError(f"{folder} was started with other settings; choose another --out")
-        world = build_world(recipe, cell.seed, journal, setup.data_dir)
-        write_json(folder / "partition.json", partition_of(world))
-        phases = Phases(setup.out / "phases")
-        with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
-            run = Run(world, journal, phases, folder, say)
-            run.first_phase()
-        run.go()
-    finally:
-        journal.close()
+    with only_one(folder / "run.lock", wait=False):
+        if all((folder / name).exists() for name in ("records.jsonl", "model.safetensors")):
+            say({"event": "done", "cached": True})
+            return
+        sweep(folder)
+        journal = Journal(folder / "journal.sqlite")
+        try:
+            _go(setup, cell, journal, say)
+        finally:
+            journal.close()
     say({"event": "done", "cached": False})
 
 
-@contextmanager
-def only_one(path: Path) -> Iterator[None]:
-    """One process at a time; the lock ends with its process, also after a crash."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _go(setup: Setup, cell: Cell, journal: Journal, say: Say) -> None:
+    folder, recipe = cell.folder(setup.out), variant(setup.recipe, cell.query)
+    if journal.about("digest", recipe.digest) != recipe.digest:
+        raise ValueError(f"{folder} was started with other settings; choose another --out")
+    world = build_world(recipe, cell.seed, journal, setup.data_dir, setup.runtime)
+    if journal.about("data", world.fingerprint) != world.fingerprint:
+        raise ValueError(
+            f"{recipe.data} has changed since {folder} was started; restore it, or choose another "
+            "folder with --out"
+        )
+    write_json(folder / "partition.json", partition_of(world))
+    run = Run(world, journal, Phases(setup.out / "phases"), folder, say)
+    with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
+        run.first_phase()
+    run.go()

@@ -191,7 +191,7 @@ def to_latex(table: FinalTable) -> str:
     )
 
 
-_WIDE = ("Area under curve", "Hodges-Lehmann", "Paired t p", "Wilcoxon p")
+_WIDE = ("Area under curve", "Hodges-Lehmann", "Paired t p", "Wilcoxon p", "Win/tie/loss")
 
 
 def to_rich(table: FinalTable) -> Table:
@@ -207,7 +207,7 @@ def to_rich(table: FinalTable) -> Table:
         title=Text(table.name), caption=Text("\n".join(footnotes(table))), caption_justify="left"
     )
     for i, name in enumerate(shown):
-        made.add_column(name, justify="left" if i == 0 else "right")
+        made.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
     for row, cells in zip(table.rows, zip(*shown.values(), strict=True), strict=True):
         style = "dim" if row.is_bound else "bold" if row.query == table.reference else ""
         made.add_row(*(Text(c) for c in cells), style=style)

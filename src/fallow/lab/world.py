@@ -1,13 +1,14 @@
-"""A recipe and a seed made concrete: data, sites, oracle, model and runtime of one simulated run."""
+"""A recipe and a seed made concrete: data, sites, oracle, model and runtime of one run."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,18 +18,23 @@ from fallow import data, queries, training
 from fallow.core.ask import Carrier
 from fallow.core.banks import Layout
 from fallow.core.build import build
+from fallow.core.local import RowLoss
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import Loop, Stacked, can_stack, row_loss
 from fallow.lab.budgets import budgets
+from fallow.lab.files import raw
 from fallow.lab.recipe import Recipe
 from fallow.lab.scale import Scale
 from fallow.models import build_model, check_model
 from fallow.oracles import Simulated
 from fallow.queries import Random
 from fallow.runtimes import Bytes, InProcess, Parts, Site, Store
+from fallow.runtimes.inprocess import Executor
 from fallow.training import FedAvg
+
+Runtime = Literal["inprocess", "bytes"]
 
 
 @dataclass(frozen=True)
@@ -55,10 +61,15 @@ class World:
     def budget(self, share: float | int) -> dict[SiteId, int]:
         """Labels per site in one cycle, never more than a site has rows."""
         wanted = budgets(self.recipe.budget, share, self.sizes)
+        if not any(wanted.values()):
+            raise ValueError(
+                f"a budget of {share} of {sum(self.sizes.values())} rows gives no site a whole "
+                f"label under the policy {self.recipe.budget!r}; raise it, or use 'equal'"
+            )
         return {s: min(n, len(self.members[s].pool)) for s, n in wanted.items()}
 
     def counts(self) -> dict[SiteId, list[int]]:
-        """Labels bought so far per site and class."""
+        """Labels bought so far per site and class (regression: all together)."""
         c = self.dataset.n_classes
         return {
             name: torch.bincount(site.labels.long(), minlength=c).tolist()
@@ -67,14 +78,27 @@ class World:
             for name, site in self.members.items()
         }
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the data, the partition and the hidden labels."""
+        h = hashlib.sha256()
+        for name, site in self.members.items():
+            h.update(repr((name, tuple(site.x.shape))).encode())
+            h.update(raw(site.x))
+            h.update(raw(self.oracle.hidden[name]))
+        h.update(raw(self.dataset.x_test))
+        h.update(raw(self.dataset.y_test))
+        return h.hexdigest()
+
 
 def open_data(recipe: Recipe, seed: int, data_dir: Path | None = None) -> Dataset:
     """The recipe's data, one seeded subset per (data set, seed): the same for every method."""
     found = data.open_dataset(recipe.data, data_dir=data_dir, label=recipe.label, site=recipe.site)
-    if found.task == "classification" and bool((found.y < 0).any()):
-        found = replace_rows(
-            found, found.y >= 0
-        )  # a simulated oracle can only answer what is known
+    if not bool(found.is_labelled.all()):
+        # a simulated oracle can only answer what is known
+        found = _kept(found, found.is_labelled)
+    if len(found.x_test) == 0:
+        raise ValueError(f"{found.name} leaves no row to test on; give more labelled rows")
     if recipe.rows is not None:
         found = found.rows(recipe.rows, stream(seed, "rows", recipe.data))
     if recipe.test_rows is not None:
@@ -82,7 +106,7 @@ def open_data(recipe: Recipe, seed: int, data_dir: Path | None = None) -> Datase
     return found
 
 
-def replace_rows(found: Dataset, keep: Tensor) -> Dataset:
+def _kept(found: Dataset, keep: Tensor) -> Dataset:
     """The data set with only the training rows of the mask ``keep``."""
     at = keep.nonzero().squeeze(1)
     groups = None if found.groups is None else found.groups[at]
@@ -92,9 +116,7 @@ def replace_rows(found: Dataset, keep: Tensor) -> Dataset:
 
 def split(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, np.ndarray[Any, Any]]:
     """Rows of each site; drawn from (data, partition, seed) alone."""
-    if len(found.x) < recipe.sites:
-        raise ValueError(f"{len(found.x)} rows cannot be shared by {recipe.sites} sites; use fewer "
-                         "sites or more rows")  # fmt: skip
+    recipe.check_rows(len(found.x))
     rule = build(data.partitions, recipe.partition.name, **recipe.partition.fields)
     rng = np.random.default_rng(seed_of(seed, "partition", str(recipe.partition)))
     groups = None if found.groups is None else found.groups.numpy()
@@ -103,15 +125,15 @@ def split(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, np.ndarray[
 
 
 def _site_names(found: Dataset, parts: list[Any]) -> list[str]:
-    """The natural site's own name where all rows of a part share one, else a number."""
+    """The natural sites' own names where every part is one of them, else numbers."""
     width = len(str(len(parts) - 1))
     numbered = [f"site-{i:0{width}d}" for i in range(len(parts))]
-    if found.groups is None or not found.group_names:
+    if found.groups is None:
         return numbered
-    held = [found.groups[torch.from_numpy(rows)].unique().tolist() for rows in parts]
-    named = [
-        found.group_names[h[0]] if len(h) == 1 else n for h, n in zip(held, numbered, strict=True)
-    ]
+    held = [torch.unique(found.groups[torch.from_numpy(rows)]).tolist() for rows in parts]
+    if any(len(groups) != 1 for groups in held):
+        return numbered
+    named = [found.group_names[groups[0]] for groups in held]
     return named if len(set(named)) == len(named) else numbered
 
 
@@ -120,46 +142,78 @@ def build_world(
     seed: int,
     store: Store,
     data_dir: Path | None = None,
-    runtime: str = "inprocess",
+    runtime: Runtime = "inprocess",
 ) -> World:
     """The sites, the oracle and the model of ``recipe`` under ``seed``."""
-    found = open_data(recipe, seed, data_dir)
-    scale = Scale.of(found.x) if found.columns and Path(recipe.data).exists() else None
+    return world_of(recipe, seed, open_data(recipe, seed, data_dir), store, runtime)
+
+
+def world_of(
+    recipe: Recipe, seed: int, found: Dataset, store: Store, runtime: Runtime = "inprocess"
+) -> World:
+    """`build_world` with the data at hand."""
+    shares = split(recipe, found, seed)
+    is_own_table = bool(found.columns) and recipe.data not in data.CATALOGUE
+    scale = Scale.of(found.x) if is_own_table else None
     if scale is not None:
         found = replace(found, x=scale(found.x), x_test=scale(found.x_test))
     dtype = getattr(torch, recipe.dtype)
-    x = found.x.to(dtype)
-    outputs = found.n_classes or 1
+    x, outputs = found.x.to(dtype), found.n_classes or 1
+    shape = tuple(x.shape[1:])
 
     def new_model(generator: torch.Generator) -> nn.Module:
         m = recipe.model
-        return build_model(m.name, tuple(x.shape[1:]), outputs, generator, **m.fields).to(dtype)
+        return build_model(m.name, shape, outputs, generator, **m.fields).to(dtype)
 
     model = new_model(stream(seed, "template"))
-    check_model(model, tuple(x.shape[1:]), outputs)
+    check_model(model, shape, outputs)
     layout = Layout.of(model)
 
     def fresh(generator: torch.Generator) -> State:
         return layout.flatten(new_model(generator), dtype)
 
+    methods = methods_of(recipe)
+    parts = Parts(model, layout, methods, found.n_classes, seed, fresh)
+    rows = {name: torch.from_numpy(at) for name, at in shares.items()}
+    members = {name: Site(name, x[at], parts, store) for name, at in rows.items()}
+    executor = executor_of(recipe, model)
+    carrier = _carrier(recipe, executor, runtime, members, row_loss(found.task))
+    oracle = _oracle(recipe, members, {name: found.y[at] for name, at in rows.items()})
+    parts_of_it = (carrier, members, oracle, model, layout, methods)
+    return World(recipe, seed, found, *parts_of_it, executor, fresh, scale)
+
+
+def methods_of(recipe: Recipe) -> dict[str, Any]:
+    """The methods of a run by the part they play; ValueError for an unknown name or field."""
     method = build(training, recipe.training.name, plan=recipe.plan, **recipe.training.fields)
     query = build(queries, recipe.query.name, **recipe.query.fields)
-    methods = {"initial": Random(), "query": query, "training": method, "plain": FedAvg()}
-    parts = Parts(model, layout, methods, found.n_classes, seed, fresh)
-    shares = split(recipe, found, seed)
-    members = {
-        name: Site(name, x[torch.from_numpy(rows)], parts, store) for name, rows in shares.items()
-    }
-    hidden = {name: found.y[torch.from_numpy(rows)] for name, rows in shares.items()}
-    spent = {name: len(site.labelled) for name, site in members.items()}
-    executor = executor_of(recipe, model)
-    engine = {
-        "stacked": Stacked(model, layout, row_loss(found.task)),
-        "loop": Loop(model, layout, row_loss(found.task), recipe.channels_last),
-    }[executor]
-    carrier = (Bytes if runtime == "bytes" else InProcess)(members, engine)
-    return World(recipe, seed, replace(found, x_test=found.x_test.to(dtype)), carrier, members,
-                 Simulated(hidden, spent=spent), model, layout, methods, executor, fresh, scale)  # fmt: skip
+    if recipe.sites and recipe.sites < query.contract.cohort:
+        raise ValueError(
+            f"{recipe.query} compares sites and needs at least {query.contract.cohort}; the recipe "
+            f"has {recipe.sites}"
+        )
+    return {"initial": Random(), "query": query, "training": method, "plain": FedAvg()}
+
+
+def _carrier(
+    recipe: Recipe, executor: str, runtime: Runtime, members: dict[SiteId, Site], loss: RowLoss
+) -> Carrier:
+    parts = next(iter(members.values())).parts
+    engine: Executor = (
+        Stacked(parts.model, parts.layout, loss)
+        if executor == "stacked"
+        else Loop(parts.model, parts.layout, loss, recipe.channels_last)
+    )
+    return Bytes(members, engine) if runtime == "bytes" else InProcess(members, engine)
+
+
+def _oracle(recipe: Recipe, members: dict[SiteId, Site], hidden: dict[SiteId, Tensor]) -> Simulated:
+    """Held-back labels; a site may buy its share of every cycle and no more, over all resumes."""
+    sizes = {name: len(y) for name, y in hidden.items()}
+    first = budgets(recipe.budget, recipe.initial, sizes)
+    later = budgets(recipe.budget, recipe.per_cycle, sizes)
+    limit = {name: first[name] + recipe.cycles * later[name] for name in sizes}
+    return Simulated(hidden, limit, {name: len(site.labelled) for name, site in members.items()})
 
 
 def partition_of(world: World) -> dict[str, Any]:
@@ -175,18 +229,10 @@ def partition_of(world: World) -> dict[str, Any]:
 def executor_of(recipe: Recipe, model: nn.Module) -> str:
     """Which executor trains: ``auto`` stacks linear and dense models and loops over the rest."""
     if recipe.executor == "stacked" and not can_stack(model):
-        raise ValueError(f"executor 'stacked' trains linear and dense models only; model "
-                         f"{recipe.model.name} needs executor 'loop' or 'auto'")  # fmt: skip
+        raise ValueError(
+            f"executor 'stacked' trains linear and dense models only; model {recipe.model.name} "
+            "needs executor 'loop' or 'auto'"
+        )
     if recipe.executor != "auto":
         return recipe.executor
     return "stacked" if can_stack(model) else "loop"
-
-
-def fingerprint(world: World) -> str:
-    """A digest of the data, the partition and the hidden labels of a world."""
-    h = hashlib.sha256()
-    for name, site in world.members.items():
-        h.update(name.encode())
-        h.update(site.x.contiguous().numpy().tobytes())
-        h.update(world.oracle.hidden[name].numpy().tobytes())
-    return h.hexdigest()

@@ -56,10 +56,14 @@ def image(net: str, shape: Sequence[int], smallest: int) -> Image:
     """
     sizes = row_shape(shape)
     if len(sizes) != 3:
-        raise ValueError(f"{net} needs rows of shape (channels, height, width), but the data has"
-                         f" rows of shape {sizes}; Linear and MLP take any shape")
+        raise ValueError(
+            f"{net} needs rows of shape (channels, height, width), but the data has"
+            f" rows of shape {sizes}; Linear and MLP take any shape"
+        )
     found = Image(*sizes)
     if min(found.height, found.width) < smallest:
-        raise ValueError(f"{net} needs images of at least {smallest}x{smallest}, but the data has"
-                         f" {found.height}x{found.width}; Linear, MLP and DigitsCNN take less")
+        raise ValueError(
+            f"{net} needs images of at least {smallest}x{smallest}, but the data has"
+            f" {found.height}x{found.width}; Linear, MLP and DigitsCNN take less"
+        )
     return found

@@ -16,8 +16,9 @@ from fallow.models.check import check_model
 from fallow.models.init import lent
 
 
-def build_model(name: str, shape: Sequence[int], outputs: int, generator: Generator,
-                **fields: Any) -> nn.Module:
+def build_model(
+    name: str, shape: Sequence[int], outputs: int, generator: Generator, **fields: Any
+) -> nn.Module:
     """The model called ``name`` for rows of ``shape``, on the CPU, with fresh weights.
 
     name       a class of this package ("lenet", "ResNet8"), or a user's own as "module:Class",
@@ -40,7 +41,7 @@ def build_model(name: str, shape: Sequence[int], outputs: int, generator: Genera
         raise ValueError(f"a model needs at least 1 output, not {outputs}")
     if ":" in name:
         return _users_own(name, shape, outputs, generator, fields)
-    with torch.device("meta"):                            # shapes only: nothing is drawn yet
+    with torch.device("meta"):  # shapes only: nothing is drawn yet
         model = build(models, name, shape=shape, outputs=outputs, **fields)
     model.to_empty(device="cpu")
     model.reset(generator)
@@ -48,14 +49,16 @@ def build_model(name: str, shape: Sequence[int], outputs: int, generator: Genera
     return built
 
 
-def _users_own(name: str, shape: Sequence[int], outputs: int, generator: Generator,
-               fields: dict[str, Any]) -> nn.Module:
+def _users_own(
+    name: str, shape: Sequence[int], outputs: int, generator: Generator, fields: dict[str, Any]
+) -> nn.Module:
     cls = find(models, name)
     try:
         inspect.signature(cls).bind(shape, outputs, **fields)
     except TypeError as error:
-        raise ValueError(f"{name!r} must take (shape, outputs) and the given fields"
-                         f" {sorted(fields)}: {error}") from error
+        raise ValueError(
+            f"{name!r} must take (shape, outputs) and the given fields {sorted(fields)}: {error}"
+        ) from error
     with lent(generator):
         model = cls(shape, outputs, **fields)
     check_model(model, shape, outputs)

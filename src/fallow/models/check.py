@@ -24,22 +24,28 @@ def check_model(module: nn.Module, shape: Sequence[int], outputs: int) -> None:
         raise ValueError(f"a model must be a torch.nn.Module, not {type(module).__name__}")
     name = type(module).__name__
     if not callable(getattr(module, "embed", None)):
-        raise ValueError(f"{name} needs a method embed(x) that returns the features before the"
-                         " head, of shape (n, d)")
+        raise ValueError(
+            f"{name} needs a method embed(x) that returns the features before the"
+            " head, of shape (n, d)"
+        )
     head = getattr(module, "head", None)
     if not isinstance(head, nn.Linear):
-        raise ValueError(f"{name} needs a last layer called head that is a torch.nn.Linear, not"
-                         f" {type(head).__name__}")
+        raise ValueError(
+            f"{name} needs a last layer called head that is a torch.nn.Linear, not"
+            f" {type(head).__name__}"
+        )
     if head.out_features != outputs:
-        raise ValueError(f"the head has {head.out_features} outputs but the data has {outputs}"
-                         " classes")
+        raise ValueError(
+            f"the head has {head.out_features} outputs but the data has {outputs} classes"
+        )
     _check_pass(module, head, shape)
 
 
 def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
     name = type(module).__name__
-    rows = torch.linspace(-1, 1, 2 * math.prod(shape), dtype=head.weight.dtype,
-                          device=head.weight.device).reshape(2, *shape)
+    rows = torch.linspace(
+        -1, 1, 2 * math.prod(shape), dtype=head.weight.dtype, device=head.weight.device
+    ).reshape(2, *shape)
     with _evaluating(module), torch.no_grad():
         try:
             features, logits = module.embed(rows), module(rows)  # type: ignore[operator]
@@ -48,8 +54,10 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
         _check_shape(f"embed(x) of {name}", features, (2, head.in_features))
         _check_shape(f"forward(x) of {name}", logits, (2, head.out_features))
         if not torch.allclose(logits, head(features), rtol=1e-4, atol=1e-5, equal_nan=True):
-            raise ValueError(f"forward(x) of {name} is not head(embed(x)): return the bare logits"
-                             " of the head, without softmax or a further layer")
+            raise ValueError(
+                f"forward(x) of {name} is not head(embed(x)): return the bare logits"
+                " of the head, without softmax or a further layer"
+            )
 
 
 def _check_shape(what: str, answer: object, expected: Shape) -> None:

@@ -26,8 +26,14 @@ class CNN4(nn.Module):
         seen = image("CNN4", shape, smallest=16)
         self.body = nn.Sequential()
         for narrow, wide in pairwise([seen.channels, 64, 64, 64, 64]):
-            self.body.extend([nn.Conv2d(narrow, wide, 3, padding=1), nn.BatchNorm2d(wide),
-                              nn.ReLU(), nn.MaxPool2d(2)])
+            self.body.extend(
+                [
+                    nn.Conv2d(narrow, wide, 3, padding=1),
+                    nn.BatchNorm2d(wide),
+                    nn.ReLU(),
+                    nn.MaxPool2d(2),
+                ]
+            )
         self.body.append(nn.Flatten())
         self.head = nn.Linear(64 * (seen.height // 16) * (seen.width // 16), outputs)
 
@@ -59,8 +65,12 @@ class DigitsCNN(nn.Module):
         super().__init__()
         seen = image("DigitsCNN", shape, smallest=4)
         self.body = nn.Sequential(
-            nn.Conv2d(seen.channels, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(seen.channels, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
             nn.Flatten(),
         )
         self.head = nn.Linear(32 * (seen.height // 4) * (seen.width // 4), outputs)

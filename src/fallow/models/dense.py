@@ -21,8 +21,14 @@ class Linear(nn.Module):
     "zeros" (the start of a convex problem, the default) or "default" (PyTorch's uniform).
     """
 
-    def __init__(self, shape: Sequence[int], outputs: int, *, bias: bool = True,
-                 init: Literal["zeros", "default"] = "zeros") -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        outputs: int,
+        *,
+        bias: bool = True,
+        init: Literal["zeros", "default"] = "zeros",
+    ) -> None:
         super().__init__()
         rules: dict[str, Rule] = {"zeros": zeros, "default": fan_in_uniform}
         if init not in rules:
@@ -51,12 +57,15 @@ class MLP(nn.Module):
     PyTorch's default weights. The embedding is the last hidden layer after its ReLU.
     """
 
-    def __init__(self, shape: Sequence[int], outputs: int, *,
-                 hidden: Sequence[int] = (64,)) -> None:
+    def __init__(
+        self, shape: Sequence[int], outputs: int, *, hidden: Sequence[int] = (64,)
+    ) -> None:
         super().__init__()
         if not hidden or min(hidden) < 1:
-            raise ValueError(f"MLP needs one or more hidden widths of at least 1, not"
-                             f" {tuple(hidden)}; without hidden layers it is Linear")
+            raise ValueError(
+                f"MLP needs one or more hidden widths of at least 1, not"
+                f" {tuple(hidden)}; without hidden layers it is Linear"
+            )
         self.body = nn.Sequential(nn.Flatten())
         for fan_in, fan_out in pairwise([math.prod(row_shape(shape)), *hidden]):
             self.body.extend([nn.Linear(fan_in, fan_out), nn.ReLU()])

@@ -21,7 +21,7 @@ def fill(module: nn.Module, generator: Generator, rule: Rule) -> None:
         if isinstance(layer, nn.Linear | nn.Conv2d):
             rule(layer, generator)
         elif isinstance(layer, nn.BatchNorm2d):
-            layer.reset_parameters()                      # constants: draws nothing
+            layer.reset_parameters()  # constants: draws nothing
 
 
 def fan_in_uniform(layer: Layer, generator: Generator) -> None:
@@ -57,7 +57,7 @@ def zero_bias(layer: Layer) -> None:
 
 
 def _fan_in(weight: Tensor) -> int:
-    return math.prod(weight.shape[1:])                    # (out, in) or (out, in, k, k)
+    return math.prod(weight.shape[1:])  # (out, in) or (out, in, k, k)
 
 
 @contextmanager

@@ -68,18 +68,25 @@ class LeNetFEMNIST(nn.Module):
         fill(self, generator, kaiming_uniform)
 
 
-def _body(net: str, shape: Sequence[int], channels: tuple[int, int],
-          hidden: tuple[int, int]) -> nn.Sequential:
+def _body(
+    net: str, shape: Sequence[int], channels: tuple[int, int], hidden: tuple[int, int]
+) -> nn.Sequential:
     seen = image(net, shape, smallest=16)
     height, width = _after_convolutions(seen.height), _after_convolutions(seen.width)
     return nn.Sequential(
-        nn.Conv2d(seen.channels, channels[0], 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(channels[0], channels[1], 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(seen.channels, channels[0], 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(channels[0], channels[1], 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Linear(channels[1] * height * width, hidden[0]), nn.ReLU(),
-        nn.Linear(hidden[0], hidden[1]), nn.ReLU(),
+        nn.Linear(channels[1] * height * width, hidden[0]),
+        nn.ReLU(),
+        nn.Linear(hidden[0], hidden[1]),
+        nn.ReLU(),
     )
 
 
 def _after_convolutions(side: int) -> int:
-    return ((side - 4) // 2 - 4) // 2                     # a 5x5 kernel takes 4, a pool halves
+    return ((side - 4) // 2 - 4) // 2  # a 5x5 kernel takes 4, a pool halves

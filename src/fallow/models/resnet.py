@@ -30,19 +30,27 @@ class ResNet8(nn.Module):
     they read the activated input; a shortcut that changes nothing passes its input as it is.
     """
 
-    def __init__(self, shape: Sequence[int], outputs: int, *,
-                 variant: Literal["cifar", "mnist"] = "cifar") -> None:
+    def __init__(
+        self, shape: Sequence[int], outputs: int, *, variant: Literal["cifar", "mnist"] = "cifar"
+    ) -> None:
         super().__init__()
         blocks: dict[str, type[_PostActivation] | type[_PreActivation]] = {
-            "cifar": _PostActivation, "mnist": _PreActivation}
+            "cifar": _PostActivation,
+            "mnist": _PreActivation,
+        }
         if variant not in blocks:
             raise ValueError(f"ResNet8 has no variant {variant!r}; known: {', '.join(blocks)}")
         block = blocks[variant]
         seen = image("ResNet8", shape, smallest=4)
         self.body = nn.Sequential(
             _conv3x3(seen.channels, 16),
-            block(16, 16, stride=1), block(16, 32, stride=2), block(32, 64, stride=2),
-            nn.BatchNorm2d(64), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            block(16, 16, stride=1),
+            block(16, 32, stride=2),
+            block(32, 64, stride=2),
+            nn.BatchNorm2d(64),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
         )
         self.head = nn.Linear(64, outputs)
 
@@ -69,8 +77,11 @@ class _PostActivation(nn.Module):
     def __init__(self, narrow: int, wide: int, stride: int) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            _conv3x3(narrow, wide, stride), nn.BatchNorm2d(wide), nn.ReLU(),
-            _conv3x3(wide, wide), nn.BatchNorm2d(wide),
+            _conv3x3(narrow, wide, stride),
+            nn.BatchNorm2d(wide),
+            nn.ReLU(),
+            _conv3x3(wide, wide),
+            nn.BatchNorm2d(wide),
         )
         self.shortcut = _shortcut(narrow, wide, stride)
 
@@ -87,7 +98,9 @@ class _PreActivation(nn.Module):
         super().__init__()
         self.activation = nn.Sequential(nn.BatchNorm2d(narrow), nn.ReLU())
         self.residual = nn.Sequential(
-            _conv3x3(narrow, wide, stride), nn.BatchNorm2d(wide), nn.ReLU(),
+            _conv3x3(narrow, wide, stride),
+            nn.BatchNorm2d(wide),
+            nn.ReLU(),
             _conv3x3(wide, wide),
         )
         self.shortcut = _shortcut(narrow, wide, stride)

@@ -20,8 +20,8 @@ def entropy(logits: Tensor) -> Tensor:
     """
     log_p = _rows(logits).log_softmax(1)
     p = log_p.exp()
-    terms = p * log_p.masked_fill(p == 0, 0.0)            # 0 * -inf would be NaN
-    return 0.0 - terms.sum(1)                             # 0.0 - x and not -x: never -0.0
+    terms = p * log_p.masked_fill(p == 0, 0.0)  # 0 * -inf would be NaN
+    return 0.0 - terms.sum(1)  # 0.0 - x and not -x: never -0.0
 
 
 def margin(logits: Tensor) -> Tensor:
@@ -34,9 +34,8 @@ def margin(logits: Tensor) -> Tensor:
     tensor([0.7000])
     """
     if _rows(logits).shape[1] < 2:
-        raise ValueError("margin needs at least 2 classes, but the logits have"
-                         f" {logits.shape[1]}")
-    top = logits.softmax(1).topk(2, dim=1).values         # (n, 2)
+        raise ValueError(f"margin needs at least 2 classes, but the logits have {logits.shape[1]}")
+    top = logits.softmax(1).topk(2, dim=1).values  # (n, 2)
     return 1 - (top[:, 0] - top[:, 1])
 
 

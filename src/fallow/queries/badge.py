@@ -9,7 +9,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import Gradients, k_means_pp, residuals
+from fallow.queries.parts import Gradients, k_means_pp, ranked, residuals
 
 
 @final
@@ -20,7 +20,8 @@ class BADGE:
     Notes
     -----
     Gradients stay in their factors: memory is that of predictions and features.  The first pick is
-    the row with the largest gradient, and a pick is never drawn again.
+    the row with the largest gradient, and a pick is never drawn again.  Rows whose gradient is not
+    finite come last.
     """
 
     model: Literal["local", "global"] = "local"
@@ -42,6 +43,7 @@ class BADGE:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        p = view.logits(self.model).softmax(1)
+        p = view.logits(self.model).double().softmax(1)
         gradients = Gradients.of(residuals(p), view.embed(self.model))
-        return Picks(k_means_pp(gradients, n, view.stream("select")))
+        mixed = ranked(0 * gradients.half_norms(), view.stream("ties"))  # 0 · inf is NaN: last
+        return Picks(mixed[k_means_pp(gradients.at(mixed), n, view.stream("select"))])

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
-import torch
-
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import Features, k_center
+from fallow.queries.parts import Features, k_center, ranked
 
 
 @final
@@ -23,7 +21,7 @@ class CoreSet:
     -----
     The greedy form, as everybody runs it; the paper's mixed-integer refinement is not used.  A site
     without labels starts at the row closest to the mean of its pool.  Equal distances are broken at
-    random.
+    random.  Rows whose features are not finite come last.
     """
 
     model: Literal["local", "global"] = "local"
@@ -44,10 +42,12 @@ class CoreSet:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        mixed = torch.randperm(view.pool, generator=view.stream("ties"))
-        pool = Features.of(view.embed(self.model)[mixed])
+        x = view.embed(self.model)
+        mixed = ranked(0 * x.sum(1), view.stream("ties"))  # 0 · NaN is NaN: such rows come last
+        middle = x[x.isfinite().all(1)].mean(0)
+        pool = Features.of(x[mixed] - middle)  # a shift changes no distance, but less is rounded
         if len(view.labels):
-            labelled = Features.of(view.embed(self.model, "labelled"))
+            labelled = Features.of(view.embed(self.model, "labelled") - middle)
             return Picks(mixed[k_center(pool, n, pool.nearest(labelled))])
-        middle = int((pool.x - pool.x.mean(0)).square().sum(1).argmin())
-        return Picks(mixed[k_center(pool, n, first=middle)])
+        closest = int(pool.half_norms().argmin())
+        return Picks(mixed[k_center(pool, n, first=closest)])

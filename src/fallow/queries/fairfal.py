@@ -1,4 +1,4 @@
-"""FairFAL (Zong, Huang, 2026): class-fair queries under long tails.
+"""FairFAL (Zong, Huang, 2026; arXiv 2603.10341): class-fair queries under long tails.
 
 Query-model choice, prototype pseudo-labels, equal quotas, and two-stage selection.
 """
@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, one_hot
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
@@ -26,18 +26,19 @@ from fallow.queries.parts import Gradients, k_center, ranked, residuals
 class FairFAL:
     """Each class gets the same quota; inside a class, uncertain rows that differ from the labelled.
 
-    The global model scores where classes are balanced over the federation and it agrees with the
+    The global model scores where classes are imbalanced over the federation and it agrees with the
     site's own; else the local one does.  The paper trains the local model from scratch:
     ``local_source = "scratch"`` in the recipe.
 
     Notes
     -----
     The paper's text was read in part; what it leaves open follows its public code.  The imbalance
-    is measured once, at the first query, and kept in the memo.  Prototypes are normalised after
-    averaging.  A class without labels at a site is never a pseudo-label; its quota goes to the
-    largest buckets.  Gradients use the global features, and the global predictions only where the
-    federation is imbalanced (``gradients="auto"``).  Where the code balances classes by drawing
-    rows again, the expectation of those draws is used.
+    is measured once, at the first query that finds labels, and kept in the memo.  Prototypes are
+    normalised after averaging.  A class without labels at a site is never a pseudo-label; its quota
+    goes to the largest buckets.  Gradients use the global features, and the global predictions only
+    where the federation is imbalanced (``gradients="auto"``).  Where the code balances classes by
+    drawing rows again, the expectation of those draws is used.  Rows whose prediction or feature is
+    not finite come last; labelled ones are left out.
     """
 
     delta: float = 0.75  # δ; the global model queries where s > δ
@@ -48,10 +49,10 @@ class FairFAL:
 
     contract: ClassVar[Contract] = Contract(
         title="FairFAL",
-        paper="Class-fair federated active learning under long tails (arXiv 2603.10341)",
+        paper="Federated Active Learning Under Extreme Non-IID and Global Class Imbalance",
         year=2026,
         verbs={
-            "imbalance": "total over sites of the imbalance of the global model's predictions",
+            "imbalance": "totals over sites of class imbalance and of sites that have labels",
             "select": "number of picks",
         },
         needs=("local", "global"),
@@ -61,14 +62,17 @@ class FairFAL:
         check_choices(self)
         if not self.kappa >= 1:
             raise ValueError(f"FairFAL's kappa is {self.kappa}; it must be 1 or more")
+        if not 0 <= self.delta <= 1:
+            raise ValueError(f"FairFAL's delta is {self.delta}; it must lie between 0 and 1")
 
     # -- server half ------------------------------------------------------------------------
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         if "gamma" not in memo:  # frozen at the first query, while labels are still random
             total = ask.sum("imbalance", bound=1.0)
-            memo = {**memo, "gamma": float(total["gamma"] / total["one"].clamp_min(1))}
-        ask.keep("select", to=orders(budget), gamma=memo["gamma"])
+            if float(total["one"]) > 0:
+                memo = {**memo, "gamma": float(total["gamma"] / total["one"])}
+        ask.keep("select", to=orders(budget), gamma=memo.get("gamma", 0.0))
         return memo
 
     # -- site half --------------------------------------------------------------------------
@@ -77,20 +81,23 @@ class FairFAL:
         if not len(view.labels):
             return {"gamma": 0.0, "one": 0.0}
         pi = mean_prediction(view, "global")[view.counts > 0]
-        return {"gamma": float(pi.min() / pi.max()), "one": 1.0}
+        even = pi.min() == pi.max()  # also 0 / 0: the site's classes are never predicted
+        return {"gamma": 1.0 if even else float(pi.min() / pi.max()), "one": 1.0}
 
     def select(self, view: View, n: int, gamma: float) -> Picks:
         model = self.chosen(view, gamma)
         h = entropy(view.logits(model))
-        label = self.pseudo_labels(view, model)
-        quota = quotas(n, torch.bincount(label, minlength=view.classes))
+        h = h.masked_fill(~view.embed("global").isfinite().all(1), torch.nan)
         order = ranked(h, view.stream("ties"))
+        scored = order[h[order].isfinite()]  # a row without a score has no class: it comes last
+        label = self.pseudo_labels(view, model)[scored]
+        quota = quotas(n, torch.bincount(label, minlength=view.classes))
         picks = [
-            self.two_stage(view, order[label[order] == c], c, q, gamma)
+            self.two_stage(view, scored[label == c], c, q, gamma)
             for c, q in enumerate(quota.tolist())
             if q > 0
         ]
-        return Picks(torch.cat(picks))
+        return Picks(torch.cat([*picks, order[len(scored) :]])[:n])
 
     def chosen(self, view: View, gamma: float) -> str:
         """The model that scores: global iff s = 1 - (d + γ) / 2 > δ."""
@@ -106,34 +113,48 @@ class FairFAL:
         """The class of the nearest prototype by cosine; (m,)."""
         if not self.prototypes or not len(view.labels):
             return view.logits(model).argmax(1)
-        z = normalize(view.embed("global", "labelled"))
-        member = torch.nn.functional.one_hot(view.labels, view.classes).to(z)  # (n, C)
-        centre = normalize(member.T @ z)
+        z = view.embed("global", "labelled")
+        known = z.isfinite().all(1)
+        member = one_hot(view.labels[known], view.classes).to(z)  # (n, C)
+        centre = normalize(member.T @ normalize(z[known]))
         similar = normalize(view.embed("global")) @ centre.T
-        return similar.masked_fill(view.counts == 0, -torch.inf).argmax(1)
+        return similar.masked_fill(member.sum(0) == 0, -torch.inf).argmax(1)
 
     def two_stage(self, view: View, bucket: Tensor, c: int, q: int, gamma: float) -> Tensor:
-        """The most uncertain κ q rows of a bucket (best first), then k-center on gradients."""
-        rows = bucket[: max(1, int(self.kappa * q))]
+        """k-center on the gradients of a bucket's candidates, from the class's labelled rows on."""
+        rows = self.candidates(bucket, q)
         if len(rows) <= q:
             return rows
         scorer = "global" if self.gradients == "global" or gamma < 0.5 else "local"
-        p = view.logits(scorer)[rows].softmax(1)
-        candidates = Gradients.of(residuals(p), view.embed("global")[rows])
+        p = view.logits(scorer)[rows].double().softmax(1)
+        gradients = Gradients.of(residuals(p), view.embed("global")[rows])
         of_class = view.labels == c
         if not bool(of_class.any()):
-            return rows[k_center(candidates, q, first=0)]  # the most uncertain one
-        p = view.logits(scorer, "labelled")[of_class].softmax(1)
+            return rows[k_center(gradients, q)]  # the first one, the most uncertain, and so on
+        p = view.logits(scorer, "labelled")[of_class].double().softmax(1)
         z = view.embed("global", "labelled")[of_class]
         anchors = Gradients.of(residuals(p, view.labels[of_class]), z)
-        return rows[k_center(candidates, q, candidates.nearest(anchors))]
+        return rows[k_center(gradients, q, gradients.nearest(anchors))]
+
+    def candidates(self, bucket: Tensor, q: int) -> Tensor:
+        """The κ q most uncertain rows of a bucket, which comes best first."""
+        return bucket[: int(min(self.kappa * q + 1e-9, len(bucket)))]  # 1.15 * 100 is 114.99...
 
 
 def mean_prediction(view: View, model: str) -> Tensor:
-    """π, the mean prediction over labelled rows, every class present with equal weight.  -> (C,)"""
-    p = view.logits(model, "labelled").softmax(1).double()
-    classes = torch.unique(view.labels)
-    return torch.stack([p[view.labels == c].mean(0) for c in classes]).mean(0)
+    """π, the mean prediction over labelled rows, every class present with equal weight.  -> (C,)
+
+    Raises ValueError where no labelled row has a finite prediction.
+    """
+    p = view.logits(model, "labelled").double().softmax(1)
+    known = p.isfinite().all(1)
+    if not bool(known.any()):
+        raise ValueError(
+            f"the {model} model's predictions of all {len(p)} labelled rows are NaN or infinite: "
+            "it has diverged; lower the learning rate or check the rows"
+        )
+    p, labels = p[known], view.labels[known]
+    return torch.stack([p[labels == c].mean(0) for c in torch.unique(labels)]).mean(0)
 
 
 def difference(a: Tensor, b: Tensor) -> float:

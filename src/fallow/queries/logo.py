@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -15,6 +16,8 @@ from fallow.models.scores import entropy
 from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.parts import ranked
 
+MANY = 2000  # clusters; from here on k-means sees the rows in mini-batches
+
 
 @final
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class LoGo:
     Notes
     -----
     Where k-means leaves clusters empty, the others give their next most uncertain rows in turn.
+    Rows whose prediction or feature is not finite come last.
     """
 
     contract: ClassVar[Contract] = Contract(
@@ -42,20 +46,31 @@ class LoGo:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        sure = view.logits("local").softmax(1).amax(1)
+        sure = view.logits("local").double().softmax(1).amax(1)
         reduced = view.embed("local") * (1 - sure)[:, None]  # macro step: block of the argmax class
-        cluster = clusters(reduced, min(n, view.pool), view.stream("k-means"))
-        order = ranked(entropy(view.logits("global")), view.stream("ties"))  # micro step
-        return Picks(in_turn(cluster[order], order)[:n])
+        h = entropy(view.logits("global"))  # micro step
+        h = h.masked_fill(~reduced.isfinite().all(1), torch.nan)
+        order = ranked(h, view.stream("ties"))
+        scored = order[h[order].isfinite()]
+        if n >= len(scored):
+            return Picks(order[:n])
+        return Picks(in_turn(clusters(reduced[scored], n, view.stream("k-means")), scored)[:n])
 
 
 def clusters(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
-    """k-means (k-means++ start, one run): the cluster of each row.  x: (m, d) -> (m,) int64."""
-    from sklearn.cluster import KMeans
+    """k-means (k-means++ start, one run): the cluster of each row.  x: (m, d) -> (m,) int64.
 
-    k = min(k, len(torch.unique(x, dim=0)))  # equal rows cannot be told apart
+    Fewer than ``k`` clusters where rows are equal, or too close to be told apart.
+    """
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    k = min(k, len(torch.unique(x, dim=0)))
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-    found = KMeans(k, n_init=1, random_state=seed).fit_predict(x.numpy())
+    kind = KMeans if k < MANY else MiniBatchKMeans
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer clusters are expected here
+        found = kind(k, n_init=1, random_state=seed).fit_predict(x.numpy())
     return torch.from_numpy(found).long()
 
 
@@ -64,9 +79,6 @@ def in_turn(cluster: Tensor, rows: Tensor) -> Tensor:
 
     cluster: (m,) cluster of each of ``rows`` (m,), which come best first.
     """
-    rank = torch.empty_like(cluster)
-    for c in torch.unique(cluster):
-        inside = cluster == c
-        rank[inside] = torch.arange(int(inside.sum()))
-    order = (rank * (int(cluster.max()) + 1) + cluster).argsort()
-    return rows[order]
+    by_cluster, sizes = cluster.argsort(stable=True), torch.bincount(cluster)
+    rank = torch.cat([torch.arange(size) for size in sizes.tolist()])
+    return rows[by_cluster[rank.argsort(stable=True)]]

@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
-from fallow.lab.recipe import Published, Recipe, Spec
+from fallow.lab.recipe import Recipe
+from fallow.lab.spec import Published, Spec
 
 ABLATION = {
     "ahfal": "AHFAL",
@@ -38,6 +39,7 @@ CIFAR10 = Recipe(
     cycles=5,
     score_rounds=1,
     channels_last=True,
+    query=Spec("ahfal"),
     reference="ahfal",
     seeds=3,
     published=Published("ahfal-table1", "alpha=0.1", ROWS),
@@ -64,6 +66,7 @@ MNIST_MINI = Recipe(
     model=Spec("lenet"),
     plan=Plan((Segment(2),), 16, Optimiser(lr=0.02, momentum=0.9)),
     queries=FIVE,
+    query=Spec("ahfal"),
     reference="ahfal",
     seeds=16,
     published=Published("ahfal-table8", "dataset=MNIST alpha=0.1", ROWS),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.lab.recipe import Recipe, Spec
+from fallow.lab.recipe import Recipe
+from fallow.lab.spec import Spec
 
 DEMO = Recipe(
     name="demo",
@@ -15,6 +16,7 @@ DEMO = Recipe(
     per_cycle=0.05,
     rounds=15,
     cycles=4,
+    query=Spec("ahfal"),
     reference="ahfal",
     seeds=8,
 )

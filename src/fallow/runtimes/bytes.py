@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from fallow.core.ask import Delivered, Request
+from fallow.core.ask import Delivered, Request, whole
 from fallow.core.types import SiteId
 from fallow.runtimes.inprocess import Executor, Routes, deliver, perform
 from fallow.runtimes.site import Site
@@ -35,5 +35,5 @@ class Bytes:
         answers = {site: unpack(blob) for site, blob in replies.items()}
         if routes is not None:
             sizes = deliver(self.members, received, answers, routes)
-            return Delivered(sizes, sum(int(a["bytes"]) for a in sizes.values()), down)  # type: ignore[arg-type]
+            return Delivered(sizes, whole(sizes, "bytes"), down)
         return Delivered(answers, sum(map(len, replies.values())), down)

@@ -8,7 +8,7 @@ from typing import Protocol, final
 
 import torch
 
-from fallow.core.ask import Delivered, Request, payload_of
+from fallow.core.ask import Delivered, Request, payload_of, whole
 from fallow.core.disclosure import payload
 from fallow.core.local import Local
 from fallow.core.plan import Plan
@@ -44,8 +44,8 @@ class InProcess:
         answers = perform(self.members, self.executor, requests)
         down = sum(payload_of(r) for r in requests.values())
         if routes is not None:
-            answers = deliver(self.members, requests, answers, routes)
-            return Delivered(answers, sum(int(a["bytes"]) for a in answers.values()), down)  # type: ignore[arg-type]
+            sizes = deliver(self.members, requests, answers, routes)
+            return Delivered(sizes, whole(sizes, "bytes"), down)
         return Delivered(answers, sum(payload(a) for a in answers.values()), down)
 
 
@@ -87,8 +87,10 @@ def deliver(
 ) -> dict[SiteId, Answer]:
     """Hand relayed answers to their receivers; the server half learns sizes only."""
     for to, senders in routes.items():
+        verb = requests[senders[0]].steps[-1].verb if senders else ""
+        for name in [n for n in members[to].memory if n.startswith(f"{verb}/")]:
+            members[to].remember(name, None)  # what an earlier relay brought: memory stays bounded
         for sender in senders:
-            verb = requests[sender].steps[-1].verb
             tensors = {k: torch.as_tensor(v) for k, v in answers[sender].items()}
             members[to].remember(f"{verb}/{sender}", tensors)
     receivers = {s: sum(s in froms for froms in routes.values()) for s in answers}

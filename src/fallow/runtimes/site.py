@@ -143,9 +143,10 @@ class Site:
         return found
 
     def handed(self, step: Step) -> Plan | None:
-        """A "fit" without a plan hands a model over; the model is remembered as it is."""
+        """A "fit" without a plan hands a model over: remembered as the training method uses it."""
         if step.plan is None:
-            self.remember(step.verb, {k: v for k, v in step.args.items() if isinstance(v, Tensor)})
+            given = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
+            self.remember(step.verb, self.method("training").deploy(given, self.memory))
         return step.plan
 
     # -- verbs ------------------------------------------------------------------------------

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
+from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from fallow.core.ask import Request, Step
+from fallow.core.ask import Kind, Request, Step
 from fallow.core.plan import Plan
+from fallow.core.types import Value
+
+UNREADABLE = (SafetensorError, LookupError, ValueError, TypeError, AttributeError, RecursionError)
+PLAN = TypeAdapter(Plan)
 
 
 def pack(tree: Any) -> bytes:
     """A nested structure of dicts, lists, tensors and plain values as bytes.
 
+    >>> import torch
     >>> unpack(pack({"a": torch.arange(3), "b": [1, None, "x"]}))
     {'a': tensor([0, 1, 2]), 'b': [1, None, 'x']}
     """
@@ -42,7 +48,7 @@ def unpack(blob: bytes) -> Any:
         header = json.loads(blob[8 : 8 + size])
         tree, tensors = json.loads(header["__metadata__"]["tree"]), load(blob)
         return _rebuild(tree, tensors)
-    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
+    except UNREADABLE as error:
         raise ValueError(f"a message of {len(blob)} bytes could not be read: {error}") from error
 
 
@@ -67,10 +73,32 @@ def pack_request(request: Request) -> bytes:
 
 
 def unpack_request(blob: bytes) -> Request:
-    """The request that `pack_request` packed."""
+    """The request that `pack_request` packed.  Raises ValueError for anything else."""
     tree = unpack(blob)
-    steps = tuple(
-        Step(s["kind"], s["verb"], s["args"], Plan.from_dict(s["plan"]) if s["plan"] else None)
-        for s in tree["steps"]
-    )
-    return Request(tree["key"], tree["owner"], tree["cycle"], tree["round"], steps)
+    try:
+        steps = tuple(_step(fields) for fields in _as(list, tree["steps"]))
+        key, owner = _as(str, tree["key"]), _as(str, tree["owner"])
+        return Request(key, owner, _as(int, tree["cycle"]), _as(int, tree["round"]), steps)
+    except UNREADABLE as error:
+        raise ValueError(f"a request of {len(blob)} bytes could not be read: {error}") from error
+
+
+def _step(fields: dict[str, Any]) -> Step:
+    kind, plan = fields["kind"], fields["plan"]
+    if kind not in get_args(Kind):
+        raise ValueError(f"a step of kind {kind!r} is unknown")
+    args = {name: _as(Value, value) for name, value in _as(dict, fields["args"]).items()}
+    return Step(kind, _as(str, fields["verb"]), args, None if plan is None else _plan(plan))
+
+
+def _plan(fields: dict[str, Any]) -> Plan:
+    Plan.from_dict(fields)  # refuses unknown fields; the adapter checks the kind of each
+    plan: Plan = PLAN.validate_json(json.dumps(fields), strict=True)
+    return plan
+
+
+def _as(kind: Any, value: Any) -> Any:
+    """The value, which must be of the kind."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TypeError(f"{value!r} is not {kind}")
+    return value

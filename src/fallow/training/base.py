@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.local import Local
+from fallow.core.local import Local, Slot
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -23,6 +24,7 @@ class Training(Local, Protocol):
     @property
     def plan(self) -> Plan: ...
     def round(self, state: State, ask: Ask) -> State: ...
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State: ...  # used at a site
 
 
 def addend(view: View, name: str, bn: str) -> Answer:
@@ -36,5 +38,24 @@ def average(total: dict[str, Tensor], state: State) -> State:
     """The weighted mean of what sites added; ``state`` where nobody had a label."""
     if float(total["n"]) == 0:
         return state
-    mean = {k: (total[k] / total["n"]).to(state[k].dtype) for k in ("w", "stats") if k in total}
+    mean: State = {
+        k: (total[k] / total["n"]).to(state[k].dtype) for k in ("w", "stats") if k in total
+    }
     return {**state, **mean}
+
+
+def with_own_statistics(w: Slot, own: dict[str, Slot]) -> Slot:
+    """The model that was sent, with the statistics the site kept in the last round (FedBN)."""
+    return w._replace(stats=own["bn"].stats) if "bn" in own else w
+
+
+def own_statistics(w: Slot, bn: str) -> dict[str, Slot]:
+    """What stays at a site: its statistics with ``bn="local"``, else nothing."""
+    if bn != "local":
+        return {}
+    return {"bn": w._replace(w=w.w[..., :0], m1=w.m1[..., :0], m2=w.m2[..., :0])}
+
+
+def deployed(state: State, memory: Mapping[str, State]) -> State:
+    """The model used at a site: the server's, with the statistics that stayed at the site."""
+    return {**state, "stats": memory["own/bn"]["stats"]} if "own/bn" in memory else state

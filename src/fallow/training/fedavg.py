@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
@@ -11,7 +12,13 @@ from fallow.core.local import Batch, Learner, Slot
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.training.base import addend, average
+from fallow.training.base import (
+    addend,
+    average,
+    deployed,
+    own_statistics,
+    with_own_statistics,
+)
 
 
 @final
@@ -34,17 +41,20 @@ class FedAvg:
     )
 
     def round(self, state: State, ask: Ask) -> State:
-        ask.fit(self.plan, into="local", **state)
+        ask.fit(self.plan, "local", None, **state)
         return average(ask.sum("upload"), state)
 
     def upload(self, view: View) -> Answer:
         return addend(view, "local", self.bn)
 
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return deployed(state, memory)
+
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
-        return {"w": w}
+        return {"w": with_own_statistics(w, own)}
 
     def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
-        return s["w"], {}
+        return s["w"], own_statistics(s["w"], self.bn)

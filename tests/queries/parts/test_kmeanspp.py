@@ -1,7 +1,10 @@
+import itertools
+
+import pytest
 import torch
 
 from fallow.core import stream
-from fallow.queries.parts import Features, k_means_pp
+from fallow.queries.parts import Features, Gradients, k_means_pp, residuals
 
 
 def test_the_first_pick_is_the_longest_row():
@@ -31,3 +34,40 @@ def test_duplicates_of_a_pick_are_left_while_others_are_there():
 def test_nothing_asked_or_nothing_there_is_nothing():
     assert len(k_means_pp(Features.of(torch.ones(3, 2)), 0, stream(0, "x"))) == 0
     assert len(k_means_pp(Features.of(torch.ones(0, 2)), 3, stream(0, "x"))) == 0
+
+
+def plain(x, n, generator):
+    """The definition on all rows: sum up the squared distances, draw a point on that line."""
+    square = [float(row @ row) for row in x]
+    picks = [square.index(max(square))]
+    while len(picks) < n:
+        far = [min(float((row - x[j]).square().sum()) for j in picks) for row in x]
+        u = float(torch.rand(1, generator=generator, dtype=torch.float64)) * sum(far)
+        ends = list(itertools.accumulate(far))
+        picks.append(next(i for i, end in enumerate(ends) if end > u))
+    return picks
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_factors_pick_the_rows_that_the_full_gradients_pick_with_the_same_stream(seed):
+    draw = stream(seed, "gradients")
+    q = residuals(torch.randn(60, 5, generator=draw, dtype=torch.float64).softmax(1))
+    z = torch.randn(60, 7, generator=draw, dtype=torch.float64)
+    full = torch.einsum("nc,nd->ncd", q, z).flatten(1)
+    expected = plain(full, 25, stream(seed, "x"))
+    assert k_means_pp(Gradients.of(q, z), 25, stream(seed, "x")).tolist() == expected
+    assert k_means_pp(Features.of(full), 25, stream(seed, "x")).tolist() == expected
+
+
+def test_rows_that_are_not_finite_are_drawn_last():
+    x = torch.ones(8, 2)
+    x[1, 0], x[4, 1], x[6, 0] = torch.nan, torch.inf, 3.0
+    for seed in range(20):
+        picks = k_means_pp(Features.of(x), 8, stream(seed, "x")).tolist()
+        assert picks[0] == 6 and sorted(picks) == list(range(8)) and set(picks[-2:]) == {1, 4}
+
+
+def test_distances_that_vanish_in_the_sum_are_still_drawn_once():
+    x = torch.tensor([[1.0], [2.0], [4.0], [7.0]], dtype=torch.float64) * 1e-162
+    for seed in range(50):  # squared distances near the smallest number there is
+        assert sorted(k_means_pp(Features.of(x), 4, stream(seed, "x")).tolist()) == [0, 1, 2, 3]

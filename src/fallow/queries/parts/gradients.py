@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -16,5 +17,5 @@ def residuals(p: Tensor, y: Tensor | None = None) -> Tensor:
     """
     label = p.argmax(1) if y is None else y
     q = p.clone()
-    q[range(len(q)), label] -= 1
+    q[torch.arange(len(q)), label] -= 1
     return q

@@ -8,12 +8,17 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
-CHUNK = 4096  # rows of a distance block: an m x n matrix is never built
+CHUNK = 1024  # rows of a distance block: an m x n matrix is never built
+EXACT = 50_000  # rows; fewer are held in double precision, where close rows do not cancel
 
 
 class Points(Protocol):
-    """Rows in some space: half squared Euclidean distances, never all at once."""
+    """Rows in some space: half squared Euclidean distances, never all at once.
 
+    A row with NaN or infinity is infinitely far from all others: its half norm is infinite.
+    """
+
+    def at(self, rows: Tensor) -> Points: ...  # these rows alone
     def to(self, j: int) -> Tensor: ...  # (m,) from every row to row j
     def nearest(self, other: Points) -> Tensor: ...  # (m,) to the nearest row of ``other``
     def half_norms(self) -> Tensor: ...  # (m,) half squared norms
@@ -29,19 +34,29 @@ class Features:
 
     @staticmethod
     def of(x: Tensor) -> Features:
-        return Features(x, x.square().sum(1) / 2)
+        x = x.double() if len(x) < EXACT else x
+        half = x.square().sum(1) / 2
+        is_far = ~half.isfinite()
+        return Features(stored(x, is_far), half.masked_fill(is_far, torch.inf))
+
+    def at(self, rows: Tensor) -> Features:
+        return Features(by_columns(self.x[rows]), self.half[rows])
 
     def half_norms(self) -> Tensor:
         return self.half
 
     def to(self, j: int) -> Tensor:
-        return torch.addmv(self.half, self.x, self.x[j], alpha=-1).add_(self.half[j])
+        to_j = torch.addmv(self.half, self.x, self.x[j].contiguous(), alpha=-1)
+        return to_j.add_(self.half[j]).clamp_min_(0)
 
     def nearest(self, other: Points) -> Tensor:
         assert isinstance(other, Features)
+        if not len(other.half):
+            return torch.full_like(self.half, torch.inf)
+        y, half_y = other.x.to(self.x), other.half.to(self.half)
         blocks = zip(torch.split(self.x, CHUNK), torch.split(self.half, CHUNK), strict=True)
-        found = [(other.half - x @ other.x.T).amin(1) + half for x, half in blocks]
-        return torch.cat(found)
+        found = [torch.addmm(half_y, x, y.T, alpha=-1).amin(1) + half for x, half in blocks]
+        return torch.cat(found).clamp_min_(0)
 
 
 @final
@@ -58,23 +73,44 @@ class Gradients:
 
     @staticmethod
     def of(q: Tensor, z: Tensor) -> Gradients:
-        return Gradients(q, z, q.square().sum(1) * z.square().sum(1) / 2)
+        kind = torch.float64 if len(z) < EXACT else z.dtype
+        q, z = q.to(kind), z.to(kind)
+        half = q.square().sum(1) * z.square().sum(1) / 2
+        is_far = ~half.isfinite()
+        half = half.masked_fill(is_far, torch.inf)
+        return Gradients(stored(q, is_far), stored(z, is_far), half)
+
+    def at(self, rows: Tensor) -> Gradients:
+        return Gradients(by_columns(self.q[rows]), by_columns(self.z[rows]), self.half[rows])
 
     def half_norms(self) -> Tensor:
         return self.half
 
     def to(self, j: int) -> Tensor:
-        inner = (self.q @ self.q[j]).mul_(self.z @ self.z[j])
+        inner = (self.q @ self.q[j].contiguous()).mul_(self.z @ self.z[j].contiguous())
         return (self.half + self.half[j]).sub_(inner).clamp_min_(0)
 
     def nearest(self, other: Points) -> Tensor:
         assert isinstance(other, Gradients)
+        if not len(other.half):
+            return torch.full_like(self.half, torch.inf)
+        q_t, z_t, half_o = other.q.to(self.q).T, other.z.to(self.z).T, other.half.to(self.half)
         parts = (torch.split(part, CHUNK) for part in (self.q, self.z, self.half))
         found = [
-            (other.half - (q @ other.q.T).mul_(z @ other.z.T)).amin(1) + half
+            (half_o - (q @ q_t).mul_(z @ z_t)).amin(1) + half
             for q, z, half in zip(*parts, strict=True)
         ]
-        return torch.cat(found)
+        return torch.cat(found).clamp_min_(0)
+
+
+def stored(x: Tensor, is_far: Tensor) -> Tensor:
+    """``x`` with zeros in rows that are not finite: NaN would spread into the products."""
+    return by_columns(x.masked_fill(is_far[:, None], 0) if bool(is_far.any()) else x)
+
+
+def by_columns(x: Tensor) -> Tensor:
+    """``x``, column by column in memory: one row against all others is then twice as fast."""
+    return x.T.contiguous().T
 
 
 def k_center(
@@ -82,15 +118,18 @@ def k_center(
 ) -> Tensor:
     """``n`` picks; each is farthest from the anchors (``nearest``) and all earlier picks.
 
-    nearest: (m,) half squared distance to the nearest anchor; ``first``: the first pick, where
-    there is no anchor.  A row is never picked twice, also when rows are equal.
+    nearest: (m,) half squared distance to the nearest anchor.  Where there is no anchor, the first
+    pick is ``first``, and without it the first row.  A row is never picked twice, also when rows
+    are equal.  Rows that are not finite come last, in their order.
     """
     half = points.half_norms()
-    left = torch.full_like(half, torch.inf) if nearest is None else nearest.clone()
+    is_last = half.isinf()
+    left = torch.full_like(half, torch.inf) if nearest is None else nearest
+    left = left.masked_fill(is_last, -torch.inf)
     picks: list[int] = []
-    for _ in range(min(n, len(half))):
+    for _ in range(min(n, len(half) - int(is_last.sum()))):
         j = first if first is not None and not picks else int(left.argmax())
         torch.minimum(left, points.to(j), out=left)
         left[j] = -torch.inf
         picks.append(j)
-    return torch.tensor(picks, dtype=torch.int64)
+    return torch.cat([torch.tensor(picks, dtype=torch.int64), is_last.nonzero().squeeze(1)])[:n]

@@ -12,22 +12,30 @@ def k_means_pp(points: Points, n: int, generator: torch.Generator) -> Tensor:
     """``n`` rows: the first has the largest norm, each next is drawn in proportion to its squared
     distance to the nearest pick (Arthur, Vassilvitskii, 2007).
 
-    A pick has distance 0 from then on.  Where all distances are 0, rows are drawn uniformly.
+    A pick has distance 0 from then on.  Where all distances are 0, rows are drawn uniformly.  Rows
+    that are not finite come last, in their order.
     """
-    left = points.half_norms().clone()
-    picks = [int(left.argmax())] if n > 0 and len(left) else []
-    is_free = torch.ones(len(left), dtype=torch.bool)
-    is_free[picks] = False
-    left = torch.full_like(left, torch.inf)
-    while 0 < len(picks) < min(n, len(left)):
-        torch.minimum(left, points.to(picks[-1]), out=left)
-        left[~is_free] = 0
-        mass = left.double().clamp_min(0)
-        mass = mass if float(mass.sum()) > 0 else is_free.double()
-        ends = mass.cumsum(0)
-        draw = torch.rand(1, generator=generator, dtype=torch.float64) * ends[-1]
-        j = int(torch.searchsorted(ends, draw, right=True).clamp_max(len(ends) - 1))
-        j = j if is_free[j] else int(mass.argmax())  # the draw fell on the very end
+    half = points.half_norms()
+    is_last = half.isinf()
+    is_free = ~is_last
+    left = torch.full_like(half, torch.inf).masked_fill(is_last, 0)
+    picks: list[int] = []
+    for _ in range(min(n, int(is_free.sum()))):
+        if not picks:
+            j = int(half.masked_fill(is_last, -1).argmax())
+        else:
+            torch.minimum(left, points.to(picks[-1]), out=left)
+            left[picks[-1]] = 0
+            j = drawn(left, is_free, generator)
         is_free[j] = False
         picks.append(j)
-    return torch.tensor(picks, dtype=torch.int64)
+    return torch.cat([torch.tensor(picks, dtype=torch.int64), is_last.nonzero().squeeze(1)])[:n]
+
+
+def drawn(mass: Tensor, is_free: Tensor, generator: torch.Generator) -> int:
+    """A row in proportion to ``mass`` (m,), which is 0 for rows that are not free."""
+    ends = mass.cumsum(0, dtype=torch.float64)
+    if not ends[-1] > 0:
+        ends = is_free.cumsum(0, dtype=torch.float64)
+    u = torch.rand(1, generator=generator, dtype=torch.float64)
+    return int(torch.searchsorted(ends / ends[-1], u, right=True))  # u < 1 = the last end

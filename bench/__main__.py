@@ -1,0 +1,73 @@
+"""`python -m bench [NAME ...]`: run the races, print a table, write ``bench/results.json``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from bench.timing import Entry, Result
+
+MODULES = ("linear_27", "linear_379", "lenet", "resnet8", "study_two_processes")
+RESULTS = Path(__file__).with_name("results.json")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 if all outputs are equal, else 1; a busy machine may miss a bar."""
+    options = _options(arguments)
+    torch.set_num_threads(1)
+    results = []
+    for name in options.names or [module.replace("_", "-") for module in MODULES]:
+        with Console(stderr=True).status(f"racing {name}"):
+            results.append(entry(name).run(options.quick))
+    Console().print(table(results))
+    if not options.quick:
+        write(results, RESULTS)
+    return 0 if all(result.outputs_equal for result in results) else 1
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m bench", description=__doc__)
+    names = [module.replace("_", "-") for module in MODULES]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
+    parser.add_argument("--quick", action="store_true", help="tiny and once: times mean nothing")
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.names if name not in names]:
+        parser.error(f"there is no race {unknown[0]!r}; choose from {', '.join(names)}")
+    return options
+
+
+def entry(name: str) -> Entry:
+    """The race called ``name``, e.g. ``"linear-27"``."""
+    found: Entry = import_module(f"bench.{name.replace('-', '_')}").ENTRY
+    return found
+
+
+def table(results: Sequence[Result]) -> Table:
+    """Ratios beside their bars."""
+    shown = Table("race", "reference (s)", "ours (s)", "ratio", "bar", "outputs")
+    for r in results:
+        sides = [f"{side.median:.3f}" for side in (r.reference_seconds, r.seconds)]
+        ratio = f"[{'green' if r.is_met else 'red'}]{r.ratio:.2f}[/]"
+        equal = "equal" if r.outputs_equal else "[red]differ[/]"
+        shown.add_row(r.name, *sides, ratio, f"{r.bar:g}", equal)
+    return shown
+
+
+def write(results: Sequence[Result], path: Path) -> None:
+    """Put the results into the file; those of other races stay."""
+    known = {row["name"]: row for row in json.loads(path.read_text())} if path.exists() else {}
+    known |= {result.name: result.to_dict() for result in results}
+    order = [module.replace("_", "-") for module in MODULES]
+    rows = sorted(known.values(), key=lambda row: order.index(row["name"]))
+    path.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

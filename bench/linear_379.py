@@ -1,0 +1,21 @@
+"""A linear model of 379 features (the CT slices) at ten sites at once."""
+
+from __future__ import annotations
+
+from bench.local_training import TEN_SITES, Task
+from bench.timing import Entry
+from fallow.core.plan import Optimiser, Plan, Segment
+
+PLAN = Plan((Segment(3),), 64, Optimiser("adam", 0.001))
+TASK = Task(
+    "linear", (379,), 0, TEN_SITES, PLAN, "stacked",
+    compared_rows=(400, 210, 64, 5, 0), compared_by="stacked", tolerance=1e-10,
+)  # fmt: skip
+
+ENTRY = Entry(
+    "linear-379",
+    "nn.Module, DataLoader and Adam per site, batch 64",
+    bar=2.0,
+    compared="weights after up to 21 steps in float64: 1e-10",
+    prepare=TASK.race,
+)

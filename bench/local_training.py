@@ -1,0 +1,113 @@
+"""Races of local training: sites with ragged rows, through an executor and the plain loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from bench.plain_loop import Loss, plain_loop
+from bench.timing import Race
+from fallow.core.banks import Layout
+from fallow.core.plan import Plan
+from fallow.core.streams import stream
+from fallow.core.types import State
+from fallow.engine import Job, Loop, Stacked, row_loss
+from fallow.models import build_model
+from fallow.training import FedAvg
+
+TEN_SITES = (1410, 1306, 1195, 1090, 984, 871, 760, 655, 540, 433)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is trained.
+
+    rows: of each site; classes: 0 for a regression; compared_rows: of the sites that are trained
+    in float64, in the memory layout ``compared_by``, for `Race.outputs_equal`; tolerance: the
+    largest difference of a weight or a statistic there.
+    """
+
+    model: str
+    shape: tuple[int, ...]
+    classes: int
+    rows: tuple[int, ...]
+    plan: Plan
+    executor: Executor
+    compared_rows: tuple[int, ...]
+    compared_by: Executor
+    tolerance: float
+
+    def race(self, is_quick: bool) -> Race:
+        small = replace(self, rows=self.compared_rows, executor=self.compared_by)
+        sides = Sides.of(small if is_quick else self, torch.float32)
+        if not is_quick:
+            sides.reference()  # the first run warms caches and is not timed
+            sides.ours()
+        exact = Sides.of(small, torch.float64)
+        return Race(sides.reference, sides.ours, partial(exact.differ_by_at_most, self.tolerance))
+
+
+Executor = Literal["stacked", "loop", "channels_last"]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both ways through the same batches."""
+
+    model: nn.Module
+    layout: Layout
+    plan: Plan
+    jobs: list[Job]
+    executor: Loop | Stacked
+    loss: Loss
+
+    @staticmethod
+    def of(task: Task, dtype: torch.dtype) -> Sides:
+        model = build_model(task.model, task.shape, task.classes or 1, stream(0, "init")).to(dtype)
+        layout = Layout.of(model)
+        start = layout.flatten(model)
+        jobs = [_job(task, at, n, start) for at, n in enumerate(task.rows)]
+        losses = row_loss("classification" if task.classes else "regression")
+        executor: Loop | Stacked = Stacked(model, layout, losses)
+        if task.executor != "stacked":
+            executor = Loop(model, layout, losses, task.executor == "channels_last")
+        loss = nn.functional.cross_entropy if task.classes else _mean_squared_error
+        return Sides(model, layout, task.plan, jobs, executor, loss)
+
+    def reference(self) -> list[nn.Module]:
+        return plain_loop(self.model, self.plan, self.jobs, self.loss)
+
+    def ours(self) -> list[State]:
+        fitted = self.executor.fit(FedAvg(self.plan), self.plan, 0, self.jobs)
+        return [site.sent for site in fitted]
+
+    def differ_by_at_most(self, tolerance: float) -> bool:
+        """Whether no weight and no statistic of any site differs by more."""
+        theirs = [self.layout.flatten(module) for module in self.reference()]
+        pairs = zip(theirs, self.ours(), strict=True)
+        return all(
+            torch.allclose(a[name], b[name], rtol=0, atol=tolerance) for a, b in pairs for name in a
+        )
+
+
+def _job(task: Task, site: int, n: int, start: State) -> Job:
+    dtype, draw = start["w"].dtype, stream(0, "rows", site)
+    x = torch.randn(n, *task.shape, generator=draw).to(dtype)
+    noise = torch.randn(n, generator=draw).to(dtype)
+    if task.classes:
+        y = torch.randint(0, task.classes, (n,), generator=draw)
+    else:
+        y = x.flatten(1)[:, :5].sum(1) + 0.1 * noise
+    return Job(f"site-{site}", x, y, torch.ones(n, dtype=dtype), start, partial(_stream, site))
+
+
+def _stream(site: int, *name: str | int) -> torch.Generator:
+    return stream(0, *name, site)
+
+
+def _mean_squared_error(outputs: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.mse_loss(outputs.squeeze(1), y)

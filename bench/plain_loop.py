@@ -1,0 +1,52 @@
+"""The reference of local training: what one writes without a library, site after site."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Sampler, TensorDataset
+
+from fallow.core.plan import Optimiser, Plan
+from fallow.engine import Job
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class Shuffled(Sampler[int]):
+    """The order in which the engine takes the rows: drawn from the same stream, epoch by epoch."""
+
+    def __init__(self, job: Job) -> None:
+        self.job, self.epoch = job, 0
+
+    def __len__(self) -> int:
+        return len(self.job.y)
+
+    def __iter__(self) -> Iterator[int]:
+        draw = self.job.streams("batches", self.epoch)
+        self.epoch += 1
+        return iter(torch.randperm(len(self), generator=draw).tolist())
+
+
+def plain_loop(model: nn.Module, plan: Plan, jobs: list[Job], loss: Loss) -> list[nn.Module]:
+    """Each site's own module, DataLoader and optimiser; returns the trained modules."""
+    trained = []
+    for job in jobs:
+        local = copy.deepcopy(model).train()
+        loader = DataLoader(TensorDataset(job.x, job.y), plan.batch, sampler=Shuffled(job))
+        optimiser = _optimiser(plan.optimiser, local)
+        for _ in range(plan.epochs):
+            for x, y in loader:
+                optimiser.zero_grad()
+                loss(local(x), y).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+        trained.append(local)
+    return trained
+
+
+def _optimiser(opt: Optimiser, model: nn.Module) -> torch.optim.Optimizer:
+    if opt.name == "adam":
+        return torch.optim.Adam(model.parameters(), opt.lr, opt.betas, opt.eps)
+    return torch.optim.SGD(model.parameters(), opt.lr, opt.momentum)

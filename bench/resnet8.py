@@ -1,0 +1,25 @@
+"""ResNet-8 on colour images, site after site in the memory layout that the CPU prefers.
+
+Batch norm multiplies rounding: in float32 two memory layouts differ by a tenth of a weight after
+twenty steps.  So outputs are compared in float64, in the plain layout and over a few steps.
+"""
+
+from __future__ import annotations
+
+from bench.local_training import TEN_SITES, Task
+from bench.timing import Entry
+from fallow.core.plan import Optimiser, Plan, Segment
+
+PLAN = Plan((Segment(1),), 128, Optimiser("sgd", 0.05, momentum=0.9))
+TASK = Task(
+    "resnet8", (3, 32, 32), 10, tuple(n // 6 for n in TEN_SITES), PLAN, "channels_last",
+    compared_rows=(150, 12), compared_by="loop", tolerance=1e-8,
+)  # fmt: skip
+
+ENTRY = Entry(
+    "resnet8",
+    "nn.Module, DataLoader and SGD with momentum per site, batch 128",
+    bar=1.25,
+    compared="weights and statistics after 2 steps in float64, plain layout: 1e-8",
+    prepare=TASK.race,
+)

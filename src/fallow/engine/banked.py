@@ -1,0 +1,93 @@
+"""One forward pass through the models of K sites, for models whose parameters are all linear."""
+
+from __future__ import annotations
+
+import copy
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from fallow.core.banks import Layout
+from fallow.engine.learner import Pass
+
+RANDOM = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout,
+          nn.FeatureAlphaDropout, nn.RReLU)  # fmt: skip
+
+
+def can_stack(model: nn.Module) -> bool:
+    """Whether `Stacked` can train the model: all parameters sit in ``nn.Linear`` layers, nothing
+    keeps statistics, and no layer draws random numbers.
+
+    A forward pass must also treat each row by itself, and use its linear layers only by calling
+    them; that a module says nowhere.
+    """
+    return all(_is_row_wise(module) for module in model.modules())
+
+
+def _is_row_wise(module: nn.Module) -> bool:
+    holds = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
+    return not isinstance(module, RANDOM) and (type(module) is nn.Linear or not holds)
+
+
+@final
+class BankedLinear(nn.Module):
+    """``nn.Linear`` with a weight for each of K sites.
+
+    weight: (K, o, i); bias: (K, o) or None; rows (K * b, ..., i), those of the first site first.
+    Both are plain attributes, put in before every pass.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+
+    def forward(self, x: Tensor) -> Tensor:
+        k, o, i = self.weight.shape
+        rows = x.reshape(k, -1, i).mT  # outputs as (K, o, b): the backward pass is 3x faster
+        if self.bias is None:
+            y = torch.bmm(self.weight, rows)
+        else:
+            y = torch.baddbmm(self.bias.unsqueeze(2), self.weight, rows)
+        return y.mT.reshape(*x.shape[:-1], o)
+
+
+@final
+class BankedModel:
+    """A copy of the model in which every linear layer holds the weights of all sites.
+
+    Everything between those layers treats rows one by one, so it does not notice that the rows
+    come from several sites.
+    """
+
+    def __init__(self, model: nn.Module, layout: Layout) -> None:
+        if not can_stack(model):
+            raise ValueError(
+                f"{type(model).__name__} has weights outside nn.Linear or draws random numbers, "
+                "so sites cannot be stacked; use Loop"
+            )
+        self.layout = layout
+        place = {name: at for at, (name, _) in enumerate(layout.params)}
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self.layers: list[tuple[BankedLinear, int, int | None]] = []
+        twins: dict[int, nn.Module] = {}  # a deep copy takes what it finds here as copied already
+        for linear in [m for m in model.modules() if isinstance(m, nn.Linear)]:
+            banked = BankedLinear(linear.in_features, linear.out_features)
+            twins[id(linear)] = banked
+            has_bias = isinstance(linear.bias, nn.Parameter)
+            bias = place[names[id(linear.bias)]] if has_bias else None
+            self.layers.append((banked, place[names[id(linear.weight)]], bias))
+        self.model = copy.deepcopy(model, twins).train()
+
+    def __call__(self, w: Tensor, stats: Tensor, x: Tensor) -> Pass:
+        parts = w.detach().split_with_sizes(self.layout.param_sizes, -1)
+        shapes = [(len(w), *shape) for _, shape in self.layout.params]
+        leaves = [p.view(s).requires_grad_() for p, s in zip(parts, shapes, strict=True)]
+        for banked, weight, bias in self.layers:
+            banked.weight = leaves[weight]
+            banked.bias = None if bias is None else leaves[bias]
+        outputs: Tensor = self.model(x.flatten(0, 1))
+        return Pass(outputs.view(*x.shape[:2], *outputs.shape[1:]), leaves, stats)

@@ -1,0 +1,101 @@
+"""The start of a study: what can be known to be wrong is found before a file is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fallow.data.dataset import Dataset
+from fallow.lab.cell import Cell, Setup
+from fallow.lab.errors import Failed
+from fallow.lab.files import only_one, write_json
+from fallow.lab.recipe import OUTSIDE, Recipe, recipe_from
+from fallow.lab.variants import BOUND, variant
+from fallow.lab.versions import versions
+from fallow.lab.world import World, methods_of, open_data, world_of
+from fallow.runtimes import MemoryStore
+
+
+def prepared(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, World]:
+    """The study as its data make it, and the world of its first run.
+
+    Every natural site is counted where the recipe says 0, and what needs classes is left out where
+    there are none.  Raises ValueError for whatever cannot work.
+    """
+    found = open_data(setup.recipe, seed, setup.data_dir)
+    recipe = settled(setup.recipe, found)
+    for query in queries:
+        made = methods_of(variant(recipe, query))["query"]
+        reads = bool(made.contract.needs) if made.contract.regression is None else False
+        if found.task == "regression" and (reads or made.contract.regression is False):
+            raise ValueError(
+                f"{query} chooses by classes and {recipe.data} has numbers to predict; use random"
+            )
+    world = world_of(variant(recipe, queries[0]), seed, found, MemoryStore())
+    return replace(setup, recipe=recipe), world
+
+
+def settled(recipe: Recipe, found: Dataset) -> Recipe:
+    """The recipe with what only its data can say."""
+    if recipe.sites == 0:
+        if found.groups is None:
+            raise ValueError(
+                f"{recipe.data} names no sites; name their column with --site, or use another "
+                "partition such as iid"
+            )
+        recipe = replace(recipe, sites=len(np.unique(found.groups.numpy())))
+    if found.task == "regression":  # pooled active learning chooses by entropy
+        recipe = replace(recipe, bounds=tuple(b for b in recipe.bounds if b != "pooled"))
+    return recipe
+
+
+def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) -> None:
+    """Create the study's folder, or make sure that the one there is the same study.
+
+    Raises ValueError when the folder holds a study and ``resume`` is off, or another study.
+    """
+    path, recipe = setup.out / "study.json", setup.recipe
+    with only_one(setup.out / "study.lock"):
+        old = check_same(path, recipe, resume) if path.exists() else {"queries": [], "seeds": []}
+        queries = list(dict.fromkeys([*old["queries"], *(cell.query for cell in cells)]))
+        queries.sort(key=lambda query: query.startswith(BOUND))
+        reference = recipe.reference if recipe.reference in queries else None
+        write_json(path, {
+            "name": recipe.name, "title": recipe.title, "recipe": recipe.to_dict(),
+            "digest": recipe.digest,
+            "reference": reference or ("random" if "random" in queries else None),
+            "queries": queries, "seeds": sorted({*old["seeds"], *(cell.seed for cell in cells)}),
+            "command": command, "versions": versions(),
+            "published": recipe.to_dict()["published"],
+        })  # fmt: skip
+
+
+def check_same(path: Path, recipe: Recipe, resume: bool) -> dict[str, Any]:
+    """What the study at ``path`` holds, if it may be continued with ``recipe``.
+
+    Raises ValueError when ``resume`` is off or the settings differ, Failed for a damaged file.
+    """
+    if not resume:
+        raise ValueError(
+            f"{path.parent} holds a study already; add --resume to go on with it, or choose "
+            "another folder with --out"
+        )
+    try:
+        old = json.loads(path.read_bytes())
+        before = recipe_from(old["recipe"])
+        found = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Failed(f"{path} is damaged ({error}): choose another folder with --out") from error
+    if before.digest != recipe.digest:
+        now, then = recipe.to_dict(), before.to_dict()
+        changed = [k for k in now if now[k] != then[k] and k not in OUTSIDE]
+        raise ValueError(
+            f"{path.parent} was started with other settings ({', '.join(changed)} differ); resume "
+            "it with the settings in its study.json, or choose another folder with --out"
+        )
+    return found

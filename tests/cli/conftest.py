@@ -1,0 +1,102 @@
+"""The command, called as a shell would call it, in a folder of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fallow.cli import main
+
+TINY = """
+data = "blobs.npz"
+sites = 3
+rounds = 2
+cycles = 1
+initial = 0.1
+per_cycle = 0.1
+score_rounds = 1
+seeds = 1
+bounds = false
+queries = ["random", "ahfal"]
+partition = {name = "dirichlet", alpha = 1.0}
+"""
+
+
+WARDS = ["north", "south", "east"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    def says(self) -> str:
+        """The one sentence of an error."""
+        (line,) = self.err.splitlines()
+        assert line.startswith("error: ")
+        assert "Traceback" not in self.err
+        return line.removeprefix("error: ")
+
+
+Command = Callable[..., Ended]
+
+
+def table(path: Path, cell: Callable[[int], str] | None = None, label: str = "sick") -> Path:
+    """60 patients in three wards; ``cell`` writes another age into some rows."""
+    lines = ["ward,age,kind,sick"]
+    for i in range(60):
+        age = cell(i) if cell else str(20 + 7 * i % 60)
+        lines.append(f"{WARDS[i % 3]},{age},{'ab'[i % 2]},{'ny'[i * 3 % 7 % 2]}")
+    path.write_text("\n".join(lines).replace("sick", label) + "\n")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory: a recipe, some embeddings, a table."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delenv("FALLOW_DATA", raising=False)
+    return write_inputs(tmp_path)
+
+
+def write_inputs(folder: Path) -> Path:
+    """A recipe, some embeddings and a table in a folder."""
+    draw = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    x = draw.normal(size=(90, 6)) + 1.2 * np.eye(3, 6)[y]
+    np.savez(folder / "blobs.npz", x=x[:60], y=y[:60], x_test=x[60:], y_test=y[60:])
+    (folder / "tiny.toml").write_text(TINY)
+    table(folder / "patients.csv")
+    return folder
+
+
+@pytest.fixture
+def fallow(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Command:
+    """The command line: ``fallow("run", "tiny.toml")``."""
+
+    def called(*words: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["fallow", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        written = capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return Ended(left.value.code, written.out, written.err)
+
+    return called
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, but for locks."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(p.relative_to(folder)): p.read_bytes() for p in files if p.suffix != ".lock"}

@@ -1,0 +1,31 @@
+"""Modules that a user might name as module:Class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from torch import Tensor, nn
+
+
+class Own(nn.Module):
+    """A model with a layer of its own, which no executor stacks."""
+
+    def __init__(self, shape: Sequence[int], outputs: int, extra: int = 0) -> None:
+        super().__init__()
+        self.scale = nn.Bilinear(prod(shape), prod(shape), 4)
+        self.head = nn.Linear(4, outputs + extra)
+
+    def embed(self, x: Tensor) -> Tensor:
+        flat = x.flatten(1)
+        features: Tensor = self.scale(flat, flat)
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.embed(x))
+        return logits
+
+
+def wide(shape: Sequence[int], outputs: int) -> nn.Module:
+    """A model whose head does not match the classes."""
+    return Own(shape, outputs, extra=2)

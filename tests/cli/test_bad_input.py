@@ -1,0 +1,289 @@
+"""Bad input: one sentence that names the thing and the way out, and nothing that was is touched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fallow.cli import main
+from fallow.lab.cell import Setup
+from fallow.lab.journal import Journal
+from fallow.lab.opening import open_study
+from fallow.lab.study import run_study, study_cells
+from fallow.recipes import find_recipe
+from tests.cli.conftest import Command, contents, table, write_inputs
+from tests.lab.crash import begun, ended
+
+CSV = ("run", "tiny.toml", "--data", "bad.csv", "--label", "sick")
+RUN = ("run", "tiny.toml")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["rnu", "demo"], "No such command 'rnu'"),
+        ([*RUN, "--sed", "3"], "No such option.*--sed.*'fallow run --help' shows what there is"),
+        ([*RUN, "--seed", "three"], "'three' is not a valid int"),
+        (["run"], "Missing argument 'RECIPE'"),
+        (["run", "dmo"], "'dmo' is not a recipe; did you mean 'demo'?"),
+        (["run", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
+        ([*RUN, "--query", "ahfl"], "'ahfl' is not one of the queries; did you mean 'ahfal'?"),
+        ([*RUN, "--query", "ahfal:tua=3"], "ahfal has no field 'tua'; did you mean 'tau'?"),
+        ([*RUN, "--query", "ahfal:tau"], "'ahfal:tau' could not be loaded"),
+        ([*RUN, "--query", "ahfal:tau=-1"], "tau is -1; it must be 0 or more"),
+        (["compare", "tiny.toml", "-q", "random,entrpy"], "did you mean 'entropy'?"),
+        (["compare", "tiny.toml", "--set", "query=ahfal"], "name them with --query"),
+        ([*RUN, "--data", "digts"], "'digts' is not a known data set; did you mean 'digits'?"),
+        ([*RUN, "--data", "mnist"], "give its folder with --data-dir or FALLOW_DATA|FALLOW_DATA"),
+        ([*RUN, "--data", "nowhere.csv"], "there is no file or folder 'nowhere.csv'"),
+        ([*RUN, "--set", "round=3"], "round is not a setting; did you mean 'rounds'?"),
+        ([*RUN, "--set", "rounds"], "--set 'rounds' is not of the form key=value"),
+        ([*RUN, "--set", "training=fedavgg"], "did you mean 'fedavg'?"),
+        ([*RUN, "--set", "model=lenet"], "LeNet needs"),
+        ([*RUN, "--set", "partition=dirichlt"], "did you mean 'dirichlet'?"),
+        ([*RUN, "--set", "partition.alpha=0"], "alpha.* 0"),
+        ([*RUN, "--set", "partition.alpha=-1"], "alpha.* -1"),
+        ([*RUN, "--set", "partition.alpha=wide"], "alpha is 'wide'; it must be a number"),
+        ([*RUN, "--set", "sites=100"], "60 rows cannot be shared by 100 sites"),
+        ([*RUN, "--set", "partition=natural"], "needs natural sites and this data has none"),
+        ([*RUN, "--set", "initial=0"], "initial is 0; it must be above 0"),
+        ([*RUN, "--set", "per_cycle=-3"], "per_cycle is -3; it must be above 0"),
+        ([*RUN, "--set", "per_cycle=1.5"], "more than all rows"),
+        ([*RUN, "--set", "per_cycle=0.95"], "beyond the pool; lower one of them"),
+        ([*RUN, "--set", "initial=500"], "beyond the pool of 60 rows; lower one of initial=500"),
+        ([*RUN, "--set", "model=nowhere:Net"], "'nowhere:Net' could not be loaded"),
+        ([*RUN, "--set", "model=own:Nothing"], "'own:Nothing' could not be loaded"),
+        ([*RUN, "--set", "model=own:wide"], "the head has 5 outputs but the data has 3 classes"),
+        ([*RUN, "--set", "executor=stacked", "--set", "model=own:Own"], "needs executor 'loop'"),
+        ([*RUN, "--resume"], "--resume needs the folder of the study: add --out FOLDER"),
+        (["report", "nowhere"], "nowhere is no study"),
+        (["export", "nowhere"], "nowhere is no study"),
+        (["export", "nowhere", "--to", "word"], "'word' is not one of"),
+        (["predict", "nowhere", "patients.csv"], "nowhere is no study"),
+    ],
+)
+def test_wrong_use_is_one_sentence(
+    fallow: Command, folder: Path, words: list[str], sentence: str
+) -> None:
+    shutil.copy(Path(__file__).parent / "models.py", folder / "own.py")
+    before = contents(folder)
+    said = fallow(*words)
+    assert said.code == 2, said
+    assert said.out == ""
+    assert re.search(sentence.replace("?", r"\?"), said.says()), said.err
+    sys.modules.pop("own", None)
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("write", "words", "sentence"),
+    [
+        (lambda p: table(p), CSV[:4], "is a table; name its column of labels with --label"),
+        (lambda p: table(p, label="sic"), CSV, "no column 'sick'; did you mean 'sic'?"),
+        (lambda p: p.write_text("x,sick\n1,y\n2,y\n3,y\n"), CSV, "only the class 'y'"),
+        (lambda p: p.write_text("x,sick\n1,\n2,\n3,\n"), CSV, "no label at all"),
+        (lambda p: p.write_text("x,sick\n1,0.5\n2,0.5\n3,0.5\n"), CSV, "constant"),
+        (lambda p: table(p, lambda i: "nan" if i == 3 else "1"), CSV, "'age' has 1 missing"),
+        (lambda p: table(p, lambda i: "inf" if i == 3 else "1"), CSV, "'age' has 1 infinite"),
+        (lambda p: table(p), (*CSV, "--site", "wrd"), "no column 'wrd'; did you mean 'ward'?"),
+        (lambda p: table(p), (*CSV, "--site", "sick"), "is both label and site"),
+        (
+            lambda p: table(p),
+            (*CSV, "--site", "ward", "--set", "sites=5"),
+            "5 sites asked for and the data has 3 natural sites",
+        ),
+        (lambda p: p.write_text(""), CSV, "has no rows"),
+        (lambda p: p.write_bytes(b"\xff\xfe\x00"), CSV, "is not a CSV file in UTF-8"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_one_sentence(
+    fallow: Command,
+    folder: Path,
+    write: Callable[[Path], object],
+    words: tuple[str, ...],
+    sentence: str,
+) -> None:
+    write(folder / "bad.csv")
+    before = contents(folder)
+    said = fallow(*words)
+    assert said.code == 2, said
+    assert sentence in said.says()
+    assert contents(folder) == before
+
+
+def test_features_that_are_not_finite_are_named_in_arrays_too(fallow: Command) -> None:
+    x = np.ones((30, 4))
+    x[3, 2] = np.nan
+    np.savez("bad.npz", x=x, y=np.arange(30) % 2)
+    said = fallow("run", "tiny.toml", "--data", "bad.npz")
+    assert said.code == 2
+    assert "column 2" in said.says()
+
+
+def test_an_empty_site_is_named(fallow: Command, folder: Path) -> None:
+    words = ["--set", 'partition={"name": "counts", "table": [{"0": 5}, {"0": 5}, {"0": 0}]}']
+    said = fallow(*RUN, *words)
+    assert said.code == 2
+    assert "site 2 is given" in said.says()
+
+
+def test_an_existing_study_is_not_overwritten(fallow: Command, folder: Path, done: Path) -> None:
+    shutil.copytree(done, folder / "study")
+    before = contents(folder / "study")
+    said = fallow(*RUN, "--out", "study")
+    assert said.code == 2
+    assert "study holds a study already; add --resume to go on with it" in said.says()
+    assert contents(folder / "study") == before
+
+
+def test_a_resume_with_other_settings_is_refused(fallow: Command, folder: Path, done: Path) -> None:
+    shutil.copytree(done, folder / "study")
+    before = contents(folder / "study")
+    said = fallow(*RUN, "--out", "study", "--resume", "--set", "rounds=3")
+    assert said.code == 2
+    assert "was started with other settings (rounds differ)" in said.says()
+    assert contents(folder / "study") == before
+
+
+def test_a_damaged_description_is_failure(fallow: Command, folder: Path, done: Path) -> None:
+    shutil.copytree(done, folder / "study")
+    (folder / "study" / "study.json").write_text('{"name": "tiny", "recipe": {')
+    said = fallow(*RUN, "--out", "study", "--resume")
+    assert said.code == 1
+    assert "study.json is damaged" in said.says()
+    assert fallow("report", "study").code == 2
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study of two runs, made without the command."""
+    folder = tmp_path_factory.mktemp("done")
+    with contextlib.chdir(write_inputs(folder)):
+        setup = Setup(find_recipe("tiny.toml"), Path("study"))
+        cells = study_cells(setup.recipe, setup.recipe.queries, [0])
+        open_study(setup, cells, "fallow compare tiny.toml", resume=False)
+        assert run_study(setup, cells) == []
+    return folder / "study"
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("journal.sqlite", lambda b: b[: len(b) // 2]),
+        ("journal.sqlite", lambda b: b[:4096] + b"\xa5" * (len(b) - 4096)),
+        ("journal.sqlite", lambda b: b"no database" * 100),
+        ("checkpoints/cycle-1.safetensors", lambda b: b[:-1]),
+        ("checkpoints/cycle-1.safetensors", lambda b: b[:-1] + bytes([b[-1] ^ 1])),
+        ("checkpoints/cycle-1.safetensors", lambda b: b""),
+    ],
+)
+def test_a_damaged_file_stops_its_run_and_leaves_the_others(
+    fallow: Command, folder: Path, done: Path, file: str, damage: Callable[[bytes], bytes]
+) -> None:
+    run = Path(shutil.copytree(done, folder / "study")) / "cells" / "ahfal" / "seed-0"
+    (run / "model.safetensors").unlink()
+    (run / file).write_bytes(damage((run / file).read_bytes()))
+    other = contents(run.parent.parent / "random")
+    again = ("compare", "tiny.toml", "--out", "study", "--jobs", "1", "--resume")
+    said = fallow(*again)
+    assert said.code == 1
+    assert "1 of 2 runs failed; the first was ahfal with seed 0" in said.says()
+    assert "damaged" in said.says()
+    assert "delete the folder study/cells/ahfal/seed-0 and run again with --resume" in said.says()
+    assert contents(run.parent.parent / "random") == other
+
+
+def test_the_way_out_of_damage_is_a_way_out(fallow: Command, folder: Path, done: Path) -> None:
+    run = Path(shutil.copytree(done, folder / "study")) / "cells" / "ahfal" / "seed-0"
+    before = contents(run)
+    shutil.rmtree(run)
+    assert fallow("compare", "tiny.toml", "--out", "study", "--jobs", "1", "--resume").code == 0
+    after = contents(run)
+    assert all(after[k] == before[k] for k in before if k.endswith(".safetensors"))
+
+
+def test_a_folder_that_cannot_be_written_is_named(fallow: Command, folder: Path) -> None:
+    said = fallow(*RUN, "--out", "patients.csv/study")
+    assert said.code == 1
+    assert "cannot be written (Not a directory)" in said.says()
+    assert "choose another folder with --out" in said.says()
+
+
+def in_a_child(
+    folder: Path, words: tuple[str, ...], prepare: Callable[[], None]
+) -> tuple[int, str]:
+    """The command in a forked child: its exit code and what it wrote to stderr."""
+
+    def act() -> None:
+        prepare()
+        sys.argv = ["fallow", *words]
+        with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
+            sys.stdout, sys.stderr = out, err
+            try:
+                main()
+            except SystemExit as left:
+                code = left.code
+        os._exit(code if isinstance(code, int) else 70)
+
+    return ended(begun(act)), (folder / "err").read_text()
+
+
+@pytest.mark.parametrize("limit", [900, 20_000])
+def test_a_full_disk_is_one_sentence_and_the_study_goes_on_when_there_is_space(
+    fallow: Command, folder: Path, limit: int
+) -> None:
+    assert fallow(*RUN, "--out", "whole").code == 0
+
+    def full() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    code, err = in_a_child(folder, (*RUN, "--out", "study"), full)
+    assert code == 1
+    assert err.startswith("error: ")
+    assert "cannot be written" in err
+    assert "free some space" in err
+    assert len(err.splitlines()) == 1
+    resume = ("--resume",) if (folder / "study" / "study.json").exists() else ()
+    assert fallow(*RUN, "--out", "study", *resume).code == 0
+    model = next((folder / "whole").rglob("model.safetensors")).relative_to(folder / "whole")
+    assert (folder / "study" / model).read_bytes() == (folder / "whole" / model).read_bytes()
+
+
+def test_ctrl_c_leaves_one_line_and_a_study_that_goes_on(fallow: Command, folder: Path) -> None:
+    assert fallow(*RUN, "--out", "whole").code == 0
+
+    def interrupted() -> None:
+        commit, seen = Journal.commit, []
+
+        def pressed(journal: Journal) -> None:
+            commit(journal)
+            seen.append(1)
+            if len(seen) == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        Journal.commit = pressed  # type: ignore[method-assign]
+
+    code, err = in_a_child(folder, (*RUN, "--out", "study"), interrupted)
+    assert (code, len(err.splitlines())) == (1, 1)
+    assert "give the same command with --resume --out study to go on" in err
+    assert fallow(*RUN, "--out", "study", "--resume").code == 0
+    for model in (folder / "whole").rglob("*.safetensors"):
+        if "phases" not in model.parts:
+            other = folder / "study" / model.relative_to(folder / "whole")
+            assert other.read_bytes() == model.read_bytes()
+
+
+def test_a_traceback_is_for_those_who_ask(fallow: Command) -> None:
+    assert "Traceback" not in fallow("run", "dmo").err
+    assert "Traceback" in fallow("--debug", "run", "dmo").err

@@ -1,0 +1,151 @@
+"""The command line as people and programs use it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Command
+
+COMPARE = ("compare", "tiny.toml", "--jobs", "1")
+
+
+@pytest.mark.parametrize("command", ["methods", "datasets", "recipes"])
+def test_lists_are_objects_with_names_for_programs(fallow: Command, command: str) -> None:
+    said = fallow(command, "--json")
+    rows = json.loads(said.out)
+    assert said.code == 0
+    assert all(row["name"] for row in rows)
+    assert {"methods": "ahfal", "datasets": "digits", "recipes": "demo"}[command] in {
+        row["name"] for row in rows
+    }
+
+
+@pytest.mark.parametrize("command", ["methods", "datasets", "recipes"])
+@pytest.mark.parametrize("columns", ["60", "200"])
+def test_names_in_lists_are_whole_at_any_width(
+    fallow: Command, monkeypatch: pytest.MonkeyPatch, command: str, columns: str
+) -> None:
+    names = [row["name"] for row in json.loads(fallow(command, "--json").out)]
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = fallow(command).out.splitlines()
+    assert all(any(re.match(rf"{re.escape(name)}(\s|$)", line) for line in shown) for name in names)
+
+
+def test_help_and_version_are_there_and_completion_is_not(fallow: Command) -> None:
+    said = fallow("--help")
+    assert said.code == 0
+    assert "compare" in said.out
+    assert "completion" not in said.out
+    assert re.fullmatch(r"fallow \S+\n", fallow("--version").out)
+    assert "--label" in fallow("compare", "-h").out
+
+
+def test_the_bare_command_shows_what_there_is(fallow: Command) -> None:
+    said = fallow()
+    assert said.code == 2
+    assert "compare" in said.out + said.err
+
+
+def test_a_comparison_ends_with_a_table_and_a_page(fallow: Command, folder: Path) -> None:
+    said = fallow(*COMPARE, "--out", "study")
+    assert (said.code, said.err) == (0, "")
+    assert "100%" in said.out
+    assert "ahfal" in said.out
+    assert said.out.splitlines()[-1] == "Report page: study/report.html"
+    assert "<svg" in (folder / "study" / "report.html").read_text()
+
+
+def test_a_resumed_study_does_nothing_twice_and_takes_more(fallow: Command, folder: Path) -> None:
+    assert fallow(*COMPARE, "--out", "study").code == 0
+    model = folder / "study" / "cells" / "random" / "seed-0" / "model.safetensors"
+    before = model.stat().st_mtime_ns
+    said = fallow(*COMPARE, "--out", "study", "--resume", "--query", "entropy", "--seeds", "2")
+    assert said.code == 0
+    assert model.stat().st_mtime_ns == before
+    study = json.loads((folder / "study" / "study.json").read_text())
+    assert (study["queries"], study["seeds"]) == (["random", "ahfal", "entropy"], [0, 1])
+
+
+def test_a_dry_run_writes_nothing(fallow: Command, folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    said = fallow(*COMPARE, "--dry-run")
+    assert said.code == 0
+    assert said.out.startswith("2 runs: ")
+    assert said.out.endswith("Nothing was started.\n")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_users_table_is_one_option_away(fallow: Command, folder: Path) -> None:
+    words = ("--data", "patients.csv", "--label", "sick", "--site", "ward", "--out", "study")
+    said = fallow(*COMPARE, *words)
+    assert said.code == 0, said.err
+    assert "column 'kind' holds texts and became 2 columns" in said.out
+    part = json.loads((folder / "study/cells/random/seed-0/partition.json").read_text())
+    assert part["sites"] == ["east", "north", "south"]
+    page = (folder / "study" / "report.html").read_text()
+    assert all(ward in page for ward in part["sites"])
+    said = fallow("predict", "study", "patients.csv", "--out", "said.csv")
+    assert said.out == "Wrote 60 predictions to said.csv\n"
+    head, first, *_ = (folder / "said.csv").read_text().splitlines()
+    assert head == "row,prediction,probability"
+    assert first.split(",")[1] in {"n", "y"}
+
+
+def test_the_same_table_may_be_named_by_settings(fallow: Command) -> None:
+    pairs = ("data=patients.csv", "label=sick", "site=ward")
+    said = fallow("run", "tiny.toml", "--out", "s", *(w for p in pairs for w in ("--set", p)))
+    assert said.code == 0, said.err
+
+
+def test_a_recipe_says_which_strategy_runs_by_itself(fallow: Command, folder: Path) -> None:
+    (folder / "own.toml").write_text('base = "tiny.toml"\nquery = "entropy"\n')
+    assert fallow("run", "own.toml", "--out", "a").code == 0
+    assert fallow("run", "own.toml", "--out", "b", "--query", "margin").code == 0
+    assert fallow("run", "own.toml", "--out", "c", "--set", "query=random").code == 0
+    made = [json.loads((folder / k / "study.json").read_text())["queries"] for k in "abc"]
+    assert made == [["entropy"], ["margin"], ["random"]]
+
+
+def test_a_model_in_the_current_directory_is_found(fallow: Command, folder: Path) -> None:
+    (folder / "mymodel.py").write_text((Path(__file__).parent / "models.py").read_text())
+    said = fallow("run", "tiny.toml", "--set", "model=mymodel:Own", "--out", "study")
+    assert said.code == 0, said.err
+
+
+def test_regression_runs_to_its_page(fallow: Command, folder: Path) -> None:
+    words = ("--data", "diabetes", "--set", "partition=iid", "--set", "executor=stacked")
+    lr = ("--set", "plan.optimiser.lr=0.001", "--query", "random", "--seeds", "2")
+    said = fallow(*COMPARE, *words, *lr, "--out", "study")
+    assert said.code == 0, said.err
+    assert "squared error" in said.out
+    assert "squared error" in (folder / "study" / "report.html").read_text()
+    np.savez("new.npz", x=np.zeros((3, 10)))
+    assert fallow("predict", "study", "new.npz").out.startswith("Wrote 3 predictions")
+
+
+def test_reports_and_exports_are_made_from_folders(fallow: Command, folder: Path) -> None:
+    for out, seed in (("a", "0"), ("b", "5")):
+        assert fallow("run", "tiny.toml", "--seed", seed, "--out", out).code == 0
+    said = fallow("report", "a", "b", "--out", "both.html")
+    assert said.out == "Report page: both.html\n"
+    assert fallow("export", "a").out == "Wrote a/records.csv\n"
+    assert fallow("export", "a", "--to", "latex", "--out", "t.tex").out == "Wrote t.tex\n"
+    assert "tabular" in (folder / "t.tex").read_text()
+
+
+def test_the_installed_command_answers(folder: Path) -> None:
+    code = "from fallow.cli import main; main()"
+    words = [sys.executable, "-c", code, "run", "dmo"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr
+        == "error: 'dmo' is not a recipe; did you mean 'demo'?; 'fallow recipes' lists them\n"
+    )

@@ -1,0 +1,183 @@
+"""Local training to compare executors on: small models, ragged sites, and an outside reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from fallow.core.banks import Layout
+from fallow.core.local import Local, Slot
+from fallow.core.plan import Optimiser, Plan
+from fallow.core.streams import stream
+from fallow.core.types import State
+from fallow.engine import Fitted, Job, Loop, Stacked, row_loss
+from fallow.models import MLP, Linear
+
+RAGGED = (11, 5, 0, 8, 3)  # rows of each site; with batches of 4: none, less than one, not whole
+CLASSES = 3
+
+
+@final
+class SmallNorm(nn.Module):
+    """Convolution, batch norm, dense batch norm, head: statistics of both kinds."""
+
+    def __init__(self, outputs: int = CLASSES) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(),
+            nn.Flatten(), nn.Linear(4 * 25, 6), nn.BatchNorm1d(6), nn.ReLU(),
+        )  # fmt: skip
+        self.head = nn.Linear(6, outputs)
+
+    def embed(self, x: Tensor) -> Tensor:
+        features: Tensor = self.body(x)
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.embed(x))
+        return logits
+
+
+def drawn(model: nn.Module, seed: int = 0) -> nn.Module:
+    """The model in float64 with parameters and statistics from a named stream."""
+    draw = stream(seed, "weights")
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.is_floating_point():
+                tensor.copy_(0.3 * torch.randn(tensor.shape, generator=draw).abs() + 0.1)
+        for parameter in model.parameters():
+            parameter.mul_(torch.randint(0, 2, parameter.shape, generator=draw) * 2 - 1)
+    return model.double()
+
+
+def linear() -> nn.Module:
+    return drawn(Linear((6,), CLASSES))
+
+
+def mlp() -> nn.Module:
+    return drawn(MLP((6,), CLASSES, hidden=(5, 4)))
+
+
+def regression() -> nn.Module:
+    return drawn(Linear((6,), 1))
+
+
+def norm() -> nn.Module:
+    return drawn(SmallNorm())
+
+
+SHAPES: dict[Callable[[], nn.Module], tuple[int, ...]] = {norm: (2, 5, 5)}
+
+
+def jobs(
+    make: Callable[[], nn.Module], rows: Sequence[int] = RAGGED, weighted: bool = False
+) -> list[Job]:
+    """One job per number of rows, all from the same model but with data of their own."""
+    start = Layout.of(make()).flatten(make())
+    made = []
+    for at, n in enumerate(rows):
+        draw = stream(0, "rows", at)
+        x = torch.randn(n, *SHAPES.get(make, (6,)), generator=draw, dtype=torch.float64)
+        y = torch.randint(0, CLASSES, (n,), generator=draw)
+        weight = torch.ones(n, dtype=torch.float64)
+        if weighted:
+            weight += torch.rand(n, generator=draw, dtype=torch.float64)
+        targets = x.flatten(1).sum(1) if make is regression else y
+        made.append(Job(f"site-{at}", x, targets, weight, start, streams(at)))
+    return made
+
+
+def streams(site: int, round_: int = 0) -> Callable[..., torch.Generator]:
+    return partial(_stream, site, round_)
+
+
+def _stream(site: int, round_: int, *name: str | int) -> torch.Generator:
+    return stream(0, *name, round_, site)
+
+
+def loop(make: Callable[[], nn.Module], **options: Any) -> Loop:
+    model = make()
+    return Loop(model, Layout.of(model), _loss(make), **options)
+
+
+def stacked(make: Callable[[], nn.Module]) -> Stacked:
+    model = make()
+    return Stacked(model, Layout.of(model), _loss(make))
+
+
+def _loss(make: Callable[[], nn.Module]) -> Any:
+    return row_loss("regression" if make is regression else "classification")
+
+
+def over_rounds(
+    executor: Any, method: Local, plan: Plan, given: Sequence[Job], rounds: int
+) -> list[list[Fitted]]:
+    """Each site trains on from its own model: what executors do, without an average between."""
+    history: list[list[Fitted]] = []
+    for r in range(rounds):
+        last = history[-1] if history else [Fitted(job.start, job.own, 0) for job in given]
+        now = [
+            Job(job.site, job.x, job.y, job.weight, was.sent, streams(at, r), was.own)
+            for at, (job, was) in enumerate(zip(given, last, strict=True))
+        ]
+        history.append(executor.fit(method, plan, r, now))
+    return history
+
+
+def by_torch(
+    make: Callable[[], nn.Module], plan: Plan, job: Job, rounds: int = 1, mu: float = 0.0
+) -> State:
+    """The outside reference: an ordinary loop with ``torch.optim`` over the same batches.
+
+    One optimiser for all rounds if the plan's persists, else a new one in each.  ``mu`` is
+    FedProx's.
+    """
+    model = make()
+    layout = Layout.of(model)
+    layout.load(model, job.start).train()
+    optimiser = optimiser_of(plan.optimiser, model)
+    for r in range(rounds):
+        if not plan.optimiser.persist:
+            optimiser = optimiser_of(plan.optimiser, model)
+        near = [parameter.detach().clone() for parameter in model.parameters()]
+        for epoch in range(plan.epochs):
+            for group in optimiser.param_groups:
+                group["lr"] = plan.optimiser.lr * plan.schedule.at(r, epoch, plan.epochs)
+            draw = stream(0, "batches", epoch, r, int(job.site.removeprefix("site-")))
+            for rows in torch.split(torch.randperm(len(job.y), generator=draw), plan.batch):
+                optimiser.zero_grad()
+                loss = (job.weight[rows] * _losses(make, model(job.x[rows]), job.y[rows])).sum()
+                loss = loss / job.weight[rows].sum()
+                for parameter, was in zip(model.parameters(), near, strict=True):
+                    loss = loss + mu / 2 * (parameter - was).square().sum()
+                loss.backward()
+                optimiser.step()
+    return layout.flatten(model)
+
+
+def _losses(make: Callable[[], nn.Module], outputs: Tensor, y: Tensor) -> Tensor:
+    if make is regression:
+        return (outputs[:, 0] - y).square()
+    return -outputs.log_softmax(1).gather(1, y[:, None])[:, 0]
+
+
+def optimiser_of(opt: Optimiser, model: nn.Module) -> torch.optim.Optimizer:
+    if opt.name == "adam":
+        return torch.optim.Adam(
+            model.parameters(), opt.lr, opt.betas, opt.eps, weight_decay=opt.weight_decay
+        )
+    return torch.optim.SGD(model.parameters(), opt.lr, opt.momentum, 0, opt.weight_decay)
+
+
+def agree(ours: State, theirs: State, atol: float = 1e-10) -> None:
+    """Weights and statistics are equal up to rounding in float64."""
+    for name in ("w", "stats"):
+        torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=atol)
+
+
+def tensors(slot: Slot) -> list[Tensor]:
+    return [part for part in slot if part.numel()]

@@ -1,0 +1,72 @@
+"""Training methods beyond the library's, as a newcomer may write them: they test the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from fallow.core.local import Batch, Learner, Slot
+
+
+@final
+@dataclass(frozen=True)
+class Beside:
+    """A personal model beside the global one, held near to it: two slots, one stays."""
+
+    lam: float = 0.5
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w, "v": own.get("v", w)}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        def near(v: Tensor) -> Tensor:
+            return self.lam / 2 * (v - w_t.w).square().sum(-1)
+
+        return {"w": learn.descend(s["w"], b), "v": learn.descend(s["v"], b, near)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {"v": s["v"]}
+
+
+@final
+@dataclass(frozen=True)
+class LookAhead:
+    """The gradient at a probe point moves the model (as in Per-FedAvg): `gradient` and `apply`."""
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        at = s["w"]
+        g, stats = learn.gradient(at, b)
+        probe = at._replace(w=at.w - b.lr * g, stats=stats)
+        g, stats = learn.gradient(probe, b)
+        return {"w": learn.apply(at, g, b.lr)._replace(stats=stats)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+
+@final
+@dataclass
+class Hoarder:
+    """Plain descent that keeps every slot and batch it saw, to see whether one changes later."""
+
+    seen: list[tuple[Tensor, Tensor]]
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        g, stats = learn.gradient(s["w"], b)
+        self.seen += [(part, part.clone()) for part in (*s["w"], *w_t, *b[:3], g, stats)]
+        return {"w": learn.apply(s["w"], g, b.lr)._replace(stats=stats)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+    def is_unharmed(self) -> bool:
+        return bool(self.seen) and all(torch.equal(part, was) for part, was in self.seen)

@@ -1,0 +1,125 @@
+"""Which rows form which step, for one site and for several at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core.plan import Optimiser, Plan, Schedule, Segment
+from fallow.core.streams import stream
+from fallow.engine.batches import Epoch, augment, batches, epochs, order
+from fallow.engine.together import Joined, Seat
+from tests.engine.jobs import RAGGED, jobs, linear
+
+FIRST = Epoch(0, "all", 0.1)
+IMAGES = torch.arange(6 * 2 * 4 * 5).view(6, 2, 4, 5).double() + 1  # no pixel is 0
+
+
+def test_an_epoch_takes_every_row_once_and_another_epoch_in_another_order() -> None:
+    job = jobs(linear, (50,))[0]
+    orders = [order(job, Epoch(number, "all", 0.1)) for number in range(3)]
+    assert all(sorted(o.tolist()) == list(range(50)) for o in orders)
+    assert len({tuple(o.tolist()) for o in orders}) == 3
+    assert torch.equal(order(job, FIRST), orders[0])
+
+
+def test_the_last_batch_may_be_smaller_and_no_rows_are_no_steps() -> None:
+    sizes = [[len(rows) for rows in batches(job, FIRST, 4)] for job in jobs(linear)]
+    assert sizes == [[4, 4, 3], [4, 1], [], [4, 4], [3]]
+
+
+def test_epochs_are_counted_over_all_segments() -> None:
+    plan = Plan((Segment(2, "head"), Segment(0), Segment(1, "body")))
+    assert [(e.number, e.part) for e in epochs(plan, 0)] == [(0, "head"), (1, "head"), (2, "body")]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        (Schedule((3, 5), 0.1, "epoch"), [[1, 1], [1, 0.1], [0.1, 0.01]]),
+        (Schedule((1, 2), 0.5, "round"), [[1, 1], [0.5, 0.5], [0.25, 0.25]]),
+        (Schedule(), [[1, 1], [1, 1], [1, 1]]),
+    ],
+)
+def test_the_rate_falls_by_epochs_of_all_rounds_or_by_rounds(
+    schedule: Schedule, rates: list[list[float]]
+) -> None:
+    plan = Plan((Segment(1, "head"), Segment(1, "body")), 4, Optimiser(lr=1.0), schedule)
+    assert [[e.lr for e in epochs(plan, r)] for r in range(3)] == [pytest.approx(r) for r in rates]
+
+
+def joined(size: int = 4) -> list[tuple[Tensor, Tensor, Tensor]]:
+    given = sorted(jobs(linear, weighted=True), key=lambda job: -len(job.y))
+    data, first, seats = Joined.of(given), 0, []
+    for place, job in enumerate(given):
+        seats.append(Seat(job, place, first))
+        first += len(job.y)
+    return [(b.x, b.y, b.weight) for b in data.batches(seats, FIRST, size)]
+
+
+def test_sites_together_take_the_steps_that_each_takes_alone() -> None:
+    given = sorted(jobs(linear, weighted=True), key=lambda job: -len(job.y))
+    steps = joined()
+    assert [len(x) for x, _, _ in steps] == [4, 3, 1]  # sites of 11, 8, 5, 3 and 0 rows
+    for k, job in enumerate(given):
+        alone = batches(job, FIRST, 4)
+        assert len(alone) == sum(len(x) > k for x, _, _ in steps)
+        for rows, (x, y, weight) in zip(alone, steps, strict=False):
+            assert torch.equal(x[k, : len(rows)], job.x[rows])
+            assert torch.equal(y[k, : len(rows)], job.y[rows])
+            assert torch.equal(weight[k, : len(rows)], job.weight[rows])
+
+
+def test_a_last_batch_is_filled_with_a_row_of_the_same_site_that_weighs_nothing() -> None:
+    given = sorted(jobs(linear, weighted=True), key=lambda job: -len(job.y))
+    padded = 0
+    for x, _, weight in joined():
+        for k in range(len(x)):
+            for row in x[k][weight[k] == 0]:
+                assert bool((given[k].x == row).all(1).any())
+                padded += 1
+    assert padded == sum(-n % 4 for n in RAGGED)
+
+
+def test_sites_without_rows_take_no_step_together() -> None:
+    given = jobs(linear, (0, 0))
+    seats = [Seat(job, place, 0) for place, job in enumerate(given)]
+    assert Joined.of(given).batches(seats, FIRST, 4) == []
+
+
+def test_a_flip_mirrors_some_images_from_left_to_right() -> None:
+    flipped = augment(("flip",), IMAGES, stream(0, "draw"))
+    is_mirrored = [torch.equal(a, b.flip(2)) for a, b in zip(flipped, IMAGES, strict=True)]
+    is_kept = [torch.equal(a, b) for a, b in zip(flipped, IMAGES, strict=True)]
+    assert all(a != b for a, b in zip(is_mirrored, is_kept, strict=True))
+    assert 0 < sum(is_mirrored) < 6
+
+
+@pytest.mark.parametrize("pad", [2, 4])
+def test_a_crop_is_a_window_of_the_image_padded_with_zeros(pad: int) -> None:
+    cropped = augment((f"crop{pad}",), IMAGES, stream(0, "draw"))
+    assert cropped.shape == IMAGES.shape
+    offsets = set()
+    for image, cut in zip(IMAGES, cropped, strict=True):
+        padded = torch.nn.functional.pad(image, (pad, pad, pad, pad))
+        windows = {
+            (i, j): padded[:, i : i + 4, j : j + 5]
+            for i in range(2 * pad + 1)
+            for j in range(2 * pad + 1)
+        }
+        found = [at for at, window in windows.items() if torch.equal(window, cut)]
+        assert found
+        offsets.add(found[0])
+    assert len(offsets) > 2
+
+
+def test_the_same_stream_augments_in_the_same_way() -> None:
+    once, twice = (augment(("crop2", "flip"), IMAGES, stream(0, "draw")) for _ in range(2))
+    assert torch.equal(once, twice)
+    assert not torch.equal(once, augment(("crop2", "flip"), IMAGES, stream(1, "draw")))
+
+
+def test_rows_that_are_no_images_cannot_be_augmented() -> None:
+    with pytest.raises(ValueError, match=r"shape \(6,\) cannot be augmented with flip: only"):
+        augment(("flip",), torch.zeros(3, 6), stream(0, "draw"))

@@ -1,0 +1,191 @@
+"""All sites at once are each of them alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fallow.core.banks import Layout
+from fallow.core.local import Local
+from fallow.core.plan import Optimiser, Plan, Schedule, Segment
+from fallow.engine import Stacked, can_stack, row_loss
+from fallow.models import MLP, DigitsCNN, LeNet, Linear, ResNet8
+from fallow.training import FedAvg, FedProx
+from tests.engine.jobs import RAGGED, agree, drawn, jobs, linear, loop, mlp, over_rounds, regression
+from tests.engine.jobs import stacked as stack_of
+from tests.engine.methods import Beside, Hoarder, LookAhead
+
+SGD = Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01)
+PLAN = Plan((Segment(2),), 4, SGD)
+PLANS = {
+    "sgd": PLAN,
+    "no momentum": replace(PLAN, optimiser=Optimiser("sgd", 0.05, momentum=0.0)),
+    "adam": replace(PLAN, optimiser=Optimiser("adam", 0.02, weight_decay=0.1)),
+    "persist": replace(PLAN, optimiser=replace(SGD, persist=True)),
+    "adam persists": replace(PLAN, optimiser=Optimiser("adam", 0.02, persist=True)),
+    "epochs": replace(PLAN, schedule=Schedule((1, 3), 0.3)),
+    "rounds": replace(PLAN, schedule=Schedule((1,), 0.3, "round")),
+    "parts": replace(PLAN, segments=(Segment(1, "head"), Segment(1, "body"))),
+    "parts, adam": Plan((Segment(1, "head"), Segment(1, "body")), 4, Optimiser("adam", 0.02)),
+    "stops": replace(PLAN, segments=(Segment(3),), stop_at=0.5),
+    "one big batch": replace(PLAN, batch=64),
+    "no epoch": replace(PLAN, segments=()),
+}
+CASES = [(mlp, FedAvg()), (mlp, FedProx(mu=0.5)), (mlp, Beside()), (mlp, LookAhead()),
+         (linear, FedAvg()), (regression, FedProx(mu=0.5))]  # fmt: skip
+ORDERS = [RAGGED, RAGGED[::-1], (3,), (0, 0), (4, 4, 4)]
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize(("make", "method"), CASES, ids=str)
+def test_it_is_the_loop(make: Callable[[], nn.Module], method: Local, plan: Plan) -> None:
+    given = jobs(make, weighted=True)
+    ours, theirs = (over_rounds(e(make), method, plan, given, 2) for e in (stack_of, loop))
+    for together, alone in zip(ours, theirs, strict=True):
+        for a, b in zip(together, alone, strict=True):
+            agree(a.sent, b.sent)
+            assert a.steps == b.steps <= 20
+            assert a.own.keys() == b.own.keys()
+            for name, at in a.own.items():
+                for x, y in zip(at, b.own[name], strict=True):
+                    torch.testing.assert_close(x, y, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("rows", ORDERS, ids=str)
+def test_results_come_in_the_order_of_the_jobs(rows: tuple[int, ...]) -> None:
+    given = jobs(mlp, rows)
+    for a, b in zip(*(e(mlp).fit(FedAvg(), PLAN, 0, given) for e in (stack_of, loop)), strict=True):
+        agree(a.sent, b.sent)
+
+
+def test_no_jobs_have_no_results() -> None:
+    assert stack_of(linear).fit(FedAvg(), PLAN, 0, []) == []
+
+
+def test_sites_that_joined_later_train_beside_those_that_kept_something() -> None:
+    given = jobs(linear)
+    plan = PLANS["persist"]
+    first = loop(linear).fit(Beside(), plan, 0, given)
+    mixed = [
+        replace(job, own=done.own) if at % 2 else job
+        for at, (job, done) in enumerate(zip(given, first, strict=True))
+    ]
+    ours, theirs = (e(linear).fit(Beside(), plan, 1, mixed) for e in (stack_of, loop))
+    for a, b in zip(ours, theirs, strict=True):
+        agree(a.sent, b.sent)
+        agree(a.own["v"].state, b.own["v"].state)
+
+
+def test_plans_that_augment_go_through_the_loop() -> None:
+    def images() -> nn.Module:
+        return drawn(Linear((2, 5, 5), 3))
+
+    given = [
+        replace(job, x=job.x.repeat(1, 9)[:, :50].view(-1, 2, 5, 5), start=start)
+        for job in jobs(linear)
+        for start in [Layout.of(images()).flatten(images())]
+    ]
+    plan = replace(PLAN, augment=("flip",))
+    ours, theirs = (e(images).fit(FedAvg(), plan, 0, given) for e in (stack_of, loop))
+    for a, b in zip(ours, theirs, strict=True):
+        agree(a.sent, b.sent, atol=0)
+
+
+def test_nothing_is_changed_in_place_and_nothing_is_shared() -> None:
+    plan = PLANS["persist"]
+    given = [
+        replace(job, own=done.own)
+        for job in jobs(linear)
+        for (done,) in [stack_of(linear).fit(Beside(), plan, 0, [job])]
+    ]
+    inputs = [p for j in given for p in (j.x, j.y, j.weight, *j.start.values())]
+    inputs += [part for job in given for slot in job.own.values() for part in slot]
+    before = [part.clone() for part in inputs]
+    executor = stack_of(linear)
+    done = executor.fit(Beside(), plan, 0, given)
+    outputs = [part for d in done for part in d.sent.values()]
+    outputs += [part for d in done for slot in d.own.values() for part in slot]
+    places = {part.untyped_storage().data_ptr() for part in inputs if part.numel()}
+    made = [part.untyped_storage().data_ptr() for part in outputs if part.numel()]
+    assert len(set(made)) == len(made)
+    assert not places & set(made)
+    kept = [part.clone() for part in outputs]
+    executor.fit(Beside(), plan, 1, given)
+    assert all(torch.equal(a, b) for a, b in zip(before, inputs, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(kept, outputs, strict=True))
+
+
+def test_a_method_may_keep_what_it_saw() -> None:
+    method = Hoarder([])
+    stack_of(mlp).fit(method, PLAN, 0, jobs(mlp))
+    assert method.is_unharmed()
+
+
+# -- which models ---------------------------------------------------------------------------------
+
+
+class Tied(nn.Module):
+    """One layer used twice, a weight shared by two layers, one of them without bias, and tokens:
+    rows with an axis of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice = nn.Linear(2, 2)
+        self.again = self.twice
+        self.shared = nn.Linear(2, 2, bias=False)
+        self.shared.weight = self.twice.weight
+        self.head = nn.Linear(6, 3)
+
+    def embed(self, x: Tensor) -> Tensor:
+        tokens = x.view(len(x), 3, self.twice.in_features)
+        mixed: Tensor = self.shared(torch.tanh(self.again(torch.tanh(self.twice(tokens)))))
+        return mixed.flatten(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.embed(x))
+        return logits
+
+
+def tied() -> nn.Module:
+    return drawn(Tied())
+
+
+def test_layers_may_be_used_twice_share_weights_and_take_rows_of_any_shape() -> None:
+    given = jobs(linear)
+    start = Layout.of(tied()).flatten(tied())
+    given = [replace(job, start=start) for job in given]
+    ours, theirs = (e(tied).fit(FedAvg(), PLAN, 0, given) for e in (stack_of, loop))
+    for a, b in zip(ours, theirs, strict=True):
+        agree(a.sent, b.sent)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (Linear((6,), 3), True),
+        (MLP((1, 4, 4), 3, hidden=(5, 5)), True),
+        (nn.Sequential(nn.Linear(6, 3), nn.Softplus()), True),
+        (nn.Sequential(nn.Linear(6, 3), nn.Dropout(0.1)), False),
+        (nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), False),
+        (nn.Sequential(nn.Linear(6, 3), nn.LayerNorm(3)), False),
+        (nn.Sequential(nn.Linear(6, 3), nn.PReLU()), False),
+        (nn.MultiheadAttention(4, 2), False),
+        (DigitsCNN((1, 8, 8), 3), False),
+        (LeNet((3, 32, 32), 3), False),
+        (ResNet8((3, 32, 32), 3), False),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_it_takes_models_whose_parameters_are_all_linear(model: nn.Module, expected: bool) -> None:
+    assert can_stack(model) is expected
+
+
+def test_any_other_model_is_refused() -> None:
+    model = DigitsCNN((1, 8, 8), 3)
+    executor = Stacked(model, Layout.of(model), row_loss("classification"))
+    with pytest.raises(ValueError, match=r"DigitsCNN has weights outside nn\.Linear"):
+        executor.fit(FedAvg(), PLAN, 0, jobs(linear))

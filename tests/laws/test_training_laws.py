@@ -1,0 +1,195 @@
+"""What must hold for federated training, whatever the data."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from fallow.core import Ask, Disclosure, Layout, Optimiser, Plan, Segment, State, stream
+from fallow.core.local import Batch, slot
+from fallow.engine import Loop, Stacked, row_loss
+from fallow.engine.learner import Autograd
+from fallow.runtimes import InProcess, Label, MemoryStore, Parts, Site
+from fallow.training import FedAvg, FedProx
+from tests.engine.jobs import linear, mlp, norm, optimiser_of
+from tests.worlds import Forgetful
+
+PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9))
+SHAPES: dict[Any, tuple[int, ...]] = {norm: (2, 5, 5)}
+ROWS = {"a": 8, "b": 6, "c": 12}
+
+
+def sites(
+    make: Callable[[], nn.Module], method: Any, rows: Mapping[str, int], executor: type = Loop
+) -> InProcess:
+    """A federation whose sites have bought the labels of all their rows."""
+    model = make()
+    layout, store, members = Layout.of(model), MemoryStore(), {}
+    fresh = partial(_fresh, make)
+    parts = Parts(model, layout, {"training": method}, 3, 0, fresh)
+    for name, n in rows.items():
+        draw = stream(0, "rows", name)
+        x = torch.randn(max(n, 1), *SHAPES.get(make, (6,)), generator=draw, dtype=torch.float64)
+        y = torch.randint(0, 3, (n,), generator=draw).tolist()
+        members[name] = Site(name, x, parts, store)
+        members[name].buy([Label(row, label, cycle=0) for row, label in enumerate(y)])
+    return InProcess(members, executor(model, layout, row_loss("classification")))
+
+
+def _fresh(make: Callable[[], nn.Module], generator: torch.Generator) -> State:
+    return Layout.of(make()).flatten(make())
+
+
+def trained(carrier: InProcess, method: Any, start: State, rounds: int = 3) -> State:
+    state = start
+    for r in range(rounds):
+        ask = Ask(carrier, Forgetful(), Disclosure(), f"{r}", "training", round=r)
+        state = method.round(state, ask)
+        ask.flush()
+    return state
+
+
+def federated(make: Callable[[], nn.Module], method: Any, rows: Mapping[str, int] = ROWS,
+              executor: type = Loop) -> State:  # fmt: skip
+    start = Layout.of(make()).flatten(make())
+    return trained(sites(make, method, rows, executor), method, start)
+
+
+@pytest.mark.parametrize("make", [linear, mlp, norm])
+def test_fedprox_without_a_penalty_is_fedavg_bit_for_bit(make: Callable[[], nn.Module]) -> None:
+    without, fedavg = federated(make, FedProx(PLAN, mu=0.0)), federated(make, FedAvg(PLAN))
+    assert torch.equal(without["w"], fedavg["w"])
+    assert torch.equal(without["stats"], fedavg["stats"])
+
+
+def test_a_larger_penalty_keeps_the_sites_nearer_to_the_model_they_were_sent() -> None:
+    start, moved = Layout.of(mlp()).flatten(mlp()), []
+    for mu in (0.0, 0.5, 2.0):
+        method = FedProx(replace(PLAN, optimiser=Optimiser(lr=0.02, momentum=0.0)), mu=mu)
+        carrier = sites(mlp, method, ROWS)
+        trained(carrier, method, start, rounds=1)
+        away = [site.memory["local"]["w"] - start["w"] for site in carrier.members.values()]
+        moved.append(float(torch.stack(away).norm()))
+    assert moved[0] > moved[1] > moved[2]
+
+
+@pytest.mark.parametrize("executor", [Loop, Stacked])
+def test_one_site_with_fedavg_is_plain_sgd(executor: type) -> None:
+    plan = replace(PLAN, optimiser=Optimiser("sgd", 0.05, momentum=0.9, persist=True))
+    ours = federated(mlp, FedAvg(plan), {"a": 10}, executor)
+    site = sites(mlp, FedAvg(plan), {"a": 10}).members["a"]
+    model = mlp().train()
+    optimiser = optimiser_of(plan.optimiser, model)
+    for r in range(3):
+        for epoch in range(2):
+            draw = site.streams("batches", "local", 0, r, epoch)
+            for rows in torch.split(torch.randperm(10, generator=draw), 4):
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(model(site.x[rows]), site.labels[rows]).backward()
+                optimiser.step()
+    assert_close(ours["w"], Layout.of(model).flatten(model)["w"], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", [FedAvg(PLAN), FedProx(PLAN, mu=0.5)], ids=["FedAvg", "FedProx"])
+@pytest.mark.parametrize(("make", "executor"), [(mlp, Loop), (mlp, Stacked), (norm, Loop)])
+def test_the_order_of_sites_does_not_matter(
+    make: Callable[[], nn.Module], executor: type, method: Any
+) -> None:
+    there = federated(make, method, ROWS, executor)
+    back = federated(make, method, dict(reversed(ROWS.items())), executor)
+    assert torch.equal(there["w"], back["w"])
+    assert torch.equal(there["stats"], back["stats"])
+
+
+def test_a_site_without_labels_changes_nothing() -> None:
+    for executor in (Loop, Stacked):
+        alone = federated(mlp, FedAvg(PLAN), ROWS, executor)
+        beside = federated(mlp, FedAvg(PLAN), {**ROWS, "d": 0}, executor)
+        assert_close(alone["w"], beside["w"], rtol=0, atol=1e-14)
+
+
+def test_where_nobody_has_a_label_the_model_stays() -> None:
+    start = Layout.of(mlp()).flatten(mlp())
+    assert torch.equal(federated(mlp, FedAvg(PLAN), {"a": 0, "b": 0})["w"], start["w"])
+
+
+def test_the_average_weighs_sites_by_their_labels() -> None:
+    method, start = FedAvg(PLAN), Layout.of(mlp()).flatten(mlp())
+    carrier = sites(mlp, method, ROWS)
+    state = trained(carrier, method, start, rounds=1)
+    local = {name: site.memory["local"]["w"] for name, site in carrier.members.items()}
+    expected = (8 * local["a"] + 6 * local["b"] + 12 * local["c"]) / 26
+    assert_close(state["w"], expected, rtol=0, atol=1e-14)
+
+
+def test_batch_norm_statistics_are_averaged_with_the_weights() -> None:
+    method, start = FedAvg(PLAN), Layout.of(norm()).flatten(norm())
+    carrier = sites(norm, method, ROWS)
+    state = trained(carrier, method, start, rounds=1)
+    local = {name: site.memory["local"]["stats"] for name, site in carrier.members.items()}
+    assert not torch.equal(local["a"], local["b"])
+    expected = (8 * local["a"] + 6 * local["b"] + 12 * local["c"]) / 26
+    assert_close(state["stats"], expected, rtol=0, atol=1e-14)
+    assert not torch.equal(state["stats"], start["stats"])
+
+
+def test_local_batch_norm_statistics_never_leave_their_site() -> None:
+    method, start = FedAvg(PLAN, bn="local"), Layout.of(norm()).flatten(norm())
+    carrier = sites(norm, method, ROWS)
+    state = trained(carrier, method, start)
+    assert torch.equal(state["stats"], start["stats"])
+    assert not torch.equal(state["w"], start["w"])
+
+
+def test_local_batch_norm_statistics_go_on_from_round_to_round() -> None:
+    method, start = FedAvg(PLAN, bn="local"), Layout.of(norm()).flatten(norm())
+    once, twice = (sites(norm, method, ROWS) for _ in range(2))
+    trained(once, method, start, rounds=1)
+    state = trained(twice, method, start, rounds=2)
+    kept = [carrier.members["a"].memory["own/bn"]["stats"] for carrier in (once, twice)]
+    assert not torch.equal(kept[0], kept[1])
+    used = method.deploy(state, twice.members["a"].memory)
+    assert torch.equal(used["stats"], kept[1]) and torch.equal(used["w"], state["w"])
+
+
+@pytest.mark.parametrize("make", [linear, mlp])
+def test_no_gradient_flows_through_padding(make: Callable[[], nn.Module]) -> None:
+    model = make()
+    executor = Stacked(model, Layout.of(model), row_loss("classification"))
+    learn = Autograd(executor.network, executor.loss, PLAN.optimiser)
+    state = executor.layout.flatten(model)
+    at = slot({name: torch.stack([part] * 2) for name, part in state.items()}, PLAN.optimiser)
+    draw = stream(0, "batch")
+    x, y = (
+        torch.randn(2, 4, 6, generator=draw, dtype=torch.float64),
+        torch.randint(0, 3, (2, 4), generator=draw),
+    )
+    weight = torch.ones(2, 4, dtype=torch.float64)
+    weight[0, 2:] = 0
+
+    def gradient(x: Tensor, y: Tensor) -> Tensor:
+        return learn.gradient(at, Batch(x, y, weight, 0.1))[0]
+
+    other_x, other_y = x.clone(), y.clone()
+    other_x[0, 2:], other_y[0, 2:] = 100.0, (y[0, 2:] + 1) % 3
+    assert torch.equal(gradient(x, y), gradient(other_x, other_y))
+    assert not torch.equal(gradient(x, y)[0], gradient(x.roll(1, 1), y)[0])
+
+
+def test_long_training_of_many_sites_does_not_grow_the_process() -> None:
+    method = FedAvg(Plan((Segment(1),), 4, Optimiser("sgd", 0.01, momentum=0.9, persist=True)))
+    rows = {f"s{i:03d}": 1 + i % 8 for i in range(100)}
+    carrier = sites(linear, method, rows, Stacked)
+    state = trained(carrier, method, Layout.of(linear()).flatten(linear()), rounds=2)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    trained(carrier, method, state, rounds=200)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB on Linux
+    assert grown < 50 * 1024

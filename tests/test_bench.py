@@ -1,0 +1,99 @@
+"""The races run, compare outputs and write what they say they write.  Nothing here reads a time."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench import linear_27
+from bench.__main__ import MODULES, entry, main, table, write
+from bench.timing import CPU, Result, Seconds, interleaved
+
+NAMES = [module.replace("_", "-") for module in MODULES]
+KEYS = {"name", "reference", "ratio", "bar", "outputs_equal"}
+
+
+def result(name: str, ratio: float, is_equal: bool = True) -> Result:
+    seconds = Seconds.of([1.0, 3.0, 2.0])
+    return Result(
+        name, "a loop", ratio, 2.0, is_equal, "weights", "CPU", 3, "here", seconds, seconds
+    )
+
+
+def test_a_quick_race_compares_outputs_and_has_every_column() -> None:
+    found = entry("linear-27").run(is_quick=True)
+    assert found.outputs_equal
+    assert found.to_dict().keys() >= KEYS
+    assert found.runs == 1
+
+
+def test_outputs_that_differ_are_noticed() -> None:
+    sides = replace(linear_27.TASK, tolerance=0.0).race(is_quick=True)
+    assert not sides.outputs_equal()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_race_says_what_it_is_against_and_what_it_compares(name: str) -> None:
+    found = entry(name)
+    assert found.name == name
+    assert found.bar > 1
+    assert found.reference and found.compared
+
+
+def test_the_sides_run_in_turn() -> None:
+    order: list[str] = []
+    interleaved(lambda: order.append("reference"), lambda: order.append("ours"), 3, CPU)
+    assert order == ["reference", "ours"] * 3
+
+
+def test_seconds_are_a_median_and_a_spread() -> None:
+    assert Seconds.of([5.0, 1.0, 2.0]) == Seconds(2.0, 1.0, 5.0)
+
+
+def test_a_bar_is_met_by_speed_with_equal_outputs_only() -> None:
+    assert result("lenet", 2.0).is_met
+    assert not result("lenet", 1.9).is_met
+    assert not result("lenet", 9.0, is_equal=False).is_met
+
+
+def test_results_are_a_list_in_which_one_race_replaces_its_own_row(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    write([result("lenet", 1.0), result("linear-27", 3.0)], path)
+    write([result("lenet", 4.0)], path)
+    rows = json.loads(path.read_text())
+    assert [(row["name"], row["ratio"]) for row in rows] == [("linear-27", 3.0), ("lenet", 4.0)]
+    assert all(row.keys() >= KEYS for row in rows)
+
+
+def test_the_command_prints_a_table_and_quickly_writes_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    threads = torch.get_num_threads()
+    before = _recorded()
+    assert main(["linear-27", "--quick"]) == 0
+    assert "linear-27" in capsys.readouterr().out
+    assert _recorded() == before
+    assert torch.get_num_threads() == threads == 1
+
+
+def _recorded() -> str | None:
+    path = Path(linear_27.__file__).with_name("results.json")
+    return path.read_text() if path.exists() else None
+
+
+def test_an_unknown_race_is_refused_with_the_names_of_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["linear"])
+    assert end.value.code == 2
+    assert "there is no race 'linear'; choose from linear-27" in capsys.readouterr().err
+
+
+def test_the_table_says_where_outputs_differ() -> None:
+    cells = list(table([result("lenet", 1.0, is_equal=False)]).columns[-1].cells)
+    assert cells == ["[red]differ[/]"]
