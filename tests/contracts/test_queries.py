@@ -11,7 +11,7 @@ import torch
 import fallow.queries
 from fallow.core import Method, stream
 from fallow.core.build import names
-from fallow.queries import AHFAL, Entropy
+from fallow.queries import AHFAL, Entropy, Random
 from fallow.runtimes import Bytes
 from tests.contracts.strategies import STRATEGIES, every, of_logits
 from tests.worlds import Table, World, tables, world
@@ -146,6 +146,33 @@ def test_a_constant_added_to_all_logits_changes_nothing(strategy: Any) -> None:
     sites = tables()
     shifted = {name: t.plus(3.0) for name, t in sites.items()}
     assert world(shifted, strategy).picks(5) == world(sites, strategy).picks(5)
+
+
+@every
+def test_rows_that_the_models_cannot_predict_come_last(strategy: Any) -> None:
+    if isinstance(strategy, Random):
+        return  # looks at nothing
+    sites = {name: spoilt(t, rows=4) for name, t in tables(labels=60).items()}
+    for rows in world(sites, strategy).picks(8).values():
+        assert set(rows) == set(range(4, 12))
+    for rows in world(sites, strategy).picks(9).values():
+        assert len(set(rows)) == 9
+
+
+@every
+def test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random(strategy: Any) -> None:
+    if isinstance(strategy, Random):
+        return
+    sites = {name: spoilt(t, rows=12) for name, t in tables().items()}
+    with pytest.raises(RuntimeError, match="NaN or infinite"):
+        world(sites, strategy).picks(3)
+
+
+def spoilt(table: Table, rows: int) -> Table:
+    """The same site, where both models give NaN for its first ``rows`` rows."""
+    local, common = table.local.clone(), table.common.clone()
+    local[:rows], common[:rows] = torch.nan, torch.nan
+    return Table(local, common, table.labels)
 
 
 # -- what it leaves alone -------------------------------------------------------------------------

@@ -16,7 +16,7 @@ class Optimiser:
     weight_decay: float = 0.0  # added to the gradient of parameters, never of statistics
     betas: tuple[float, float] = (0.9, 0.999)  # Adam only
     eps: float = 1e-8
-    persist: bool = False  # moments survive from round to round inside a cycle
+    persist: bool = False  # moments survive from round to round, until a cycle starts afresh
 
     def __post_init__(self) -> None:
         if self.name not in ("sgd", "adam"):

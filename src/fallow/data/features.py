@@ -42,9 +42,7 @@ def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> Tenso
     return x
 
 
-def _column(
-    path: Path, cells: Columns, column: str
-) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def _column(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
     name, is_level, level = column.rpartition("=")
     if column not in cells and is_level and name in cells:
         return np.array([cell == level for cell in cells[name]], dtype=np.float32)

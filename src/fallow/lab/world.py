@@ -227,7 +227,9 @@ def partition_of(world: World) -> dict[str, Any]:
 
 
 def executor_of(recipe: Recipe, model: nn.Module) -> str:
-    """Which executor trains: ``auto`` stacks linear and dense models and loops over the rest."""
+    """Which executor trains: ``auto`` stacks the library's linear and dense models and loops over
+    the rest.  A user's own model may mix rows, which no layer says, so it is stacked on request.
+    """
     if recipe.executor == "stacked" and not can_stack(model):
         raise ValueError(
             f"executor 'stacked' trains linear and dense models only; model {recipe.model.name} "
@@ -235,4 +237,4 @@ def executor_of(recipe: Recipe, model: nn.Module) -> str:
         )
     if recipe.executor != "auto":
         return recipe.executor
-    return "stacked" if can_stack(model) else "loop"
+    return "stacked" if can_stack(model) and ":" not in recipe.model.name else "loop"
