@@ -37,6 +37,14 @@ def test_the_csv_holds_the_numbers_of_the_records(study):
     assert float(rows["random"]["Wilcoxon Holm p"]) == 2 * float(rows["random"]["Wilcoxon p"])
 
 
+def test_areas_are_tested_in_the_same_pairs(study):
+    (row,) = [r for r in tables.final_table(study).rows if r.query == "random"]
+    pairs = zip(study.areas("random").values(), study.areas("ahfal").values(), strict=True)
+    mean, _ = mean_sd([100 * (ours - theirs) for ours, theirs in pairs])
+    assert row.area_comparison.difference == pytest.approx(mean, abs=1e-9)
+    assert "Area Holm p" in tables.to_markdown(tables.final_table(study))
+
+
 def test_upper_bounds_come_last_and_are_never_tested(study):
     last = tables.final_table(study).rows[-1]
     assert last.is_bound

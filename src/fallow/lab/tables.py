@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from fallow.lab.stats import Comparison, Interval
 from fallow.lab.tables_columns import (
+    AREA_MINUS,
+    AREA_P,
     columns,
     comparison_columns,
     footnotes,
@@ -192,6 +194,7 @@ def to_latex(table: FinalTable) -> str:
 
 
 _WIDE = ("Area under curve", "Hodges-Lehmann", "Paired t p", "Wilcoxon p", "Win/tie/loss")
+_WIDE += (AREA_MINUS, AREA_P)
 
 
 def to_rich(table: FinalTable) -> Table:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fallow.lab.stats import Comparison, Interval
 from fallow.lab.tables_final import FinalTable
 
+AREA_MINUS, AREA_P = "Area minus reference's [95 %]", "Area Holm p"
 NOTHING = "–"
 """What stands where there is no number."""
 
@@ -73,9 +74,15 @@ def comparison_columns(table: FinalTable) -> Columns:
         "Win/tie/loss": lambda c: f"{c.wins}/{c.ties}/{c.losses}",
     }
     tests = [row.comparison for row in table.rows]
+    areas = [row.area_comparison for row in table.rows]
     if not any(tests):
         return {}
-    return {name: [text(c) if c else NOTHING for c in tests] for name, text in show.items()}
+    shown = {name: [text(c) if c else NOTHING for c in tests] for name, text in show.items()}
+    if any(areas):
+        by_area = {AREA_MINUS: f"Minus {reference} [95 %]", AREA_P: "Holm p"}
+        for name, same in by_area.items():
+            shown[name] = [show[same](c) if c else NOTHING for c in areas]
+    return shown
 
 
 def columns(table: FinalTable) -> Columns:
@@ -97,6 +104,8 @@ def footnotes(table: FinalTable) -> list[str]:
             "Wilcoxon is the exact two-sided signed-rank test; Holm adjusts it over the "
             f"{len(tests)} comparison{'s' if len(tests) > 1 else ''} of this table."
         )
+        if any(r.area_comparison for r in table.rows):
+            notes.append("The last two columns test areas under the learning curve the same way.")
         notes.extend(dict.fromkeys(c.note + "." for c in tests if c.note))
     if table.untested:
         notes.append(table.untested)

@@ -6,7 +6,7 @@ errors stay in their own unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
@@ -58,6 +58,7 @@ class Row:
     saved: float | None
     comparison: stats.Comparison | None
     published: Spread | None = None
+    area_comparison: stats.Comparison | None = None  # of areas under the curve
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,14 @@ def _saved(study: StudyRecords, query: str, baseline: str = "random") -> float |
     return None if saved is None else 100 * saved
 
 
-def comparisons(study: StudyRecords) -> tuple[list[stats.Comparison], str]:
-    """Every strategy against the reference, or the reason why there is no test."""
+Scores = Callable[[str], Mapping[int, float]]
+
+
+def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison], str]:
+    """Every strategy against the reference by the scores ``of(query)`` gives for each seed, or the
+    reason why there is no test."""
     reference, scale = study.study.reference, _scale(study)
-    scores = {q: {k: scale * s for k, s in study.final(q).items()} for q in study.strategies}
+    scores = {q: {k: scale * s for k, s in of(q).items()} for q in study.strategies}
     scores = {q: s for q, s in scores.items() if s}
     if reference is None:
         return [], "No reference was named, so nothing was tested."
@@ -149,8 +154,9 @@ def comparisons(study: StudyRecords) -> tuple[list[stats.Comparison], str]:
 
 def final_table(study: StudyRecords) -> FinalTable:
     """The final table of a study, with published numbers where the study names their table."""
-    tests, untested = comparisons(study)
+    tests, untested = comparisons(study, study.final)
     scale, by_query = _scale(study), {c.query: c for c in tests}
+    by_area = {c.query: c for c in comparisons(study, study.areas)[0]}
     rows = tuple(
         Row(
             query=q,
@@ -158,6 +164,7 @@ def final_table(study: StudyRecords) -> FinalTable:
             is_bound=is_bound(q),
             score=_spread(study.final(q), scale),
             area=_spread(study.areas(q), scale),
+            area_comparison=by_area.get(q),
             saved=_saved(study, q),
             comparison=by_query.get(q),
         )

@@ -68,7 +68,7 @@ MNIST_MINI = Recipe(
     queries=FIVE,
     query=Spec("ahfal"),
     reference="ahfal",
-    seeds=16,
+    seeds=4,
     published=Published("ahfal-table8", "dataset=MNIST alpha=0.1", ROWS),
 )
 
@@ -78,7 +78,7 @@ CIFAR10_MINI = replace(
     title="AHFAL Table 1: CIFAR-10, 8,000 rows, Dirichlet 0.1",
     data="cifar10",
     queries=("random", "entropy", "ahfal"),
-    seeds=6,
+    seeds=3,
     published=Published("ahfal-table1", "alpha=0.1", ROWS),
 )
 
