@@ -31,7 +31,7 @@ RUN = ("run", "tiny.toml")
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["rnu", "demo"], "No such command 'rnu'"),
+        (["rnu", "demo"], "No such command 'rnu'; did you mean 'run'?; 'fallow --help' shows"),
         ([*RUN, "--sed", "3"], "No such option.*--sed.*'fallow run --help' shows what there is"),
         ([*RUN, "--seed", "three"], "'three' is not a valid int"),
         (["run"], "Missing argument 'RECIPE'"),
@@ -46,9 +46,11 @@ RUN = ("run", "tiny.toml")
         ([*RUN, "--data", "digts"], "'digts' is not a known data set; did you mean 'digits'?"),
         ([*RUN, "--data", "mnist"], "give its folder with --data-dir or FALLOW_DATA|FALLOW_DATA"),
         ([*RUN, "--data", "nowhere.csv"], "there is no file or folder 'nowhere.csv'"),
+        ([*RUN, "--data", "nowhere.csv", "--label", "y"], "no file or folder 'nowhere.csv'"),
         ([*RUN, "--set", "round=3"], "round is not a setting; did you mean 'rounds'?"),
         ([*RUN, "--set", "rounds"], "--set 'rounds' is not of the form key=value"),
-        ([*RUN, "--set", "training=fedavgg"], "did you mean 'fedavg'?"),
+        ([*RUN, "--set", "rounds=two"], "rounds: Input should be a valid integer, not 'two'"),
+        ([*RUN, "--set", "training=fedavgg"], "training methods; did you mean 'fedavg'?"),
         ([*RUN, "--set", "model=lenet"], "LeNet needs"),
         ([*RUN, "--set", "partition=dirichlt"], "did you mean 'dirichlet'?"),
         ([*RUN, "--set", "partition.alpha=0"], "alpha.* 0"),
@@ -162,7 +164,9 @@ def test_a_damaged_description_is_failure(fallow: Command, folder: Path, done: P
     said = fallow(*RUN, "--out", "study", "--resume")
     assert said.code == 1
     assert "study.json is damaged" in said.says()
-    assert fallow("report", "study").code == 2
+    said = fallow("report", "study")
+    assert said.code == 2
+    assert "restore it, or run the study again in another folder" in said.says()
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fallow import queries, training
+from fallow.core.build import find
 from tests.cli.conftest import Command
 
 COMPARE = ("compare", "tiny.toml", "--jobs", "1")
@@ -25,6 +27,14 @@ def test_lists_are_objects_with_names_for_programs(fallow: Command, command: str
     assert {"methods": "ahfal", "datasets": "digits", "recipes": "demo"}[command] in {
         row["name"] for row in rows
     }
+
+
+def test_methods_are_spelled_as_in_the_readme_and_found_by_that_name(fallow: Command) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    rows = json.loads(fallow("methods", "--json").out)
+    assert [row["name"] for row in rows if f"\n| `{row['name']}` | " not in readme] == []
+    for row in rows:
+        find({"query": queries, "training": training}[row["kind"]], row["name"])
 
 
 @pytest.mark.parametrize("command", ["methods", "datasets", "recipes"])
@@ -59,6 +69,8 @@ def test_a_comparison_ends_with_a_table_and_a_page(fallow: Command, folder: Path
     assert "100%" in said.out
     assert "ahfal" in said.out
     assert said.out.splitlines()[-1] == "Report page: study/report.html"
+    assert "best final score" in said.out.splitlines()[-2]
+    assert "Hodges-Lehmann" not in said.out  # a column that the terminal does not show
     assert "<svg" in (folder / "study" / "report.html").read_text()
 
 
@@ -133,6 +145,8 @@ def test_regression_runs_to_its_page(fallow: Command, folder: Path) -> None:
 def test_reports_and_exports_are_made_from_folders(fallow: Command, folder: Path) -> None:
     for out, seed in (("a", "0"), ("b", "5")):
         assert fallow("run", "tiny.toml", "--seed", seed, "--out", out).code == 0
+    said = fallow("report", "a", "b")
+    assert said.out == "Report page: report.html\n"  # the pages of a and b stay as they are
     said = fallow("report", "a", "b", "--out", "both.html")
     assert said.out == "Report page: both.html\n"
     assert fallow("export", "a").out == "Wrote a/records.csv\n"

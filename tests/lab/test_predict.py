@@ -131,3 +131,14 @@ def test_embeddings_are_predicted_from_an_npz_file(tmp_path: Path) -> None:
 def test_a_constant_column_is_scaled_to_zero() -> None:
     scale = Scale.of(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
     assert scale(torch.tensor([[3.0, 9.0]])).tolist() == [[1.0, 0.0]]
+
+
+def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> None:
+    recipe = replace(
+        tiny(tmp_path), cycles=0, rounds=1, model=Spec("tests.lab.norm:Norm"),
+        training=Spec("fedavg", {"bn": "local"}),
+    )  # fmt: skip
+    done = study(tmp_path, recipe)
+    np.savez(tmp_path / "new.npz", x=np.eye(3, 6))
+    with pytest.raises(ValueError, match=r"bn=local.* no one model to predict with"):
+        predict_file(done, tmp_path / "new.npz")

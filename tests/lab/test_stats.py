@@ -133,7 +133,7 @@ def test_too_few_seeds_are_named_with_the_number_that_would_do():
     found = stats.compare(few, "c")
     assert not any(c.can_tell or c.is_distinct for c in found)
     assert "6 pairs are too few" in found[0].note
-    assert "7 seeds could" in found[0].note
+    assert "with 7 seeds it could reach 0.05" in found[0].note
 
 
 @pytest.mark.parametrize(

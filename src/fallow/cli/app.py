@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ for command in (studies.demo, studies.run, studies.compare, results.report, resu
 
 UsageError: Any = typer.BadParameter.__base__  # of click, which is typer's business
 STOPPED = 130  # what typer returns after Ctrl-C
+REPEATED = re.compile(r"( Did you mean [^?]+\?)\1+")  # typer and click both suggest a command
 
 
 def _version(wanted: bool) -> None:
@@ -71,7 +73,8 @@ def main() -> None:
 
 def _usage(error: Any) -> str:
     """What was typed wrongly, and where the right words are."""
-    said = error.format_message().rstrip(".")
+    said = REPEATED.sub(r"\1", error.format_message().rstrip("."))
+    said = said.replace(". Did you mean", "; did you mean")
     where = error.ctx.command_path if error.ctx else "fallow"
     return f"{said}; '{where} --help' shows what there is"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -18,7 +19,7 @@ from fallow.recipes import RECIPES
 
 
 def methods(as_json: opt.Json = False) -> None:
-    """Strategies and training methods: paper, what they need, what they reveal."""
+    """Strategies and training methods: what they need and reveal, and their fields."""
     rows = [
         {
             "name": _spelled(name), "kind": kind, "year": cls.contract.year or None,
@@ -69,10 +70,13 @@ def recipes(as_json: opt.Json = False) -> None:
 
 
 def _spelled(name: str) -> str:
-    """A class name as one types it: ``LeastConfidence`` -> ``least-confidence``."""
-    if name.isupper() or name.startswith("Fed"):
-        return name.lower()
-    return "".join(f"-{c.lower()}" if c.isupper() else c for c in name).lstrip("-")
+    """A class name as one types it.
+
+    >>> [_spelled(name) for name in ("LeastConfidence", "CoreSet", "LoGo", "FairFAL", "FedAvg")]
+    ['least-confidence', 'core-set', 'logo', 'fairfal', 'fedavg']
+    """
+    words = re.fullmatch("([A-Z][a-z]{2,})+", name) and not name.startswith("Fed")
+    return re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower() if words else name.lower()
 
 
 def _print(

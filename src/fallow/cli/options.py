@@ -34,7 +34,7 @@ Query = Annotated[
 ]
 Queries = Annotated[
     str | None,
-    typer.Option("--query", "-q", help="Strategies, e.g. random,entropy,ahfal:toggle=never."),
+    typer.Option("--query", "-q", help="Strategies, e.g. random,ahfal:tau=15."),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed.")]
 FirstSeed = Annotated[int, typer.Option("--first-seed", min=0, help="The first seed.")]
@@ -42,7 +42,7 @@ Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="How many pair
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for results.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in that folder.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would run (images, time, bytes), and stop.")
+    bool, typer.Option("--dry-run", help="Say what would run (rows, time, bytes), and stop.")
 ]
 DataDir = Annotated[
     Path | None,

@@ -20,8 +20,9 @@ from fallow.lab.opening import open_study, prepared
 from fallow.lab.reading import read_study
 from fallow.lab.recipe import Recipe, with_settings
 from fallow.lab.report import write_report
+from fallow.lab.report_words import summary
 from fallow.lab.study import run_study, study_cells
-from fallow.lab.tables import to_rich
+from fallow.lab.tables import WIDE, footnotes, to_rich
 from fallow.lab.tables_final import final_table
 from fallow.recipes import RECIPES, find_recipe
 
@@ -144,6 +145,10 @@ def _show(console: Console, out: Path) -> None:
     """The final table and where the page is."""
     study = read_study(out)
     if any(cell.records for cell in study.cells):
-        console.print(to_rich(final_table(study)))
+        final = final_table(study)
+        console.print(to_rich(final))
+        for note in footnotes(final, WIDE):
+            console.print(note, style="dim", markup=False, soft_wrap=True)
+        console.print(f"\n{summary(study, final)}", markup=False, soft_wrap=True)
         page = write_report([out])
         console.print(f"Report page: {page}", markup=False, soft_wrap=True)

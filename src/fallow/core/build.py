@@ -50,7 +50,7 @@ def find(package: ModuleType, name: str) -> type[Any]:
         return found
     known = {_plain(key): value for key, value in names(package).items()}
     if _plain(name) not in known:
-        kind = package.__name__.rpartition(".")[2]
+        kind = package.__name__.rpartition(".")[2].replace("training", "training methods")
         hint = nearest(_plain(name), list(known))
         raise ValueError(f"{name!r} is not one of the {kind}{hint}")
     return known[_plain(name)]

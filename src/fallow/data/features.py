@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +26,10 @@ def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> Tenso
     if not path.exists():
         raise ValueError(f"there is no file {str(path)!r}; give the path of one")
     if path.suffix.lower() == ".npz":
-        with np.load(path, allow_pickle=False) as archive:
-            if "x" not in archive.files:
-                raise ValueError(f"{path.name} has no array 'x'{nearest('x', archive.files)}")
-            x = torch.from_numpy(archive["x"].astype(np.float32))
+        arrays = read_arrays(path)
+        if "x" not in arrays:
+            raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
+        x = torch.from_numpy(arrays["x"].astype(np.float32))
     else:
         if not columns:
             raise ValueError(f"the model was not trained on a table; give {path.stem}.npz with x")
@@ -42,12 +44,22 @@ def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> Tenso
     return x
 
 
+def read_arrays(path: Path) -> dict[str, Any]:
+    """All arrays of a .npz file, by name.  Raises ValueError when it is no such file."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
+        raise ValueError(f"{path} could not be read as .npz without pickles: {error}") from error
+
+
 def _column(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
     name, is_level, level = column.rpartition("=")
     if column not in cells and is_level and name in cells:
         return np.array([cell == level for cell in cells[name]], dtype=np.float32)
     if column not in cells:
-        raise ValueError(f"{path.name} has no column {column!r}{nearest(column, list(cells))}")
+        lacking = name if is_level else column
+        raise ValueError(f"{path.name} has no column {lacking!r}{nearest(lacking, list(cells))}")
     if missing := sum(cell.lower() in EMPTY for cell in cells[column]):
         raise ValueError(
             f"{path.name}: column {column!r} has {missing} missing values; fill them in"

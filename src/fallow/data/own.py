@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from fallow.core.build import nearest
 from fallow.data.dataset import Dataset, check_leak
+from fallow.data.features import read_arrays
 from fallow.data.holdout import hold_out
 from fallow.data.named import CATALOGUE, load
 from fallow.data.own_images import read_folder
@@ -85,11 +85,7 @@ def from_npz(path: str | Path, *, classes: Sequence[str] = ()) -> Dataset:
     Read without pickles, so texts must be text arrays, not object arrays.  See ``from_arrays``.
     """
     file = _existing(path)
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {key: archive[key] for key in archive.files}
-    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
-        raise ValueError(f"{file} could not be read as .npz without pickles: {error}") from error
+    arrays = read_arrays(file)
     known = ("x", "y", "groups", "x_test", "y_test", "groups_test")
     for key in ("x", "y"):
         if key not in arrays:
@@ -176,7 +172,8 @@ def open_dataset(
     table alone.  ``classes`` are the agreed class names of a user's own data, see ``from_arrays``.
     """
     file = Path(spec)
-    if file.suffix.lower() in TABLES and file.exists():
+    if file.suffix.lower() in TABLES:
+        _existing(file)
         if label is None:
             raise ValueError(f"{file} is a table; name its column of labels with --label")
         return from_table(file, label, site, task=task, classes=classes)

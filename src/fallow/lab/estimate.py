@@ -36,8 +36,9 @@ class Estimate:
 
     def sentence(self) -> str:
         processes = "1 process" if self.jobs == 1 else f"{self.jobs} processes"
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         return (
-            f"{self.runs} runs: {self.rows:,} training rows in all, about "
+            f"{runs}: {self.rows:,} training rows in all, about "
             f"{duration(self.seconds)} in {processes} on this machine, {size(self.bytes)} between "
             "server and sites. Nothing was started."
         )

@@ -17,7 +17,7 @@ from fallow.engine import predict
 from fallow.lab.cell import Cell
 from fallow.lab.files import load_tree, save_tree, write_whole
 from fallow.lab.reading import read_study
-from fallow.lab.recipe import recipe_from
+from fallow.lab.recipe import Recipe, recipe_from
 from fallow.lab.scale import Scale
 from fallow.lab.world import World
 from fallow.models import build_model
@@ -48,18 +48,22 @@ def predict_file(
             f"{folder} has no finished run of {cell.query} with seed {cell.seed}; its queries are "
             f"{', '.join(study.study.queries)}, its seeds {', '.join(map(str, study.study.seeds))}"
         )
-    saved = load_tree(path, path.parent)
+    saved, made = load_tree(path, path.parent), recipe_from(dict(study.study.recipe))
+    if made.training.fields.get("bn") == "local" and saved["state"]["stats"].numel():
+        raise ValueError(
+            f"each site of {folder} keeps its own batch-norm statistics (bn=local), so there is no "
+            "one model to predict with; train with bn=average"
+        )
     x = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
-    outputs = _outputs(dict(study.study.recipe), saved, x)
+    outputs = _outputs(made, saved, x)
     target = out or data.with_name(f"{data.stem}-predictions.csv")
     write_whole(target, _csv(outputs, saved["about"]["classes"]))
     return target, len(x)
 
 
-def _outputs(recipe: dict[str, Any], saved: dict[str, Any], x: Tensor) -> Tensor:
-    made = recipe_from(recipe)
+def _outputs(made: Recipe, saved: dict[str, Any], x: Tensor) -> Tensor:
     classes, dtype = saved["about"]["classes"], getattr(torch, made.dtype)
     generator = stream(0, "template")  # its weights are replaced
     model = build_model(

@@ -270,11 +270,11 @@ def _study(path: Path) -> Study:
         )
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{file} is damaged ({error}); run the study again with --resume, or restore the file"
+            f"{file} is damaged ({error}); restore it, or run the study again in another folder"
         ) from error
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"{file} is not a study's description ({error!r} is missing or wrong); "
+            f"{file} is not a study's description (wrong or missing: {error}); "
             "give the directory that 'fallow compare --out' wrote"
         ) from error
 

@@ -180,8 +180,9 @@ def _checked(merged: dict[str, Any]) -> Recipe:
     except ValidationError as error:
         first = error.errors()[0]
         keys = [str(part) for part in first["loc"] if str(part) not in ("int", "float")]
-        said = str(first["msg"]).removeprefix("Value error, ")
-        got = "" if first["type"] == "value_error" else f", not {first['input']!r}"
+        said, got = str(first["msg"]).removeprefix("Value error, "), ""
+        if first["type"] != "value_error":  # "..., unable to parse string as an integer"
+            said, got = said.partition(", unable to")[0], f", not {first['input']!r}"
         raise ValueError(f"{'.'.join(keys)}: {said}{got}" if keys else said) from error
 
 

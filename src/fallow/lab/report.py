@@ -18,12 +18,14 @@ def study_html(study: StudyRecords, key: str) -> Html:
     """A study as an article; ``key`` starts every id in it, so that articles can share a page."""
     final = final_table(study)
     described = study.study
+    title = str(described.recipe.get("title") or "")
     facts = f"Queries: {len(study.strategies)}, seeds: {len(described.seeds)}" + (
         f", reference: {described.reference}" if described.reference else ""
     )
     return el(
         "article",
         el("h2", described.name),
+        *([el("p", title, class_="facts")] if title else []),
         el("p", summary(study, final), class_="lead"),
         el("p", facts, class_="facts"),
         part.curves(study, key),
@@ -56,12 +58,14 @@ def report_html(studies: Sequence[StudyRecords]) -> str:
 def write_report(studies: Sequence[Path | str], out: Path | str | None = None) -> Path:
     """Write one self-contained HTML page about study directories, and return its path.
 
-    ``out`` is a file or an existing directory; by default ``report.html`` in the first study.
+    ``out`` is a file or an existing directory; by default ``report.html`` in the study's folder,
+    and for several studies in the current one, so that no study loses its own page.
     The page appears whole or not at all: an earlier one stays until the new one is written.
     Raises ValueError when a folder is no study, OSError when the page cannot be written.
     """
     text = report_html([read_study(path) for path in studies])
-    target = Path(out) if out is not None else Path(studies[0])
+    alone = Path(studies[0]) if len(studies) == 1 else Path()
+    target = Path(out) if out is not None else alone
     if target.is_dir():
         target /= "report.html"
     target.parent.mkdir(parents=True, exist_ok=True)

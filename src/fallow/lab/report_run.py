@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
 from fallow.lab.reading import Cell, Record, StudyRecords
 from fallow.lab.report_html import Html, el, section, table
 from fallow.lab.report_words import duration, listed, size
+from fallow.lab.spec import Spec
 from fallow.lab.tables_final import label_of
 
 SEEN_BY = {
@@ -153,8 +155,26 @@ def _settings(study: StudyRecords) -> Html:
         "Versions": (f"{name} {version}" for name, version in versions.items()),
     }
     rows = [[name, ", ".join(values) or "–"] for name, values in facts.items()]
-    rows += [[str(name), str(value)] for name, value in study.study.recipe.items()]
-    return table("Settings", ["Name", "Value"], rows, words=2)
+    rows += [[name, text] for key in study.study.recipe for name, text in
+             set_words(key, study.study.recipe[key])]  # fmt: skip
+    return table("Settings, as --set takes them", ["Name", "Value"], rows, words=2)
+
+
+def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """A setting in the words of ``--set``, its parts one by one; nothing where it is not set.
+
+    >>> list(set_words("model", {"name": "mlp", "fields": {"width": 8}}))
+    [('model', 'mlp:width=8')]
+    >>> list(set_words("plan", {"batch": 16, "stop_at": None}))
+    [('plan.batch', '16')]
+    """
+    if isinstance(value, Mapping) and value.keys() == {"name", "fields"}:
+        yield name, str(Spec(**value))
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from set_words(f"{name}.{key}", part)
+    elif value not in (None, ""):
+        yield name, value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _gaps(study: StudyRecords) -> list[Html]:

@@ -221,7 +221,8 @@ def _compare(
         if lowest <= LEVEL
         else (
             f"{n} pairs are too few: over {m} comparison{'s' if m > 1 else ''} the exact test "
-            f"cannot go below {lowest:.3g} after Holm; {seeds_needed(m)} seeds could"
+            f"cannot go below {lowest:.3g} after Holm; with {seeds_needed(m)} seeds it could reach "
+            f"{LEVEL}"
         )
     )
     better = [x if higher_is_better else -x for x in d]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "WIDE",
     "FinalTable",
     "Row",
     "Sign",
@@ -193,22 +194,24 @@ def to_latex(table: FinalTable) -> str:
     )
 
 
-_WIDE = ("Area under curve", "Hodges-Lehmann", "Paired t p", "Wilcoxon p", "Win/tie/loss")
-_WIDE += (AREA_MINUS, AREA_P)
+WIDE = (
+    *("Area under curve", "Hodges-Lehmann", "Paired t p", "Wilcoxon p", "Win/tie/loss"),
+    *(AREA_MINUS, AREA_P),
+)
+"""Columns for which a terminal has no room."""
 
 
 def to_rich(table: FinalTable) -> Table:
-    """The table for a rich console: the reference in bold, bounds dimmed, notes in the caption.
+    """The table for a rich console: the reference in bold, bounds dimmed.
 
-    Columns that do not fit 80 characters are left to the page and to the other forms.
+    Columns that do not fit 80 characters are left to the page and to the other forms;
+    ``footnotes(table, WIDE)`` are the notes about the others.
     """
     from rich.table import Table
     from rich.text import Text
 
-    shown = {name: cells for name, cells in columns(table).items() if name not in _WIDE}
-    made = Table(
-        title=Text(table.name), caption=Text("\n".join(footnotes(table))), caption_justify="left"
-    )
+    shown = {name: cells for name, cells in columns(table).items() if name not in WIDE}
+    made = Table(title=Text(table.name))
     for i, name in enumerate(shown):
         made.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
     for row, cells in zip(table.rows, zip(*shown.values(), strict=True), strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from fallow.lab.stats import Comparison, Interval
 from fallow.lab.tables_final import FinalTable
@@ -90,21 +90,25 @@ def columns(table: FinalTable) -> Columns:
     return score_columns(table) | comparison_columns(table)
 
 
-def footnotes(table: FinalTable) -> list[str]:
-    """What a reader must know to read the table, one sentence each."""
+def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
+    """What a reader must know to read the table, one sentence each; ``left_out``: columns that a
+    form does not show."""
     notes = ["Mean ± standard deviation over seeds (ddof = 1)."]
     tests = [r.comparison for r in table.rows if r.comparison]
     if tests:
         notes.append(
-            "Differences are query minus reference, seed by seed, with a 95 % Student "
-            "interval; Hodges-Lehmann is the median of the Walsh averages with its exact "
-            "interval of at least 95 %, where the seeds allow one."
+            "Differences are query minus reference, seed by seed, with a 95 % Student interval."
         )
+        if "Hodges-Lehmann" not in left_out:
+            notes.append(
+                "Hodges-Lehmann is the median of the Walsh averages with its exact interval of at "
+                "least 95 %, where the seeds allow one."
+            )
         notes.append(
             "Wilcoxon is the exact two-sided signed-rank test; Holm adjusts it over the "
             f"{len(tests)} comparison{'s' if len(tests) > 1 else ''} of this table."
         )
-        if any(r.area_comparison for r in table.rows):
+        if any(r.area_comparison for r in table.rows) and AREA_P not in left_out:
             notes.append("The last two columns test areas under the learning curve the same way.")
         notes.extend(dict.fromkeys(c.note + "." for c in tests if c.note))
     if table.untested:

@@ -11,7 +11,7 @@ DEMO = Recipe(
     title="Ten sites choose which digits to have labelled",
     data="digits",
     model=Spec("mlp"),
-    plan=Plan((Segment(2),), 16, Optimiser(lr=0.05, momentum=0.9)),
+    plan=Plan((Segment(5),), 16, Optimiser(lr=0.05, momentum=0.9)),
     initial=0.05,
     per_cycle=0.05,
     rounds=15,
