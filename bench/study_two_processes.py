@@ -1,7 +1,8 @@
 """A study of independent runs: two processes of one thread against one.
 
 Both sides are timed by the clock on the wall, starting the processes included, so this race means
-something on a machine with two idle cores only.  It takes a minute, so it is run three times.
+something on a machine with two idle cores only.  It takes two minutes, so it is run three
+times.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ RECIPE = Recipe(
     plan=Plan((Segment(2),), 16, Optimiser(lr=0.05, momentum=0.9)),
     initial=0.05,
     per_cycle=0.05,
-    rounds=70,
+    rounds=100,
     cycles=4,
     bounds=(),
 )

@@ -43,7 +43,8 @@ def build_model(
         return _users_own(name, shape, outputs, generator, fields)
     with torch.device("meta"):  # shapes only: nothing is drawn yet
         model = build(models, name, shape=shape, outputs=outputs, **fields)
-    model.to_empty(device="cpu")
+    # what to_empty does, without its import of torch's symbolic shapes: half a second a process
+    model._apply(lambda t: torch.empty(t.shape, dtype=t.dtype, device="cpu"))
     model.reset(generator)
     built: nn.Module = model
     return built
