@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Contract:
     year: int
     verbs: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()  # models whose predictions it reads: "local", "global"
+    local_source: Literal["last_round", "scratch"] = "last_round"  # the paper's local model
     cohort: int = 1  # the smallest number of sites that makes sense
     secure_sum: bool = True  # works when the server sees totals only
     local_dp: bool = True  # works when released counts are noisy

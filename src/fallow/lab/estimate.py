@@ -19,7 +19,7 @@ from fallow.lab.recipe import Recipe
 from fallow.lab.report_words import duration, size
 from fallow.lab.run import Run
 from fallow.lab.variants import BOUND, variant
-from fallow.lab.world import open_data, world_of
+from fallow.lab.world import local_plan, methods_of, open_data, world_of
 
 ENOUGH = 600  # rows that tell how fast a round is
 
@@ -108,7 +108,7 @@ def _phase(recipe: Recipe, pace: Pace, n: int) -> float:
 def _query(recipe: Recipe, pace: Pace, n: int) -> float:
     """Two models look at the pool; a local model of its own is trained to the end."""
     looks = 2 * (pace.pool - n) * pace.per_look
-    own = recipe.local_source != "last_round"
+    own = local_plan(recipe, methods_of(recipe)["query"]) is not None
     return looks + own * n * recipe.local_plan.epochs * pace.per_row
 
 

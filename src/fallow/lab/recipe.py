@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -42,7 +42,8 @@ class Recipe:
     rounds: int = 15  # rounds in a phase
     participation: float = 1.0  # share of sites in a round; all take part in the last one
     restart: Literal["fresh", "continue"] = "fresh"  # the global model at the start of a cycle
-    local_source: Literal["last_round", "scratch", "finetune"] = "last_round"
+    # the local model that a query looks at; auto: what the strategy's paper uses
+    local_source: Literal["auto", "last_round", "scratch", "finetune"] = "auto"
     local_plan: Plan = Plan((Segment(50),), batch=64, stop_at=0.99)  # for scratch and finetune
     # labels
     query: Spec = Spec("random")
@@ -107,22 +108,35 @@ class Recipe:
                 f"{rows} rows; lower one of {self.budget_words}"
             )
 
-    @property
-    def source_plan(self) -> Plan:
-        """How the local model of a query is made when it is not the last round's."""
-        return replace(
-            self.local_plan, start="scratch" if self.local_source == "scratch" else "given"
-        )
-
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @property
     def digest(self) -> str:
-        """Identifies what a run computes: all fields but the titles and the study's extent."""
-        kept = {k: v for k, v in self.to_dict().items() if k not in OUTSIDE}
+        """Identifies what a run computes: every setting that is not at its default, without the
+        titles and the study's extent.  So a setting that a later version adds changes nothing.
+        """
+        kept = {k: v for k, v in _differing(self).items() if k not in OUTSIDE}
         text = json.dumps(kept, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _differing(settings: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults, also inside its parts."""
+    found = {}
+    for f in fields(settings):
+        value, default = getattr(settings, f.name), f.default
+        if f.default_factory is not MISSING:
+            default = f.default_factory()
+        if value != default:
+            found[f.name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return _differing(value)
+    return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
 
 
 def _positive(recipe: Recipe, *names: str) -> None:

@@ -22,7 +22,7 @@ from fallow.lab.phases import Phases
 from fallow.lab.predict import save_model
 from fallow.lab.recipe import Recipe
 from fallow.lab.versions import threads, versions
-from fallow.lab.world import World
+from fallow.lab.world import World, local_plan
 from fallow.runtimes import Label
 
 Say = Callable[[dict[str, Any]], None]
@@ -113,10 +113,11 @@ class Run:
             started, shown = time.perf_counter(), Disclosure()
             ask = self._ask(step, "query", cycle, shown)
             ask.fit(None, "global", None, **state)
-            if self.recipe.local_source != "last_round":
-                ask.fit(self.recipe.source_plan, "local", None, **state)
+            query = self.world.methods["query"]
+            if plan := local_plan(self.recipe, query):
+                ask.fit(plan, "local", None, **state)
             budget = self.world.budget(self.recipe.per_cycle)
-            memo = self.world.methods["query"].query(ask, budget, memo)
+            memo = query.query(ask, budget, memo)
             ask.flush()
             seconds = time.perf_counter() - started
             done = {"memo": memo, "revealed": shown.rows(), "seconds": seconds}

@@ -19,6 +19,7 @@ from fallow.core.ask import Carrier
 from fallow.core.banks import Layout
 from fallow.core.build import build
 from fallow.core.local import RowLoss
+from fallow.core.plan import Plan
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
@@ -193,6 +194,16 @@ def methods_of(recipe: Recipe) -> dict[str, Any]:
             f"has {recipe.sites}"
         )
     return {"initial": Random(), "query": query, "training": method, "plain": FedAvg()}
+
+
+def local_plan(recipe: Recipe, query: Any) -> Plan | None:
+    """How the local model that ``query`` looks at is made; None where it is the last round's."""
+    source = recipe.local_source
+    if source == "auto":
+        source = query.contract.local_source
+    if source == "last_round":
+        return None
+    return replace(recipe.local_plan, start="scratch" if source == "scratch" else "given")
 
 
 def _carrier(

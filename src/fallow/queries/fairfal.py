@@ -27,8 +27,8 @@ class FairFAL:
     """Each class gets the same quota; inside a class, uncertain rows that differ from the labelled.
 
     The global model scores where classes are imbalanced over the federation and it agrees with the
-    site's own; else the local one does.  The paper trains the local model from scratch:
-    ``local_source = "scratch"`` in the recipe.
+    site's own; else the local one does.  The local model is one that the site trains from scratch,
+    unless the recipe says otherwise.
 
     Notes
     -----
@@ -56,6 +56,7 @@ class FairFAL:
             "select": "number of picks",
         },
         needs=("local", "global"),
+        local_source="scratch",
     )
 
     def __post_init__(self) -> None:

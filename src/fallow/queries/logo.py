@@ -24,7 +24,7 @@ MANY = 2000  # clusters; from here on k-means sees the rows in mini-batches
 class LoGo:
     """k-means on the local model's gradients; of each cluster the row most uncertain globally.
 
-    The paper trains the local model from scratch: ``local_source = "scratch"`` in the recipe.
+    The local model is one that the site trains from scratch, unless the recipe says otherwise.
 
     Notes
     -----
@@ -38,6 +38,7 @@ class LoGo:
         year=2023,
         verbs={"select": "number of picks"},
         needs=("local", "global"),
+        local_source="scratch",
         draws=True,
     )
 
