@@ -36,7 +36,7 @@ SHARED = {"base", "parts"}  # all that a method may take from its own package
 
 REQUIRED = {
     *("matplotlib", "numpy", "pydantic", "rich", "safetensors"),
-    *("scipy", "sklearn", "torch", "typer"),
+    *("scipy", "sklearn", "threadpoolctl", "torch", "typer"),
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "fastapi", "flwr", "huggingface_hub"),

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fallow.core import Ask, Contract, Disclosure, Layout, Picks, Plan, Release
+from fallow.core.ask import Masked
 from fallow.engine import Loop, row_loss
 from fallow.runtimes import Bytes, InProcess, MemoryStore, Parts, Site
 from fallow.training import FedAvg
@@ -215,6 +216,21 @@ def test_disclosures_add_up_and_come_back_from_rows():
     assert both.bytes_up == 2 * shown.bytes_up
     assert both.rows()[0]["exchanges"] == 2
     assert shown.rows()[0]["exchanges"] == 1
+
+
+def test_what_was_spent_and_masked_is_disclosed_and_adds_up():
+    shown = Disclosure()
+    shown.add("sum", "share", "totals", 8, 0, 3, epsilon=1.0, masked=True)
+    shown.add("keep", "select", "a count", 8, 0, 3)
+    both = shown.plus(Disclosure.of(shown.rows()))
+    kept, share = both.rows()
+    assert (share["epsilon"], share["masked"]) == (2.0, True)
+    assert not {"epsilon", "masked"} & kept.keys()
+
+
+def test_a_sum_with_a_bound_that_means_nothing_is_refused():
+    with pytest.raises(ValueError, match="the bound of a sum is -1"):
+        Masked("k", 0, -1)
 
 
 def test_a_fit_without_labels_gives_back_where_it_started():

@@ -12,6 +12,8 @@ WHOLE = Plan(
     "scratch",
     0.99,
     ("flip", "crop4"),
+    patience=5,
+    mix=2.0,
 )
 
 
@@ -42,6 +44,9 @@ def test_milestones_in_rounds_ignore_epochs():
         (lambda: Optimiser("sdg"), "'sdg'"),
         (lambda: Segment(-1), "-1 epochs"),
         (lambda: Plan(start="warm"), "'warm'"),
+        (lambda: Plan(patience=0), "patience of 0 epochs"),
+        (lambda: Plan(mix=0.0), "mix 0.0 must be above 0"),
+        (lambda: Plan(mix=float("nan")), "mix nan"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(make, words):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
@@ -18,6 +19,7 @@ from fallow.engine import Fitted, Job, Loop, Stacked, row_loss
 from fallow.models import MLP, Linear
 
 RAGGED = (11, 5, 0, 8, 3)  # rows of each site; with batches of 4: none, less than one, not whole
+POOLS = (2, 9, 4, 0, 5)  # rows of their pools: too few for an epoch, more than it takes, none
 CLASSES = 3
 
 
@@ -91,6 +93,18 @@ def jobs(
     return made
 
 
+def with_pools(given: Sequence[Job], pools: Sequence[int] = POOLS) -> list[Job]:
+    """The same jobs with rows of a pool and counts of classes, and another model that was sent."""
+    made = []
+    for at, (job, m) in enumerate(zip(given, pools, strict=True)):
+        draw = stream(0, "pool rows", at)
+        u = torch.randn(m, *job.x.shape[1:], generator=draw, dtype=torch.float64)
+        counts = torch.bincount(job.y, minlength=CLASSES).double()
+        sent = {**job.start, "w": job.start["w"].roll(1)}
+        made.append(replace(job, u=u, counts=counts, sent=sent))
+    return made
+
+
 def streams(site: int, round_: int = 0) -> Callable[..., torch.Generator]:
     return partial(_stream, site, round_)
 
@@ -121,7 +135,7 @@ def over_rounds(
     for r in range(rounds):
         last = history[-1] if history else [Fitted(job.start, job.own, 0) for job in given]
         now = [
-            Job(job.site, job.x, job.y, job.weight, was.sent, streams(at, r), was.own)
+            replace(job, start=was.sent, streams=streams(at, r), own=was.own)
             for at, (job, was) in enumerate(zip(given, last, strict=True))
         ]
         history.append(executor.fit(method, plan, r, now))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
-from fallow.core.local import Batch, Learner, Slot
+from fallow.core.local import Batch, Learner, Slot, weighted_mean
 
 
 @final
@@ -51,6 +52,35 @@ class LookAhead:
 
 
 @final
+@dataclass(frozen=True)
+class Pupil:
+    """Takes after the model that was sent, on labelled rows and on pairs of rows of the pool: a
+    teacher, an objective with two passes, and everything that a batch carries."""
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        known = learn.predict(w_t, b.x)
+        taught = learn.predict(w_t, b.u) if b.u.numel() else known
+
+        def objective(f: Callable[[Tensor], Tensor]) -> Tensor:
+            rarity = (b.counts[..., None, :] + b.round) / 10
+            value = weighted_mean(((f(b.x) - known) * rarity).square().sum(-1), b.weight)
+            if not b.u.numel():
+                return value
+            learn.predict(w_t, b.x)  # a teacher may be asked between passes
+            partner = f(b.u).gather(-2, b.mate[..., None].expand_as(taught))
+            apart = (partner - taught).square().sum(-1)
+            return value + weighted_mean(b.beta * apart, b.pool)
+
+        return {"w": learn.descend(s["w"], b, objective=objective)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+
+@final
 @dataclass
 class Hoarder:
     """Plain descent that keeps every slot and batch it saw, to see whether one changes later."""
@@ -62,7 +92,9 @@ class Hoarder:
 
     def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
         g, stats = learn.gradient(s["w"], b)
-        self.seen += [(part, part.clone()) for part in (*s["w"], *w_t, *b[:3], g, stats)]
+        self.seen += [
+            (part, part.clone()) for part in (*s["w"], *w_t, *b[:3], b.counts, *b[6:], g, stats)
+        ]
         return {"w": learn.apply(s["w"], g, b.lr)._replace(stats=stats)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
@@ -70,3 +102,20 @@ class Hoarder:
 
     def is_unharmed(self) -> bool:
         return bool(self.seen) and all(torch.equal(part, was) for part, was in self.seen)
+
+
+@final
+@dataclass(frozen=True)
+class Stepping:
+    """A method in one function, for a test that looks at its step."""
+
+    by: Callable[[Slot, Slot, Batch, Learner], Slot]
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        return {"w": self.by(s["w"], w_t, b, learn)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}

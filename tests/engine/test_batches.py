@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
+from fallow.core.local import Batch
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import stream
-from fallow.engine.batches import Epoch, augment, batches, epochs, order
+from fallow.engine.batches import Epoch, Job, augment, batches, epochs, mixing, order
+from fallow.engine.stopping import Patience
 from fallow.engine.together import Joined, Seat
-from tests.engine.jobs import RAGGED, jobs, linear
+from tests.engine.jobs import POOLS, RAGGED, jobs, linear, with_pools
 
 FIRST = Epoch(0, "all", 0.1)
 IMAGES = torch.arange(6 * 2 * 4 * 5).view(6, 2, 4, 5).double() + 1  # no pixel is 0
@@ -49,18 +50,64 @@ def test_the_rate_falls_by_epochs_of_all_rounds_or_by_rounds(
     assert [[e.lr for e in epochs(plan, r)] for r in range(3)] == [pytest.approx(r) for r in rates]
 
 
-def joined(size: int = 4) -> list[tuple[Tensor, Tensor, Tensor]]:
-    given = sorted(jobs(linear, weighted=True), key=lambda job: -len(job.y))
+def test_the_second_stream_takes_every_row_of_the_pool_in_turn_and_begins_again() -> None:
+    small, large = with_pools(jobs(linear, (11, 4)), (4, 9))
+    rows = mixing(small, FIRST, 4, 2.0).rows.tolist()
+    assert sorted(rows[:4]) == [0, 1, 2, 3]
+    assert rows[4:8] == rows[:4] and rows[8:] == rows[:3]
+    rows = mixing(large, FIRST, 4, 2.0).rows.tolist()
+    assert len(rows) == len(set(rows)) == 4
+    assert rows != mixing(large, Epoch(1, "all", 0.1), 4, 2.0).rows.tolist()
+
+
+def test_partners_are_a_permutation_of_each_batch() -> None:
+    (job,) = with_pools(jobs(linear, (103,)), (7,))
+    mates = torch.split(mixing(job, FIRST, 10, 2.0).mate, 10)
+    assert [sorted(mate.tolist()) for mate in mates] == [*[list(range(10))] * 10, [0, 1, 2]]
+    assert len({tuple(mate.tolist()) for mate in mates}) == 11
+
+
+@pytest.mark.parametrize("a", [0.5, 2.0, 8.0])
+def test_shares_follow_a_symmetric_beta_distribution(a: float) -> None:
+    (job,) = with_pools(jobs(linear, (4000,)), (7,))
+    beta = mixing(job, FIRST, 10, a).beta
+    assert bool(((beta > 0) & (beta < 1)).all())
+    assert abs(float(beta.mean()) - 0.5) < 0.02
+    assert float(beta.var()) == pytest.approx(1 / (4 * (2 * a + 1)), rel=0.06)
+
+
+def test_what_is_mixed_in_comes_from_streams_of_its_own() -> None:
+    (job,) = with_pools(jobs(linear, (8,)), (20,))
+    outside = torch.get_rng_state()
+    for once, twice in zip(mixing(job, FIRST, 4, 2.0), mixing(job, FIRST, 4, 2.0), strict=True):
+        assert torch.equal(once, twice)
+    assert torch.equal(torch.get_rng_state(), outside)
+    other = mixing(job, FIRST, 4, 3.0)  # another number changes the shares alone
+    assert torch.equal(other.rows, mixing(job, FIRST, 4, 2.0).rows)
+
+
+def test_a_site_without_rows_mixes_nothing() -> None:
+    (job,) = with_pools(jobs(linear, (0,)), (3,))
+    assert [len(part) for part in mixing(job, FIRST, 4, 2.0)] == [0, 0, 0]
+
+
+def by_rows(pools: bool = False) -> list[Job]:
+    given = jobs(linear, weighted=True)
+    return sorted(with_pools(given) if pools else given, key=lambda job: -len(job.y))
+
+
+def joined(size: int = 4, mix: float | None = None) -> list[Batch]:
+    given = by_rows(pools=mix is not None)
     data, first, seats = Joined.of(given), 0, []
     for place, job in enumerate(given):
-        seats.append(Seat(job, place, first))
+        seats.append(Seat(job, place, first, Patience(None)))
         first += len(job.y)
-    return [(b.x, b.y, b.weight) for b in data.batches(seats, FIRST, size)]
+    return data.batches(seats, FIRST, size, mix)
 
 
 def test_sites_together_take_the_steps_that_each_takes_alone() -> None:
-    given = sorted(jobs(linear, weighted=True), key=lambda job: -len(job.y))
-    steps = joined()
+    given = by_rows()
+    steps = [(b.x, b.y, b.weight) for b in joined()]
     assert [len(x) for x, _, _ in steps] == [4, 3, 1]  # sites of 11, 8, 5, 3 and 0 rows
     for k, job in enumerate(given):
         alone = batches(job, FIRST, 4)
@@ -72,19 +119,45 @@ def test_sites_together_take_the_steps_that_each_takes_alone() -> None:
 
 
 def test_a_last_batch_is_filled_with_a_row_of_the_same_site_that_weighs_nothing() -> None:
-    given = sorted(jobs(linear, weighted=True), key=lambda job: -len(job.y))
+    given = by_rows()
     padded = 0
-    for x, _, weight in joined():
-        for k in range(len(x)):
-            for row in x[k][weight[k] == 0]:
+    for b in joined():
+        for k in range(len(b.x)):
+            for row in b.x[k][b.weight[k] == 0]:
                 assert bool((given[k].x == row).all(1).any())
                 padded += 1
     assert padded == sum(-n % 4 for n in RAGGED)
 
 
+def test_sites_together_mix_what_each_mixes_alone() -> None:
+    given = by_rows(pools=True)
+    for k, job in enumerate(given):
+        steps = [b for b in joined(mix=2.0) if len(b.x) > k]
+        parts = [torch.split(part, 4) for part in mixing(job, FIRST, 4, 2.0)] if len(job.u) else []
+        for at, (b, rows) in enumerate(zip(steps, batches(job, FIRST, 4), strict=True)):
+            n = len(rows)
+            assert torch.equal(b.counts[k], job.counts)
+            assert b.pool[k].tolist() == [float(len(job.u) > 0)] * n + [0.0] * (4 - n)
+            assert sorted(b.mate[k].tolist()) == [0, 1, 2, 3]  # padding has itself for a partner
+            assert bool(b.u[k].isfinite().all())
+            if parts:
+                second, mate, beta = (part[at] for part in parts)
+                assert torch.equal(b.u[k, :n], job.u[second])
+                assert torch.equal(b.mate[k, :n], mate)
+                assert torch.equal(b.beta[k, :n], beta)
+    assert 0 in POOLS
+
+
+def test_where_no_site_has_a_pool_there_is_nothing_to_mix() -> None:
+    given = jobs(linear, (5, 3))
+    seats = [Seat(job, k, (0, 5)[k], Patience(None)) for k, job in enumerate(given)]
+    for b in Joined.of(given).batches(seats, FIRST, 4, 2.0):
+        assert b.u.numel() == b.mate.numel() == b.beta.numel() == b.pool.numel() == 0
+
+
 def test_sites_without_rows_take_no_step_together() -> None:
     given = jobs(linear, (0, 0))
-    seats = [Seat(job, place, 0) for place, job in enumerate(given)]
+    seats = [Seat(job, place, 0, Patience(None)) for place, job in enumerate(given)]
     assert Joined.of(given).batches(seats, FIRST, 4) == []
 
 

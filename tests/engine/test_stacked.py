@@ -12,12 +12,23 @@ from torch import Tensor, nn
 from fallow.core.banks import Layout
 from fallow.core.local import Local
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
-from fallow.engine import Stacked, can_stack, row_loss
+from fallow.engine import Job, Stacked, can_stack, row_loss
 from fallow.models import MLP, DigitsCNN, LeNet, Linear, ResNet8
-from fallow.training import FedAvg, FedProx
-from tests.engine.jobs import RAGGED, agree, drawn, jobs, linear, loop, mlp, over_rounds, regression
+from fallow.training import KCFU, Evidential, FedAvg, FedProx
+from tests.engine.jobs import (
+    RAGGED,
+    agree,
+    drawn,
+    jobs,
+    linear,
+    loop,
+    mlp,
+    over_rounds,
+    regression,
+    with_pools,
+)
 from tests.engine.jobs import stacked as stack_of
-from tests.engine.methods import Beside, Hoarder, LookAhead
+from tests.engine.methods import Beside, Hoarder, LookAhead, Pupil
 
 SGD = Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01)
 PLAN = Plan((Segment(2),), 4, SGD)
@@ -32,6 +43,7 @@ PLANS = {
     "parts": replace(PLAN, segments=(Segment(1, "head"), Segment(1, "body"))),
     "parts, adam": Plan((Segment(1, "head"), Segment(1, "body")), 4, Optimiser("adam", 0.02)),
     "stops": replace(PLAN, segments=(Segment(3),), stop_at=0.5),
+    "stops early": replace(PLAN, segments=(Segment(3),), patience=1),
     "one big batch": replace(PLAN, batch=64),
     "no epoch": replace(PLAN, segments=()),
 }
@@ -43,7 +55,35 @@ ORDERS = [RAGGED, RAGGED[::-1], (3,), (0, 0), (4, 4, 4)]
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 @pytest.mark.parametrize(("make", "method"), CASES, ids=str)
 def test_it_is_the_loop(make: Callable[[], nn.Module], method: Local, plan: Plan) -> None:
-    given = jobs(make, weighted=True)
+    same_history(make, method, plan, jobs(make, weighted=True))
+
+
+@pytest.mark.parametrize("mix", [None, 2.0])
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("method", [Pupil(), Evidential(), KCFU()],
+                         ids=lambda method: type(method).__name__)  # fmt: skip
+def test_it_is_the_loop_with_teachers_and_pools(
+    method: Local, plan: Plan, mix: float | None
+) -> None:
+    same_history(mlp, method, replace(plan, mix=mix), with_pools(jobs(mlp, weighted=True)))
+
+
+def test_sites_without_a_pool_are_alone_what_they_are_beside_others() -> None:
+    given, plan = with_pools(jobs(mlp)), replace(PLAN, mix=2.0)
+    together = stack_of(mlp).fit(KCFU(), plan, 1, given)
+    for job, done in zip(given, together, strict=True):
+        agree(done.sent, stack_of(mlp).fit(KCFU(), plan, 1, [job])[0].sent)
+
+
+def test_jobs_may_start_where_they_were_sent_or_elsewhere() -> None:
+    given = [replace(j, sent=j.sent if at % 2 else None)
+             for at, j in enumerate(with_pools(jobs(mlp)))]  # fmt: skip
+    same_history(mlp, Pupil(), PLAN, given)
+
+
+def same_history(
+    make: Callable[[], nn.Module], method: Local, plan: Plan, given: list[Job]
+) -> None:
     ours, theirs = (over_rounds(e(make), method, plan, given, 2) for e in (stack_of, loop))
     for together, alone in zip(ours, theirs, strict=True):
         for a, b in zip(together, alone, strict=True):
@@ -121,7 +161,7 @@ def test_nothing_is_changed_in_place_and_nothing_is_shared() -> None:
 
 def test_a_method_may_keep_what_it_saw() -> None:
     method = Hoarder([])
-    stack_of(mlp).fit(method, PLAN, 0, jobs(mlp))
+    stack_of(mlp).fit(method, replace(PLAN, mix=2.0), 0, with_pools(jobs(mlp)))
     assert method.is_unharmed()
 
 

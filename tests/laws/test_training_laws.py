@@ -18,7 +18,7 @@ from fallow.core.local import Batch, slot
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.engine.learner import Autograd
 from fallow.runtimes import InProcess, Label, MemoryStore, Parts, Site
-from fallow.training import FedAvg, FedProx
+from fallow.training import KCFU, Evidential, FedAvg, FedProx
 from tests.engine.jobs import linear, mlp, norm, optimiser_of
 from tests.worlds import Forgetful
 
@@ -28,9 +28,10 @@ ROWS = {"a": 8, "b": 6, "c": 12}
 
 
 def sites(
-    make: Callable[[], nn.Module], method: Any, rows: Mapping[str, int], executor: type = Loop
-) -> InProcess:
-    """A federation whose sites have bought the labels of all their rows."""
+    make: Callable[[], nn.Module], method: Any, rows: Mapping[str, int], executor: type = Loop,
+    pool: int = 0,
+) -> InProcess:  # fmt: skip
+    """A federation whose sites have bought the labels of all their rows, but for a pool."""
     model = make()
     layout, store, members = Layout.of(model), MemoryStore(), {}
     fresh = partial(_fresh, make)
@@ -39,7 +40,8 @@ def sites(
         draw = stream(0, "rows", name)
         x = torch.randn(max(n, 1), *SHAPES.get(make, (6,)), generator=draw, dtype=torch.float64)
         y = torch.randint(0, 3, (n,), generator=draw).tolist()
-        members[name] = Site(name, x, parts, store)
+        u = torch.randn(pool, *x.shape[1:], generator=stream(0, "pool", name), dtype=x.dtype)
+        members[name] = Site(name, torch.cat([x, u]), parts, store)
         members[name].buy([Label(row, label, cycle=0) for row, label in enumerate(y)])
     return InProcess(members, executor(model, layout, row_loss("classification")))
 
@@ -58,9 +60,9 @@ def trained(carrier: InProcess, method: Any, start: State, rounds: int = 3) -> S
 
 
 def federated(make: Callable[[], nn.Module], method: Any, rows: Mapping[str, int] = ROWS,
-              executor: type = Loop) -> State:  # fmt: skip
+              executor: type = Loop, rounds: int = 3, pool: int = 0) -> State:  # fmt: skip
     start = Layout.of(make()).flatten(make())
-    return trained(sites(make, method, rows, executor), method, start)
+    return trained(sites(make, method, rows, executor, pool), method, start, rounds)
 
 
 @pytest.mark.parametrize("make", [linear, mlp, norm])
@@ -98,21 +100,26 @@ def test_one_site_with_fedavg_is_plain_sgd(executor: type) -> None:
     assert_close(ours["w"], Layout.of(model).flatten(model)["w"], rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("method", [FedAvg(PLAN), FedProx(PLAN, mu=0.5)], ids=["FedAvg", "FedProx"])
+METHODS = (FedAvg(PLAN), FedProx(PLAN, mu=0.5), KCFU(PLAN), Evidential(PLAN))
+each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+
+
+@each_method
 @pytest.mark.parametrize(("make", "executor"), [(mlp, Loop), (mlp, Stacked), (norm, Loop)])
 def test_the_order_of_sites_does_not_matter(
     make: Callable[[], nn.Module], executor: type, method: Any
 ) -> None:
-    there = federated(make, method, ROWS, executor)
-    back = federated(make, method, dict(reversed(ROWS.items())), executor)
+    there = federated(make, method, ROWS, executor, pool=5)
+    back = federated(make, method, dict(reversed(ROWS.items())), executor, pool=5)
     assert torch.equal(there["w"], back["w"])
     assert torch.equal(there["stats"], back["stats"])
 
 
-def test_a_site_without_labels_changes_nothing() -> None:
+@each_method
+def test_a_site_without_labels_changes_nothing(method: Any) -> None:
     for executor in (Loop, Stacked):
-        alone = federated(mlp, FedAvg(PLAN), ROWS, executor)
-        beside = federated(mlp, FedAvg(PLAN), {**ROWS, "d": 0}, executor)
+        alone = federated(mlp, method, ROWS, executor, pool=3)
+        beside = federated(mlp, method, {**ROWS, "d": 0}, executor, pool=3)
         assert_close(alone["w"], beside["w"], rtol=0, atol=1e-14)
 
 
@@ -141,9 +148,10 @@ def test_batch_norm_statistics_are_averaged_with_the_weights() -> None:
     assert not torch.equal(state["stats"], start["stats"])
 
 
-def test_local_batch_norm_statistics_never_leave_their_site() -> None:
-    method, start = FedAvg(PLAN, bn="local"), Layout.of(norm()).flatten(norm())
-    carrier = sites(norm, method, ROWS)
+@each_method
+def test_local_batch_norm_statistics_never_leave_their_site(method: Any) -> None:
+    method, start = replace(method, bn="local"), Layout.of(norm()).flatten(norm())
+    carrier = sites(norm, method, ROWS, pool=6)
     state = trained(carrier, method, start)
     assert torch.equal(state["stats"], start["stats"])
     assert not torch.equal(state["w"], start["w"])

@@ -45,6 +45,7 @@ EACH: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("LeNetFEMNIST", (1, 28, 28), {}),
     ("CNN4", (3, 16, 20), {}),
     ("DigitsCNN", (1, 8, 8), {}),
+    ("MobileNetV2", (1, 8, 8), {"head": "1x1"}),
     ("ResNet8", (3, 32, 32), {}),
     ("ResNet8", (1, 28, 28), {"variant": "mnist"}),
 ]

@@ -98,6 +98,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "local_source": "finetune",
         "local_plan": Plan((Segment(3),), 8, Optimiser("adam", 0.01)),
     },
+    "local models that wait for a lower loss": {
+        "local_source": "scratch",
+        "local_plan": Plan((Segment(6),), 8, Optimiser(lr=0.5), patience=1),
+    },
     "linear": {"model": Spec("linear")},
 }
 

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from fallow.core.ask import Request, Step
+from fallow.core.ask import Masked, Request, Step
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import stream
 from fallow.runtimes.wire import pack, pack_request, unpack, unpack_request
@@ -93,6 +93,21 @@ def test_a_request_comes_back_as_it_was() -> None:
         assert same(ours.args, theirs.args)
 
 
+@pytest.mark.parametrize("bound", [None, 2, 0.5])
+def test_a_masked_step_comes_back_with_its_keys(bound: float | None) -> None:
+    keys = {site: torch.arange(32, dtype=torch.uint8) + i for i, site in enumerate("abc")}
+    about = Masked("0/query/0", 1, bound, keys)
+    step = Step("sum", "v", {"n": 1}, masked=about)
+    (back,) = unpack_request(pack_request(Request("0/query/3", "query", 0, 0, (step,)))).steps
+    assert back.masked is not None
+    assert replace(back.masked, keys={}) == replace(about, keys={})
+    assert same(dict(back.masked.keys), keys)
+
+
+def test_a_step_without_masks_takes_no_room_for_them() -> None:
+    assert b"masked" not in SOUND
+
+
 # -- malformed messages ---------------------------------------------------------------------------
 
 
@@ -129,6 +144,7 @@ def with_step(**change: Any) -> bytes:
     return pack({"key": "k", "owner": "query", "cycle": 0, "round": 0, "steps": [step]})
 
 
+ABOUT = {"exchange": "k", "attempt": 0, "bound": None, "keys": {}}
 WRONG = [
     *(tree(node) for node in (None, 5, "x", "[", [], {}, {"x": 1}, {"#": "0"}, {"#": []})),
     *(tree({kind: 5}) for kind in "dl"),
@@ -147,6 +163,14 @@ WRONG = [
     with_step(verb=None),
     with_step(args=[1]),
     with_step(args=None),
+    with_step(masked=5),
+    with_step(masked={}),
+    with_step(masked={**ABOUT, "attempt": "0"}),
+    with_step(masked={**ABOUT, "bound": "1"}),
+    with_step(masked={**ABOUT, "bound": -1.0}),
+    with_step(masked={**ABOUT, "keys": {"a": 1}}),
+    with_step(masked={**ABOUT, "keys": {"a": torch.zeros(31, dtype=torch.uint8)}}),
+    with_step(masked={**ABOUT, "keys": {"a": torch.zeros(32)}}),
     with_step(plan=5),
     with_step(plan={"batch": 3}),
     with_step(plan={**PLAN.to_dict(), "batch": 0}),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -13,20 +14,46 @@ from torch import Tensor
 
 from fallow.core.disclosure import Disclosure, payload
 from fallow.core.plan import Plan
+from fallow.core.totals import total, whole
 from fallow.core.types import Answer, SiteId
 
 Kind = Literal["fit", "sum", "each", "keep", "relay"]
 To = Mapping[SiteId, Answer]
 
 
+KEYS = "keys"
+"""The exchange before a masked sum, in which sites show the public halves of fresh keys."""
+
+
+@dataclass(frozen=True)
+class Masked:
+    """What a site needs to know to mask its part of a sum.
+
+    ``exchange`` is the same in every attempt at one sum, so that noise is drawn for it once.
+    """
+
+    exchange: str
+    attempt: int
+    bound: float | None  # the largest absolute value a site may add
+    keys: Mapping[SiteId, Tensor] = field(default_factory=dict)  # (32,) uint8 of each site in it
+
+    def __post_init__(self) -> None:
+        if self.bound is not None and not 0 < self.bound < math.inf:
+            raise ValueError(f"the bound of a sum is {self.bound}; it must be above 0 and finite")
+
+
 @dataclass(frozen=True)
 class Step:
-    """One thing a site is asked to do: run a verb of a method, or train a model."""
+    """One thing a site is asked to do: run a verb of a method, or train a model.
+
+    ``masked``: the step is part of a secure sum (kind "each": show a public key).
+    """
 
     kind: Kind
     verb: str  # the verb, or for "fit" the name under which the site remembers the model
     args: Answer
     plan: Plan | None = None
+    masked: Masked | None = None
 
 
 @dataclass(frozen=True)
@@ -42,11 +69,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Delivered:
-    """What came back: an answer per site, and the bytes that crossed in each direction."""
+    """What came back: an answer per site, and the bytes that crossed in each direction.
+
+    ``epsilon``: the most that any site spent on noise in this exchange.
+    """
 
     answers: dict[SiteId, Answer]
     bytes_up: int
     bytes_down: int
+    epsilon: float = 0.0
 
 
 class Carrier(Protocol):
@@ -64,6 +95,15 @@ class Carrier(Protocol):
     ) -> Delivered: ...
 
 
+class Masking(Protocol):
+    """The server half of secure sums."""
+
+    def check(self, sites: Sequence[SiteId], verb: str) -> None: ...  # raises if too few
+    def total(
+        self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
+    ) -> Answer: ...  # raises unless the masks of all parts cancel
+
+
 class Journal(Protocol):
     """Where exchanges are remembered, one transaction each."""
 
@@ -78,6 +118,7 @@ class Ask:
 
     ``ask.cohort``: the sites of this query or round, fixed when it starts.  An answer that the
     journal holds is returned without asking again; that is how a resumed run replays.
+    ``masking``: sums are secure sums.
     """
 
     carrier: Carrier
@@ -89,6 +130,7 @@ class Ask:
     round: int = 0
     cohort: tuple[SiteId, ...] = ()
     reveals: Mapping[str, str] = field(default_factory=dict)
+    masking: Masking | None = None
     _waiting: list[tuple[Step, To | None]] = field(default_factory=list)
     _turn: int = 0
 
@@ -101,8 +143,11 @@ class Ask:
         ``sites`` in the result is how many sites contributed.  ``bound``: the largest absolute
         value a site may add; a larger one is refused with the site and the field.
         """
-        answers = self._exchange("sum", verb, None, tensors, bound=bound)
-        return {name: torch.as_tensor(value) for name, value in answers[""].items()}
+        if self.masking is not None:
+            found = self._masked_sum(self.masking, verb, bound, tensors)
+        else:
+            found = self._exchange("sum", verb, None, tensors, bound)[""]
+        return {name: torch.as_tensor(value) for name, value in found.items()}
 
     def each(self, verb: str, to: To | None = None, **tensors: Any) -> dict[SiteId, Answer]:
         """Every site's answer: the server sees each."""
@@ -125,7 +170,8 @@ class Ask:
         """Local training by the engine; reveals nothing until a verb sends the model.
 
         Nothing comes back, so the order waits for the next exchange and travels with it.
-        ``plan=None`` hands the model over without training it.
+        ``plan=None`` hands the model over without training it.  A query need not send a model: the
+        global one was handed over before it began.
         """
         self._waiting.append((Step("fit", into, dict(state), plan), to))
 
@@ -134,11 +180,29 @@ class Ask:
         if self._waiting:
             self._exchange("fit", "", None, {})
 
+    def _masked_sum(self, masking: Masking, verb: str, bound: float | None, args: Answer) -> Answer:
+        """Public keys, then masked parts.  When a site falls silent all of it begins again among
+        the others with new keys: what was masked for the old cohort is never unmasked."""
+        about = Masked(f"{self.key}/{self._turn}", 0, bound)
+        cohort = self.cohort
+        while True:
+            masking.check(cohort, verb)
+            to: To = {site: {} for site in cohort}
+            shown = self._exchange("each", KEYS, to, {}, masked=about)
+            masking.check(sorted(shown), verb)
+            keys = {site: torch.as_tensor(shown[site]["key"]) for site in sorted(shown)}
+            to = {site: {} for site in keys}
+            masked = replace(about, keys=keys)
+            found = self._exchange("sum", verb, to, args, bound, masked=masked)
+            if "" in found:
+                return found[""]
+            cohort, about = tuple(sorted(found)), replace(about, attempt=about.attempt + 1)
+
     def _requests(self, steps: list[tuple[Step, To | None]], key: str) -> dict[SiteId, Request]:
         requests = {}
         for site in self.cohort:
             own = tuple(
-                Step(s.kind, s.verb, {**s.args, **(to[site] if to else {})}, s.plan)
+                replace(s, args={**s.args, **(to[site] if to else {})})
                 for s, to in steps
                 if to is None or site in to
             )
@@ -154,8 +218,9 @@ class Ask:
         args: Answer,
         bound: float | None = None,
         routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
+        masked: Masked | None = None,
     ) -> dict[SiteId, Answer]:
-        last = [(Step(kind, verb, dict(args)), to)] if verb else []
+        last = [(Step(kind, verb, dict(args), masked=masked), to)] if verb else []
         key = f"{self.key}/{self._turn}"
         steps = [*self._waiting, *last]
         requests = self._requests(steps, key)
@@ -166,58 +231,26 @@ class Ask:
             with self.journal.transaction():
                 sent = self.carrier.exchange(requests, routes)
                 replies = {s: sent.answers[s] for s in sorted(sent.answers)} if verb else {}
-                answers = {"": total(replies, verb, bound)} if kind == "sum" else replies
+                answers = self._added(replies, last[0][0], to, bound) if kind == "sum" else replies
                 entry = {"answers": answers, "up": sent.bytes_up, "down": sent.bytes_down}
+                entry |= {"epsilon": sent.epsilon} if sent.epsilon else {}
                 self.journal.record(key, digest, entry)
-        what = self.reveals.get(verb, "nothing")
-        name = verb or "fit"
-        self.disclosure.add(kind, name, what, entry["up"], entry["down"], len(requests))
+        what = "public keys" if verb == KEYS and masked else self.reveals.get(verb, "nothing")
+        protected = {"epsilon": entry.get("epsilon", 0.0), "masked": kind == "sum" and bool(masked)}
+        crossed = (entry["up"], entry["down"], len(requests))
+        self.disclosure.add(kind, verb or "fit", what, *crossed, **protected)
         found: dict[SiteId, Answer] = entry["answers"]
         return found
 
-
-def whole(answers: Mapping[SiteId, Answer], name: str) -> int:
-    """The total of a whole number that every site answered; anything else is refused."""
-    result = 0
-    for site, answer in answers.items():
-        value = answer.get(name)
-        if not isinstance(value, int):
-            raise ValueError(f"site {site} answered {name} with {value!r}, not a whole number")
-        result += value
-    return result
-
-
-def total(answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
-    """The key-wise float64 total over sites in sorted order; bad addends are named."""
-    result: dict[str, Tensor] = {}
-    sites = sorted(answers)
-    for site in sites:
-        if result and answers[site].keys() != result.keys():
-            raise ValueError(
-                f"site {site} answered {verb!r} with {sorted(answers[site])}, others with "
-                f"{sorted(result)}: all sites must run the same version"
-            )
-        for name, value in answers[site].items():
-            addend = torch.as_tensor(value, dtype=torch.float64)
-            check_addend(site, verb, name, addend, bound)
-            if name in result and result[name].shape != addend.shape:
-                raise ValueError(
-                    f"site {site} answered {verb!r} with {name} of shape {tuple(addend.shape)}, "
-                    f"others with {tuple(result[name].shape)}: all sites must use one model"
-                )
-            result[name] = result[name] + addend if name in result else addend
-    return {**result, "sites": torch.tensor(float(len(sites)), dtype=torch.float64)}
-
-
-def check_addend(site: SiteId, verb: str, name: str, value: Tensor, bound: float | None) -> None:
-    """Raise when an addend is not finite or beyond its declared bound."""
-    if not bool(torch.isfinite(value).all()):
-        raise ValueError(
-            f"site {site} answered {verb!r} with {name} that is NaN or infinite: its training "
-            "diverged or its data is damaged; lower the learning rate or check the site's rows"
-        )
-    if bound is not None and bool((value.abs() > bound).any()):
-        raise ValueError(f"site {site} answered {verb!r} with {name} beyond the bound {bound}")
+    def _added(
+        self, replies: dict[SiteId, Answer], step: Step, to: To | None, bound: float | None
+    ) -> dict[SiteId, Answer]:
+        """The totals under ``""``; of a secure sum that misses a site only who answered."""
+        if step.masked is None or self.masking is None:
+            return {"": total(replies, step.verb, bound)}
+        if replies.keys() != (to or {}).keys():
+            return {site: {} for site in replies}
+        return {"": self.masking.total(replies, step.verb, bound)}
 
 
 def digest_of(
@@ -232,6 +265,9 @@ def digest_of(
     for step, to in steps:
         asked = None if to is None else sorted(to)
         h.update(repr((step.kind, step.verb, step.plan, asked)).encode())
+        if step.masked is not None:
+            h.update(repr((step.masked.exchange, step.masked.attempt, step.masked.bound)).encode())
+            _hash_args(h, dict(step.masked.keys))
         for args in (step.args, *((to or {})[site] for site in asked or [])):
             _hash_args(h, args)
     return h.hexdigest()
@@ -250,4 +286,5 @@ def _hash_args(h: Any, args: Answer) -> None:
 
 def payload_of(request: Request) -> int:
     """Bytes of tensors and numbers that a request carries to its site."""
-    return sum(payload(step.args) for step in request.steps)
+    keys = (step.masked.keys for step in request.steps if step.masked)
+    return sum(payload(step.args) for step in request.steps) + sum(payload(dict(k)) for k in keys)

@@ -27,6 +27,7 @@ class Contract:
     missing: str = "goes on with the sites that answer"
     draws: bool = False  # picks depend on a random stream even without ties
     regression: bool | None = None  # works on targets; None: unless it reads predictions
+    simulator_only: bool = False  # reads hidden labels: an upper bound, never at a real site
 
 
 @runtime_checkable

@@ -30,23 +30,43 @@ def payload(answer: Answer) -> int:
 
 @dataclass
 class Disclosure:
-    """Totals per (kind, verb): the source of the table "What left each site"."""
+    """Totals per (kind, verb): the source of the table "What left each site".
+
+    An entry has ``masked`` where the server saw totals of masked parts, and ``epsilon``, what a
+    site spent on noise, where there was any.
+    """
 
     entries: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
-    def add(self, kind: str, verb: str, what: str, up: int, down: int, sites: int) -> None:
+    def add(
+        self,
+        kind: str,
+        verb: str,
+        what: str,
+        up: int,
+        down: int,
+        sites: int,
+        epsilon: float = 0.0,
+        masked: bool = False,
+    ) -> None:
         zero = {"what": what, "bytes": 0, "bytes_down": 0, "sites": 0, "exchanges": 0}
         entry = self.entries.setdefault((kind, verb), zero)
         entry["bytes"] += up
         entry["bytes_down"] += down
         entry["sites"] = max(entry["sites"], sites)
         entry["exchanges"] += 1
+        if epsilon:
+            entry["epsilon"] = entry.get("epsilon", 0.0) + epsilon
+        if masked:
+            entry["masked"] = True
 
     def plus(self, other: Disclosure) -> Disclosure:
         """Both together; neither is changed."""
         joined = Disclosure({key: dict(entry) for key, entry in self.entries.items()})
         for (kind, verb), e in other.entries.items():
-            joined.add(kind, verb, e["what"], e["bytes"], e["bytes_down"], e["sites"])
+            protected = (e.get("epsilon", 0.0), e.get("masked", False))
+            crossed = (e["bytes"], e["bytes_down"], e["sites"])
+            joined.add(kind, verb, e["what"], *crossed, *protected)
             joined.entries[kind, verb]["exchanges"] += e["exchanges"] - 1
         return joined
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,6 +16,13 @@ Near = Callable[[Tensor], Tensor]
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]
 """Loss of each row: outputs (..., b, c), targets (..., b) -> (..., b)."""
+
+Objective = Callable[[Callable[[Tensor], Tensor]], Tensor]
+"""The loss of a step, (...), from the model in training: a function of rows (..., b, *shape) whose
+outputs (..., b, c) stand in the graph.  It may be called more than once."""
+
+NONE = torch.zeros(0)
+"""What a batch carries in place of what nobody asked for."""
 
 
 class Slot(NamedTuple):
@@ -53,23 +60,56 @@ def slot(state: State, optimiser: Optimiser) -> Slot:
 class Batch(NamedTuple):
     """One mini-batch, drawn on the CPU from named streams.
 
-    x: (..., b, *shape); y: (..., b); weight: (..., b), 0 for padding; lr: a number or (..., 1).
+    x: (..., b, *shape); y: (..., b); weight: (..., b), 0 for padding; lr: a number or (..., 1);
+    counts: (..., C) labelled rows of each class at the site, (..., 0) without classes; round: that
+    of the cycle, from 0.
+
+    With ``plan.mix`` as many rows of the pool come along, u: (..., b, *shape), to be mixed with one
+    another: mate: (..., b) int64, a permutation of the batch; beta: (..., b) in (0, 1); pool:
+    (..., b), 1 for a row of the pool, 0 for padding.  Where no site has a pool all four are empty.
     """
 
     x: Tensor
     y: Tensor
     weight: Tensor
     lr: float | Tensor
+    counts: Tensor = NONE
+    round: int = 0
+    u: Tensor = NONE
+    mate: Tensor = NONE
+    beta: Tensor = NONE
+    pool: Tensor = NONE
+
+
+def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
+    """The weighted mean over the batch.  (..., b), (..., b) -> (...); padding weighs 0.
+
+    A batch in which every row weighs 0 has loss 0: it asks for no step.
+
+    >>> import torch
+    >>> weighted_mean(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0]))
+    tensor(2.)
+    """
+    total = weight.sum(-1, keepdim=True).clamp_min(1e-30)  # no weight is negative
+    return (losses * (weight / total)).sum(-1)
 
 
 class Learner(Protocol):
-    """What the engine does for a method: forward passes, gradients and optimiser steps."""
+    """What the engine does for a method: forward passes, gradients and optimiser steps.
 
-    def descend(self, at: Slot, batch: Batch, near: Near | None = None) -> Slot:
-        """One optimiser step on the mean weighted loss of the batch plus ``near``."""
+    The loss is the task's, as a weighted mean over the batch, unless an ``objective`` says
+    otherwise; ``near`` is added to it.
+    """
+
+    def descend(
+        self, at: Slot, batch: Batch, near: Near | None = None, objective: Objective | None = None
+    ) -> Slot:
+        """One optimiser step on the loss."""
         ...
 
-    def gradient(self, at: Slot, batch: Batch, near: Near | None = None) -> tuple[Tensor, Tensor]:
+    def gradient(
+        self, at: Slot, batch: Batch, near: Near | None = None, objective: Objective | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The gradient (..., d) there, and the batch-norm statistics (..., s) after the pass."""
         ...
 
@@ -77,9 +117,19 @@ class Learner(Protocol):
         """One optimiser step along a given gradient."""
         ...
 
+    def predict(self, at: Slot, x: Tensor) -> Tensor:
+        """Outputs in evaluation mode, without a gradient: a teacher.  (..., b, *shape) ->
+        (..., b, c).  An objective may ask for them between its passes."""
+        ...
 
+
+@runtime_checkable
 class Local(Protocol):
-    """The site half of a training method: pure functions that also run stacked over sites."""
+    """The site half of a training method: pure functions that also run stacked over sites.
+
+    A query may be one too: it then trains the models that it orders, but for the one called
+    ``local``, with its own step.
+    """
 
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]: ...
     def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]: ...

@@ -67,8 +67,11 @@ class Plan:
     """Local training at a site: segments of epochs over its labelled rows.
 
     ``start``: ``"given"`` begins at the model that was sent, ``"scratch"`` at a fresh one drawn at
-    the site.  ``stop_at``: stop after the epoch that reaches this training accuracy (evaluation
-    mode); None trains every epoch.
+    the site.  Two rules end training early, after an epoch; without them every epoch is trained.
+    ``stop_at``: this training accuracy is reached (evaluation mode).  ``patience``: for so many
+    epochs the mean training loss, over the steps as they were taken, was not lower than before;
+    the last weights are kept.  ``mix``: rows of the pool come along with every batch, and numbers
+    from Beta(mix, mix) to mix them with.
     """
 
     segments: tuple[Segment, ...] = (Segment(),)
@@ -78,12 +81,18 @@ class Plan:
     start: Literal["given", "scratch"] = "given"
     stop_at: float | None = None
     augment: tuple[Literal["flip", "crop2", "crop4"], ...] = ()
+    patience: int | None = None
+    mix: float | None = None
 
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise ValueError(f"batch size {self.batch} must be at least 1")
         if self.start not in ("given", "scratch"):
             raise ValueError(f"a plan starts 'given' or 'scratch', not {self.start!r}")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"a patience of {self.patience} epochs must be at least 1, or None")
+        if self.mix is not None and not self.mix > 0:
+            raise ValueError(f"mix {self.mix} must be above 0, or None")
 
     @property
     def epochs(self) -> int:

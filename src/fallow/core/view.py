@@ -9,13 +9,15 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from fallow.core.banks import Layout
 from fallow.core.types import Answer, SiteId, State
 
 Rows = Literal["pool", "labelled"]
 
 
 class View(Protocol):
-    """A site as a method sees it.  There is no way from here to a hidden label.
+    """A site as a method sees it.  There is no way from here to a hidden label, but the property
+    for strategies whose contract says that they run in a simulator only.
 
     Rows of the pool have positions 0..m-1; a query answers with positions.
     """
@@ -24,6 +26,8 @@ class View(Protocol):
     cycle: int
     classes: int
     memory: Mapping[str, State]  # kept answers and fitted models of this site
+    layout: Layout  # names and shapes of the model's parameters
+    draws: bool  # the model has dropout layers
 
     @property
     def pool(self) -> int: ...  # m, the number of unlabelled rows
@@ -33,10 +37,15 @@ class View(Protocol):
     def weights(self) -> Tensor: ...  # (n,) weight that the query attached to each label
     @property
     def counts(self) -> Tensor: ...  # (C,) float64 labels bought per class
+    @property
+    def hidden(self) -> Tensor: ...  # (m,) true labels of the pool; raises unless simulator_only
     def rows(self, which: Rows = "pool") -> Tensor: ...
     def logits(self, model: str, which: Rows = "pool") -> Tensor: ...
     def embed(self, model: str, which: Rows = "pool") -> Tensor: ...
-    def forward(self, state: State, rows: Tensor) -> Tensor: ...
+    def model(self, name: str) -> State: ...  # "local" is "global" where a site has no labels
+    def forward(
+        self, state: State, rows: Tensor, draw: torch.Generator | None = None
+    ) -> Tensor: ...  # with ``draw`` dropout layers drop; a graph iff rows.requires_grad
     def stream(self, purpose: str) -> torch.Generator: ...
 
 

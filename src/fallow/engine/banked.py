@@ -1,15 +1,16 @@
-"""One forward pass through the models of K sites, for models whose parameters are all linear."""
+"""Forward passes through the models of K sites, for models whose parameters are all linear."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from functools import cached_property
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
-from fallow.engine.learner import Pass
 
 RANDOM = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout,
           nn.FeatureAlphaDropout, nn.RReLU)  # fmt: skip
@@ -35,7 +36,7 @@ class BankedLinear(nn.Module):
     """``nn.Linear`` with a weight for each of K sites.
 
     weight: (K, o, i); bias: (K, o) or None; rows (K * b, ..., i), those of the first site first.
-    Both are plain attributes, put in before every pass.
+    Both are plain attributes, put in before the passes.
     """
 
     weight: Tensor
@@ -69,7 +70,7 @@ class BankedModel:
                 f"{type(model).__name__} has weights outside nn.Linear or draws random numbers, "
                 "so sites cannot be stacked; use Loop"
             )
-        self.layout = layout
+        self.source, self.layout = model, layout
         place = {name: at for at, (name, _) in enumerate(layout.params)}
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self.layers: list[tuple[BankedLinear, int, int | None]] = []
@@ -82,12 +83,31 @@ class BankedModel:
             self.layers.append((banked, place[names[id(linear.weight)]], bias))
         self.model = copy.deepcopy(model, twins).train()
 
-    def __call__(self, w: Tensor, stats: Tensor, x: Tensor) -> Pass:
+    def put(self, w: Tensor, stats: Tensor) -> Sequence[Tensor]:
         parts = w.detach().split_with_sizes(self.layout.param_sizes, -1)
         shapes = [(len(w), *shape) for _, shape in self.layout.params]
         leaves = [p.view(s).requires_grad_() for p, s in zip(parts, shapes, strict=True)]
         for banked, weight, bias in self.layers:
             banked.weight = leaves[weight]
             banked.bias = None if bias is None else leaves[bias]
+        self.held = stats
+        return leaves
+
+    def __call__(self, x: Tensor) -> Tensor:
         outputs: Tensor = self.model(x.flatten(0, 1))
-        return Pass(outputs.view(*x.shape[:2], *outputs.shape[1:]), leaves, stats)
+        return outputs.view(*x.shape[:2], *outputs.shape[1:])
+
+    def stats(self) -> Tensor:
+        return self.held  # there are none: no layer keeps statistics
+
+    @cached_property
+    def judge(self) -> BankedModel:
+        """A second copy, in evaluation mode: the first one holds the weights of a graph."""
+        judge = BankedModel(self.source, self.layout)
+        judge.model.eval()
+        return judge
+
+    @torch.no_grad()
+    def predict(self, w: Tensor, stats: Tensor, x: Tensor) -> Tensor:
+        self.judge.put(w, stats)
+        return self.judge(x)

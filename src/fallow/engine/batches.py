@@ -9,9 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fallow.core.local import Slot
+from fallow.core.local import NONE, Slot
 from fallow.core.plan import Plan
 from fallow.core.types import State
+from fallow.models.init import lent
 
 Streams = Callable[..., torch.Generator]
 
@@ -21,7 +22,9 @@ class Job:
     """Local training of one site: its labelled rows, where it starts, what it kept.
 
     x: (n, *shape); y: (n,); weight: (n,); ``streams(*name)``: the site's named random streams;
-    ``own``: what the last `Fitted` left to stay.
+    ``own``: what the last `Fitted` left to stay; ``sent``: the model that was sent, where training
+    starts at another one; counts: (C,) labelled rows of each class; u: (m, *shape) rows of the
+    pool, for plans that mix them in.
     """
 
     site: str
@@ -31,6 +34,9 @@ class Job:
     start: State
     streams: Streams
     own: dict[str, Slot] = field(default_factory=dict)
+    sent: State | None = None
+    counts: Tensor = NONE
+    u: Tensor = NONE
 
 
 class Fitted(NamedTuple):
@@ -45,11 +51,13 @@ class Fitted(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """One epoch to come: its number over all segments, the trainable part, the learning rate."""
+    """One epoch to come: its number over all segments, the trainable part, the learning rate, and
+    the round of the cycle in which it runs."""
 
     number: int
     part: str
     lr: float
+    round: int = 0
 
 
 def epochs(plan: Plan, round_: int) -> Iterator[Epoch]:
@@ -62,7 +70,7 @@ def epochs(plan: Plan, round_: int) -> Iterator[Epoch]:
     parts = [segment.part for segment in plan.segments for _ in range(segment.epochs)]
     for number, part in enumerate(parts):
         scale = plan.schedule.at(round_, number, len(parts))
-        yield Epoch(number, part, plan.optimiser.lr * scale)
+        yield Epoch(number, part, plan.optimiser.lr * scale, round_)
 
 
 def order(job: Job, epoch: Epoch) -> Tensor:
@@ -73,6 +81,28 @@ def order(job: Job, epoch: Epoch) -> Tensor:
 def batches(job: Job, epoch: Epoch, size: int) -> Sequence[Tensor]:
     """The rows of each step; the last batch may be smaller, and without rows there is no step."""
     return torch.split(order(job, epoch), size) if len(job.y) else ()
+
+
+class Mix(NamedTuple):
+    """The second stream of an epoch: for each labelled row, in order, a row of the pool to stand
+    beside it, the place in the batch of that row's partner, and its share of the mixture."""
+
+    rows: Tensor  # (n,)
+    mate: Tensor  # (n,)
+    beta: Tensor  # (n,) float64
+
+
+def mixing(job: Job, epoch: Epoch, size: int, concentration: float) -> Mix:
+    """The pool in a new order for every epoch, from its beginning again where it is too small;
+    partners are a permutation of each batch, shares are drawn from Beta(a, a)."""
+    n, m = len(job.y), len(job.u)
+    shuffled = torch.randperm(m, generator=job.streams("pool", epoch.number))
+    turned = torch.randperm(n, generator=job.streams("mates", epoch.number))
+    mate = turned[(turned // size).argsort(stable=True)] % size  # batch by batch
+    with lent(job.streams("shares", epoch.number)):
+        a = torch.tensor(concentration, dtype=torch.float64)
+        beta = torch.distributions.Beta(a, a).sample((n,))
+    return Mix(shuffled[torch.arange(n) % max(m, 1)], mate, beta)
 
 
 def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tensor:

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, final
+from typing import Protocol, final
 
 import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import Batch, Near, RowLoss, Slot
+from fallow.core.local import Batch, Near, Objective, RowLoss, Slot, weighted_mean
 from fallow.core.plan import Optimiser
-from fallow.engine.losses import weighted_mean
 from fallow.engine.optimise import step
-
-
-class Pass(NamedTuple):
-    """A forward pass: outputs (..., b, c), the leaves of its graph, whose gradients side by side
-    are the gradient of w, and the statistics after it (..., s)."""
-
-    outputs: Tensor
-    leaves: Sequence[Tensor]
-    stats: Tensor
+from fallow.engine.stopping import Heard
 
 
 class Network(Protocol):
-    """One model, or K models at once, with weights that are put in for each pass."""
+    """One model, or K models at once: weights are put in, then passes are made with them."""
 
-    def __call__(self, w: Tensor, stats: Tensor, x: Tensor) -> Pass:
-        """A pass in training mode.  w: (..., d); stats: (..., s); x: (..., b, *shape)."""
+    def put(self, w: Tensor, stats: Tensor) -> Sequence[Tensor]:
+        """Passes from now on are made at w (..., d) and stats (..., s).  Returns the leaves of
+        their graph: gradients with respect to them, side by side, are the gradient of w."""
+        ...
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """A pass in training mode, which moves the statistics.  (..., b, *shape) -> (..., b, c)"""
+        ...
+
+    def stats(self) -> Tensor:
+        """The statistics (..., s) after the passes since `put`."""
+        ...
+
+    def predict(self, w: Tensor, stats: Tensor, x: Tensor) -> Tensor:
+        """A pass in evaluation mode without a graph; what was put in stays."""
         ...
 
 
@@ -39,29 +43,43 @@ class Autograd:
     """`fallow.core.local.Learner` for a network.  Models that run at once do not mix, so one
     backward pass through the sum of their losses serves all.
 
-    ``moves``: the (d,) mask of the parameters that move now; None for all of them.
+    ``moves``: the (d,) mask of the parameters that move now; None for all of them.  ``heard``:
+    where the loss of every gradient is written down; None where nobody asks.
     """
 
     network: Network
     loss: RowLoss
     optimiser: Optimiser
     moves: Tensor | None = None
+    heard: Heard | None = None
 
-    def gradient(self, at: Slot, batch: Batch, near: Near | None = None) -> tuple[Tensor, Tensor]:
-        outputs, leaves, stats = self.network(at.w, at.stats, batch.x)
-        value = weighted_mean(self.loss(outputs, batch.y), batch.weight)
+    def gradient(
+        self, at: Slot, batch: Batch, near: Near | None = None, objective: Objective | None = None
+    ) -> tuple[Tensor, Tensor]:
+        leaves = self.network.put(at.w, at.stats)
+        if objective is None:
+            value = weighted_mean(self.loss(self.network(batch.x), batch.y), batch.weight)
+        else:
+            value = objective(self.network)
         parts = torch.autograd.grad(
             value, leaves, torch.ones_like(value), allow_unused=True, materialize_grads=True
         )
         g = torch.cat([part.reshape(*at.w.shape[:-1], -1) for part in parts], -1)
-        return (g if near is None else g + slope(near, at.w)), stats
+        if self.heard is not None:
+            self.heard.append((value.detach(), batch.weight.sum(-1)))
+        return (g if near is None else g + slope(near, at.w)), self.network.stats()
 
     def apply(self, at: Slot, gradient: Tensor, lr: float | Tensor) -> Slot:
         return step(self.optimiser, at, gradient.clone(), lr, self.moves)
 
-    def descend(self, at: Slot, batch: Batch, near: Near | None = None) -> Slot:
-        g, stats = self.gradient(at, batch, near)
+    def descend(
+        self, at: Slot, batch: Batch, near: Near | None = None, objective: Objective | None = None
+    ) -> Slot:
+        g, stats = self.gradient(at, batch, near, objective)
         return step(self.optimiser, at, g, batch.lr, self.moves)._replace(stats=stats)
+
+    def predict(self, at: Slot, x: Tensor) -> Tensor:
+        return self.network.predict(at.w, at.stats, x)
 
 
 def slope(near: Near, w: Tensor) -> Tensor:

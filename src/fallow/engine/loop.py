@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import final
 
 import torch
@@ -15,10 +15,11 @@ from fallow.core.banks import Layout
 from fallow.core.local import Batch, Local, RowLoss
 from fallow.core.plan import Plan
 from fallow.core.types import State
-from fallow.engine.batches import Fitted, Job, augment, batches, epochs
+from fallow.engine.batches import Epoch, Fitted, Job, augment, batches, epochs, mixing
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.single import SingleModel
 from fallow.engine.slots import finish, fitted, start
+from fallow.engine.stopping import Patience, mean_losses
 from fallow.models.init import lent
 
 
@@ -47,22 +48,39 @@ class Loop:
 
     def _fit(self, method: Local, plan: Plan, round_: int, job: Job) -> Fitted:
         learn = Autograd(self.network, self.loss, plan.optimiser)
-        w_t, s = start(method, plan, job.start, job.own)
-        images, steps = self._images(job.x), 0
+        w_t, s = start(method, plan, job.start, job.own, job.sent)
+        patience, steps = Patience(plan.patience), 0
+        seen = replace(job, x=self._images(job.x), u=self._images(job.u))
         with lent(job.streams("dropout")):  # what the model itself draws
             for epoch in epochs(plan, round_):
                 learn.moves = movable(self.model, self.layout, epoch.part)
-                for rows in batches(job, epoch, plan.batch):
-                    x = images[rows]
-                    if plan.augment:
-                        x = self._images(augment(plan.augment, x, job.streams("augment", steps)))
-                    batch = Batch(x, job.y[rows], job.weight[rows], epoch.lr)
+                learn.heard = [] if plan.patience else None
+                for batch in self._batches(plan, epoch, seen, steps):
                     s, steps = method.step(s, w_t, batch, learn), steps + 1
+                if learn.heard and patience.ends(*mean_losses(learn.heard, 1)):
+                    break
                 if plan.stop_at is not None and reached(
                     plan.stop_at, self.model, self.layout, method.finish(s)[0].state, job
                 ):
                     break
         return fitted(*finish(method, plan, s), steps)
+
+    def _batches(self, plan: Plan, epoch: Epoch, job: Job, steps: int) -> Iterator[Batch]:
+        """The batches of an epoch after so many steps."""
+        mix = mixing(job, epoch, plan.batch, plan.mix) if plan.mix and len(job.u) else None
+        parts = [torch.split(part, plan.batch) for part in mix or ()]
+        for at, rows in enumerate(batches(job, epoch, plan.batch)):
+            x = self._taken(plan, job.x[rows], partial(job.streams, "augment", steps + at))
+            batch = Batch(x, job.y[rows], job.weight[rows], epoch.lr, job.counts, epoch.round)
+            if parts:
+                second, mate, beta = (part[at] for part in parts)
+                draw = partial(job.streams, "augment pool", steps + at)
+                u, beta = self._taken(plan, job.u[second], draw), beta.to(x.dtype)
+                batch = batch._replace(u=u, mate=mate, beta=beta, pool=torch.ones_like(beta))
+            yield batch
+
+    def _taken(self, plan: Plan, x: Tensor, draw: Callable[[], torch.Generator]) -> Tensor:
+        return self._images(augment(plan.augment, x, draw())) if plan.augment else x
 
     def _images(self, x: Tensor) -> Tensor:
         if not self.channels_last or x.ndim != 4:

@@ -22,16 +22,3 @@ def squared_error(outputs: Tensor, y: Tensor) -> Tensor:
 def row_loss(task: str) -> RowLoss:
     """The loss of a task: cross-entropy for ``"classification"``, else the squared error."""
     return cross_entropy if task == "classification" else squared_error
-
-
-def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """The weighted mean over the batch.  (..., b), (..., b) -> (...); padding weighs 0.
-
-    A batch in which every row weighs 0 has loss 0: it asks for no step.
-
-    >>> import torch
-    >>> weighted_mean(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0]))
-    tensor(2.)
-    """
-    total = weight.sum(-1, keepdim=True).clamp_min(1e-30)  # no weight is negative
-    return (losses * (weight / total)).sum(-1)

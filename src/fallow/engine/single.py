@@ -1,14 +1,16 @@
-"""One model whose weights are put in for each pass."""
+"""One model whose weights are put in before its passes."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from functools import cached_property
 from typing import final
 
+import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
-from fallow.engine.learner import Pass
 
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
@@ -17,7 +19,7 @@ NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 class SingleModel:
     """A copy of the model in training mode, its parameters and statistics laid out side by side.
 
-    A pass copies the given weights there: ``functional_call`` does the same, but walks through
+    ``put`` copies the given weights there: ``functional_call`` does the same, but walks through
     all modules each time, which costs as much as a small convolution.  Raises ValueError for
     batch norm whose statistics are a mean over all batches: sites could not average them.
     """
@@ -29,18 +31,34 @@ class SingleModel:
                     f"batch norm {name!r} has momentum None, a mean over all batches that sites "
                     "cannot share; give it a momentum, such as 0.1"
                 )
+        self.source, self.layout = model, layout
         self.model = copy.deepcopy(model).train()
         self.state = layout.flatten(self.model)
         held = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         for name, view in layout.views(self.state["w"], self.state["stats"]).items():
             held[name].data = view
-        self.has_stats = bool(layout.buffers)
         self.leaves = [held[name].requires_grad_() for name, _ in layout.params]
 
-    def __call__(self, w: Tensor, stats: Tensor, x: Tensor) -> Pass:
+    def put(self, w: Tensor, stats: Tensor) -> Sequence[Tensor]:
         self.state["w"].copy_(w)
-        if not self.has_stats:
-            return Pass(self.model(x), self.leaves, stats)
         self.state["stats"].copy_(stats)
+        return self.leaves
+
+    def __call__(self, x: Tensor) -> Tensor:
         outputs: Tensor = self.model(x)
-        return Pass(outputs, self.leaves, self.state["stats"].clone())
+        return outputs
+
+    def stats(self) -> Tensor:
+        return self.state["stats"].clone()
+
+    @cached_property
+    def judge(self) -> SingleModel:
+        """A second copy, in evaluation mode: the first one holds the weights of a graph."""
+        judge = SingleModel(self.source, self.layout)
+        judge.model.eval()
+        return judge
+
+    @torch.no_grad()
+    def predict(self, w: Tensor, stats: Tensor, x: Tensor) -> Tensor:
+        self.judge.put(w, stats)
+        return self.judge(x)

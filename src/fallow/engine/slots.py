@@ -15,19 +15,21 @@ from fallow.engine.optimise import counted
 SENT = "sent"  # the name under which the moments of the sent model stay at a site
 
 
-def start(method: Local, plan: Plan, state: State, own: dict[str, Slot]
+def start(method: Local, plan: Plan, state: State, own: dict[str, Slot], sent: State | None
           ) -> tuple[Slot, dict[str, Slot]]:  # fmt: skip
-    """The model that was sent, and the method's slots beside it.
+    """The model that was ``sent``, and the method's slots beside it, which begin at ``state``; None
+    where both are one.
 
     Moments go on where the last round left them if the optimiser persists; else all are zero,
     also those of models that never left the site.
     """
-    w_t = _fresh(plan, state)
+    w = _fresh(plan, state)
+    w_t = w if sent is None else _fresh(plan, sent)
     kept = {name: at for name, at in own.items() if name != SENT}
     if not plan.optimiser.persist:
         kept = {name: _fresh(plan, at.state) for name, at in kept.items()}
-        return w_t, method.start(w_t, kept)
-    return w_t, method.start(w_t.with_moments(own[SENT]) if SENT in own else w_t, kept)
+        return w_t, method.start(w, kept)
+    return w_t, method.start(w.with_moments(own[SENT]) if SENT in own else w, kept)
 
 
 def _fresh(plan: Plan, state: State) -> Slot:

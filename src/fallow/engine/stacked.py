@@ -14,11 +14,13 @@ from torch import nn
 from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, Local, RowLoss, Slot
 from fallow.core.plan import Plan
+from fallow.core.types import State
 from fallow.engine.banked import BankedModel
 from fallow.engine.batches import Fitted, Job, epochs
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.loop import Loop, reached
 from fallow.engine.slots import finish, fitted, join, stack, start, take
+from fallow.engine.stopping import Heard, Patience, mean_losses
 from fallow.engine.together import Joined, Seat
 
 
@@ -57,17 +59,20 @@ class Stacked:
 
     def _train(self, method: Local, plan: Plan, round_: int, jobs: list[Job]) -> list[Fitted]:
         learn = Autograd(self.network, self.loss, plan.optimiser)
-        state = {name: torch.stack([job.start[name] for job in jobs]) for name in ("w", "stats")}
         own = {name: stack([job.own[name] for job in jobs]) for name in jobs[0].own}
-        w_t, s = start(method, plan, state, own)
-        data, seats = Joined.of(jobs), _seats(jobs)
+        state = _states([job.start for job in jobs])
+        is_sent = any(job.sent for job in jobs)
+        sent = _states([job.sent or job.start for job in jobs]) if is_sent else None
+        w_t, s = start(method, plan, state, own, sent)
+        data, seats = Joined.of(jobs), _seats(jobs, plan)
         results: dict[int, Fitted] = {}
         done = 0
         for epoch in epochs(plan, round_):
             learn.moves = movable(self.model, self.layout, epoch.part)
-            s = _steps(method, learn, s, w_t, data.batches(seats, epoch, plan.batch))
+            learn.heard = [] if plan.patience else None
+            s = _steps(method, learn, s, w_t, data.batches(seats, epoch, plan.batch, plan.mix))
             done += 1
-            over, on = self._stopped(method, plan, s, seats)
+            over, on = self._stopped(method, plan, s, seats, learn.heard or [])
             if over:
                 gone = [seats[k] for k in over]
                 results |= _results(method, plan, _take(s, over), gone, done)
@@ -78,22 +83,29 @@ class Stacked:
         return [results[place] for place in range(len(jobs))]
 
     def _stopped(
-        self, method: Local, plan: Plan, s: dict[str, Slot], seats: list[Seat]
+        self, method: Local, plan: Plan, s: dict[str, Slot], seats: list[Seat], heard: Heard
     ) -> tuple[list[int], list[int]]:
-        """The sites that have reached the accuracy at which the plan stops, and the others."""
-        over: list[int] = []
+        """The sites whose training ends here, by either rule of the plan, and the others."""
+        over: set[int] = set()
+        if heard:
+            losses = mean_losses(heard, len(seats))
+            over = {k for k, seat in enumerate(seats) if seat.patience.ends(losses[k])}
         if plan.stop_at is not None:
             sent, _ = method.finish(s)
             for k, seat in enumerate(seats):
                 state = take(sent, k).state
                 if reached(plan.stop_at, self.model, self.layout, state, seat.job):
-                    over.append(k)
-        return over, [k for k in range(len(seats)) if k not in over]
+                    over.add(k)
+        return sorted(over), [k for k in range(len(seats)) if k not in over]
 
 
-def _seats(jobs: list[Job]) -> list[Seat]:
+def _states(states: Sequence[State]) -> State:
+    return {name: torch.stack([state[name] for state in states]) for name in ("w", "stats")}
+
+
+def _seats(jobs: list[Job], plan: Plan) -> list[Seat]:
     ends = list(accumulate((len(job.y) for job in jobs), initial=0))
-    return [Seat(job, place, ends[place]) for place, job in enumerate(jobs)]
+    return [Seat(job, k, ends[k], Patience(plan.patience)) for k, job in enumerate(jobs)]
 
 
 def _steps(

@@ -11,6 +11,7 @@ from typing import Any, final
 
 from fallow.core.types import SiteId, State
 from fallow.lab.errors import Failed
+from fallow.privacy import Released
 from fallow.runtimes.store import Label
 from fallow.runtimes.wire import pack, unpack
 
@@ -21,6 +22,8 @@ CREATE TABLE IF NOT EXISTS finished (step TEXT PRIMARY KEY, result BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS kept (site TEXT, name TEXT, state BLOB, PRIMARY KEY (site, name)) STRICT;
 CREATE TABLE IF NOT EXISTS label (site TEXT, row INTEGER, value REAL, cycle INTEGER, weight REAL,
                                   probability REAL, mark BLOB, PRIMARY KEY (site, row)) STRICT;
+CREATE TABLE IF NOT EXISTS spent (site TEXT, key TEXT, line BLOB, PRIMARY KEY (site, key)) STRICT;
+CREATE TABLE IF NOT EXISTS secret (site TEXT PRIMARY KEY, held BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) STRICT;
 """
 
@@ -148,6 +151,7 @@ class Journal:
     def tidy(self) -> None:
         """After the last step: drop what only a resume needs and give the space back."""
         self._write("DELETE FROM kept")
+        self._write("DELETE FROM secret")
         self._write("VACUUM")
 
     def close(self) -> None:
@@ -179,6 +183,27 @@ class Journal:
                 raise self._damaged(f"the label of row {label.row} of site {site} was changed")
             labels.append(label)
         return labels
+
+    def spend(self, site: SiteId, key: str, released: Released) -> None:
+        line = sealed({**released._asdict(), "key": key})
+        self._write("INSERT INTO spent VALUES (?, ?, ?)", site, key, line)
+
+    def released(self, site: SiteId) -> dict[str, Released]:
+        found = {}
+        sql = "SELECT key, line FROM spent WHERE site = ? ORDER BY rowid"
+        for key, blob in self._read(sql, site):
+            line = self._opened(blob, f"release {key} of site {site}")
+            if line.pop("key") != key:
+                raise self._damaged(f"release {key} of site {site} stands under another key")
+            found[key] = Released(**line)
+        return found
+
+    def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+        self._write("INSERT OR REPLACE INTO secret VALUES (?, ?)", site, sealed(secret))
+
+    def hidden(self, site: SiteId) -> dict[str, Any] | None:
+        found = self._read("SELECT held FROM secret WHERE site = ?", site)
+        return self._opened(found[0][0], f"the secret of site {site}") if found else None
 
 
 def sealed(tree: Any) -> bytes:

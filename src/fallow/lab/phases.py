@@ -36,6 +36,8 @@ class Phases:
         about = {name: recipe[name] for name in INPUTS}
         about |= {"seed": world.seed, "executor": world.executor, "threads": threads()}
         about |= {"runtime": type(world.carrier).__name__}  # bytes are counted differently
+        if world.recipe.privacy.secure_sum:  # totals are rounded, and keys cross
+            about |= {"masked": world.recipe.privacy.bound or True}
         h.update(json.dumps([about, versions()], sort_keys=True, default=str).encode())
         for site in world.members.values():
             h.update(site.labelled.numpy().tobytes())

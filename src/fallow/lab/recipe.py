@@ -15,6 +15,7 @@ from fallow.core.build import nearest
 from fallow.core.plan import Plan, Segment
 from fallow.lab.budgets import POLICIES
 from fallow.lab.spec import Published, Spec, literal
+from fallow.privacy import Privacy
 
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
@@ -51,6 +52,7 @@ class Recipe:
     per_cycle: float | int = 0.05
     cycles: int = 3  # queries after the first training phase
     budget: Literal["equal", "equal_rounded", "proportional"] = "equal"
+    privacy: Privacy = Privacy()  # noise on released counts, secure sums
     # evaluation and machinery
     score_rounds: int = 5  # the score of a cycle is the mean over this many last rounds
     executor: Literal["auto", "loop", "stacked"] = "auto"

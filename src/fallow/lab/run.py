@@ -88,7 +88,8 @@ class Run:
     def _ask(self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any) -> Ask:
         reveals = self.world.methods[owner].contract.verbs
         carrier = self.world.carrier
-        return Ask(carrier, self.journal, shown, step, owner, cycle, reveals=reveals, **more)
+        more |= {"reveals": reveals, "masking": self.world.masking}
+        return Ask(carrier, self.journal, shown, step, owner, cycle, **more)
 
     # -- labels -----------------------------------------------------------------------------
 

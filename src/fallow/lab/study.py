@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from fallow.data.dataset import Dataset
 from fallow.lab.cell import Cell, Failure, Setup
 from fallow.lab.errors import sentence
 from fallow.lab.files import only_one, sweep, write_json
@@ -24,7 +25,7 @@ from fallow.lab.phases import Phases
 from fallow.lab.recipe import Recipe
 from fallow.lab.run import Run, Say, silent
 from fallow.lab.variants import bounds_of, variant
-from fallow.lab.world import build_world, partition_of
+from fallow.lab.world import open_data, partition_of, world_of
 
 
 def study_cells(recipe: Recipe, queries: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
@@ -137,6 +138,7 @@ def _threads(n: int) -> Iterator[None]:
 
 def _run_cells(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
     failures = []
+    found: dict[int, Dataset] = {}
     for cell in cells:
         about = {"query": cell.query, "seed": cell.seed}
 
@@ -144,15 +146,20 @@ def _run_cells(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
             say({**about, **event})
 
         try:
-            run_cell(setup, cell, tell)
+            run_cell(setup, cell, tell, found)
         except Exception as error:  # also what a user's own method raises: other cells go on
             failures.append(Failure(cell, sentence(error), traceback.format_exc()))
             tell({"event": "failed", "why": sentence(error)})
     return failures
 
 
-def run_cell(setup: Setup, cell: Cell, say: Say = silent) -> None:
-    """Run one cell, or go on with it; a finished one is left as it is."""
+def run_cell(
+    setup: Setup, cell: Cell, say: Say = silent, found: dict[int, Dataset] | None = None
+) -> None:
+    """Run one cell, or go on with it; a finished one is left as it is.
+
+    ``found``: the data of the last seed, which its next cell need not read again.
+    """
     folder = cell.folder(setup.out)
     with only_one(folder / "run.lock", wait=False):
         if all((folder / name).exists() for name in ("records.jsonl", "model.safetensors")):
@@ -161,17 +168,20 @@ def run_cell(setup: Setup, cell: Cell, say: Say = silent) -> None:
         sweep(folder)
         journal = Journal(folder / "journal.sqlite")
         try:
-            _go(setup, cell, journal, say)
+            _go(setup, cell, journal, say, {} if found is None else found)
         finally:
             journal.close()
     say({"event": "done", "cached": False})
 
 
-def _go(setup: Setup, cell: Cell, journal: Journal, say: Say) -> None:
+def _go(setup: Setup, cell: Cell, journal: Journal, say: Say, found: dict[int, Dataset]) -> None:
     folder, recipe = cell.folder(setup.out), variant(setup.recipe, cell.query)
     if journal.about("digest", recipe.digest) != recipe.digest:
         raise ValueError(f"{folder} was started with other settings; choose another --out")
-    world = build_world(recipe, cell.seed, journal, setup.data_dir, setup.runtime)
+    if cell.seed not in found:
+        found.clear()
+        found[cell.seed] = open_data(recipe, cell.seed, setup.data_dir)
+    world = world_of(recipe, cell.seed, found[cell.seed], journal, setup.runtime)
     if journal.about("data", world.fingerprint) != world.fingerprint:
         raise ValueError(
             f"{recipe.data} has changed since {folder} was started; restore it, or choose another "

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from fallow.lab.recipe import Recipe, with_settings
 from fallow.lab.spec import Spec
+from fallow.privacy import Privacy
 
 BOUND = "bound:"
 SHARED = ("name", "data", "label", "site", "rows", "test_rows", "partition", "sites", "query",
@@ -27,13 +28,13 @@ def variant(recipe: Recipe, query: str) -> Recipe:
 
     ``query@key=value`` changes a setting of the recipe for this strategy alone.
     ``bound:all-labels`` trains once on every label; ``bound:pooled`` is entropy sampling on all
-    rows in one place, with the same budget.
+    rows in one place, with the same budget.  Bounds have no privacy to pay for.
 
     >>> variant(Recipe("a"), "ksas@training=fedprox:mu=0.1").training
     Spec(name='fedprox', fields={'mu': 0.1})
     """
     if query == "bound:all-labels":
-        return replace(recipe, query=Spec("random"), initial=1.0, cycles=0)
+        return replace(recipe, query=Spec("random"), initial=1.0, cycles=0, privacy=Privacy())
     if query == "bound:pooled":
         return replace(
             recipe,
@@ -41,6 +42,7 @@ def variant(recipe: Recipe, query: str) -> Recipe:
             sites=1,
             partition=Spec("iid"),
             participation=1.0,
+            privacy=Privacy(),
             initial=_pooled(recipe.initial, recipe.sites),
             per_cycle=_pooled(recipe.per_cycle, recipe.sites),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,6 +31,7 @@ from fallow.lab.recipe import Recipe
 from fallow.lab.scale import Scale
 from fallow.models import build_model, check_model
 from fallow.oracles import Simulated
+from fallow.privacy import SecureSum, check_fit
 from fallow.queries import Random
 from fallow.runtimes import Bytes, InProcess, Parts, Site, Store
 from fallow.runtimes.inprocess import Executor
@@ -58,6 +60,12 @@ class World:
     @property
     def sizes(self) -> dict[SiteId, int]:
         return {name: len(site.x) for name, site in self.members.items()}
+
+    @property
+    def masking(self) -> SecureSum | None:
+        """How the server half adds up, where sums are secure sums."""
+        privacy = self.recipe.privacy
+        return SecureSum(privacy.bound) if privacy.secure_sum else None
 
     def budget(self, share: float | int) -> dict[SiteId, int]:
         """Labels per site in one cycle, never more than a site has rows."""
@@ -174,12 +182,15 @@ def world_of(
         return layout.flatten(new_model(generator), dtype)
 
     methods = methods_of(recipe)
-    parts = Parts(model, layout, methods, found.n_classes, seed, fresh)
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
+    hidden = {name: found.y[at] for name, at in rows.items()}
+    shown = hidden if methods["query"].contract.simulator_only else {}
+    parts = Parts(model, layout, methods, found.n_classes, seed, fresh, hidden=shown,
+                  privacy=recipe.privacy.over(recipe.cycles))  # fmt: skip
     members = {name: Site(name, x[at], parts, store) for name, at in rows.items()}
     executor = executor_of(recipe, model)
     carrier = _carrier(recipe, executor, runtime, members, row_loss(found.task))
-    oracle = _oracle(recipe, members, {name: found.y[at] for name, at in rows.items()})
+    oracle = _oracle(recipe, members, hidden)
     parts_of_it = (carrier, members, oracle, model, layout, methods)
     return World(recipe, seed, found, *parts_of_it, executor, fresh, scale)
 
@@ -193,6 +204,8 @@ def methods_of(recipe: Recipe) -> dict[str, Any]:
             f"{recipe.query} compares sites and needs at least {query.contract.cohort}; the recipe "
             f"has {recipe.sites}"
         )
+    contracts = {str(recipe.query): query.contract, str(recipe.training): method.contract}
+    check_fit(recipe.privacy, contracts, math.ceil(recipe.participation * recipe.sites - 1e-9))
     return {"initial": Random(), "query": query, "training": method, "plain": FedAvg()}
 
 

@@ -6,6 +6,7 @@ from fallow.models.check import check_model
 from fallow.models.cnn import CNN4, DigitsCNN
 from fallow.models.dense import MLP, Linear
 from fallow.models.lenet import LeNet, LeNetFEMNIST
+from fallow.models.mobilenet import MobileNetV2
 from fallow.models.resnet import ResNet8
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "LeNet",
     "LeNetFEMNIST",
     "Linear",
+    "MobileNetV2",
     "Model",
     "ResNet8",
     "build_model",

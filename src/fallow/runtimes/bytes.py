@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from fallow.core.ask import Delivered, Request, whole
+from fallow.core.ask import Delivered, Request
+from fallow.core.totals import whole
 from fallow.core.types import SiteId
-from fallow.runtimes.inprocess import Executor, Routes, deliver, perform
+from fallow.runtimes.inprocess import Executor, Routes, dearest, deliver, perform, spent
 from fallow.runtimes.site import Site
 from fallow.runtimes.wire import pack, pack_request, unpack, unpack_request
 
@@ -31,9 +32,11 @@ class Bytes:
         sent = {site: pack_request(request) for site, request in requests.items()}
         received = {site: unpack_request(blob) for site, blob in sent.items()}
         down = sum(map(len, sent.values()))
+        before = spent(self.members)
         replies = {s: pack(a) for s, a in perform(self.members, self.executor, received).items()}
+        cost = dearest(before, spent(self.members))
         answers = {site: unpack(blob) for site, blob in replies.items()}
         if routes is not None:
             sizes = deliver(self.members, received, answers, routes)
-            return Delivered(sizes, whole(sizes, "bytes"), down)
-        return Delivered(answers, sum(map(len, replies.values())), down)
+            return Delivered(sizes, whole(sizes, "bytes"), down, cost)
+        return Delivered(answers, sum(map(len, replies.values())), down, cost)

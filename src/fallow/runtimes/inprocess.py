@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
 import torch
 
-from fallow.core.ask import Delivered, Request, payload_of, whole
+from fallow.core.ask import Delivered, Request, payload_of
 from fallow.core.disclosure import payload
 from fallow.core.local import Local
 from fallow.core.plan import Plan
+from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
 from fallow.engine import Fitted, Job
 from fallow.runtimes.site import Site
@@ -41,12 +43,30 @@ class InProcess:
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
     ) -> Delivered:
+        before = spent(self.members)
         answers = perform(self.members, self.executor, requests)
+        cost = dearest(before, spent(self.members))
         down = sum(payload_of(r) for r in requests.values())
         if routes is not None:
             sizes = deliver(self.members, requests, answers, routes)
-            return Delivered(sizes, whole(sizes, "bytes"), down)
-        return Delivered(answers, sum(payload(a) for a in answers.values()), down)
+            return Delivered(sizes, whole(sizes, "bytes"), down, cost)
+        return Delivered(answers, sum(payload(a) for a in answers.values()), down, cost)
+
+
+def spent(members: Mapping[SiteId, Site]) -> dict[SiteId, dict[str, float]]:
+    """What every site has spent on noise so far, by exchange."""
+    return {name: site.spent for name, site in members.items()}
+
+
+def dearest(
+    before: Mapping[SiteId, Mapping[str, float]], after: Mapping[SiteId, Mapping[str, float]]
+) -> float:
+    """The most that any site spent in between."""
+    costs = (
+        math.fsum(epsilon for key, epsilon in book.items() if key not in before[site])
+        for site, book in after.items()
+    )
+    return max(costs, default=0.0)
 
 
 def perform(
@@ -55,7 +75,7 @@ def perform(
     """Do what the requests ask, position by position, so that equal fits are trained together."""
     answers: dict[SiteId, Answer] = {site: {} for site in requests}
     for at in range(max((len(r.steps) for r in requests.values()), default=0)):
-        fits: dict[Plan, list[Site]] = {}
+        fits: dict[tuple[str, Plan], list[Site]] = {}
         for name in sorted(requests):
             if at >= len(requests[name].steps):
                 continue
@@ -63,8 +83,8 @@ def perform(
             if step.kind != "fit":
                 answers[name] = site.answer(step, requests[name])
             elif (plan := site.handed(step)) is not None:
-                fits.setdefault(plan, []).append(site)
-        for plan, group in fits.items():
+                fits.setdefault((step.verb, plan), []).append(site)
+        for (_, plan), group in fits.items():
             _train(executor, plan, group, requests, at)
     return answers
 
@@ -73,8 +93,9 @@ def _train(
     executor: Executor, plan: Plan, group: list[Site], requests: Mapping[SiteId, Request], at: int
 ) -> None:
     first = requests[group[0].id]
+    method = group[0].local(first.steps[at], first)
     jobs = [site.job(requests[site.id].steps[at], requests[site.id]) for site in group]
-    results = executor.fit(group[0].local(first), plan, first.round, jobs)
+    results = executor.fit(method, plan, first.round, jobs)
     for site, result in zip(group, results, strict=True):
         site.fitted(requests[site.id].steps[at], requests[site.id], result)
 

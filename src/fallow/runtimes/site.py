@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor
 
 from fallow.core.ask import Request, Step
 from fallow.core.banks import Layout
-from fallow.core.local import Local, Slot
+from fallow.core.local import NONE, Local, Slot
 from fallow.core.plan import Plan
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import Picks, Release
 from fallow.engine import Fitted, Job
+from fallow.privacy import Guard, Privacy
+from fallow.privacy.guard import Noise
 from fallow.runtimes.store import Label, Store
 from fallow.runtimes.view import SiteView
 
@@ -28,7 +30,9 @@ class Parts:
     """What all sites of one run have in common.
 
     ``methods``: "initial", "query" and "training", whose verbs may be called, and "plain", which
-    fits the models that only a query looks at.
+    fits the models that only a query looks at, unless the query has a step of its own.
+    ``hidden``: true labels of all rows of each site; empty but in a simulation of a strategy that
+    reads them.
     """
 
     model: torch.nn.Module
@@ -37,6 +41,9 @@ class Parts:
     classes: int
     seed: int
     fresh: Any  # (torch.Generator) -> State: newly initialised weights
+    hidden: Mapping[SiteId, Tensor] = field(default_factory=dict)  # for contract.simulator_only
+    privacy: Privacy = Privacy()
+    noise: Noise = "seeded"  # "os": from the operating system, as at every real site
 
 
 @final
@@ -79,6 +86,13 @@ class Site:
         y = self.values[self.labelled]
         return y.long() if self.parts.classes else y.to(self.x.dtype)
 
+    @property
+    def counts(self) -> Tensor:
+        """Labelled rows of each class, (C,); (0,) where there are numbers to predict."""
+        if not self.parts.classes:
+            return self.x.new_zeros(0)
+        return torch.bincount(self.labels, minlength=self.parts.classes).to(self.x.dtype)
+
     def _enter(self, labels: Sequence[Label]) -> None:
         for label in labels:
             self.bought[label.row] = True
@@ -118,13 +132,17 @@ class Site:
         def streams(purpose: str, *more: int) -> torch.Generator:
             return self.streams(purpose, step.verb, *name, *more)
 
-        if step.plan is not None and step.plan.start == "scratch":
-            start = self.parts.fresh(streams("init"))
-        else:
-            start = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
+        plan = step.plan or Plan()
+        sent = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
+        if not sent and request.owner == "query":
+            sent = self.memory.get("global", {})  # handed over before every query
+        fresh = self.parts.fresh(streams("init")) if plan.start == "scratch" else None
         own = {n.removeprefix("own/"): Slot(**s) for n, s in self.memory.items()
                if n.startswith("own/")} if request.owner == "training" else {}  # fmt: skip
-        return Job(self.id, self.x[rows], self.labels, self.weight[rows], start, streams, own)
+        start, beside = (fresh, sent or None) if fresh else (sent, None)
+        data = (self.x[rows], self.labels, self.weight[rows])
+        u = self.x[self.pool] if plan.mix else NONE
+        return Job(self.id, *data, start, streams, own, beside, self.counts, u)
 
     def fitted(self, step: Step, request: Request, result: Fitted) -> None:
         """Remember what the engine made."""
@@ -134,13 +152,19 @@ class Site:
                 self.remember(f"own/{name}", own._asdict())
 
     def method(self, owner: str) -> Any:
+        """The method that plays a part in this run; ValueError for a part that nobody plays."""
+        if owner not in self.parts.methods:
+            raise ValueError(f"site {self.id} has no method of {owner!r}; it has those of "
+                             f"{sorted(self.parts.methods)}")  # fmt: skip
         return self.parts.methods[owner]
 
-    def local(self, request: Request) -> Local:
-        """Whose step trains: the training method's own, or plain descent for a query's model."""
-        owner = request.owner if request.owner == "training" else "plain"
-        found: Local = self.parts.methods[owner]
-        return found
+    def local(self, step: Step, request: Request) -> Local:
+        """Whose step trains: the training method's own; for another model that a query orders the
+        query's, if it has one; else plain descent."""
+        found = self.method(request.owner)
+        if request.owner == "training" or (step.verb != "local" and isinstance(found, Local)):
+            return cast(Local, found)
+        return cast(Local, self.parts.methods["plain"])
 
     def handed(self, step: Step) -> Plan | None:
         """A "fit" without a plan hands a model over: remembered as the training method uses it."""
@@ -151,15 +175,29 @@ class Site:
 
     # -- verbs ------------------------------------------------------------------------------
 
+    @property
+    def guard(self) -> Guard:
+        return Guard(self.id, self.parts.privacy, self.store, self.parts.seed, self.parts.noise)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """ε of each release so far, by exchange."""
+        if self.parts.privacy.epsilon is None:
+            return {}
+        return {key: line.epsilon for key, line in self.store.released(self.id).items()}
+
     def answer(self, step: Step, request: Request) -> Answer:
-        """Run a verb and let out exactly what its kind allows."""
+        """Run a verb and let out exactly what its kind allows, behind noise and masks."""
+        if step.masked is not None and step.kind == "each":
+            return self.guard.public_key(step.masked)
         method = self.method(request.owner)
         if step.verb not in method.contract.verbs:
             raise ValueError(f"site {self.id} does not run {step.verb!r}: it is not a verb of "
                              f"{type(method).__name__}")  # fmt: skip
         if step.kind == "keep" and "n" in step.args and len(self.pool) == 0:
             return {"count": 0}  # nothing to pick from, once for all strategies
-        view = SiteView(self, request.cycle)
+        self.guard.check(step)
+        view = SiteView(self, request.cycle, method.contract.simulator_only)
         try:
             result = getattr(method, step.verb)(view, **step.args)
         except Exception as error:
@@ -169,9 +207,9 @@ class Site:
             ) from error
         if isinstance(result, Picks):
             return self._picked(step, result)
-        answer: Answer = result.post(result.counts) if isinstance(result, Release) else result
         if step.kind != "keep":
-            return answer
+            return self.guard.out(step, request, result)
+        answer: Answer = result.post(result.counts) if isinstance(result, Release) else result
         self.remember(step.verb, {k: torch.as_tensor(v) for k, v in answer.items()})
         return {"count": len(answer)}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fallow.core.types import SiteId, State
+from fallow.privacy import Ledger, Released
 
 
 class Label(NamedTuple):
@@ -19,8 +20,9 @@ class Label(NamedTuple):
     probability: float | None = None
 
 
-class Store(Protocol):
-    """Keeps what sites remember.  All changes of one exchange are one transaction."""
+class Store(Ledger, Protocol):
+    """Keeps what sites remember, released and hide.  All changes of one exchange are one
+    transaction."""
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None: ...  # None forgets
     def kept(self, site: SiteId) -> dict[str, State]: ...
@@ -34,6 +36,8 @@ class MemoryStore:
 
     states: dict[SiteId, dict[str, State]] = field(default_factory=dict)
     labels: dict[SiteId, list[Label]] = field(default_factory=dict)
+    book: dict[SiteId, dict[str, Released]] = field(default_factory=dict)
+    secrets: dict[SiteId, dict[str, Any]] = field(default_factory=dict)
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         if state is None:
@@ -49,3 +53,15 @@ class MemoryStore:
 
     def written(self, site: SiteId) -> list[Label]:
         return list(self.labels.get(site, []))
+
+    def spend(self, site: SiteId, key: str, released: Released) -> None:
+        self.book.setdefault(site, {})[key] = released
+
+    def released(self, site: SiteId) -> dict[str, Released]:
+        return dict(self.book.get(site, {}))
+
+    def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+        self.secrets[site] = secret
+
+    def hidden(self, site: SiteId) -> dict[str, Any] | None:
+        return self.secrets.get(site)

@@ -1,4 +1,4 @@
-"""The view of a site that a verb works with.  It holds no way to a hidden label."""
+"""The view of a site that a verb works with.  A real site's holds no way to a hidden label."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
+from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import embed, predict
 
 if TYPE_CHECKING:
@@ -20,13 +21,16 @@ if TYPE_CHECKING:
 class SiteView:
     """Predictions are computed when a verb first asks for them, in evaluation mode, once."""
 
-    def __init__(self, site: Site, cycle: int) -> None:
+    def __init__(self, site: Site, cycle: int, simulator_only: bool = False) -> None:
         self._site = site
+        self._sees_hidden = simulator_only
         self._cache: dict[tuple[str, str, str], Tensor] = {}
         self.site: SiteId = site.id
         self.cycle = cycle
         self.classes = site.parts.classes
         self.memory: Mapping[str, State] = site.memory
+        self.layout = site.parts.layout
+        self.draws = has_dropout(site.parts.model)
 
     @property
     def pool(self) -> int:
@@ -43,6 +47,21 @@ class SiteView:
     @property
     def counts(self) -> Tensor:
         return torch.bincount(self.labels, minlength=self.classes).double()
+
+    @property
+    def hidden(self) -> Tensor:
+        """True labels of the pool, (m,), where a simulator gives them to a method that says so."""
+        if not self._sees_hidden:
+            raise ValueError(
+                f"site {self.site} shows hidden labels only to a strategy whose contract says "
+                "simulator_only=True; choose by view.labels and by predictions"
+            )
+        if self.site not in self._site.parts.hidden:
+            raise ValueError(
+                f"site {self.site} does not know the labels of its pool: strategies that read them "
+                "are upper bounds for simulations; choose another one"
+            )
+        return self._site.parts.hidden[self.site][self._site.pool]
 
     def rows(self, which: Rows = "pool") -> Tensor:
         return self._site.x[self._site.pool if which == "pool" else self._site.labelled]
@@ -71,8 +90,8 @@ class SiteView:
             )
         return self._cache[key]
 
-    def forward(self, state: State, rows: Tensor) -> Tensor:
-        return predict(self._site.parts.model, self._site.parts.layout, state, rows)
+    def forward(self, state: State, rows: Tensor, draw: torch.Generator | None = None) -> Tensor:
+        return forward(self._site.parts.model, self.layout, state, rows, draw)
 
     def stream(self, purpose: str) -> torch.Generator:
         return self._site.streams(purpose, self.cycle)

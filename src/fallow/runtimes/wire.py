@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from typing import Any, get_args
 
+import torch
 from pydantic import TypeAdapter
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from fallow.core.ask import Kind, Request, Step
+from fallow.core.ask import Kind, Masked, Request, Step
 from fallow.core.plan import Plan
 from fallow.core.types import Value
 
 UNREADABLE = (SafetensorError, LookupError, ValueError, TypeError, AttributeError, RecursionError)
 PLAN = TypeAdapter(Plan)
+KEY = 32  # bytes of a public key
 
 
 def pack(tree: Any) -> bytes:
@@ -65,7 +67,8 @@ def _rebuild(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
 def pack_request(request: Request) -> bytes:
     steps = [
         {"kind": s.kind, "verb": s.verb, "args": s.args,
-         "plan": s.plan.to_dict() if s.plan else None}
+         "plan": s.plan.to_dict() if s.plan else None,
+         **({"masked": dict(vars(s.masked))} if s.masked else {})}
         for s in request.steps
     ]  # fmt: skip
     head = {"key": request.key, "owner": request.owner, "cycle": request.cycle}
@@ -88,7 +91,17 @@ def _step(fields: dict[str, Any]) -> Step:
     if kind not in get_args(Kind):
         raise ValueError(f"a step of kind {kind!r} is unknown")
     args = {name: _as(Value, value) for name, value in _as(dict, fields["args"]).items()}
-    return Step(kind, _as(str, fields["verb"]), args, None if plan is None else _plan(plan))
+    masked = _masked(fields["masked"]) if "masked" in fields else None
+    return Step(kind, _as(str, fields["verb"]), args, None if plan is None else _plan(plan), masked)
+
+
+def _masked(fields: dict[str, Any]) -> Masked:
+    bound, keys = fields["bound"], _as(dict, fields["keys"])
+    for site, key in keys.items():
+        if not isinstance(key, Tensor) or key.dtype != torch.uint8 or key.shape != (KEY,):
+            raise ValueError(f"the public key of site {site} is not {KEY} bytes")
+    exchange, attempt = _as(str, fields["exchange"]), _as(int, fields["attempt"])
+    return Masked(exchange, attempt, None if bound is None else _as(float | int, bound), keys)
 
 
 def _plan(fields: dict[str, Any]) -> Plan:

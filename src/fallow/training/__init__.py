@@ -1,6 +1,8 @@
 """Federated training methods: one model for all."""
 
+from fallow.training.evidential import Evidential
 from fallow.training.fedavg import FedAvg
 from fallow.training.fedprox import FedProx
+from fallow.training.kcfu import KCFU
 
-__all__ = ["FedAvg", "FedProx"]
+__all__ = ["KCFU", "Evidential", "FedAvg", "FedProx"]

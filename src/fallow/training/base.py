@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.local import Local, Slot
+from fallow.core.local import Batch, Local, Slot
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -59,3 +59,10 @@ def own_statistics(w: Slot, bn: str) -> dict[str, Slot]:
 def deployed(state: State, memory: Mapping[str, State]) -> State:
     """The model used at a site: the server's, with the statistics that stayed at the site."""
     return {**state, "stats": memory["own/bn"]["stats"]} if "own/bn" in memory else state
+
+
+def class_counts(b: Batch, name: str) -> Tensor:
+    """Labels of each class at the site, (..., C); ValueError where there are no classes."""
+    if b.counts.shape[-1] == 0:
+        raise ValueError(f"{name} weighs classes and the data has numbers to predict; use fedavg")
+    return b.counts

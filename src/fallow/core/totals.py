@@ -1,0 +1,66 @@
+"""Totals of what sites answer, and how a bad answer is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fallow.core.types import Answer, SiteId
+
+
+def whole(answers: Mapping[SiteId, Answer], name: str) -> int:
+    """The total of a whole number that every site answered; anything else is refused."""
+    result = 0
+    for site, answer in answers.items():
+        value = answer.get(name)
+        if not isinstance(value, int):
+            raise ValueError(f"site {site} answered {name} with {value!r}, not a whole number")
+        result += value
+    return result
+
+
+def aligned(
+    answers: Mapping[SiteId, Answer], verb: str, dtype: torch.dtype = torch.float64
+) -> dict[SiteId, dict[str, Tensor]]:
+    """The answers as tensors, sites in sorted order; ValueError unless all have the same fields
+    and shapes."""
+    parts: dict[SiteId, dict[str, Tensor]] = {}
+    for site in sorted(answers):
+        parts[site] = {k: torch.as_tensor(v, dtype=dtype) for k, v in answers[site].items()}
+        first = next(iter(parts.values()))
+        if parts[site].keys() != first.keys():
+            raise ValueError(
+                f"site {site} answered {verb!r} with {sorted(parts[site])}, others with "
+                f"{sorted(first)}: all sites must run the same version"
+            )
+        for name, value in parts[site].items():
+            if value.shape != first[name].shape:
+                raise ValueError(
+                    f"site {site} answered {verb!r} with {name} of shape {tuple(value.shape)}, "
+                    f"others with {tuple(first[name].shape)}: all sites must use one model"
+                )
+    return parts
+
+
+def total(answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
+    """The key-wise float64 total over sites in sorted order; bad addends are named."""
+    result: dict[str, Tensor] = {}
+    parts = aligned(answers, verb)
+    for site, fields in parts.items():
+        for name, addend in fields.items():
+            check_addend(site, verb, name, addend, bound)
+            result[name] = result[name] + addend if name in result else addend
+    return {**result, "sites": torch.tensor(float(len(parts)), dtype=torch.float64)}
+
+
+def check_addend(site: SiteId, verb: str, name: str, value: Tensor, bound: float | None) -> None:
+    """Raise when an addend is not finite or beyond its declared bound."""
+    if not bool(torch.isfinite(value).all()):
+        raise ValueError(
+            f"site {site} answered {verb!r} with {name} that is NaN or infinite: its training "
+            "diverged or its data is damaged; lower the learning rate or check the site's rows"
+        )
+    if bound is not None and bool((value.abs() > bound).any()):
+        raise ValueError(f"site {site} answered {verb!r} with {name} beyond the bound {bound}")

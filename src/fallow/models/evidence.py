@@ -1,0 +1,53 @@
+"""Logits read as evidence for classes: a Dirichlet distribution over predictions.
+
+Evidence of a class is relu(logit), and α = evidence + 1 (Sensoy, Kaplan, Kandemir, 2018).  All take
+α (..., C) and return (...); a gradient flows through each.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def alpha(logits: Tensor) -> Tensor:
+    """The parameters of the Dirichlet distribution, each at least 1.  (..., C) -> (..., C).
+
+    >>> from torch import tensor
+    >>> alpha(tensor([2.0, -3.0, 0.0]))
+    tensor([3., 1., 1.])
+    """
+    return logits.relu() + 1
+
+
+def aleatoric(a: Tensor) -> Tensor:
+    """The mean entropy of a prediction drawn from the distribution, in nats.  (..., C) -> (...).
+
+    Σ_c (α_c / S) (ψ(S + 1) - ψ(α_c + 1)) with S = Σ α.
+
+    >>> from torch import tensor
+    >>> aleatoric(tensor([[3.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))
+    tensor([0.7833, 0.8333])
+    """
+    s = a.sum(-1, keepdim=True)
+    return (a / s * ((s + 1).digamma() - (a + 1).digamma())).sum(-1)
+
+
+def dirichlet_entropy(a: Tensor) -> Tensor:
+    """The differential entropy of the distribution, in nats, mostly below 0.  (..., C) -> (...).
+
+    >>> from torch import tensor
+    >>> dirichlet_entropy(tensor([[3.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))
+    tensor([-1.3182, -0.6931])
+    """
+    s, c = a.sum(-1), a.shape[-1]
+    return a.lgamma().sum(-1) - s.lgamma() + (s - c) * s.digamma() - ((a - 1) * a.digamma()).sum(-1)
+
+
+def from_uniform(a: Tensor) -> Tensor:
+    """KL( Dir(α) || Dir(1, ..., 1) ), in nats: how far from no evidence.  (..., C) -> (...).
+
+    >>> from torch import tensor
+    >>> from_uniform(tensor([[3.0, 1.0, 1.0], [1.0, 1.0, 1.0]]))
+    tensor([0.6251, 0.0000])
+    """
+    return -dirichlet_entropy(a) - a.new_tensor(float(a.shape[-1])).lgamma()

@@ -1,0 +1,147 @@
+"""A site's half of the door: what is done to an answer before it leaves, in one fixed order.
+
+noise -> post-processing -> bound check -> fixed point -> mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Masked, Request, Step, digest_of
+from fallow.core.streams import stream
+from fallow.core.types import Answer, SiteId
+from fallow.core.view import Release
+from fallow.privacy.ledger import Ledger, Released, check_budget
+from fallow.privacy.masks import new_secret, public_half
+from fallow.privacy.noise import from_os, seeded
+from fallow.privacy.secure_sum import masked
+from fallow.privacy.settings import SMALLEST, Privacy
+
+Noise = Literal["seeded", "os"]
+
+
+@final
+@dataclass(frozen=True)
+class Guard:
+    """One site's guard.  ``noise``: from the stream of ``seed`` in a simulator, else from the
+    operating system."""
+
+    site: SiteId
+    privacy: Privacy
+    ledger: Ledger
+    seed: int
+    noise: Noise = "seeded"
+
+    def check(self, step: Step) -> None:
+        """Raise ValueError for a request that would let a part of a sum out without its mask.
+
+        A relay too: it is the runtime, and not the site, that hands its answer to the receiver.
+        """
+        is_masked = step.kind == "sum" and step.masked is not None
+        if self.privacy.secure_sum and step.kind != "keep" and not is_masked:
+            raise ValueError(
+                f"site {self.site} does not answer {step.verb!r} by {step.kind}: with secure sums "
+                "(privacy.secure_sum) only masked parts of sums leave it"
+            )
+
+    def public_key(self, about: Masked) -> Answer:
+        """The public half of a fresh key for one attempt at one sum; asked again, the same one."""
+        name, held = _named(about), self.ledger.hidden(self.site)
+        if held is None or held["name"] != name:
+            secret = new_secret()
+            shown = _tensor(public_half(secret))
+            held = {"name": name, "public": shown, "secret": _tensor(secret)}
+            self.ledger.hide(self.site, held)
+        return {"key": held["public"]}
+
+    def out(self, step: Step, request: Request, result: Answer | Release) -> Answer:
+        """What leaves the site of what a verb returned."""
+        if isinstance(result, Release):
+            answer = self._released(step, request, result)
+        else:
+            self._check_noisy(step, request)
+            answer = result
+        return answer if step.masked is None else self._masked(step, step.masked, answer)
+
+    # -- noise ------------------------------------------------------------------------------
+
+    def _check_noisy(self, step: Step, request: Request) -> None:
+        if self.privacy.epsilon is not None and request.owner == "query":
+            raise ValueError(
+                f"site {self.site} does not answer {step.verb!r} under local privacy "
+                "(privacy.epsilon): the verb returns plain numbers, to which no noise is added; a "
+                "verb that counts rows must return Release"
+            )
+
+    def _released(self, step: Step, request: Request, release: Release) -> Answer:
+        """Counts with noise, after ``post``.  The same question has the same answer for ever:
+        asking again would average the noise away."""
+        epsilon = self.privacy.epsilon
+        if epsilon is None:
+            return release.post(release.counts)
+        key = step.masked.exchange if step.masked else request.key
+        question = replace(step, kind="sum", masked=None)
+        digest, book = digest_of([(question, None)], [self.site]), self.ledger.released(self.site)
+        if key in book:
+            if book[key].digest != digest:
+                raise ValueError(
+                    f"site {self.site} has answered {key} before, to another question; noise is "
+                    "drawn once for each key"
+                )
+            return book[key].answer
+        total = self.privacy.over(1).total  # one release, where nobody said how many
+        check_budget(self.site, book, epsilon, total)
+        answer = release.post(self._noisy(key, release, epsilon))
+        self.ledger.spend(self.site, key, Released(epsilon, digest, answer))
+        return answer
+
+    def _noisy(self, key: str, release: Release, epsilon: float) -> Tensor:
+        counts, scale = release.counts, release.sensitivity / epsilon
+        if self.noise == "os":
+            return from_os(counts, scale, self.privacy.mechanism, release.sensitivity)
+        return seeded(
+            counts, scale, self.privacy.mechanism, stream(self.seed, "noise", self.site, key)
+        )
+
+    # -- masks ------------------------------------------------------------------------------
+
+    def _masked(self, step: Step, about: Masked, answer: Answer) -> Answer:
+        """The masked part.  A key masks one part for one cohort; then it is forgotten."""
+        held = self.ledger.hidden(self.site)
+        if held is None or held["name"] != _named(about):
+            raise ValueError(
+                f"site {self.site} has no key for attempt {about.attempt} at {about.exchange}; "
+                "keys are shown before a sum"
+            )
+        digest = digest_of([(step, None)], [self.site])
+        if "answer" in held:
+            if held["digest"] != digest:
+                raise ValueError(
+                    f"site {self.site} has masked its part of {about.exchange} for another "
+                    "cohort; two sums under one key would show the difference"
+                )
+            earlier: Answer = held["answer"]
+            return earlier
+        own = about.keys.get(self.site)
+        if len(about.keys) < SMALLEST or own is None or not torch.equal(own, held["public"]):
+            raise ValueError(
+                f"site {self.site} adds nothing to a secure sum of {len(about.keys)} sites that "
+                f"has not its own key or fewer than {SMALLEST} sites"
+            )
+        bound = about.bound or self.privacy.bound
+        part = masked(self.site, bytes(held["secret"].tolist()), step.verb, about, answer, bound)
+        kept = {"name": held["name"], "public": held["public"], "digest": digest, "answer": part}
+        self.ledger.hide(self.site, kept)
+        return part
+
+
+def _named(about: Masked) -> str:
+    return f"{about.exchange}|{about.attempt}"
+
+
+def _tensor(content: bytes) -> Tensor:
+    return torch.tensor(list(content), dtype=torch.uint8)

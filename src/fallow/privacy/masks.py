@@ -1,0 +1,75 @@
+"""Pairwise masks (Bonawitz et al., 2017, section 4.0.1): X25519, HKDF-SHA256 and ChaCha20.
+
+Every two sites of a sum agree on a key of which the server sees only public halves.  The first
+adds the key stream to its part, the second subtracts it: in the total all masks cancel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fallow.core.types import SiteId
+from fallow.privacy.extra import need
+
+CURVE = "cryptography.hazmat.primitives.asymmetric.x25519"
+PURPOSE = "a secure sum"
+
+
+def new_secret() -> bytes:
+    """32 fresh bytes from the operating system: the private half of a key."""
+    secret: bytes = need(CURVE, PURPOSE).X25519PrivateKey.generate().private_bytes_raw()
+    return secret
+
+
+def public_half(secret: bytes) -> bytes:
+    """The 32 bytes that others may see."""
+    key = need(CURVE, PURPOSE).X25519PrivateKey.from_private_bytes(secret)
+    shown: bytes = key.public_key().public_bytes_raw()
+    return shown
+
+
+def pair_key(secret: bytes, other: bytes, purpose: str) -> bytes:
+    """The 32 bytes that the owners of two halves share, for one purpose."""
+    curve = need(CURVE, PURPOSE)
+    hashes = need("cryptography.hazmat.primitives.hashes", PURPOSE)
+    hkdf = need("cryptography.hazmat.primitives.kdf.hkdf", PURPOSE)
+    own, theirs = curve.X25519PrivateKey, curve.X25519PublicKey
+    shared = own.from_private_bytes(secret).exchange(theirs.from_public_bytes(other))
+    derive = hkdf.HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=purpose.encode())
+    key: bytes = derive.derive(shared)
+    return key
+
+
+def key_stream(key: bytes, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """(length,) uniform words of 64 bits.  A key is used once, so the nonce is zero."""
+    ciphers = need("cryptography.hazmat.primitives.ciphers", PURPOSE)
+    stream = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return np.frombuffer(stream.update(bytes(8 * length)), dtype="<u8")
+
+
+def mask(
+    site: SiteId, secret: bytes, publics: Mapping[SiteId, bytes], purpose: str, length: int
+) -> Tensor:
+    """What ``site`` adds to its part of a sum, (length,) int64; over all sites it is zero.
+
+    ``purpose`` names the exchange: the same halves would give other masks for another one.
+    """
+    total = np.zeros(length, dtype=np.uint64)
+    for other in sorted(publics):
+        if other == site:
+            continue
+        pair = "|".join(sorted((site, other)))
+        try:
+            key = pair_key(secret, publics[other], f"{purpose}|{pair}")
+        except ValueError as error:
+            raise ValueError(
+                f"site {site} cannot use the public key of site {other} ({error}): it was damaged "
+                "or changed on its way; start the run in a new folder"
+            ) from error
+        words = key_stream(key, length)
+        np.add(total, words, out=total) if site < other else np.subtract(total, words, out=total)
+    return torch.from_numpy(total.view(np.int64))

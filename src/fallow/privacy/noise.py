@@ -1,0 +1,66 @@
+"""The Laplace mechanism (Dwork, McSherry, Nissim, Smith, 2006) and its discrete form.
+
+Two sources.  In the simulator noise comes from a named stream, so that a run can be repeated.  At a
+real site it comes from the operating system through OpenDP, whose samplers are built so that the
+bits of a noisy number do not give the true one away (Mironov, 2012: floating-point leaks).  The
+discrete form is the two-sided geometric mechanism (Ghosh, Roughgarden, Sundararajan, 2009).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fallow.privacy.extra import need
+
+Mechanism = Literal["laplace", "discrete_laplace"]
+SLACK = 1e-9  # OpenDP rounds the ε of a scale upwards in its last bits
+
+
+def seeded(counts: Tensor, scale: float, mechanism: Mechanism, draw: torch.Generator) -> Tensor:
+    """Counts with noise of the given scale from a stream: for simulations only.
+
+    counts: (C,) -> (C,) float64.
+
+    >>> seeded(torch.zeros(2), 2.0, "discrete_laplace", torch.Generator().manual_seed(0))
+    tensor([ 6., -3.], dtype=torch.float64)
+    """
+    u = torch.rand((2, *counts.shape), generator=draw, dtype=torch.float64)
+    e = -torch.log1p(-u)  # exponential with mean 1, never infinite: u < 1
+    if mechanism == "discrete_laplace":  # floor of an exponential is geometric
+        whole = (whole_counts(counts), (e * scale).floor())
+        return whole[0] + whole[1][0] - whole[1][1]
+    return counts.double() + scale * (e[0] - e[1])  # a difference of exponentials is Laplace
+
+
+def from_os(counts: Tensor, scale: float, mechanism: Mechanism, sensitivity: float) -> Tensor:
+    """The same with noise from the operating system (OpenDP): for real sites.
+
+    Raises RuntimeError unless OpenDP proves that a change of ``sensitivity`` in L1 costs no more
+    than sensitivity / scale.
+    """
+    dp = need("opendp.prelude", "noise at a real site")
+    dp.enable_features("contrib")
+    is_whole = mechanism == "discrete_laplace"
+    atom: Any = dp.atom_domain(T=int) if is_whole else dp.atom_domain(T=float, nan=False)
+    metric = dp.l1_distance(T=int if is_whole else float)
+    release = dp.m.make_laplace(dp.vector_domain(atom), metric, scale=scale)
+    cost = release.map(math.ceil(sensitivity) if is_whole else float(sensitivity))
+    if cost > sensitivity / scale * (1 + SLACK):
+        raise RuntimeError(f"noise of scale {scale} costs epsilon {cost}, more than was allowed")
+    held = (whole_counts(counts).long() if is_whole else counts.double()).tolist()
+    return torch.tensor(release(held), dtype=torch.float64)
+
+
+def whole_counts(counts: Tensor) -> Tensor:
+    """The counts in float64; ValueError unless they are whole numbers."""
+    counts = counts.double()
+    if not bool((counts == counts.round()).all()):
+        raise ValueError(
+            "privacy.mechanism='discrete_laplace' adds noise to whole numbers, and the method "
+            "releases fractions; use privacy.mechanism='laplace'"
+        )
+    return counts

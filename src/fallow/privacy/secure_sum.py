@@ -1,0 +1,81 @@
+"""Secure sums: the server half adds up masked parts and learns totals alone.
+
+The server is honest but curious: it does what it should, passes public keys on as they are, and
+looks at all it gets.  Together with some of the sites it learns the total of the others, so with
+all but one it learns that one's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import final
+
+import torch
+
+from fallow.core.ask import Masked
+from fallow.core.totals import aligned
+from fallow.core.types import Answer, SiteId
+from fallow.privacy.fixed import decode, encode
+from fallow.privacy.masks import mask
+from fallow.privacy.settings import SMALLEST
+
+CHECK = "mask/check"
+"""Every site adds 1 here; another total than their number means that masks did not cancel."""
+
+
+@final
+@dataclass(frozen=True)
+class SecureSum:
+    """The server's part of a secure sum; `masked` is the site's."""
+
+    bound: float | None = None  # where a method declares none
+
+    def check(self, sites: Sequence[SiteId], verb: str) -> None:
+        """Raise RuntimeError when too few sites are left."""
+        if len(sites) < SMALLEST:
+            raise RuntimeError(
+                f"the secure sum of {verb!r} has {len(sites)} sites left ({', '.join(sites)}) and "
+                f"needs {SMALLEST}; nothing was unmasked: run again with --resume when more sites "
+                "are there"
+            )
+
+    def total(self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
+        """The totals in float64, unmasked, and how many sites contributed.
+
+        Raises RuntimeError when the masks do not cancel: a part is missing or of another exchange.
+        """
+        parts = aligned(answers, verb, torch.int64)
+        names = list(next(iter(parts.values()), {}))
+        sums = {name: torch.stack([part[name] for part in parts.values()]).sum(0) for name in names}
+        if int(sums.pop(CHECK, torch.tensor(0))) != len(parts):
+            raise RuntimeError(
+                f"the masks of {verb!r} over {', '.join(parts)} do not cancel: a part is missing, "
+                "damaged or of another exchange; nothing was unmasked: run again with --resume"
+            )
+        totals = {n: decode(t, bound or self.bound, len(parts)) for n, t in sums.items()}
+        return {**totals, "sites": torch.tensor(float(len(parts)), dtype=torch.float64)}
+
+
+def masked(
+    site: SiteId, secret: bytes, verb: str, about: Masked, answer: Answer, bound: float | None
+) -> Answer:
+    """A site's part of a sum: every field in fixed point under the masks of the cohort, int64.
+
+    ``bound``: the largest absolute value of a field, or None for what fixed point can hold.
+    """
+    sites = len(about.keys)
+    fields = {
+        name: encode(site, verb, name, torch.as_tensor(answer[name]), bound, sites)
+        for name in sorted(answer)
+    }
+    fields[CHECK] = torch.tensor(1)
+    publics = {other: bytes(key.tolist()) for other, key in about.keys.items()}
+    purpose = f"fallow secure sum|{about.exchange}|{about.attempt}|{verb}"
+    ends = [0, *accumulate(value.numel() for value in fields.values())]
+    cover = mask(site, secret, publics, purpose, ends[-1])
+    return {
+        name: value + cover[at:end].view(value.shape)  # modulo 2^64: int64 wraps around
+        for (name, value), (at, end) in zip(fields.items(), pairwise(ends), strict=True)
+    }

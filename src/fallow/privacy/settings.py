@@ -1,0 +1,102 @@
+"""Which protections a run uses, and which methods can work behind them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fallow.core.contract import Contract
+from fallow.privacy.extra import need
+
+SMALLEST = 3
+"""Sites in a secure sum: of two, each can subtract its own part and has the other's."""
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What is done to an answer before it leaves its site.
+
+    ``epsilon`` protects one labelled row in the counts that a query releases; releases add up
+    (sequential composition), because the first labels are in every later histogram.  ``bound``:
+    the largest absolute value that a site may add to a masked sum, where the method declares none;
+    the larger it is the coarser the sum.
+    """
+
+    epsilon: float | None = None  # ε of one release; None: counts leave without noise
+    total: float | None = None  # ε a site may spend in a run; None: epsilon x number of queries
+    mechanism: Literal["laplace", "discrete_laplace"] = "laplace"
+    secure_sum: bool = False
+    bound: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "total", "bound"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"privacy.{name} is {value}; it must be above 0 and finite")
+        if self.mechanism not in ("laplace", "discrete_laplace"):
+            raise ValueError(
+                f"privacy.mechanism is {self.mechanism!r}; use 'laplace' or 'discrete_laplace'"
+            )
+        if self.total is not None and self.epsilon is None:
+            raise ValueError(
+                f"privacy.total is {self.total} but privacy.epsilon is not set, so nothing would "
+                "be spent; set privacy.epsilon, what one release may spend"
+            )
+        if self.epsilon is not None and self.total is not None and self.total < self.epsilon:
+            raise ValueError(
+                f"privacy.total is {self.total}, less than the {self.epsilon} that one release "
+                "spends; raise it or lower privacy.epsilon"
+            )
+
+    def over(self, queries: int) -> Privacy:
+        """The settings of a run of so many queries: ``total`` is a number wherever noise is on.
+
+        >>> Privacy(epsilon=0.5).over(4).total
+        2.0
+        """
+        if self.epsilon is None or self.total is not None:
+            return self
+        return replace(self, total=self.epsilon * max(queries, 1))
+
+
+def noise_refusal(name: str, contract: Contract) -> str | None:
+    """Why the method cannot work with noisy counts, in a sentence; None where it can."""
+    if contract.local_dp:
+        return None
+    told = "; ".join(dict.fromkeys(contract.verbs.values()))
+    return (
+        f"{name} does not work under local privacy (privacy.epsilon), because noise would change "
+        f"or miss what its sites send: {told}; choose another method or leave privacy.epsilon out"
+    )
+
+
+def masks_refusal(name: str, contract: Contract) -> str | None:
+    """Why the method cannot work with totals alone, in a sentence; None where it can."""
+    if contract.secure_sum:
+        return None
+    told = "; ".join(dict.fromkeys(contract.verbs.values()))
+    return (
+        f"{name} does not work under secure sums (privacy.secure_sum), because its server half "
+        f"reads single answers: {told}; choose another method or set privacy.secure_sum=false"
+    )
+
+
+def check_fit(privacy: Privacy, methods: dict[str, Contract], cohort: int) -> None:
+    """Raise ValueError unless all methods, by name, can run behind ``privacy`` in rounds of
+    ``cohort`` sites (0: not known yet); called before anything starts."""
+    for name, contract in methods.items():
+        reasons = (
+            noise_refusal(name, contract) if privacy.epsilon is not None else None,
+            masks_refusal(name, contract) if privacy.secure_sum else None,
+        )
+        for reason in filter(None, reasons):
+            raise ValueError(reason)
+    if privacy.secure_sum:
+        need("cryptography", "a secure sum")
+        if 0 < cohort < SMALLEST:
+            raise ValueError(
+                f"secure sums need at least {SMALLEST} sites in every round, because of two each "
+                f"could subtract its own part; this run has {cohort}; use more sites or a larger "
+                "participation"
+            )

@@ -1,0 +1,89 @@
+"""Evidential training, the local update of FEAL (Chen et al., 2024): logits become evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot, weighted_mean
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.models.evidence import alpha, from_uniform
+from fallow.training.base import (
+    addend,
+    average,
+    class_counts,
+    deployed,
+    own_statistics,
+    with_own_statistics,
+)
+
+SIDE = 0.01  # weight of the two terms beside the fit
+ANNEALED = 10  # rounds of a cycle after which the divergence counts in full
+
+
+@final
+@dataclass(frozen=True)
+class Evidential:
+    """The expected cross-entropy under Dir(α), α = relu(logits) + 1, rare classes first; evidence
+    for wrong classes is drawn to 0, and that for the right one up.
+
+    Notes
+    -----
+    The shares of classes that weigh rows are those of the labels bought so far.  Weights of labels
+    enter the mean over rows.  The last term keeps a gradient where all logits of a row are below 0
+    and its evidence is none.
+    """
+
+    plan: Plan = Plan()
+    bn: Literal["average", "local"] = "average"
+
+    contract: ClassVar[Contract] = Contract(
+        title="Evidential training (FEAL)",
+        paper="Think Twice Before Selection: Federated Evidential Active Learning for Medical "
+        "Image Analysis with Domain Shifts",
+        year=2024,
+        verbs={"upload": "totals over sites of rows and of weighted models"},
+        regression=False,
+    )
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, "local", None, **state)
+        return average(ask.sum("upload"), state)
+
+    def upload(self, view: View) -> Answer:
+        return addend(view, "local", self.bn)
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return deployed(state, memory)
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": with_own_statistics(w, own)}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        counts = class_counts(b, "evidential")
+        share = (counts / counts.sum(-1, keepdim=True)).gather(-1, b.y)  # of each row's class
+        annealed = min(1.0, b.round / ANNEALED)
+        w = learn.descend(s["w"], b, objective=lambda f: weighted_mean(
+            loss(f(b.x), b.y, share, annealed), b.weight
+        ))  # fmt: skip
+        return {"w": w}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], own_statistics(s["w"], self.bn)
+
+
+def loss(logits: Tensor, y: Tensor, share: Tensor, annealed: float) -> Tensor:
+    """Loss of each row.  logits: (..., b, C); y; share: that of the class, (..., b) -> (..., b)"""
+    a, label = alpha(logits), y.unsqueeze(-1)
+    total = a.sum(-1)
+    fit = (2 - share) * (total.digamma() - a.gather(-1, label).squeeze(-1).digamma())
+    wrong = from_uniform(a.scatter(-1, label, 1.0))  # the evidence for other classes
+    right = -logits.shape[-1] / total.detach() * logits.gather(-1, label).squeeze(-1)
+    return fit + SIDE * (annealed * wrong + right)

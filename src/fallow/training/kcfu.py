@@ -1,0 +1,117 @@
+"""KCFU, the local update of KAFAL (Cao et al., 2023): keep the classes that a site hardly has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot, weighted_mean
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.base import (
+    addend,
+    average,
+    class_counts,
+    deployed,
+    own_statistics,
+    with_own_statistics,
+)
+
+SHARES = 2.0  # rows of the pool are mixed with shares from Beta(2, 2)
+
+
+@final
+@dataclass(frozen=True)
+class KCFU:
+    """Balanced softmax on labelled rows; from the second round on, mixed rows of the pool teach the
+    site what the global model knows, most where the site has few labels.
+
+    Notes
+    -----
+    As in the published code, and unlike the paper's words, a class without labels at the site has
+    compensation weight 0.  Each row of a batch is mixed with another one; KAFAL's code draws one
+    partner for the whole batch.  The teacher is the model that was sent, in evaluation mode; in
+    KAFAL's code it is in training mode and its statistics drift.  With ``bn="local"`` it uses the
+    site's own statistics.  The student's pass over mixed rows moves its batch-norm statistics, as
+    that over labelled rows does.  Weights of labels enter the first loss alone.  Where the plan
+    augments images, those of the pool are augmented too.  Without a pool the second loss is left
+    out.  Predictions are not adjusted by the counts.
+    """
+
+    plan: Plan = Plan()
+    bn: Literal["average", "local"] = "average"
+
+    contract: ClassVar[Contract] = Contract(
+        title="KCFU (KAFAL)",
+        paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
+        year=2023,
+        verbs={"upload": "totals over sites of rows and of weighted models"},
+        regression=False,
+    )
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(replace(self.plan, mix=SHARES), "local", None, **state)
+        return average(ask.sum("upload"), state)
+
+    def upload(self, view: View) -> Answer:
+        return addend(view, "local", self.bn)
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return deployed(state, memory)
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        w = with_own_statistics(w, own)
+        return {"w": w, "teacher": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        counts = class_counts(b, "kcfu")
+        has_pool = b.u.numel() > 0
+        if b.round == 0 or not has_pool:
+            w = learn.descend(s["w"], b, objective=lambda f: balanced(f(b.x), counts, b))
+            return {**s, "w": w}
+        u = mixed(b)
+        teacher = learn.predict(s["teacher"], u)
+        omega = compensation(teacher.argmax(-1), counts, b)
+        w = learn.descend(s["w"], b, objective=lambda f: (
+            balanced(f(b.x), counts, b)
+            + weighted_mean(omega * divergence(teacher, f(u)), b.pool)
+        ))  # fmt: skip
+        return {**s, "w": w}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], own_statistics(s["w"], self.bn)
+
+
+def balanced(outputs: Tensor, counts: Tensor, b: Batch) -> Tensor:
+    """Cross-entropy of outputs + log n_c: a class without labels is removed.  -> (...)"""
+    log_p = (outputs + counts.log().unsqueeze(-2)).log_softmax(-1)
+    return weighted_mean(-log_p.gather(-1, b.y.unsqueeze(-1)).squeeze(-1), b.weight)
+
+
+def mixed(b: Batch) -> Tensor:
+    """Each row of the pool mixed with its partner: β u + (1 - β) u[mate].  -> (..., b, *shape)"""
+    place = b.mate.ndim - 1  # of the rows among the dimensions of u
+    one_each = b.mate.shape + (1,) * (b.u.ndim - b.mate.ndim)
+    partner = b.u.gather(place, b.mate.view(one_each).expand_as(b.u))
+    return partner.lerp(b.u, b.beta.view(one_each))
+
+
+def compensation(guess: Tensor, counts: Tensor, b: Batch) -> Tensor:
+    """ω of each mixed row, from the classes (..., b) that the teacher sees in it and in its
+    partner: the rarer at the site, the larger.  -> (..., b)"""
+    rarity = (counts > 0) * counts.sum(-1, keepdim=True) / (counts + 1e-6)
+    r = (rarity / rarity.sum(-1, keepdim=True)).gather(-1, guess)
+    return b.beta * r + (1 - b.beta) * r.gather(-1, b.mate)
+
+
+def divergence(teacher: Tensor, student: Tensor) -> Tensor:
+    """KL of the student's prediction from the teacher's, as a mean over classes and not a sum.
+    Logits (..., b, C), (..., b, C) -> (..., b)"""
+    log_t, log_s = teacher.log_softmax(-1), student.log_softmax(-1)
+    return (log_t.exp() * (log_t - log_s)).mean(-1)

@@ -1,0 +1,88 @@
+"""Federations of `tests.worlds` whose sites guard what leaves them; carriers that lose parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+
+from fallow.core import Answer, Ask, Contract, Delivered, Release, Request, View
+from fallow.privacy import Privacy, SecureSum
+from fallow.runtimes import InProcess
+from tests.worlds import Tables, World, tables, world
+
+SECURE = Privacy(secure_sum=True)
+
+
+@dataclass(frozen=True)
+class Asker:
+    """A method that asks one thing and tells it as its memo."""
+
+    verb: str = "share"
+
+    contract: ClassVar[Contract] = Contract(
+        "Asker", "-", 0, {v: f"what {v} tells" for v in ("share", "plain", "big", "select")}
+    )
+
+    def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
+        return ask.sum(self.verb)
+
+    def share(self, view: View, times: float = 1) -> Release:
+        return Release(times * view.counts, sensitivity=2 * times)
+
+    def plain(self, view: View, scale: float = 1.0) -> Answer:
+        return {"x": scale * view.rows().double().mean(0), "n": float(view.pool)}
+
+    def big(self, view: View) -> Answer:
+        return {"x": torch.tensor([3e6, -1.5])}
+
+
+def protected(
+    privacy: Privacy,
+    strategy: Any = None,
+    sites: Tables | None = None,
+    runtime: Any = InProcess,
+    queries: int = 1,
+    **parts: Any,
+) -> World:
+    """Sites that run ``strategy`` behind ``privacy``."""
+    made = world(sites or tables(), strategy or Asker(), runtime=runtime)
+    for site in made.members.values():
+        site.parts = replace(site.parts, privacy=privacy.over(queries), **parts)
+    return made
+
+
+def asking(federation: World, carrier: Any = None, journal: Any = None, cycle: int = 0) -> Ask:
+    """The door of a query, with secure sums where the sites have them."""
+    ask = federation.ask(cycle=cycle)
+    privacy = next(iter(federation.members.values())).parts.privacy
+    ask.masking = SecureSum(privacy.bound) if privacy.secure_sum else None
+    ask.carrier = carrier or ask.carrier
+    ask.journal = journal or ask.journal
+    return ask
+
+
+@dataclass
+class Losing:
+    """A carrier that loses answers: ``lost`` says which sites fall silent in the n-th exchange.
+    It keeps all that came through, and what was lost, as a late message would."""
+
+    carrier: Any
+    lost: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    seen: list[tuple[Request, dict[str, Answer]]] = field(default_factory=list)
+    late: list[dict[str, Answer]] = field(default_factory=list)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        found: tuple[str, ...] = self.carrier.sites
+        return found
+
+    def exchange(self, requests: Mapping[str, Request], routes: Any = None) -> Delivered:
+        done = self.carrier.exchange(requests, routes)
+        gone = self.lost.get(len(self.seen), ())
+        arrived = {s: a for s, a in done.answers.items() if s not in gone}
+        self.late.append({s: a for s, a in done.answers.items() if s in gone})
+        self.seen.append((next(iter(requests.values())), arrived))
+        return replace(done, answers=arrived)

@@ -1,0 +1,192 @@
+"""What somebody who reads everything at the server can find out, and what not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from fallow.core import Plan, Request, stream
+from fallow.core.ask import Kind, Masked, Step
+from fallow.core.plan import Optimiser
+from fallow.privacy import Privacy
+from fallow.privacy.fixed import decode
+from fallow.privacy.masks import mask, new_secret, public_half
+from fallow.queries import AHFAL
+from fallow.runtimes.wire import pack
+from tests.privacy.federation import SECURE, Losing, asking, protected
+from tests.worlds import tables
+
+ONE = Privacy(epsilon=1.0)
+
+
+def uniform(words: torch.Tensor) -> float:
+    """The p-value of a chi-square test that the bytes of (n,) int64 words are uniform."""
+    seen = np.bincount(words.numpy().view(np.uint8), minlength=256)
+    return float(stats.chisquare(seen).pvalue)
+
+
+def test_a_single_masked_upload_looks_like_uniform_noise() -> None:
+    federation = protected(SECURE)
+    w = 0.01 * torch.randn(45_050, generator=stream(0, "w"))
+    ask = asking(federation)
+    carrier = ask.carrier = Losing(ask.carrier)
+    ask.owner = "training"
+    for site in federation.members.values():
+        site.remember("local", {"w": w, "stats": torch.zeros(0)})
+    total = ask.sum("upload")
+    uploads = carrier.seen[1][1]
+    for answer in uploads.values():
+        assert uniform(torch.as_tensor(answer["w"])) > 1e-4
+    rows = [len(site.labels) for site in federation.members.values()]
+    torch.testing.assert_close(total["w"], sum(rows) * w.double(), rtol=0, atol=1e-10)
+    bare = (rows[0] * w.double() * 2.0**40).round().long()
+    assert uniform(bare) < 1e-4  # the test sees what is not masked
+
+
+def test_two_uploads_of_the_same_model_have_nothing_in_common() -> None:
+    federation = protected(SECURE)
+    carrier = Losing(federation.carrier)
+    ask = asking(federation, carrier)
+    ask.sum("plain")
+    ask.sum("plain")
+    first, second = (torch.as_tensor(carrier.seen[at][1]["a"]["x"]) for at in (1, 3))
+    assert not bool((first == second).any())
+
+
+def test_the_transcript_of_the_server_holds_no_part_of_a_site() -> None:
+    federation = protected(SECURE, AHFAL())
+    carrier = Losing(federation.carrier)
+    AHFAL().query(asking(federation, carrier), dict.fromkeys("abc", 4), {})
+    sent = b"".join(pack(answer) for _, answers in carrier.seen for answer in answers.values())
+    for site in federation.members.values():
+        counts = torch.bincount(site.labels, minlength=3).double()
+        share = counts / counts.sum()
+        for bare in (share, share**2, (share * 2.0**40).round().long()):
+            assert bare.numpy().tobytes() not in sent
+
+
+def request(kind: Any, verb: str, **step: Any) -> Request:
+    """What a coordinator of its own mind may send, past `Ask`."""
+    return Request("0/query/0", "query", 0, 0, (Step(kind, verb, {}, **step),))
+
+
+@pytest.mark.parametrize("kind", [k for k in get_args(Kind) if k != "keep"])
+def test_no_kind_of_request_brings_a_bare_part_out_under_secure_sums(kind: str) -> None:
+    site, sent = protected(SECURE).members["a"], request(kind, "plain")
+    with pytest.raises(ValueError, match=f"site a does not answer 'plain' by {kind}: with secure"):
+        site.answer(sent.steps[0], sent)
+
+
+def test_a_relay_without_receivers_brings_nothing_to_the_server_under_secure_sums() -> None:
+    with pytest.raises(ValueError, match="does not answer 'plain' by relay"):
+        protected(SECURE).carrier.exchange({"a": request("relay", "plain")})
+
+
+def keyed(site: Any, others: dict[str, bytes]) -> Masked:
+    """What a site is told of a sum with ``others``, who have these public halves."""
+    about = Masked("0/query/0", 0, None)
+    keys = {name: torch.tensor(list(half), dtype=torch.uint8) for name, half in others.items()}
+    return replace(about, keys={site.id: site.guard.public_key(about)["key"], **keys})
+
+
+def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
+    """This attack succeeds: masks protect from a coordinator that follows the protocol."""
+    site, secrets = protected(SECURE).members["a"], {s: new_secret() for s in "bc"}
+    about = keyed(site, {s: public_half(secret) for s, secret in secrets.items()})
+    sent = request("sum", "share", masked=about)
+    part = torch.as_tensor(site.answer(sent.steps[0], sent)["counts"])
+    publics = {s: bytes(torch.as_tensor(key).tolist()) for s, key in about.keys.items()}
+    purpose = "fallow secure sum|0/query/0|0|share"
+    for s, secret in secrets.items():
+        to_a = {"a": publics["a"], s: publics[s]}
+        part = part + mask(s, secret, to_a, purpose, 4)[:3]  # what s would have taken off again
+    held = torch.bincount(site.labels, minlength=3).double()
+    torch.testing.assert_close(decode(part, None, 3), held, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("key", [bytes(32), bytes(5)])
+def test_a_public_key_that_gives_no_secret_is_refused_with_its_owner(key: bytes) -> None:
+    site = protected(SECURE).members["a"]
+    sent = request("sum", "share", masked=keyed(site, {"b": key, "c": public_half(new_secret())}))
+    with pytest.raises(ValueError, match="site a cannot use the public key of site b"):
+        site.answer(sent.steps[0], sent)
+
+
+def test_an_owner_that_a_site_does_not_know_is_refused_in_words() -> None:
+    site, sent = protected(ONE).members["a"], replace(request("each", "share"), owner="boss")
+    with pytest.raises(ValueError, match="site a has no method of 'boss'"):
+        site.answer(sent.steps[0], sent)
+
+
+def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:
+    """This attack succeeds: ε does not cover models, and this one is a histogram."""
+    federation = protected(ONE)
+    ask = asking(federation)
+    ask.owner = "training"
+    plan = Plan(batch=64, optimiser=Optimiser(lr=1.0, momentum=0.0))  # one step from zero
+    ask.fit(plan, "local", None, w=torch.zeros(21, dtype=torch.float64), stats=torch.zeros(0))
+    for name, answer in ask.each("upload").items():
+        bias = torch.as_tensor(answer["w"])[-3:] / torch.as_tensor(answer["n"])  # shares - 1/3
+        held = torch.bincount(federation.members[name].labels, minlength=3).double()
+        torch.testing.assert_close(bias + 1 / 3, held / held.sum())
+        assert federation.members[name].spent == {}
+
+
+def test_asking_again_does_not_average_the_noise_away() -> None:
+    federation = protected(ONE, noise="os")
+    asked = [asking(federation).sum("share")["counts"] for _ in range(50)]
+    truth = asking(protected(Privacy())).sum("share")["counts"]
+    assert all(torch.equal(answer, asked[0]) for answer in asked)
+    assert not torch.allclose(torch.stack(asked).mean(0), truth)
+    assert federation.members["a"].spent == {"0/query/0": 1.0}
+
+
+def test_under_other_keys_the_noise_averages_away_and_the_ledger_stops_it() -> None:
+    """The attack that the ledger is for: with an endless budget it succeeds."""
+    endless = protected(replace(ONE, total=1e6))
+    truth = asking(protected(Privacy())).sum("share")["counts"]
+    asked = [asking(endless, cycle=c).sum("share")["counts"] for c in range(600)]
+    assert float((torch.stack(asked).mean(0) - truth).abs().max()) < 0.6
+    assert float((asked[0] - truth).abs().max()) > 0.6
+    guarded = protected(ONE, queries=2)
+    with pytest.raises(ValueError, match="has spent epsilon 2 of 2"):
+        for cycle in range(600):
+            asking(guarded, cycle=cycle).sum("share")
+
+
+def test_two_sums_over_cohorts_that_differ_by_one_site_reveal_that_site() -> None:
+    """This attack succeeds: masks protect a part inside a sum, not sums from each other."""
+    federation = protected(SECURE, sites=tables(sites=4))
+    everyone = asking(federation)
+    rest = asking(federation, cycle=1)
+    rest.cohort = ("a", "b", "c")
+    difference = everyone.sum("share")["counts"] - rest.sum("share")["counts"]
+    held = torch.bincount(federation.members["d"].labels, minlength=3).double()
+    torch.testing.assert_close(difference, held, rtol=0, atol=1e-10)
+
+
+def test_a_late_part_beside_a_fresh_attempt_reveals_its_site() -> None:
+    """This attack succeeds too: the coordinator is trusted to throw late parts away."""
+    federation = protected(SECURE, sites=tables(sites=4))
+    carrier = Losing(federation.carrier, {1: ["d"]})
+    rest = asking(federation, carrier).sum("share")["counts"]
+    first = [*carrier.seen[1][1].values(), carrier.late[1]["d"]]
+    whole = torch.stack([torch.as_tensor(part["counts"]) for part in first]).sum(0).double() / 2**40
+    held = torch.bincount(federation.members["d"].labels, minlength=3).double()
+    torch.testing.assert_close(whole - rest, held, rtol=0, atol=1e-10)
+    alone = torch.as_tensor(carrier.late[1]["d"]["counts"]).double() / 2**40
+    assert not torch.allclose(alone, held)  # by itself the late part says nothing
+
+
+def test_noise_behind_the_masks_covers_what_differences_reveal() -> None:
+    federation = protected(Privacy(epsilon=0.5, secure_sum=True), sites=tables(sites=4), queries=2)
+    everyone, rest = asking(federation), asking(federation, cycle=1)
+    rest.cohort = ("a", "b", "c")
+    difference = everyone.sum("share")["counts"] - rest.sum("share")["counts"]
+    held = torch.bincount(federation.members["d"].labels, minlength=3).double()
+    assert not torch.allclose(difference, held, atol=0.1)

@@ -1,0 +1,164 @@
+"""The site's book: what was released is released again, and what is spent is spent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scipy import stats
+
+from fallow.lab.errors import Failed
+from fallow.lab.journal import Journal
+from fallow.privacy import Privacy, Released
+from fallow.queries import AHFAL
+from fallow.runtimes import Bytes, InProcess
+from tests.privacy.federation import asking, protected
+from tests.worlds import World
+
+ONE = Privacy(epsilon=1.0)
+
+
+def counts(federation: World) -> torch.Tensor:
+    held = [torch.bincount(s.labels, minlength=3) for s in federation.members.values()]
+    return torch.stack(held).sum(0).double()
+
+
+@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+def test_counts_leave_with_noise_and_the_exchange_says_what_it_cost(runtime: Any) -> None:
+    federation = protected(ONE, runtime=runtime)
+    total = asking(federation).sum("share")["counts"]
+    assert not torch.equal(total, counts(federation))
+    (row,) = federation.shown.rows()
+    assert row["epsilon"] == 1.0 and "masked" not in row
+
+
+@pytest.mark.parametrize("source", ["seeded", "os"])
+def test_the_noise_that_leaves_has_scale_sensitivity_over_epsilon(source: str) -> None:
+    federation = protected(Privacy(epsilon=0.5, total=1e6), noise=source)
+    noise: list[float] = []
+    for cycle in range(150):
+        for name, answer in asking(federation, cycle=cycle).each("share").items():
+            held = torch.bincount(federation.members[name].labels, minlength=3)
+            noise += (torch.as_tensor(answer["counts"]) - held).tolist()
+    assert stats.kstest(noise, stats.laplace(scale=2 / 0.5).cdf).pvalue > 1e-4
+    assert stats.kstest(noise, stats.laplace(scale=1 / 0.5).cdf).pvalue < 1e-4
+
+
+def test_without_epsilon_counts_leave_as_they_are_and_nothing_is_spent() -> None:
+    federation = protected(Privacy())
+    assert torch.equal(asking(federation).sum("share")["counts"], counts(federation))
+    assert "epsilon" not in federation.shown.rows()[0]
+    assert federation.members["a"].store.released("a") == {}
+
+
+def test_asking_again_under_the_same_key_gives_the_stored_answer() -> None:
+    federation = protected(ONE, noise="os")
+    first, again = (asking(federation).sum("share")["counts"] for _ in range(2))
+    assert torch.equal(first, again)
+    assert federation.members["a"].spent == {"0/query/0": 1.0}
+    assert federation.shown.rows()[0]["epsilon"] == 1.0  # the second time cost nothing
+
+
+def test_the_same_key_with_another_question_is_refused() -> None:
+    federation = protected(ONE)
+    asking(federation).sum("share")
+    with pytest.raises(ValueError, match="site a has answered 0/query/0 before"):
+        asking(federation).each("share", to={"a": {"times": 2.0}})
+
+
+def test_the_sixth_release_of_five_is_refused_in_words() -> None:
+    federation = protected(ONE, queries=5)
+    for cycle in range(5):
+        asking(federation, cycle=cycle).sum("share")
+    with pytest.raises(ValueError, match=r"site a has spent epsilon 5 of 5 in 5 releases.*raise"):
+        asking(federation, cycle=5).sum("share")
+    assert len(federation.members["a"].spent) == 5
+
+
+def test_a_site_without_a_total_releases_once() -> None:
+    federation = protected(ONE)
+    for site in federation.members.values():
+        site.parts = replace(site.parts, privacy=ONE)  # nobody said how many queries there are
+    asking(federation).sum("share")
+    with pytest.raises(ValueError, match="site a has spent epsilon 1 of 1 in 1 releases"):
+        asking(federation, cycle=1).sum("share")
+
+
+def test_what_is_spent_is_spent_after_a_restart(tmp_path: Path) -> None:
+    asked: list[torch.Tensor] = []
+    for _ in range(2):
+        federation, journal = protected(ONE, noise="os"), Journal(tmp_path / "journal.sqlite")
+        for site in federation.members.values():
+            site.store = journal
+        asked.append(asking(federation).sum("share")["counts"])
+        with pytest.raises(ValueError, match="site a has spent epsilon 1 of 1"):
+            asking(federation, cycle=1).sum("share")
+        journal.close()
+    assert torch.equal(*asked)
+
+
+def test_small_releases_add_up_to_the_total_in_spite_of_rounding() -> None:
+    federation = protected(Privacy(epsilon=0.1, total=0.3))
+    for cycle in range(3):
+        asking(federation, cycle=cycle).sum("share")
+    with pytest.raises(ValueError, match=r"spent epsilon 0\.3 of 0\.3"):
+        asking(federation, cycle=3).sum("share")
+
+
+def test_plain_numbers_of_a_query_do_not_leave_under_local_privacy() -> None:
+    with pytest.raises(ValueError, match=r"'plain' under local privacy .* must return Release"):
+        asking(protected(ONE)).sum("plain")
+
+
+def test_what_stays_at_the_site_needs_no_noise() -> None:
+    federation = protected(ONE)
+    asking(federation).keep("share")
+    site = federation.members["a"]
+    kept = site.memory["share"]["counts"]
+    assert torch.equal(kept, torch.bincount(site.labels, minlength=3).double())
+    assert site.spent == {}
+
+
+def test_ahfal_sends_shares_of_noisy_counts_that_are_shares() -> None:
+    federation = protected(Privacy(epsilon=0.1), AHFAL())
+    answers = asking(federation).each("share")
+    for name, answer in answers.items():
+        held = torch.bincount(federation.members[name].labels, minlength=3).double()
+        share = torch.as_tensor(answer["share"])
+        assert float(share.min()) >= 0 and float(share.sum()) == pytest.approx(1)
+        assert not torch.allclose(share, held / held.sum())
+
+
+def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path, line = tmp_path / "journal.sqlite", Released(0.5, "d", {"x": torch.ones(2), "n": 1.0})
+    first = Journal(path)
+    first.spend("a", "0/query/0", line)
+    first.hide("a", {"name": "k", "secret": torch.zeros(3)})
+    first.hide("a", {"name": "l"})
+    first.close()
+    again = Journal(path)
+    found = again.released("a")["0/query/0"]
+    assert found[:2] == line[:2] and torch.equal(found.answer["x"], torch.ones(2))
+    assert again.released("b") == {} and again.hidden("b") is None
+    assert again.hidden("a") == {"name": "l"}
+    again._write("UPDATE spent SET key = '1/query/0'")
+    with pytest.raises(Failed, match="stands under another key"):
+        again.released("a")
+    again._write("UPDATE spent SET line = CAST(X'00' || substr(line, 2) AS BLOB)")
+    with pytest.raises(Failed, match="damaged"):
+        again.released("a")
+    again.close()
+
+
+def test_a_release_is_spent_only_together_with_the_exchange_that_it_answers() -> None:
+    federation, journal = protected(ONE), Journal()
+    for site in federation.members.values():
+        site.store = journal
+    ask = asking(federation, journal=journal)
+    with pytest.raises(ZeroDivisionError), journal.transaction():
+        ask.sum("share")
+        raise ZeroDivisionError
+    assert journal.released("a") == {} and journal.recall("0/query/0", "") is None

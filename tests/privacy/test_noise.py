@@ -1,0 +1,59 @@
+"""Noise has the distribution it should have, from either source, and is drawn once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from fallow.core import stream
+from fallow.privacy.noise import from_os, seeded
+
+DRAWS = 4000
+SMALL = 1e-4  # a sound sampler fails once in ten thousand runs; seeded ones never change
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0, 40.0])
+def test_seeded_laplace_noise_has_scale_sensitivity_over_epsilon(scale: float) -> None:
+    noise = seeded(torch.zeros(DRAWS), scale, "laplace", stream(0, "noise", "a"))
+    assert stats.kstest(noise.numpy(), stats.laplace(scale=scale).cdf).pvalue > 0.01
+    assert stats.kstest(noise.numpy(), stats.laplace(scale=1.2 * scale).cdf).pvalue < SMALL
+
+
+def test_laplace_noise_of_the_operating_system_has_the_same_scale() -> None:
+    noise = from_os(torch.full((DRAWS,), 7.0), 4.0, "laplace", 2.0).numpy() - 7
+    assert stats.kstest(noise, stats.laplace(scale=4.0).cdf).pvalue > SMALL
+    assert stats.kstest(noise, stats.laplace(scale=5.0).cdf).pvalue < SMALL
+
+
+@pytest.mark.parametrize("source", ["seeded", "os"])
+def test_discrete_noise_is_whole_and_two_sided_geometric(source: str) -> None:
+    counts, scale = torch.full((DRAWS,), 3.0), 2.0
+    if source == "os":
+        noisy = from_os(counts, scale, "discrete_laplace", 2.0)
+    else:
+        noisy = seeded(counts, scale, "discrete_laplace", stream(0, "noise", "a"))
+    noise = (noisy - counts).numpy()
+    assert np.array_equal(noise, np.round(noise))
+    inner = np.arange(-6, 7)
+    seen = np.array([(noise == k).sum() for k in inner])
+    expected = DRAWS * stats.dlaplace(1 / scale).pmf(inner)
+    rest = (DRAWS - seen.sum(), DRAWS - expected.sum())
+    assert stats.chisquare([*seen, rest[0]], [*expected, rest[1]]).pvalue > SMALL
+
+
+def test_noise_of_the_operating_system_is_different_every_time() -> None:
+    a, b = (from_os(torch.zeros(8), 2.0, "laplace", 2.0) for _ in range(2))
+    assert not torch.equal(a, b)
+
+
+def test_a_stream_gives_the_same_noise_again() -> None:
+    a, b = (seeded(torch.zeros(8), 2.0, "laplace", stream(0, "noise", "a")) for _ in range(2))
+    assert torch.equal(a, b)
+    assert not torch.equal(a, seeded(torch.zeros(8), 2.0, "laplace", stream(0, "noise", "b")))
+
+
+def test_discrete_noise_for_fractions_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"use privacy\.mechanism='laplace'"):
+        seeded(torch.tensor([0.5]), 2.0, "discrete_laplace", stream(0, "noise"))

@@ -1,0 +1,148 @@
+"""Whole runs behind noise and masks: the same picks as without, and the same after a kill."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.lab.cell import Cell, Setup
+from fallow.lab.journal import Journal
+from fallow.lab.reading import read_study
+from fallow.lab.recipe import Recipe
+from fallow.lab.report_run import MASKS, NOISE, left
+from fallow.lab.run import Run
+from fallow.lab.spec import Spec
+from fallow.lab.study import run_cell
+from fallow.lab.world import build_world
+from fallow.privacy import Privacy
+from tests.lab.conftest import write_study
+from tests.lab.crash import KILLED, WELL, points, tiny, work
+from tests.lab.crash import left as ended
+
+BOTH = Privacy(epsilon=1.0, secure_sum=True)
+CELL = Cell("ahfal", 0)
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """The tiny recipe, run once in this process: its children need not import anything."""
+    folder = tmp_path_factory.mktemp("tiny")
+    made = replace(tiny(folder), rounds=2)
+    run_cell(Setup(replace(made, privacy=BOTH), folder / "warm"), CELL)
+    return made
+
+
+def gone(recipe: Recipe, **change: Any) -> tuple[Run, list[dict[str, Any]]]:
+    """A run in memory and its records."""
+    journal = Journal()
+    runtime = change.pop("runtime", "inprocess")
+    run = Run(build_world(replace(recipe, **change), 0, journal, runtime=runtime), journal)
+    return run, run.go()
+
+
+def bought(run: Run) -> dict[str, list[int]]:
+    return {s: [label.row for label in run.journal.written(s)] for s in run.world.members}
+
+
+@pytest.mark.parametrize("training", ["fedavg", "fedprox"])
+def test_masked_training_gives_the_model_of_plain_training(recipe: Recipe, training: str) -> None:
+    (plain, records), (masked, others) = (
+        gone(recipe, privacy=p, training=Spec(training), dtype="float64")
+        for p in (Privacy(), Privacy(secure_sum=True))
+    )
+    assert bought(masked) == bought(plain)
+    assert [r["accuracy"] for r in others] == [r["accuracy"] for r in records]
+    ends = [run.journal.finished("2/train") for run in (plain, masked)]
+    a, b = (torch.as_tensor(end["state"]["w"]) for end in ends if end)
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+    assert not torch.equal(a, b)  # rounded to 2^-40: it did go through fixed point
+
+
+@pytest.mark.parametrize("privacy", [Privacy(epsilon=0.1), BOTH])
+def test_it_does_not_matter_who_carries_the_messages(recipe: Recipe, privacy: Privacy) -> None:
+    (one, records), (other, others) = (
+        gone(recipe, privacy=privacy, runtime=runtime) for runtime in ("inprocess", "bytes")
+    )
+    assert bought(one) == bought(other)
+    assert [r["accuracy"] for r in others] == [r["accuracy"] for r in records]
+
+
+def test_a_record_says_what_was_spent_and_what_was_masked(recipe: Recipe) -> None:
+    run, records = gone(recipe, privacy=BOTH)
+    rows = {(row["kind"], row["verb"]): row for row in records[-1]["revealed"]}
+    assert rows["sum", "share"]["epsilon"] == recipe.cycles
+    assert rows["sum", "share"]["masked"] and rows["sum", "upload"]["masked"]
+    assert "epsilon" not in rows["sum", "upload"]
+    assert rows["each", "keys"]["exchanges"] == recipe.cycles + 3 * recipe.rounds
+    assert run.world.members["site-0"].spent == {"0/query/0": 1.0, "1/query/0": 1.0}
+
+
+def test_a_total_that_is_too_small_for_the_run_stops_it_in_words(recipe: Recipe) -> None:
+    with pytest.raises(ValueError, match=r"spent epsilon 1 of 1 in 1 releases"):
+        gone(recipe, privacy=Privacy(epsilon=1.0, total=1.0))
+
+
+def test_a_strategy_of_plain_counts_spends_nothing(recipe: Recipe) -> None:
+    run, records = gone(recipe, query=Spec("entropy"), privacy=Privacy(epsilon=1.0))
+    assert not any("epsilon" in row for row in records[-1]["revealed"])
+    assert run.world.members["site-0"].spent == {}
+
+
+def spent(setup: Setup) -> list[Any]:
+    db = sqlite3.connect(CELL.folder(setup.out) / "journal.sqlite")
+    try:
+        rows = db.execute("SELECT * FROM spent ORDER BY site, key").fetchall()
+        secrets = db.execute("SELECT * FROM secret").fetchall()
+    finally:
+        db.close()
+    assert secrets == []  # a finished run keeps no secret
+    return rows
+
+
+def test_a_run_killed_at_a_point_spends_and_picks_as_if_nothing_had_happened(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    setup = Setup(replace(recipe, privacy=BOTH), tmp_path / "whole")
+    assert work(setup, CELL) == WELL
+    whole, book = ended(setup, CELL), spent(setup)
+    assert len(book) == 3 * recipe.cycles
+    for deadly in range(3, points(setup.out), 6):
+        again = replace(setup, out=tmp_path / "again")
+        assert work(again, CELL, deadly) == KILLED
+        assert work(again, CELL) == WELL
+        assert ended(again, CELL) == whole, f"killed at point {deadly}"
+        assert spent(again) == book, f"killed at point {deadly}"
+        shutil.rmtree(again.out)
+
+
+# -- the report -----------------------------------------------------------------------------------
+
+
+def page(root: Path) -> str:
+    return str(left(read_study(root)))
+
+
+def test_the_report_says_what_noise_and_masks_cover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.lab import conftest
+
+    exchange = conftest._exchange
+
+    def protected(kind: str, verb: str, what: str, size: int, exchanges: int) -> dict[str, Any]:
+        row = exchange(kind, verb, what, size, exchanges)
+        return row | ({"epsilon": 1.0 * exchanges, "masked": True} if kind == "sum" else {})
+
+    plain = page(write_study(tmp_path / "plain", seeds=2))
+    assert NOISE not in plain and MASKS not in plain and "ε" not in plain
+    monkeypatch.setattr(conftest, "_exchange", protected)
+    text = page(write_study(tmp_path / "noisy", seeds=2))
+    assert "ε per site" in text and "every part was masked" in text
+    for words in (NOISE, MASKS):
+        assert words.replace("'", "&#x27;") in text or words in text

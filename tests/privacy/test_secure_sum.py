@@ -1,0 +1,286 @@
+"""Masked sums are the plain sums, and a part that is missing is noticed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core import Ask, Delivered
+from fallow.core.ask import Masked
+from fallow.lab.journal import Journal
+from fallow.privacy import Privacy, SecureSum
+from fallow.privacy.fixed import bits, decode, encode, limit
+from fallow.privacy.masks import mask, new_secret, public_half
+from fallow.queries import AHFAL
+from fallow.queries.ahfal import moments
+from fallow.runtimes import Bytes, InProcess
+from tests.privacy.federation import SECURE, Losing, asking, protected
+from tests.worlds import tables
+
+
+def plain(verb: str = "plain", **args: Any) -> dict[str, torch.Tensor]:
+    return asking(protected(Privacy())).sum(verb, **args)
+
+
+@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+def test_a_masked_sum_is_the_plain_sum_to_the_last_step(runtime: Any) -> None:
+    federation = protected(SECURE, runtime=runtime)
+    total = asking(federation).sum("plain", scale=2.0)
+    expected = plain(scale=2.0)
+    assert total.keys() == expected.keys() and float(total["sites"]) == 3
+    for name, value in expected.items():
+        assert total[name].dtype == torch.float64
+        torch.testing.assert_close(total[name], value, rtol=0, atol=3 * 2.0**-41)
+
+
+def test_keys_are_an_exchange_of_their_own_in_what_left() -> None:
+    federation = protected(SECURE)
+    asking(federation).sum("plain")
+    keys, total = federation.shown.rows()
+    assert (keys["kind"], keys["verb"], keys["what"]) == ("each", "keys", "public keys")
+    assert keys["bytes"] == 3 * 32 and keys["exchanges"] == 1
+    assert (total["kind"], total["verb"], total["masked"]) == ("sum", "plain", True)
+
+
+def test_what_waits_travels_with_the_keys_so_that_no_attempt_trains_twice() -> None:
+    ask = asking(protected(SECURE, sites=tables(sites=4)))
+    carrier = Losing(ask.carrier, {1: ["b"]})
+    ask.carrier = carrier
+    ask.fit(None, "global", None, w=torch.ones(21), stats=torch.zeros(0))
+    ask.sum("plain")
+    kinds = [[s.kind for s in request.steps] for request, _ in carrier.seen]
+    assert kinds == [["fit", "each"], ["sum"], ["each"], ["sum"]]
+
+
+def test_keys_are_fresh_in_every_exchange() -> None:
+    federation = protected(SECURE)
+    carrier = Losing(federation.carrier)
+    ask = asking(federation, carrier)
+    ask.sum("plain")
+    ask.sum("plain")
+    shown = [bytes(a["key"].tolist()) for at in (0, 2) for a in carrier.seen[at][1].values()]
+    assert len(set(shown)) == 6
+
+
+def test_ahfals_mean_and_spread_from_masked_totals() -> None:
+    worlds = [protected(p, AHFAL(), tables(sites=10, labels=40)) for p in (Privacy(), SECURE)]
+    exact, close = (asking(w).sum("share") for w in worlds)
+    (mean, spread), (mean_, spread_) = (moments(t["share"], t["square"], t["one"])
+                                        for t in (exact, close))  # fmt: skip
+    torch.testing.assert_close(mean_, mean, rtol=0, atol=1e-11)
+    torch.testing.assert_close(spread_, spread, rtol=0, atol=2e-6)
+    for line in torch.linspace(0, 40, 81, dtype=torch.float64):
+        one = AHFAL(tau=float(line))
+        apart = (100 * spread - line).abs() > 2e-4  # 2e-6, in percent
+        assert torch.equal(one.low(mean, spread, exact)[apart],
+                           one.low(mean_, spread_, close)[apart])  # fmt: skip
+
+
+def test_the_picks_behind_masks_are_the_picks_without() -> None:
+    one, other = (protected(p, AHFAL()) for p in (Privacy(), SECURE))
+    for federation in (one, other):
+        AHFAL().query(asking(federation), dict.fromkeys("abc", 4), {})
+    for name in "abc":
+        assert torch.equal(one.members[name].memory["picks"]["rows"],
+                           other.members[name].memory["picks"]["rows"])  # fmt: skip
+
+
+def test_a_spread_of_zero_stays_within_its_error() -> None:
+    shares = torch.tensor([0.3, 0.5, 0.2], dtype=torch.float64).repeat(10, 1)
+    coded = [encode("a", "v", "p", x, None, 10) for p in shares for x in (p, p**2)]
+    first = decode(torch.stack(coded[::2]).sum(0), None, 10)
+    second = decode(torch.stack(coded[1::2]).sum(0), None, 10)
+    assert float(moments(first, second, torch.tensor(10.0))[1].max()) < 2e-6
+
+
+# -- who must be there ----------------------------------------------------------------------------
+
+
+def test_two_sites_are_refused_with_the_reason() -> None:
+    with pytest.raises(RuntimeError, match=r"'plain' has 2 sites left \(a, b\) and needs 3"):
+        asking(protected(SECURE, sites=tables(sites=2))).sum("plain")
+
+
+@pytest.mark.parametrize("exchange", [0, 1])
+def test_a_site_that_falls_silent_leads_to_a_fresh_attempt_among_the_others(exchange: int) -> None:
+    federation = protected(SECURE, sites=tables(sites=4))
+    carrier = Losing(federation.carrier, {exchange: ["b"]})
+    total = asking(federation, carrier).sum("plain")
+    rest = protected(Privacy(), sites={k: v for k, v in tables(sites=4).items() if k != "b"})
+    torch.testing.assert_close(total["x"], asking(rest).sum("plain")["x"], rtol=0, atol=1e-10)
+    assert float(total["sites"]) == 3
+    asked = [request.steps[-1].masked for request, _ in carrier.seen]
+    attempts = [about.attempt for about in asked if about]
+    assert attempts == ([0, 0] if exchange == 0 else [0, 0, 1, 1])
+
+
+def test_an_attempt_that_failed_is_never_added_up() -> None:
+    federation = protected(SECURE, sites=tables(sites=4))
+    ask = asking(federation, Losing(federation.carrier, {1: ["b"]}), Journal())
+    ask.sum("plain")
+    entries = ask.journal._read("SELECT key FROM exchange ORDER BY key")  # type: ignore[attr-defined]
+    assert [key for (key,) in entries] == [f"0/query/{n}" for n in range(4)]
+
+
+def test_noise_is_drawn_once_for_all_attempts() -> None:
+    federation = protected(Privacy(epsilon=1, secure_sum=True), sites=tables(sites=4), noise="os")
+    ask = asking(federation, Losing(federation.carrier, {1: ["b"]}))
+    total = ask.sum("share")["counts"]
+    book = [federation.members[s].store.released(s) for s in "acd"]
+    assert [list(lines) for lines in book] == [["0/query/0"]] * 3
+    released = sum(torch.as_tensor(lines["0/query/0"].answer["counts"]) for lines in book)
+    torch.testing.assert_close(total, released, rtol=0, atol=1e-10)
+
+
+def test_fewer_than_three_survivors_is_a_clear_failure() -> None:
+    federation = protected(SECURE)
+    with pytest.raises(RuntimeError, match=r"2 sites left .*nothing was unmasked: run again"):
+        asking(federation, Losing(federation.carrier, {1: ["b"]})).sum("plain")
+
+
+@pytest.mark.parametrize("exchange", [0, 1])
+def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(exchange: int) -> None:
+    federation, journal = protected(SECURE), Journal()
+    with pytest.raises(RuntimeError, match="run again with --resume when more sites are there"):
+        asking(federation, Losing(federation.carrier, {exchange: ["b"]}), journal).sum("plain")
+    total = asking(federation, journal=journal).sum("plain")
+    torch.testing.assert_close(total["x"], plain()["x"], rtol=0, atol=1e-10)
+
+
+def test_a_run_that_is_repeated_from_its_journal_gives_the_same_totals() -> None:
+    federation, journal = protected(SECURE, sites=tables(sites=4)), Journal()
+    carrier = Losing(federation.carrier, {1: ["b"]})
+    first = asking(federation, carrier, journal).sum("plain")
+    again = asking(federation, Losing(None), journal)  # nobody is there to answer
+    again.cohort = federation.carrier.sites
+    assert torch.equal(again.sum("plain")["x"], first["x"])
+
+
+class Damaging(Losing):
+    """Loses a part and hands on another in its place."""
+
+    def exchange(self, requests: Any, routes: Any = None) -> Delivered:
+        done = super().exchange(requests, routes)
+        if len(self.seen) == 4:
+            old = self.seen[1][1]["a"]
+            return replace(done, answers={**done.answers, "a": old})
+        return done
+
+
+def test_a_part_of_another_exchange_is_noticed() -> None:
+    federation = protected(SECURE)
+    ask = asking(federation, Damaging(federation.carrier))
+    ask.sum("plain")
+    with pytest.raises(RuntimeError, match=r"masks of 'plain' over a, b, c do not cancel"):
+        ask.sum("plain")
+
+
+def test_a_missing_share_is_noticed_in_the_arithmetic_too() -> None:
+    federation = protected(SECURE, sites=tables(sites=4))
+    carrier = Losing(federation.carrier)
+    asking(federation, carrier).sum("plain")
+    parts = carrier.seen[1][1]
+    whole = SecureSum().total(parts, "plain", None)
+    assert float(whole["sites"]) == 4
+    with pytest.raises(RuntimeError, match="a part is missing"):
+        SecureSum().total({s: parts[s] for s in "abc"}, "plain", None)
+
+
+# -- what the site refuses ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["sum", "each"])
+def test_a_site_with_secure_sums_lets_no_bare_part_out(kind: str) -> None:
+    federation = protected(SECURE)
+    ask = asking(federation)
+    ask.masking = None  # a coordinator that asks without masks
+    with pytest.raises(ValueError, match=f"site a does not answer 'plain' by {kind}: with secure"):
+        getattr(ask, kind)("plain")
+
+
+def request(ask: Ask, about: Masked, verb: str = "plain", **args: Any) -> Any:
+    """Ask site a alone for its part."""
+    return ask._exchange("sum", verb, {"a": {}}, args, masked=about)
+
+
+def test_one_key_masks_one_part_for_one_cohort() -> None:
+    federation = protected(SECURE, sites=tables(sites=4))
+    carrier = Losing(federation.carrier)
+    ask = asking(federation, carrier)
+    ask.sum("plain")
+    step = carrier.seen[1][0].steps[-1]
+    assert step.masked is not None
+    again = federation.members["a"].answer(step, carrier.seen[1][0])
+    assert torch.equal(again["x"], carrier.seen[1][1]["a"]["x"])  # replayed
+    fewer = {s: k for s, k in step.masked.keys.items() if s != "d"}
+    other = replace(step, masked=replace(step.masked, keys=fewer))
+    with pytest.raises(ValueError, match="two sums under one key would show the difference"):
+        federation.members["a"].answer(other, carrier.seen[1][0])
+
+
+def test_a_site_masks_nothing_without_its_own_key_or_for_two_sites() -> None:
+    federation = protected(SECURE)
+    ask, site = asking(federation), federation.members["a"]
+    about = Masked("0/query/0", 0, None)
+    with pytest.raises(ValueError, match="site a has no key for attempt 0"):
+        request(ask, replace(about, keys={}))
+    own = site.guard.public_key(about)["key"]
+    keys = {s: torch.tensor(list(public_half(new_secret())), dtype=torch.uint8) for s in "bc"}
+    for bad in ({"a": keys["b"], **keys}, {"a": own, "b": keys["b"]}, keys):
+        with pytest.raises(ValueError, match="site a adds nothing to a secure sum"):
+            request(ask, replace(about, keys=bad))
+
+
+def test_the_secret_is_gone_once_it_was_used() -> None:
+    federation = protected(SECURE)
+    asking(federation).sum("plain")
+    for name, site in federation.members.items():
+        held = site.store.hidden(name)
+        assert held is not None and "secret" not in held
+        assert not any("secret" in memory for memory in site.memory)
+
+
+# -- fixed point ----------------------------------------------------------------------------------
+
+
+def test_a_value_beyond_what_the_ring_can_hold_is_refused_and_names_the_sites() -> None:
+    with pytest.raises(ValueError, match=r"site a .* x up to 3e\+06, beyond .* each of 3 sites"):
+        asking(protected(SECURE)).sum("big")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_bound_makes_room_and_a_value_beyond_it_is_refused(declared: bool) -> None:
+    privacy = replace(SECURE, bound=None if declared else 4e6)
+    bound = 4e6 if declared else None
+    total = asking(protected(privacy)).sum("big", bound)["x"]
+    assert total.tolist() == pytest.approx([9e6, -4.5], abs=1e-5)
+    with pytest.raises(ValueError, match=r"x up to 3e\+06, beyond the 2e\+06"):
+        asking(protected(replace(SECURE, bound=2e6))).sum("big")
+
+
+@pytest.mark.parametrize("sites", [3, 10, 1000])
+@pytest.mark.parametrize("bound", [None, 1e-3, 1.0, 12345.6, 1e12, 1e30])
+def test_sums_at_the_bound_never_wrap_around(bound: float | None, sites: int) -> None:
+    most = limit(bound, sites)
+    for sign in (1, -1):
+        part = encode("a", "v", "x", torch.tensor(sign * most, dtype=torch.float64), bound, sites)
+        assert abs(sites * int(part)) < 2**63
+        back = decode(torch.stack([part] * sites).sum(0), bound, sites)
+        assert float(back) == pytest.approx(sign * most * sites, rel=1e-9)
+    assert bits(bound, sites) <= 40
+
+
+def test_a_part_that_is_not_finite_is_named() -> None:
+    with pytest.raises(ValueError, match="site a answered 'v' with x that is NaN or infinite"):
+        encode("a", "v", "x", torch.tensor([float("nan")]), None, 3)
+
+
+def test_the_masks_of_all_sites_are_zero_together_and_of_fewer_are_not() -> None:
+    secrets = {s: new_secret() for s in "abcd"}
+    publics = {s: public_half(k) for s, k in secrets.items()}
+    masks = {s: mask(s, secrets[s], publics, "purpose", 50) for s in secrets}
+    assert not torch.stack(list(masks.values())).sum(0).any()
+    assert bool(torch.stack([masks[s] for s in "abc"]).sum(0).all())

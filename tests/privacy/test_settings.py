@@ -1,0 +1,86 @@
+"""What a run may ask for, and what is refused before it starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fallow.core import Contract
+from fallow.lab.recipe import Recipe, with_settings
+from fallow.lab.variants import variant
+from fallow.lab.world import methods_of
+from fallow.privacy import Privacy, check_fit
+
+OPEN = Contract("Open", "-", 0, {"upload": "every model"}, secure_sum=False, local_dp=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"epsilon": 0.0}, "privacy.epsilon is 0.0; it must be above 0"),
+        ({"epsilon": float("nan")}, "privacy.epsilon is nan"),
+        ({"epsilon": float("inf")}, "privacy.epsilon is inf"),
+        ({"epsilon": 1.0, "total": 0.5}, "privacy.total is 0.5, less than the 1.0"),
+        ({"total": 5.0}, "privacy.total is 5.0 but privacy.epsilon is not set"),
+        ({"bound": -1.0}, "privacy.bound is -1.0"),
+        ({"mechanism": "gauss"}, "use 'laplace' or 'discrete_laplace'"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Privacy(**fields)
+
+
+def test_the_total_is_that_of_all_queries_unless_it_is_given() -> None:
+    assert Privacy(epsilon=1).over(5).total == 5
+    assert Privacy(epsilon=1, total=2).over(5).total == 2
+    assert Privacy(epsilon=1).over(0).total == 1
+    assert Privacy().over(5) == Privacy()
+
+
+def test_a_strategy_of_a_study_can_have_its_own_privacy() -> None:
+    found = variant(Recipe("a"), "ahfal@privacy.epsilon=1@privacy.secure_sum=true").privacy
+    assert found == Privacy(epsilon=1.0, secure_sum=True)
+    with pytest.raises(ValueError, match=r"privacy: privacy\.epsilon is -1"):
+        with_settings(Recipe("a"), {"privacy.epsilon": "-1"})
+    with pytest.raises(ValueError, match="did you mean 'epsilon'"):
+        with_settings(Recipe("a"), {"privacy.epsilom": "1"})
+
+
+def test_privacy_that_is_off_changes_no_digest() -> None:
+    assert replace(Recipe("a"), privacy=Privacy()).digest == Recipe("a").digest
+    assert replace(Recipe("a"), privacy=Privacy(epsilon=1)).digest != Recipe("a").digest
+
+
+def test_upper_bounds_have_no_privacy_to_pay_for() -> None:
+    recipe = Recipe("a", privacy=Privacy(epsilon=1, secure_sum=True))
+    for bound in ("bound:all-labels", "bound:pooled"):
+        assert variant(recipe, bound).privacy == Privacy()
+        methods_of(variant(recipe, bound))
+
+
+def test_a_method_that_reads_single_answers_is_refused_with_the_reason() -> None:
+    methods = {"open": OPEN}
+    with pytest.raises(ValueError, match=r"open does not work under secure sums .* every model"):
+        check_fit(Privacy(secure_sum=True), methods, 10)
+    with pytest.raises(ValueError, match=r"open does not work under local privacy .* every model"):
+        check_fit(Privacy(epsilon=1), methods, 10)
+    check_fit(Privacy(), methods, 1)
+
+
+@pytest.mark.parametrize("change", [{"sites": 2}, {"sites": 10, "participation": 0.2}])
+def test_a_round_of_two_sites_is_refused_under_secure_sums(change: dict[str, Any]) -> None:
+    recipe = Recipe("a", privacy=Privacy(secure_sum=True), **change)
+    with pytest.raises(ValueError, match=r"at least 3 sites in every round.* this run has 2"):
+        methods_of(recipe)
+    methods_of(replace(recipe, sites=15))
+
+
+def test_a_missing_package_is_named_with_the_way_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "cryptography", None)
+    with pytest.raises(ValueError, match=r"pip install 'fallow\[privacy\]'"):
+        check_fit(Privacy(secure_sum=True), {}, 10)

@@ -1,0 +1,159 @@
+"""What a site makes of an order to train: whose step, from which model, with which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, final
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core import Ask, Contract, Disclosure, Layout, Optimiser, Plan, Segment, State, stream
+from fallow.core.local import Batch, Learner, Slot, weighted_mean
+from fallow.engine import Loop, row_loss
+from fallow.runtimes import Bytes, InProcess, Label, MemoryStore, Parts, Site
+from fallow.training import FedAvg
+from tests.engine.jobs import agree, mlp
+from tests.worlds import Forgetful
+
+PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9))
+SCRATCH = Plan((Segment(2),), 4, Optimiser("sgd", 0.05), start="scratch")
+
+
+@final
+@dataclass(frozen=True)
+class Distilling:
+    """A query that has models trained: one by its own step, which it is sent a teacher for."""
+
+    seen: list[tuple[Tensor, Batch]] = field(default_factory=list)  # the teacher and the batch
+
+    contract: ClassVar[Contract] = Contract("distilling", "a test", 2024, {"select": "nothing"})
+
+    def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
+        return memo
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        teacher = learn.predict(w_t, b.x)
+        self.seen.append((w_t.w, b))
+
+        def objective(f: Callable[[Tensor], Tensor]) -> Tensor:
+            return weighted_mean((f(b.x) - teacher).square().sum(-1), b.weight)
+
+        return {"w": learn.descend(s["w"], b, objective=objective)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+
+@final
+@dataclass(frozen=True)
+class Choosing:
+    """A query without a step of its own."""
+
+    contract: ClassVar[Contract] = Contract("choosing", "a test", 2024, {"select": "nothing"})
+
+
+def world(query: Any, kind: type = InProcess, pool: int = 5) -> Any:
+    model = mlp()
+    layout, store = Layout.of(model), MemoryStore()
+    methods = {"training": FedAvg(PLAN), "plain": FedAvg(), "query": query}
+    parts = Parts(model, layout, methods, 3, 0, partial(_fresh, layout))
+    members = {}
+    for name in ("a", "b"):
+        x = torch.randn(8 + pool, 6, generator=stream(0, "rows", name), dtype=torch.float64)
+        members[name] = Site(name, x, parts, store)
+        members[name].buy([Label(row, row % 2, cycle=0) for row in range(8)])
+    return kind(members, Loop(model, layout, row_loss("classification")))
+
+
+def _fresh(layout: Layout, generator: torch.Generator) -> State:
+    w = 0.3 * torch.randn(layout.d, generator=generator, dtype=torch.float64)
+    return {"w": w, "stats": torch.zeros(0, dtype=torch.float64)}
+
+
+def ordered(carrier: Any, name: str, plan: Plan, owner: str = "query", **state: Tensor) -> None:
+    ask = Ask(carrier, Forgetful(), Disclosure(), name, owner, cycle=1)
+    ask.fit(plan, name, None, **state)
+    ask.flush()
+
+
+def sent() -> State:
+    return Layout.of(mlp()).flatten(mlp())
+
+
+@pytest.mark.parametrize("kind", [InProcess, Bytes])
+def test_a_query_with_a_step_trains_what_it_orders_by_it(kind: type) -> None:
+    query = Distilling()
+    carrier = world(query, kind)
+    ordered(carrier, "pupil", SCRATCH, **sent())
+    assert len(query.seen) == 2 * 2 * 2  # sites, epochs, batches
+    assert all(torch.equal(teacher, sent()["w"]) for teacher, _ in query.seen)
+    for site in carrier.members.values():
+        begun = site.parts.fresh(site.streams("init", "pupil", 1, 0))["w"]
+        assert not torch.equal(site.memory["pupil"]["w"], begun)
+
+
+def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
+    query, plain = Distilling(), Choosing()
+    theirs, ours = world(query), world(plain)
+    for carrier in (theirs, ours):
+        ordered(carrier, "local", SCRATCH, **sent())
+    assert not query.seen
+    for name, site in ours.members.items():
+        agree(dict(site.memory["local"]), dict(theirs.members[name].memory["local"]), atol=0)
+
+
+def test_a_query_without_a_step_has_its_models_trained_in_the_plain_way() -> None:
+    carrier = world(Choosing())
+    ordered(carrier, "other", PLAN, **sent())
+    ordered(carrier, "local", PLAN, owner="training", **sent())
+    for site in carrier.members.values():  # other batches, but the same kind of training
+        assert not torch.equal(site.memory["other"]["w"], sent()["w"])
+        assert not torch.equal(site.memory["other"]["w"], site.memory["local"]["w"])
+
+
+def test_where_nothing_was_sent_the_fresh_model_is_what_training_started_from() -> None:
+    query = Distilling()
+    carrier = world(query)
+    ordered(carrier, "pupil", SCRATCH)
+    first = carrier.members["a"]
+    fresh = first.parts.fresh(first.streams("init", "pupil", 1, 0))["w"]
+    assert torch.equal(query.seen[0][0], fresh)
+
+
+def test_a_query_that_sends_nothing_has_the_global_model_for_a_teacher() -> None:
+    query = Distilling()
+    carrier = world(query)
+    for site in carrier.members.values():
+        site.remember("global", sent())
+    ordered(carrier, "pupil", SCRATCH)
+    assert all(torch.equal(teacher, sent()["w"]) for teacher, _ in query.seen)
+
+
+def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_the_plan_mixes() -> None:
+    query = Distilling()
+    carrier = world(query)
+    mixing = Plan((Segment(1),), 4, Optimiser(), mix=2.0)
+    for plan in (PLAN, mixing):
+        query.seen.clear()
+        ordered(carrier, "pupil", plan, **sent())
+        for at, (_, b) in enumerate(query.seen):
+            site = carrier.members["ab"[at // (len(query.seen) // 2)]]
+            assert b.counts.tolist() == [4.0, 4.0, 0.0]
+            assert (len(b.u) > 0) == (plan is mixing)
+            for row in b.u:
+                assert bool((site.x[site.pool] == row).all(1).any())
+
+
+def test_a_model_of_another_name_has_streams_of_its_own() -> None:
+    carrier = world(Choosing())
+    for name in ("one", "two"):
+        ordered(carrier, name, SCRATCH, **sent())
+    site = carrier.members["a"]
+    assert not torch.equal(site.memory["one"]["w"], site.memory["two"]["w"])
