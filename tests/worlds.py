@@ -27,7 +27,8 @@ class Table:
     """One site: logits of its pool by both models, and the labels that it has bought.
 
     local, common: (m, C), the common ones by the global model; labels: class ids.  The labelled
-    rows come after the pool, so that a pool position is a row of these tables.
+    rows come after the pool, so that a pool position is a row of these tables.  The hidden class of
+    a row is what the global model predicts.
     """
 
     local: Tensor
@@ -37,6 +38,11 @@ class Table:
     def rows(self, at: Tensor) -> Table:
         """The same site with the rows of its pool in the order ``at``."""
         return replace(self, local=self.local[at], common=self.common[at])
+
+    def hidden(self) -> Tensor:
+        """The true class of every row, pool first."""
+        truth = self.common.nan_to_num().argmax(1)
+        return torch.cat([truth, torch.tensor(self.labels, dtype=torch.int64)])
 
     def plus(self, constant: float) -> Table:
         """The same site with ``constant`` added to every logit."""
@@ -117,7 +123,8 @@ def world(
     layout = Layout.of(model)
     methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
     fresh = _read_out(model, layout, 0, classes)
-    parts = Parts(model, layout, methods, classes, seed, lambda generator: fresh)
+    hidden = {name: table.hidden() for name, table in sites.items()}
+    parts = Parts(model, layout, methods, classes, seed, lambda generator: fresh, hidden=hidden)
     store, members = MemoryStore(), {}
     for name, table in sites.items():
         pool = torch.cat([table.local, table.common], 1)  # (m, 2C)

@@ -7,14 +7,21 @@ import pytest
 from fallow.queries import (
     AHFAL,
     BADGE,
+    BALD,
+    FEAL,
+    IFAL,
     KSAS,
     CoreSet,
+    Ensemble,
     Entropy,
     FairFAL,
     LeastConfidence,
     LoGo,
     Margin,
+    NoiseStability,
+    OracleHistogram,
     Random,
+    Typicality,
 )
 
 STRATEGIES = [
@@ -35,16 +42,39 @@ STRATEGIES = [
     CoreSet(model="global"),
     BADGE(),
     BADGE(model="global"),
+    BALD(),
+    BALD(model="global", passes=4),
+    BALD(ensemble=True),
+    Ensemble(),
+    Ensemble("margin", "rank"),
+    Ensemble("least_confidence"),
+    Ensemble("badge"),
+    Ensemble("badge", "rank"),
+    Ensemble("core_set"),
+    Ensemble("core_set", "rank"),
+    NoiseStability(draws=8),
+    NoiseStability(model="global", draws=4),
+    Typicality(),
+    Typicality(model="global", neighbours=2),
     KSAS(),
     LoGo(),
+    FEAL(),
+    FEAL(neighbours=1, similar=0.0),
+    IFAL(),
+    IFAL(neighbours=3, epochs=2),
     FairFAL(),
     FairFAL(query_model="opposite", gradients="global"),
     FairFAL(query_model="local", prototypes=False),
+    OracleHistogram(),
+    OracleHistogram(score="typicality"),
 ]
 every = pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 
 # In the tests' world a row's features are its logits, so shifting logits moves features too.
-READ_FEATURES = (CoreSet, BADGE, LoGo, FairFAL)
+READ_FEATURES = (
+    *(CoreSet, BADGE, BALD, Ensemble, NoiseStability, Typicality, LoGo, FEAL, IFAL, FairFAL),
+    OracleHistogram,
+)
 of_logits = pytest.mark.parametrize(
     "strategy", [s for s in STRATEGIES if not isinstance(s, READ_FEATURES)], ids=str
 )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from fallow.core import Answer, Contract, Delivered, Request, View
-from fallow.queries import AHFAL, FairFAL
+from fallow.queries import AHFAL, IFAL, FairFAL, OracleHistogram
 from fallow.runtimes import Bytes, InProcess
 from fallow.runtimes.wire import pack, pack_request
 from tests.contracts.strategies import every
@@ -26,6 +26,7 @@ class Listed:
     exchanges: tuple[str, ...] = ("keep",)
     up: tuple[Shapes, ...] = ()
     down: tuple[Shapes, ...] = ({"n": ()},)
+    fits: tuple[Shapes, ...] = ()  # models to train, in what travels with the exchanges
 
 
 def listed(strategy: Any) -> Listed:
@@ -33,6 +34,11 @@ def listed(strategy: Any) -> Listed:
     if isinstance(strategy, FairFAL):
         once: Shapes = {"gamma": (), "one": ()}
         return Listed(("sum", "keep"), (once,), ({}, {"n": (), "gamma": ()}))
+    if isinstance(strategy, IFAL):
+        return Listed(fits=({},))  # its teacher, the global model, is there already
+    if isinstance(strategy, OracleHistogram):
+        total: Shapes = {"counts": (CLASSES,)}
+        return Listed(("sum", "keep"), (total,), ({}, {"n": (), "share": (CLASSES,)}))
     if not isinstance(strategy, AHFAL):
         return Listed()
     share: Shapes = {"one": (), "share": (CLASSES,), "square": (CLASSES,)}
@@ -117,9 +123,12 @@ def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(strategy
     federation.query(3)
     expected = listed(strategy)
     up = [shapes(answer) for answer in recording.answers]
-    down = [shapes(step.args) for request in recording.requests for step in request.steps]
+    steps = [step for request in recording.requests for step in request.steps]
+    down = [shapes(step.args) for step in steps if step.kind != "fit"]
+    fits = [shapes(step.args) for step in steps if step.kind == "fit"]
     assert up == [found for found in (*expected.up, {"count": ()}) for _ in "abc"]
     assert down == [found for found in expected.down for _ in "abc"]
+    assert fits == [found for found in expected.fits for _ in "abc"]
 
 
 @every

@@ -1,12 +1,17 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from fallow.core import stream
+from fallow.core import Plan, Segment, stream
+from fallow.lab.cell import Cell, Setup
+from fallow.lab.study import run_cell
 from fallow.queries import FairFAL
 from fallow.queries.fairfal import difference, quotas
+from fallow.queries.parts import Gradients, residuals
 from fallow.runtimes.view import SiteView
+from tests.lab.crash import KILLED, WELL, exchanges, left, points, tiny, work
 from tests.worlds import Table, tables, world
 
 
@@ -40,6 +45,29 @@ def test_golden_difference():  # G13: d = 0.194444, s = 1 - (d + 0.4) / 2 = 0.70
     assert difference(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 0.0])) == 0.5
 
 
+def test_golden_choice():  # G13: the model that queries
+    site = tables()["a"]
+    federation = world({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
+    member = federation.members["a"]
+    by_local, by_global = torch.tensor([0.3, 0.3, 0.4]), torch.tensor([0.5, 0.3, 0.2])
+    member.x[member.labelled] = torch.cat([by_local, by_global]).log().double()
+    memo = federation.query(2)
+    assert memo["gamma"] == pytest.approx(0.4)
+    assert FairFAL().chosen(SiteView(member, 0), memo["gamma"]) == "local"
+    assert memo["notes"] == pytest.approx({"gamma": 0.4, "global_below": 0.1})  # d is 0.19
+
+
+def test_golden_gradient():  # G16
+    p, z = torch.tensor([[0.6, 0.3, 0.1]]), torch.tensor([[1.0, 2.0]])
+    whole = (p - torch.eye(3)[0]).T @ z
+    assert float(whole.norm()) == pytest.approx(1.1402, abs=5e-5)
+    half = Gradients.of(residuals(p), z).half_norms()
+    assert float((2 * half).sqrt()) == pytest.approx(float(whole.norm()))
+
+
+# -- the imbalance --------------------------------------------------------------------------------
+
+
 def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo():
     federation = world(tables(), FairFAL())
     memo = federation.query(2)
@@ -47,6 +75,22 @@ def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo():
     federation.strategy.query(federation.ask(cycle=1), dict.fromkeys("abc", 2), memo)
     asked = [row["exchanges"] for row in federation.shown.rows() if row["verb"] == "imbalance"]
     assert asked == [1]
+
+
+def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_first(tmp_path):
+    cell, plan = Cell("fairfal", 0), Plan((Segment(2),), 8)
+    recipe = replace(tiny(tmp_path), cycles=4, rounds=2, local_plan=plan)
+    run_cell(Setup(recipe, tmp_path / "warm"), cell)  # a fork that need not import anything
+    whole, killed = (Setup(recipe, tmp_path / name) for name in ("whole", "killed"))
+    assert work(whole, cell) == WELL
+    assert work(killed, cell, 7 * points(whole.out) // 10) == KILLED
+    assert exchanges(killed.out)[-1].startswith("3/")
+    assert work(killed, cell) == WELL
+    assert left(killed, cell) == left(whole, cell)
+    asked = [sum(k.startswith(f"{c}/query") for k in exchanges(killed.out)) for c in range(4)]
+    assert asked == [2, 1, 1, 1]
+    noted = [row["notes"]["gamma"] for row in left(killed, cell).records if row["notes"]]
+    assert len(noted) >= 4 and len(set(noted)) == 1 and 0 < noted[0] <= 1
 
 
 def test_the_imbalance_is_the_mean_over_sites_that_have_labels():

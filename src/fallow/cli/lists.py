@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fallow import queries, training
+from fallow import compat, queries, training
 from fallow.cli import options as opt
 from fallow.core.build import names
 from fallow.data import CATALOGUE
@@ -22,23 +22,30 @@ def methods(as_json: opt.Json = False) -> None:
     """Strategies and training methods: what they need and reveal, and their fields."""
     rows = [
         {
-            "name": _spelled(name), "kind": kind, "year": cls.contract.year or None,
+            "name": f"fallow.compat:{name}" if kind == "compat" else _spelled(name),
+            "kind": kind, "year": cls.contract.year or None,
             "paper": cls.contract.paper, "needs": list(cls.contract.needs),
             "reveals": dict(cls.contract.verbs), "smallest_cohort": cls.contract.cohort,
             "secure_sum": cls.contract.secure_sum, "local_dp": cls.contract.local_dp,
             "missing_site": cls.contract.missing,
+            "simulator_only": cls.contract.simulator_only,
             "fields": {f.name: str(f.default) for f in fields(cls) if f.name != "plan"},
         }
-        for kind, package in (("query", queries), ("training", training))
+        for kind, package in (("query", queries), ("training", training), ("compat", compat))
         for name, cls in sorted(names(package).items())
     ]  # fmt: skip
     shown = [
         {**r, "needs": ", ".join(r["needs"]),
          "reveals": "; ".join(dict.fromkeys(r["reveals"].values())),
+         **{k: "yes" if r[k] else "no" for k in ("secure_sum", "local_dp")},
          "fields": ", ".join(f"{k}={v}" for k, v in r["fields"].items())}
         for r in rows
     ]  # fmt: skip
-    _print(rows, shown, as_json, ("name", "kind", "year", "needs", "reveals", "fields"))
+    columns = ("name", "kind", "year", "needs", "reveals", "secure_sum", "local_dp", "fields")
+    _print(rows, [r for r in shown if r["kind"] != "compat"], as_json, columns)
+    if not as_json:
+        opt.console().print("\nAs public codes run them, for reproduction only\n")
+        _print([], [r for r in shown if r["kind"] == "compat"], as_json, columns)
 
 
 def datasets(as_json: opt.Json = False) -> None:

@@ -1,1 +1,10 @@
-"""What a paper's public code did differently from the paper; never the default."""
+"""What public codes ran where it is not what their papers say: for reproduction, never a default.
+
+A study names one with its package: ``fallow compare demo --query ahfal,fallow.compat:RatioAHFAL``.
+"""
+
+from fallow.compat.ahfal import RatioAHFAL
+from fallow.compat.baselines import PixelBADGE, PlainFEAL, PlainLoGo, PlainNoise
+from fallow.compat.kafal import NaNKSAS
+
+__all__ = ["NaNKSAS", "PixelBADGE", "PlainFEAL", "PlainLoGo", "PlainNoise", "RatioAHFAL"]

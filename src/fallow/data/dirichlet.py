@@ -6,6 +6,7 @@ the FedMA code (Wang et al., 2020); ExactDirichlet gives every site the same num
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -24,6 +25,7 @@ from fallow.data.cuts import (
 
 MOST_DRAWS = 2000  # of a whole partition, until every site is large enough
 BALANCING = 5  # alternations of rows and columns
+KAFAL_SIZES = (5021, 4556, 5008, 5014, 5565, 5826, 5177, 5186, 4522, 4125)  # of 50,000 rows
 TINY = 1e-12  # a class that nobody drew is spread evenly instead of dividing by 0
 
 
@@ -81,21 +83,34 @@ class ExactDirichlet:
     Complete, without a rejection loop: both margins are exact, that is, every row is dealt and site
     sizes differ by at most 1 (the first n mod N sites have the extra row).  The moves that level
     the sites go through the classes in the order of their id.
+
+    With ``sizes`` the sites are not the same size but in these proportions, exact to a row.
+    ``sizes=KAFAL_SIZES, alpha=0.1`` is like the split that KAFAL's experiments read from a file,
+    which no rule is known for: its sizes, and about its skew.
     """
 
     alpha: float = 0.1
+    sizes: Sequence[float] | None = None  # of the sites, in proportion; None: the same
 
     def __post_init__(self) -> None:
         check_positive("alpha", self.alpha)
+        for size in self.sizes or ():
+            check_positive("a size", size)
 
     def split(
         self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
     ) -> list[IntArray]:
         check_sites(y, sites)
+        sizes = np.ones(sites) if self.sizes is None else np.array(self.sizes, dtype=np.float64)
+        if len(sizes) != sites:
+            raise ValueError(
+                f"ExactDirichlet has sizes for {len(sizes)} sites and {sites} are asked for; they "
+                "must agree"
+            )
         rows = list(class_rows(y, "ExactDirichlet").values())
         shares = np.maximum(rng.dirichlet(np.full(len(rows), self.alpha), size=sites), TINY)
         for _ in range(BALANCING):
-            shares /= shares.sum(1, keepdims=True)
+            shares /= shares.sum(1, keepdims=True) / sizes[:, None]
             shares /= shares.sum(0, keepdims=True)
         counts = np.stack(
             [
@@ -104,8 +119,7 @@ class ExactDirichlet:
             ],
             axis=1,
         )
-        targets = np.full(sites, len(y) // sites)
-        targets[: len(y) % sites] += 1
+        targets = largest_remainder(sizes, len(y))
         counts = _levelled(counts, targets)
         assert (counts.sum(1) == targets).all()
         assert (counts.sum(0) == [len(of_class) for of_class in rows]).all()

@@ -27,18 +27,19 @@ HAR_TEST_PERSONS = (1, 3, 8, 9, 11, 12, 17, 19, 23)  # the official ones, counte
 
 def read_array(folder: Path | None, file: str) -> Array:
     """The one array of a .npy.xz file."""
-    with lzma.open(_found(folder, file)) as stream:
+    with lzma.open(path_of(folder, file)) as stream:
         array: Array = np.lib.format.read_array(stream, allow_pickle=False)
     return array
 
 
 def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:
     """The arrays of a .npz file by name."""
-    with np.load(_found(folder, file), allow_pickle=False) as arrays:
+    with np.load(path_of(folder, file), allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 
 
-def _found(folder: Path | None, file: str) -> Path:
+def path_of(folder: Path | None, file: str) -> Path:
+    """The file in the data folder; ValueError, with the way out, where it is not there."""
     where = "and no data folder is given" if folder is None else f"which is not in {folder}"
     if folder is None or not (folder / file).is_file():
         raise ValueError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, final
 
 from fallow.core.build import nearest
-from fallow.data import files
+from fallow.data import files, photos
 from fallow.data.bundled import Reader, bundled
 from fallow.data.dataset import Dataset, Task
 
@@ -94,6 +94,27 @@ CATALOGUE: dict[str, Entry] = {
             "cifar10_test.npy.xz",
             "cifar10_labels.npz",
             optional=("cifar10_train_b.npy.xz",),
+        ),
+        _labelled(
+            "cifar100",
+            60_000,
+            (3, 32, 32),
+            100,
+            "",
+            photos.read_cifar100,
+            "cifar-100-binary/train.bin",
+            "cifar-100-binary/test.bin",
+            optional=("cifar-100-binary/fine_label_names.txt",),
+        ),
+        _labelled(
+            "svhn",
+            99_289,
+            (3, 32, 32),
+            10,
+            "",
+            photos.read_svhn,
+            "train_32x32.mat",
+            "test_32x32.mat",
         ),
         _labelled("har", 10_299, (90,), 6, "person", files.read_har, "har_features.npz"),
         _labelled("heart", 920, (23,), 2, "hospital", files.read_heart, "heart_disease.npz"),

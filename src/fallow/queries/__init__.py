@@ -2,24 +2,38 @@
 
 from fallow.queries.ahfal import AHFAL
 from fallow.queries.badge import BADGE
+from fallow.queries.bald import BALD
 from fallow.queries.core_set import CoreSet
+from fallow.queries.ensemble import Ensemble
 from fallow.queries.entropy import Entropy
 from fallow.queries.fairfal import FairFAL
+from fallow.queries.feal import FEAL
+from fallow.queries.ifal import IFAL
 from fallow.queries.ksas import KSAS
 from fallow.queries.least_confidence import LeastConfidence
 from fallow.queries.logo import LoGo
 from fallow.queries.margin import Margin
+from fallow.queries.noise_stability import NoiseStability
+from fallow.queries.oracle_histogram import OracleHistogram
 from fallow.queries.random import Random
+from fallow.queries.typicality import Typicality
 
 __all__ = [
     "AHFAL",
     "BADGE",
+    "BALD",
+    "FEAL",
+    "IFAL",
     "KSAS",
     "CoreSet",
+    "Ensemble",
     "Entropy",
     "FairFAL",
     "LeastConfidence",
     "LoGo",
     "Margin",
+    "NoiseStability",
+    "OracleHistogram",
     "Random",
+    "Typicality",
 ]

@@ -9,7 +9,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import Gradients, k_means_pp, ranked, residuals
+from fallow.queries.parts import by_gradient
 
 
 @final
@@ -44,6 +44,5 @@ class BADGE:
 
     def select(self, view: View, n: int) -> Picks:
         p = view.logits(self.model).double().softmax(1)
-        gradients = Gradients.of(residuals(p), view.embed(self.model))
-        mixed = ranked(0 * gradients.half_norms(), view.stream("ties"))  # 0 · inf is NaN: last
-        return Picks(mixed[k_means_pp(gradients.at(mixed), n, view.stream("select"))])
+        z, ties, draw = view.embed(self.model), view.stream("ties"), view.stream("select")
+        return Picks(by_gradient(p, z, n, ties, draw))

@@ -9,7 +9,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import Features, k_center, ranked
+from fallow.queries.parts import by_cover
 
 
 @final
@@ -42,12 +42,5 @@ class CoreSet:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        x = view.embed(self.model)
-        mixed = ranked(0 * x.sum(1), view.stream("ties"))  # 0 · NaN is NaN: such rows come last
-        middle = x[x.isfinite().all(1)].mean(0)
-        pool = Features.of(x[mixed] - middle)  # a shift changes no distance, but less is rounded
-        if len(view.labels):
-            labelled = Features.of(view.embed(self.model, "labelled") - middle)
-            return Picks(mixed[k_center(pool, n, pool.nearest(labelled))])
-        closest = int(pool.half_norms().argmin())
-        return Picks(mixed[k_center(pool, n, first=closest)])
+        anchors = view.embed(self.model, "labelled") if len(view.labels) else None
+        return Picks(by_cover(view.embed(self.model), anchors, n, view.stream("ties")))

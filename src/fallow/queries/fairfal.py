@@ -39,6 +39,9 @@ class FairFAL:
     where the federation is imbalanced (``gradients="auto"``).  Where the code balances classes by
     drawing rows again, the expectation of those draws is used.  Rows whose prediction or feature is
     not finite come last; labelled ones are left out.
+
+    Reports show the imbalance, and below which divergence a site's global model queries.  Which
+    model it was stays at the site: the server learns a number of picks and no more.
     """
 
     delta: float = 0.75  # δ; the global model queries where s > δ
@@ -57,6 +60,7 @@ class FairFAL:
         },
         needs=("local", "global"),
         local_source="scratch",
+        local_dp=False,  # the imbalance comes from predictions: noise on counts does not cover it
     )
 
     def __post_init__(self) -> None:
@@ -74,7 +78,14 @@ class FairFAL:
             if float(total["one"]) > 0:
                 memo = {**memo, "gamma": float(total["gamma"] / total["one"])}
         ask.keep("select", to=orders(budget), gamma=memo.get("gamma", 0.0))
-        return memo
+        return {**memo, "notes": self.notes(memo.get("gamma"))}
+
+    def notes(self, gamma: float | None) -> Memo:
+        """All that the server knows of the choice of models: the global one queries at sites whose
+        divergence d, from 0 to 1, is below ``global_below``."""
+        if gamma is None or self.query_model != "auto":
+            return {"gamma": gamma}
+        return {"gamma": gamma, "global_below": 2 * (1 - self.delta) - gamma}
 
     # -- site half --------------------------------------------------------------------------
 

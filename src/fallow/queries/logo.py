@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -14,9 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import ranked
-
-MANY = 2000  # clusters; from here on k-means sees the rows in mini-batches
+from fallow.queries.parts import clusters, ranked
 
 
 @final
@@ -56,23 +53,6 @@ class LoGo:
         if n >= len(scored):
             return Picks(order[:n])
         return Picks(in_turn(clusters(reduced[scored], n, view.stream("k-means")), scored)[:n])
-
-
-def clusters(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
-    """k-means (k-means++ start, one run): the cluster of each row.  x: (m, d) -> (m,) int64.
-
-    Fewer than ``k`` clusters where rows are equal, or too close to be told apart.
-    """
-    from sklearn.cluster import KMeans, MiniBatchKMeans
-    from sklearn.exceptions import ConvergenceWarning
-
-    k = min(k, len(torch.unique(x, dim=0)))
-    seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
-    kind = KMeans if k < MANY else MiniBatchKMeans
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer clusters are expected here
-        found = kind(k, n_init=1, random_state=seed).fit_predict(x.numpy())
-    return torch.from_numpy(found).long()
 
 
 def in_turn(cluster: Tensor, rows: Tensor) -> Tensor:

@@ -1,8 +1,12 @@
 """Pure functions with two or more users among the strategies."""
 
+from fallow.queries.parts.density import typicality
+from fallow.queries.parts.diverse import by_cover, by_gradient
 from fallow.queries.parts.gradients import residuals
 from fallow.queries.parts.kcenter import Features, Gradients, k_center
+from fallow.queries.parts.kmeans import clusters
 from fallow.queries.parts.kmeanspp import k_means_pp
+from fallow.queries.parts.neighbours import most_similar
 from fallow.queries.parts.quota import apportion, fill
 from fallow.queries.parts.top import ranked, top
 
@@ -10,10 +14,15 @@ __all__ = [
     "Features",
     "Gradients",
     "apportion",
+    "by_cover",
+    "by_gradient",
+    "clusters",
     "fill",
     "k_center",
     "k_means_pp",
+    "most_similar",
     "ranked",
     "residuals",
     "top",
+    "typicality",
 ]

@@ -1,0 +1,107 @@
+"""Class budgets by representation ratio: how far a class is below its share of the federation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+AT_ONCE = 5  # labels that a class without any gets first
+FEW = 3  # a rest this small is handed out one by one
+
+
+def ratios(held: Sequence[int], shares: Sequence[float]) -> list[float]:
+    """A class's share of the site's labels over its share of the federation's.
+
+    0 at a site without labels; infinite for a class that nobody else has.
+
+    >>> ratios([0, 10, 30], [0.5, 0.25, 0.25])
+    [0.0, 1.0, 3.0]
+    """
+    total = sum(held)
+    if not total:
+        return [0.0 for _ in held]
+    return [n / total / g if g else math.inf for n, g in zip(held, shares, strict=True)]
+
+
+def allocate(
+    n: int, held: Sequence[int], shares: Sequence[float], present: Sequence[bool]
+) -> list[int]:
+    """``n`` labels over the classes that are ``present`` in the pool (at least one).
+
+    held: labels the site has per class; shares: of each class over the federation, summing to 1.
+
+    >>> allocate(20, [5, 10, 85], [1 / 3] * 3, [True] * 3)
+    [12, 6, 2]
+    """
+    classes = [c for c, is_there in enumerate(present) if is_there]
+    missing = [c for c in classes if held[c] == 0]
+    ratio, future = ratios(held, shares), sum(held) + n
+    if missing and len(missing) <= n:
+        quota = _missing_first(n, ratio, classes, missing)
+    else:
+        quota = [0 for _ in held]
+        for c in classes:
+            quota[c] = max(0, _ceil(shares[c] * future - held[c]))
+    if sum(quota) > n:
+        quota = _in_steps(n, ratio, classes)
+    while sum(quota) < n:
+
+        def projected(c: int) -> float:
+            return (held[c] + quota[c]) / (future * shares[c]) if shares[c] else math.inf
+
+        for c in sorted(classes, key=projected)[: n - sum(quota)]:
+            quota[c] += 1
+    return quota
+
+
+def _missing_first(
+    n: int, ratio: Sequence[float], classes: Sequence[int], missing: Sequence[int]
+) -> list[int]:
+    """Some labels for each class without any, the rest in favour of small ratios, rounded down."""
+    quota = [0 for _ in ratio]
+    for c in missing:
+        quota[c] = min(AT_ONCE, n // len(missing))
+    rest = n - sum(quota)
+    weight = {c: 1 / (ratio[c] + 0.01) if ratio[c] > 0 else 100.0 for c in classes}
+    total = sum(weight.values()) or 1.0
+    for c in classes:
+        quota[c] += math.floor(rest * weight[c] / total + 1e-9)
+    return quota
+
+
+def _in_steps(n: int, ratio: Sequence[float], classes: Sequence[int]) -> list[int]:
+    """Fixed portions of what is left, by ascending ratio."""
+    quota, left = [0 for _ in ratio], n
+    order = sorted(classes, key=lambda c: ratio[c])
+    for c in order:
+        portion = 0.5 if ratio[c] < 0.5 else 0.3 if ratio[c] < 0.8 else 0.2
+        given = min(left, max(1, _ceil(portion * left)))
+        quota[c], left = quota[c] + given, left - given
+        if 0 < left <= FEW:
+            for k in order[:left]:
+                quota[k] += 1
+            left -= min(left, len(order))
+    return quota
+
+
+def spill(
+    n: int,
+    quota: Sequence[int],
+    held: Sequence[int],
+    shares: Sequence[float],
+    caps: Sequence[int],
+) -> list[int]:
+    """``quota`` within ``caps``; the rest fills the open classes one after another, by ratio.
+
+    >>> spill(9, [6, 2, 1], [1, 5, 9], [1 / 3] * 3, [2, 4, 30])
+    [2, 4, 3]
+    """
+    filled = [min(q, cap) for q, cap in zip(quota, caps, strict=True)]
+    ratio = ratios(held, shares)
+    for c in sorted(range(len(caps)), key=lambda c: ratio[c]):
+        filled[c] += min(n - sum(filled), caps[c] - filled[c])
+    return filled
+
+
+def _ceil(x: float) -> int:
+    return math.ceil(x - 1e-9)  # 0.2 * 5 must not become 2

@@ -1,0 +1,191 @@
+"""IFAL (Zong et al., 2025): rows on which three models see different company."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import kl_div
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot, weighted_mean
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.view import Picks, View
+from fallow.queries.base import Budget, Memo, orders
+from fallow.queries.parts import clusters, most_similar, ranked
+
+TEMPERATURE, TAUGHT = 4.0, 0.9  # of the distillation: T, and its share of the loss
+MODELS = ("global", "local", "kd")
+SMALL = 1e-5  # keeps the ratio of two distances finite
+
+
+@final
+@dataclass(frozen=True)
+class IFAL:
+    """Rows whose neighbourhood the global, the local and a distilled local model disagree about.
+
+    Each site distils the global model into a fresh one on its labelled rows.  In the features of a
+    model every row lists the rows of the pool that are most like it; the classes of those that list
+    a row are its class distribution.  Of the rows where these distributions differ most, the picks
+    are those nearest to the centres of k-means on the local features.
+
+    Notes
+    -----
+    The public code trains the distilled model for at most 500 epochs at a tenth of the learning
+    rate (``epochs=500, lr=0.001``); here it is a tenth of the epochs at the rate itself.  Both come
+    equally close to their teacher, and the code's takes ten times as long; 50 epochs at its low
+    rate leave small sites half trained.  As there, training ends after 5 epochs without a lower
+    loss, and the last weights count, not the best.  Distances compare the sorted entries of two
+    distributions, so that a permutation of the classes is no difference.  Otsu's threshold cuts
+    between values and not between the bins of a histogram; where all rows are alike there is none,
+    and the best rows are taken, as where it leaves too few.  Of each cluster the member nearest to
+    its centre is picked; empty clusters are made up by the best remaining rows.  Pools of fewer
+    than ``neighbours`` rows list all others.  Rows whose predictions or features are not finite
+    come last; labelled ones are left out.
+    """
+
+    neighbours: int = 250  # rows that each row lists
+    epochs: int = 50  # at most; of the distilled model
+    patience: int = 5  # epochs without a lower training loss
+    lr: float = 0.01
+    batch: int = 64
+
+    contract: ClassVar[Contract] = Contract(
+        title="IFAL",
+        paper="Inconsistency-Based Federated Active Learning",
+        year=2025,
+        verbs={"select": "number of picks"},
+        needs=("local", "global"),
+        draws=True,
+    )
+
+    def __post_init__(self) -> None:
+        if self.neighbours < 1:
+            raise ValueError(f"IFAL's neighbours is {self.neighbours}; it must be 1 or more")
+
+    @property
+    def plan(self) -> Plan:
+        """How the distilled model is trained."""
+        optimiser = Optimiser(lr=self.lr, momentum=0.9, weight_decay=1e-5)
+        segments = (Segment(self.epochs),)
+        return Plan(segments, self.batch, optimiser, start="scratch", patience=self.patience)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        to = orders(budget)
+        ask.fit(self.plan, "kd", {site: {} for site in to})  # its teacher is the global model
+        ask.keep("select", to=to)
+        return memo
+
+    # -- the distilled model ----------------------------------------------------------------
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        teacher = learn.predict(w_t, b.x)
+        return {"w": learn.descend(s["w"], b, objective=lambda f: taught(f(b.x), teacher, b))}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+    # -- the choice -------------------------------------------------------------------------
+
+    def select(self, view: View, n: int) -> Picks:
+        at = finite(view, "pool").nonzero().squeeze(1)
+        inter, intra = self.inconsistencies(view, at)
+        score = torch.full((view.pool,), torch.nan, dtype=torch.float64)
+        score[at] = inter * intra
+        order = ranked(score, view.stream("ties"))
+        for value in (inter * intra, inter):
+            rows = at[value > otsu(value)]
+            if len(rows) >= n:
+                z = view.embed("local")[rows]
+                best = rows[central(z, clusters(z, n, view.stream("k-means")))]
+                order = torch.cat([order[torch.isin(order, best)], order[~torch.isin(order, best)]])
+                break
+        return Picks(order[:n])
+
+    def inconsistencies(self, view: View, at: Tensor) -> tuple[Tensor, Tensor]:
+        """U1, between models, and U2, inside the local one, of the pool's rows ``at``; (m,) each"""
+        known = finite(view, "labelled")
+        k, labels = min(self.neighbours, len(at) - 1), view.labels[known]
+        near = {
+            model: most_similar(view.embed(model)[at], k, view.embed(model, "labelled")[known])[1]
+            for model in MODELS
+        }
+        by_global = torch.cat([view.logits("global")[at].argmax(1), labels])
+        by_local = torch.cat([view.logits("local")[at].argmax(1), labels])
+        seen = {m: company(near[m], by_global, len(at), view.classes) for m in MODELS}
+        between_local = distance(seen["local"], seen["kd"])
+        between_both = distance(seen["global"], seen["kd"])
+        own = company(near["local"], by_local, len(at), view.classes)
+        predicted = view.logits("local")[at].double().softmax(1)
+        return disagreement(between_both, between_local), distance(own, predicted)
+
+
+def taught(outputs: Tensor, teacher: Tensor, b: Batch) -> Tensor:
+    """0.1 cross-entropy + 0.9 T² KL(teacher || model) at temperature T.  (..., b, C) -> (...)."""
+    loss = -outputs.log_softmax(-1).gather(-1, b.y.unsqueeze(-1)).squeeze(-1)
+    warm = (outputs / TEMPERATURE).log_softmax(-1)
+    soft = kl_div(warm, (teacher / TEMPERATURE).softmax(-1), reduction="none").sum(-1)
+    return weighted_mean((1 - TAUGHT) * loss + TAUGHT * TEMPERATURE**2 * soft, b.weight)
+
+
+def finite(view: View, which: Literal["pool", "labelled"]) -> Tensor:
+    """Whether all three models give finite predictions and features of a row.  -> (rows,)"""
+    seen = (f(model, which) for model in MODELS for f in (view.logits, view.embed))
+    return torch.stack([values.isfinite().all(1) for values in seen]).all(0)
+
+
+def company(near: Tensor, label: Tensor, m: int, classes: int) -> Tensor:
+    """The class distribution of those rows that list a row, each class once more.
+
+    near: (r, k) rows of the pool that each row lists; label: (r,) -> (m, C).
+
+    >>> company(torch.tensor([[1], [0], [1]]), torch.tensor([0, 0, 1]), m=2, classes=2)
+    tensor([[0.6667, 0.3333],
+            [0.5000, 0.5000]], dtype=torch.float64)
+    """
+    votes = torch.bincount((near * classes + label[:, None]).flatten(), minlength=m * classes)
+    votes = 1 + votes.double().view(m, classes)
+    return votes / votes.sum(1, keepdim=True)
+
+
+def distance(a: Tensor, b: Tensor) -> Tensor:
+    """W1 between the entries of two distributions, taken as points on a line.  (m, C) -> (m,)."""
+    return (a.sort(1).values - b.sort(1).values).abs().mean(1)
+
+
+def disagreement(a: Tensor, b: Tensor) -> Tensor:
+    """Large where two distances are large and unlike each other.  (m,), (m,) -> (m,)."""
+    return torch.maximum(a / (b + SMALL), b / (a + SMALL)) * (a + b)
+
+
+def otsu(x: Tensor) -> float:
+    """Otsu's threshold: values above it and the others are as far apart as two groups can be.
+
+    Infinite, so that nothing is above it, where all values are equal.
+
+    >>> otsu(torch.tensor([5.0, 1.0, 6.0, 2.0]))
+    2.0
+    """
+    s = x.double().sort().values
+    if len(s) < 2 or s[0] == s[-1]:
+        return math.inf
+    low = torch.arange(1, len(s))  # rows below each cut
+    apart = (s - s.mean()).cumsum(0)[:-1].square() / (low * (len(s) - low))  # ∝ between groups
+    return float(s[apart.masked_fill(s[1:] == s[:-1], -1).argmax()])
+
+
+def central(x: Tensor, cluster: Tensor) -> Tensor:
+    """Of each cluster the row nearest to its mean.  x: (m, d), cluster: (m,) -> (k,)."""
+    _, cluster, sizes = torch.unique(cluster, return_inverse=True, return_counts=True)
+    x = x.double()
+    centre = x.new_zeros(len(sizes), x.shape[1]).index_add(0, cluster, x) / sizes[:, None]
+    order: Tensor = (x - centre[cluster]).square().sum(1).argsort(stable=True)
+    order = order[cluster[order].argsort(stable=True)]  # cluster by cluster, nearest first
+    return order[sizes.cumsum(0) - sizes]

@@ -1,0 +1,106 @@
+"""TypiClust (Hacohen, Dekel, Weinshall, 2022), Algorithm 1: typical rows of uncovered clusters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.queries.base import Budget, Memo, check_choices, orders
+from fallow.queries.parts import clusters, ranked, typicality
+
+MOST = 500  # clusters, as in the paper
+
+
+@final
+@dataclass(frozen=True)
+class Typicality:
+    """As many clusters as labels after this query; the most typical row of each largest cluster
+    that has no label yet.  For small budgets, where uncertainty picks outliers.
+
+    Typicality is 1 / the mean distance to the ``neighbours`` nearest rows of the same cluster.
+
+    Notes
+    -----
+    The paper's features come from self-supervised training; here they are those of the site's own
+    model, as they are.  Where every cluster has a label, those with the fewest come first.
+    The paper leaves out clusters of fewer than 5 rows; here they come last among their likes, so
+    that a budget is always spent.  Rows whose features are not finite come last.
+    """
+
+    model: Literal["local", "global"] = "local"
+    neighbours: int = 20  # K, Eq. 4
+
+    contract: ClassVar[Contract] = Contract(
+        title="TypiClust",
+        paper="Active Learning on a Budget: Opposite Strategies Suit High and Low Budgets",
+        year=2022,
+        verbs={"select": "number of picks"},
+        needs=("local",),
+        draws=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.neighbours < 1:
+            raise ValueError(f"Typicality has {self.neighbours} neighbours; it needs at least one")
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        pool = view.embed(self.model)
+        mixed = ranked(0 * pool.sum(1), view.stream("ties"))  # 0 · NaN is NaN: such rows come last
+        good = mixed[pool[mixed].isfinite().all(1)]
+        x = torch.cat([pool[good], self.labelled(view)])
+        k = min(n + len(x) - len(good), MOST)
+        cluster = clusters(x, k, view.stream("k-means"))
+        score = torch.empty(len(x), dtype=x.dtype)
+        for rows in members(cluster):
+            score[rows] = typicality(x[rows], self.neighbours)
+        picks = good[cover(cluster, score[: len(good)], n)]
+        return Picks(torch.cat([picks, mixed[len(good) :]])[:n])
+
+    def labelled(self, view: View) -> Tensor:
+        """Features of the labelled rows that have finite ones: (l, d)."""
+        if not len(view.labels):
+            return view.embed(self.model)[:0]
+        x = view.embed(self.model, "labelled")
+        return x[x.isfinite().all(1)]
+
+
+def members(cluster: Tensor) -> list[Tensor]:
+    """The rows of each cluster, ascending; ``cluster``: (m,)."""
+    return list(torch.split(cluster.argsort(stable=True), torch.bincount(cluster).tolist()))
+
+
+def cover(cluster: Tensor, score: Tensor, n: int) -> Tensor:
+    """``n`` rows of the pool, one by one: of the largest cluster among those with the fewest labels
+    and picks, the row with the best score.
+
+    cluster: (m + l,) of the pool and of the labelled rows after it; score: (m,).
+
+    >>> cluster = torch.tensor([0, 0, 0, 1, 1, 2, 0])  # the last row is labelled
+    >>> cover(cluster, torch.tensor([3.0, 2.0, 1.0, 4.0, 5.0, 6.0]), 4)
+    tensor([4, 5, 0, 3])
+    """
+    size = torch.bincount(cluster).tolist()
+    labels = torch.bincount(cluster[len(score) :], minlength=len(size)).tolist()
+    best = score.argsort(descending=True, stable=True)
+    waiting = [best[rows].tolist()[::-1] for rows in members(cluster[best])]  # the best one last
+    line = [(labels[c], -size[c], c) for c, rows in enumerate(waiting) if rows]
+    heapify(line)
+    picks: list[int] = []
+    while line and len(picks) < n:
+        covered, *_, c = heappop(line)
+        picks.append(waiting[c].pop())
+        if waiting[c]:
+            heappush(line, (covered + 1, -size[c], c))
+    return torch.tensor(picks, dtype=torch.int64)

@@ -1,0 +1,52 @@
+"""Sites of given sizes with skewed classes: the split of KAFAL's experiments, as near as known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fallow.core.build import build
+from fallow.data import ExactDirichlet, partition_report, partitions
+from fallow.data.dirichlet import KAFAL_SIZES
+
+Y = np.repeat(np.arange(10), 5000)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_kafal_like_split_has_the_sizes_of_the_published_file(seed: int) -> None:
+    parts = ExactDirichlet(0.1, KAFAL_SIZES).split(Y, 10, rng(seed))
+    assert [len(part) for part in parts] == list(KAFAL_SIZES)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(50_000))
+
+
+def test_the_kafal_like_split_is_about_as_skewed_as_the_published_file() -> None:
+    """There, a class's share of a site's labels varies by 14 to 27 points over sites."""
+    rule = ExactDirichlet(0.1, KAFAL_SIZES)
+    reports = [partition_report(Y, rule.split(Y, 10, rng(s)), 10) for s in range(20)]
+    assert 15 < np.mean([r["sigma_pp"] for r in reports]) < 22
+    assert np.mean([r["cv"] for r in reports]) == pytest.approx(1.8, rel=0.1)
+    assert 3 < np.mean([r["absent"] for r in reports]) < 5
+
+
+def test_sizes_are_proportions_so_that_a_subset_has_them_too() -> None:
+    rule = build(partitions, "exact-dirichlet", alpha=0.1, sizes=list(KAFAL_SIZES))
+    sizes = [len(part) for part in rule.split(Y[::25], 10, rng())]
+    assert sum(sizes) == 2000
+    assert all(abs(size - k / 25) < 1 for size, k in zip(sizes, KAFAL_SIZES, strict=True))
+
+
+def test_equal_sizes_are_the_plain_rule() -> None:
+    same, plain = (rule.split(Y, 4, rng()) for rule in (ExactDirichlet(sizes=[1] * 4),
+                                                        ExactDirichlet()))  # fmt: skip
+    assert all(np.array_equal(a, b) for a, b in zip(same, plain, strict=True))
+
+
+def test_sizes_that_do_not_fit_the_sites_are_refused() -> None:
+    with pytest.raises(ValueError, match="sizes for 10 sites and 5 are asked for"):
+        ExactDirichlet(sizes=KAFAL_SIZES).split(Y, 5, rng())
+    with pytest.raises(ValueError, match="a size is 0; give a positive"):
+        ExactDirichlet(sizes=[1, 0])

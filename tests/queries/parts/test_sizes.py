@@ -1,0 +1,58 @@
+"""What the kernels hold in memory: never a matrix of gradients, never one of all distances."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fallow.core import stream
+from fallow.queries.parts import Features, Gradients, k_center, k_means_pp, residuals
+
+M, C, D, N = 3000, 10, 64, 40
+Z = torch.randn(M, D, generator=stream(0, "sizes"))
+Q = residuals(torch.randn(M, C, generator=stream(1, "sizes")).softmax(1))
+
+
+class Largest(TorchDispatchMode):
+    """Remembers how many numbers the largest new tensor holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numel = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        parts = made if isinstance(made, tuple | list) else [made]
+        self.numel = max([self.numel, *(p.numel() for p in parts if torch.is_tensor(p))])
+        return made
+
+
+def largest(run: Any) -> int:
+    with Largest() as seen:
+        run()
+    return seen.numel
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda: k_means_pp(Gradients.of(Q, Z), N, stream(0, "draws")),
+        lambda: k_center(Gradients.of(Q, Z), N, first=0),
+        lambda: k_center(Features.of(Z), N, first=0),
+    ],
+    ids=["badge", "k-center on gradients", "core-set"],
+)
+def test_no_tensor_is_larger_than_the_features(run: Any) -> None:
+    assert largest(run) <= M * D < M * C * D
+
+
+def test_distances_to_labelled_rows_come_in_blocks() -> None:
+    pool, anchors = Gradients.of(Q, Z), Gradients.of(Q, Z)
+    assert largest(lambda: pool.nearest(anchors)) <= 1024 * M < M * M
+
+
+def test_the_matrix_of_gradients_would_be_noticed() -> None:
+    assert largest(lambda: torch.einsum("mc,md->mcd", Q, Z)) == M * C * D

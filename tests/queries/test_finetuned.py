@@ -1,0 +1,52 @@
+"""LoGo's fine-tuned baselines: a plain query whose local model is the global one, trained on."""
+
+from __future__ import annotations
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.lab.journal import Journal
+from fallow.lab.recipe import Recipe
+from fallow.lab.run import Run
+from fallow.lab.spec import Spec
+from fallow.lab.variants import variant
+from fallow.lab.world import build_world
+
+TINY = Recipe(
+    "tiny",
+    data="digits",
+    rows=160,
+    test_rows=40,
+    partition=Spec("iid"),
+    sites=3,
+    model=Spec("mlp", {"hidden": [8]}),
+    plan=Plan((Segment(1),), 8, Optimiser("sgd", 0.2)),
+    local_plan=Plan((Segment(4),), 8, Optimiser("sgd", 0.5)),
+    rounds=2,
+    initial=12,
+    per_cycle=8,
+    cycles=1,
+    score_rounds=1,
+)
+
+
+def bought(query: str) -> dict[str, list[int]]:
+    """The rows that each site has labels for at the end of a run of ``query``."""
+    journal = Journal()
+    world = build_world(variant(TINY, query), seed=0, store=journal)
+    list(Run(world, journal).go())
+    return {name: site.labelled.tolist() for name, site in world.members.items()}
+
+
+def test_a_fine_tuned_baseline_runs_and_picks_other_rows_than_that_of_the_last_round():
+    for query in ("entropy", "badge"):
+        plain, tuned, fresh = (
+            bought(query + settings)
+            for settings in ("", "@local_source=finetune", "@local_source=scratch")
+        )
+        assert plain.keys() == tuned.keys()
+        assert all(len(rows) == 12 + 8 for rows in tuned.values())
+        assert tuned != plain and tuned != fresh
+
+
+def test_fine_tuning_does_not_move_what_is_seen_by_the_global_model():
+    globally = bought("entropy:model=global")
+    assert bought("entropy:model=global@local_source=finetune") == globally
