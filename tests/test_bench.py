@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench import linear_27
+from bench import linear_27, query_seconds
 from bench.__main__ import MODULES, entry, main, table, write
 from bench.timing import CPU, Result, Seconds, interleaved
 
@@ -29,6 +29,17 @@ def test_a_quick_race_compares_outputs_and_has_every_column() -> None:
     assert found.outputs_equal
     assert found.to_dict().keys() >= KEYS
     assert found.runs == 1
+
+
+@pytest.mark.parametrize("name", ["k-center", "badge"])
+def test_our_kernels_pick_what_the_plain_ones_pick(name: str) -> None:
+    assert entry(name).run(is_quick=True).outputs_equal
+
+
+def test_the_cost_of_a_query_is_told_beside_that_of_ahfal() -> None:
+    found = query_seconds.rows(query_seconds.seconds(pool=40, labelled=20, picks=5, runs=1))
+    assert {row["query"] for row in found} == {"entropy", "ahfal", "ksas", "core_set", "badge"}
+    assert next(row["times_ahfal"] for row in found if row["query"] == "ahfal") == 1.0
 
 
 def test_outputs_that_differ_are_noticed() -> None:

@@ -152,3 +152,16 @@ def test_too_few_seeds_are_named_with_the_number_that_would_do():
 def test_wrong_use_is_refused_with_the_way_out(call, says):
     with pytest.raises(ValueError, match=says):
         call()
+
+
+def test_pairs_with_different_references_are_adjusted_together():
+    base = {s: 0.5 + s / 10 for s in range(8)}
+    scores = {"a": base, "b": {s: v + 0.01 for s, v in base.items()}, "c": {0: 1.0, 1: 1.0}}
+    first, second = stats.compare_pairs(scores, [("b", "a"), ("a", "b")])
+    assert (first.difference, first.wins) == (pytest.approx(0.01), 8)
+    assert (second.difference, second.losses) == (pytest.approx(-0.01), 8)
+    assert first.holm == second.holm == 2 * first.wilcoxon
+    alone = stats.compare_pairs(scores, [("b", "a")])[0]
+    assert alone == stats.compare({"a": base, "b": scores["b"]}, "a")[0]
+    with pytest.raises(ValueError, match="share 0"):
+        stats.compare_pairs({**scores, "d": {9: 0.1}}, [("d", "a")])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shutil
 from dataclasses import dataclass
 
 import pytest
@@ -35,6 +36,17 @@ def test_the_csv_holds_the_numbers_of_the_records(study):
     assert rows["ahfal"]["kind"] == "reference"
     assert rows["ahfal"]["Wilcoxon p"] == ""
     assert float(rows["random"]["Wilcoxon Holm p"]) == 2 * float(rows["random"]["Wilcoxon p"])
+
+
+def test_the_best_strategy_stands_first_and_one_without_a_score_last(make_study):
+    root = make_study(queries=("random", "entropy", "ahfal"), reference="random")
+    assert [r.query for r in tables.final_table(read_study(root)).rows] == [
+        "ahfal",
+        "entropy",
+        "random",
+    ]
+    shutil.rmtree(root / "cells/ahfal")
+    assert tables.final_table(read_study(root)).rows[-1].query == "ahfal"
 
 
 def test_areas_are_tested_in_the_same_pairs(study):
@@ -85,10 +97,10 @@ def test_published_numbers_stand_beside_and_their_signs_are_compared(make_study)
         Printed("Random", "b", 1.0, 1.0),
     ]
     beside = tables.beside(type(table)(**{**vars(table), "rows": rows}), cells, "a", "table 3, a")
-    assert tables.columns(beside)["Published"] == ["77.71", "80.16 ± 0.47", "79.82 ± 0.39", "–"]
+    assert tables.columns(beside)["Published"] == ["79.82 ± 0.39", "80.16 ± 0.47", "77.71", "–"]
     assert [(s.label, s.agrees) for s in tables.signs(beside)] == [
-        ("Random", True),
         ("Entropy", False),
+        ("Random", True),
     ]
 
 

@@ -1,23 +1,18 @@
-"""What a model scored and how even its labels are: pure functions of labels and counts.
+"""What a model scored: pure functions of predictions, labels and learning curves.
 
-Every function takes tensors, arrays or lists.  Shares and accuracies are fractions in [0, 1];
-spreads are percentage points.  A class that cannot be scored is ``None``, never 0.
+Every function takes tensors, arrays or lists.  Accuracies are fractions in [0, 1].  A class that
+cannot be scored is ``None``, never 0.  How uneven labels are: `fallow.lab.metrics_counts`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from numpy.typing import NDArray
 
-Numbers = ArrayLike | Tensor
-"""A tensor, an array or a (nested) list of numbers."""
-
-Floats = NDArray[np.float64]
+from fallow.lab.metrics_counts import Floats, Numbers, high_classes
 
 
 def _labels(predicted: Numbers, true: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -30,28 +25,6 @@ def _labels(predicted: Numbers, true: Numbers) -> tuple[NDArray[np.int64], NDArr
     if not len(y):
         raise ValueError("a score needs at least one row, and there are 0; give a test set")
     return p, y
-
-
-def _matrix(counts: Numbers) -> Floats:
-    n = np.asarray(counts, dtype=np.float64)
-    if n.ndim != 2 or (n < 0).any() or not np.isfinite(n).all():
-        raise ValueError(
-            f"counts of shape {n.shape} are not a sites x classes matrix of "
-            "non-negative numbers; give one row per site"
-        )
-    return n
-
-
-def _site_shares(counts: Numbers) -> Floats:
-    """Class shares of each site that has rows.  counts: (N, C) -> (M, C), M <= N."""
-    n = _matrix(counts)
-    n = n[n.sum(1) > 0]
-    if not len(n):
-        raise ValueError(
-            "no site holds a row, so no site has class shares; give counts that are not all 0"
-        )
-    shares: Floats = n / n.sum(1, keepdims=True)
-    return shares
 
 
 def accuracy(predicted: Numbers, true: Numbers) -> float:
@@ -101,47 +74,6 @@ def macro_f1(predicted: Numbers, true: Numbers) -> float:
     )
 
 
-def class_spread(counts: Numbers) -> list[float]:
-    """Spread sigma_c of the class shares over sites, in percentage points.
-
-    counts: (N, C), rows per site and class.  Population standard deviation (divisor N); a site
-    without rows is left out (AHFAL, section 3).
-
-    >>> [round(s, 2) for s in class_spread([[8, 1, 1], [2, 5, 3], [0, 4, 6]])]
-    [33.99, 17.0, 20.55]
-    """
-    return [float(s) for s in 100 * _site_shares(counts).std(axis=0)]
-
-
-def count_variation(counts: Numbers) -> list[float | None]:
-    """Coefficient of variation of each class's counts over sites; ``None`` for an absent class.
-
-    >>> count_variation([[4, 1, 0], [0, 1, 0]])
-    [1.0, 0.0, None]
-    """
-    n = _matrix(counts)
-    return [float(c.std() / c.mean()) if c.sum() else None for c in n.T]
-
-
-def high_classes(sigma: Numbers) -> list[bool | None]:
-    """The half of the classes that the partition spreads most: True high, False low.
-
-    The floor(C/2) largest spreads are high, the floor(C/2) smallest low, and the middle class of
-    an odd C is neither (``None``).  Of equal spreads the smaller class id counts as the lower.
-
-    >>> high_classes([3.0, 1.0, 2.0, 9.0])
-    [True, False, False, True]
-    >>> high_classes([1.0, 1.0, 1.0])
-    [False, None, True]
-    """
-    order = np.argsort(np.asarray(sigma, dtype=np.float64), kind="stable")
-    half = len(order) // 2
-    side: list[bool | None] = [None] * len(order)
-    for rank, c in enumerate(order):
-        side[c] = False if rank < half else True if rank >= len(order) - half else None
-    return side
-
-
 @dataclass(frozen=True)
 class Halves:
     """Mean accuracy of the low- and the high-variance classes, and their gap (low - high)."""
@@ -173,57 +105,6 @@ def variance_gap(per_class: Sequence[float | None], sigma: Numbers) -> Halves | 
     low = [a for a, high in zip(per_class, side, strict=True) if a is not None and high is False]
     top = [a for a, high in zip(per_class, side, strict=True) if a is not None and high is True]
     return Halves(float(np.mean(low)), float(np.mean(top))) if low and top else None
-
-
-@dataclass(frozen=True)
-class Imbalance:
-    """How unevenly labels fall on classes (classification metrics of FairFAL, Observation 2).
-
-    ``max_min`` is largest over smallest count (inf when a class is empty), ``entropy`` is divided
-    by ln C (1 is even), ``gini`` is 0 when even, ``minority_share`` is the share of the
-    ceil(C/2) rarest classes (0.5 when even and C is even).
-    """
-
-    max_min: float
-    entropy: float
-    gini: float
-    minority_share: float
-
-
-def imbalance(counts: Numbers) -> Imbalance:
-    """Imbalance of one count vector.  counts: (C,), at least two classes, not all 0.
-
-    >>> imbalance([5, 5, 5, 5])
-    Imbalance(max_min=1.0, entropy=1.0, gini=0.0, minority_share=0.5)
-    """
-    n = np.sort(np.asarray(counts, dtype=np.float64))
-    if n.ndim != 1 or len(n) < 2 or n.sum() <= 0 or n[0] < 0:
-        raise ValueError(
-            f"counts {n.tolist()} have no balance; give at least two classes with a positive total"
-        )
-    p, size = n / n.sum(), len(n)
-    held = p[p > 0]
-    gini = 2 * (np.arange(1, size + 1) * p).sum() / size - (size + 1) / size
-    return Imbalance(
-        max_min=float(n[-1] / n[0]) if n[0] else math.inf,
-        entropy=float(-(held * np.log(held)).sum() / math.log(size)),
-        gini=max(0.0, float(gini)),
-        minority_share=float(p[: math.ceil(size / 2)].sum()),
-    )
-
-
-def kl_to_global(counts: Numbers) -> float:
-    """Mean over sites of KL(site's class shares || pooled class shares), in nats.
-
-    counts: (N, C).  A share of 0 adds 0; a site without rows is left out.
-
-    >>> round(kl_to_global([[1, 0], [0, 1]]), 4)
-    0.6931
-    """
-    shares, n = _site_shares(counts), _matrix(counts)
-    pooled = n.sum(0) / n.sum()
-    ratio = np.divide(shares, pooled, out=np.ones_like(shares), where=shares > 0)
-    return abs(float((shares * np.log(ratio)).sum(1).mean()))
 
 
 def _curve(fractions: Numbers, scores: Numbers) -> tuple[Floats, Floats]:

@@ -8,14 +8,20 @@ from pathlib import Path
 
 from fallow.lab import report_run
 from fallow.lab import report_sections as part
-from fallow.lab.reading import StudyRecords, read_study
+from fallow.lab.reading import read_study
+from fallow.lab.records import StudyRecords
+from fallow.lab.report_across import across, swept
+from fallow.lab.report_findings import findings
 from fallow.lab.report_html import Html, el, page, together
 from fallow.lab.report_words import summary
 from fallow.lab.tables_final import final_table
 
 
-def study_html(study: StudyRecords, key: str) -> Html:
-    """A study as an article; ``key`` starts every id in it, so that articles can share a page."""
+def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Html:
+    """A study as an article; ``key`` starts every id in it, so that articles can share a page.
+
+    ``with_slopes``: unless the page shows them for a sweep that the study is part of.
+    """
     final = final_table(study)
     described = study.study
     title = str(described.recipe.get("title") or "")
@@ -33,6 +39,7 @@ def study_html(study: StudyRecords, key: str) -> Html:
         part.classes(study, key),
         part.partition(study, key),
         part.balance(study, key),
+        *findings(study, key, with_slopes=with_slopes),
         report_run.left(study),
         report_run.how(study),
         id=key,
@@ -46,12 +53,20 @@ def report_html(studies: Sequence[StudyRecords]) -> str:
             "a report needs at least 1 study, and there are 0; give a study's directory"
         )
     names = [s.study.name for s in studies]
+    found = across(studies, "across")
+    over_all = [found] if found else []
     links = [el("li", el("a", name, href=f"#study-{i}")) for i, name in enumerate(names)]
+    if over_all:
+        links.insert(0, el("li", el("a", "Across studies", href="#across")))
     contents = [el("nav", el("ul", *links), aria_label="Studies")] if len(studies) > 1 else []
-    articles = [study_html(study, f"study-{i}") for i, study in enumerate(studies)]
+    shown = swept(studies)
+    articles = [
+        study_html(study, f"study-{i}", with_slopes=not any(study is s for s in shown))
+        for i, study in enumerate(studies)
+    ]
     return page(
         ", ".join(names) + " – Fallow report",
-        el("main", el("h1", "Fallow report"), *contents, together(*articles)),
+        el("main", el("h1", "Fallow report"), *contents, *over_all, together(*articles)),
     )
 
 

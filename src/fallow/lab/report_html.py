@@ -77,7 +77,7 @@ def table(
 
 def _minus(text: str) -> str:
     """A true minus sign before a number, as wide as the plus sign above it."""
-    return re.sub(r"(^|\[|, )-(?=\d)", r"\1−", text)
+    return re.sub(r"(^|\[|\(|, )-(?=\d)", r"\1−", text)
 
 
 def picture(svg: str, caption: str) -> Html:
@@ -92,9 +92,9 @@ def section(title: str, *parts: Html) -> Html:
 
 CSS = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #1c1d21; --soft: #5b5e66;
-  --rule: #d9dade; --band: #f5f6f8; --accent: #0072b2; }
+  --rule: #d9dade; --faint: #c4c6cc; --band: #f5f6f8; --accent: #0072b2; }
 @media (prefers-color-scheme: dark) { :root { --paper: #16181c; --ink: #e7e8ea;
-  --soft: #a3a7af; --rule: #3a3e46; --band: #1f2227; --accent: #6db6e3; } }
+  --soft: #a3a7af; --rule: #3a3e46; --faint: #565b65; --band: #1f2227; --accent: #6db6e3; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }

@@ -22,6 +22,20 @@ SEEN_BY = {
 }
 """Who saw what left a site, by the kind of the exchange."""
 
+MASKED = "the server: totals only; every part was masked"
+NOISE = (
+    "ε is the most that one site spent on noise in a run; releases add up. It covers the class "
+    "counts that a query releases, where one labelled row is replaced by another. It does not "
+    "cover model weights, the number of labelled rows of a site (which weights its model), or who "
+    "took part. This was a simulation: its noise comes from the seed, and a real site's from its "
+    "operating system."
+)
+MASKS = (
+    "Masked sums keep each site's part from a coordinator that follows the protocol and does not "
+    "collude with all but one of the sites in a sum. The totals themselves are seen, and the "
+    "difference of two totals over cohorts that differ by one site is that site's part."
+)
+
 
 @dataclass(frozen=True)
 class Exchange:
@@ -34,6 +48,8 @@ class Exchange:
     sites: int
     exchanges: float
     amount: float
+    epsilon: float = 0.0  # what a site spent on noise
+    masked: bool = False
 
 
 def _count(sites: object) -> int:
@@ -46,28 +62,22 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
     found = []
     for query in study.study.queries:
         cells = study.of(query)
-        held: dict[tuple[str, str, str], list[tuple[int, int, int]]] = {}
+        held: dict[tuple[str, str, str], list[Record]] = {}
         for cell in cells:
             for entry in _entries(cell):
                 name = (str(entry["kind"]), str(entry["verb"]), str(entry.get("what", "")))
-                held.setdefault(name, []).append(
-                    (
-                        _count(entry.get("sites")),
-                        int(entry.get("exchanges") or 0),
-                        int(entry.get("bytes") or 0),
-                    )
-                )
+                held.setdefault(name, []).append(entry)
         found += [
             Exchange(
                 query,
-                kind,
-                verb,
-                what,
-                max(s for s, _, _ in rows),
-                sum(e for _, e, _ in rows) / len(cells),
-                sum(b for _, _, b in rows) / len(cells),
+                *name,
+                max(_count(e.get("sites")) for e in entries),
+                sum(int(e.get("exchanges") or 0) for e in entries) / len(cells),
+                sum(int(e.get("bytes") or 0) for e in entries) / len(cells),
+                max(float(e.get("epsilon") or 0) for e in entries),
+                any(e.get("masked") for e in entries),
             )
-            for (kind, verb, what), rows in held.items()
+            for name, entries in held.items()
         ]
     return found
 
@@ -84,30 +94,36 @@ def left(study: StudyRecords) -> Html:
         return section(
             "What left each site", el("p", "The records name no exchange.", class_="note")
         )
+    is_noisy = any(e.epsilon for e in found)
     rows = [
         [
             label_of(e.query, study.study),
             e.kind,
             e.verb,
             e.what,
-            SEEN_BY.get(e.kind, "unknown"),
+            MASKED if e.masked else SEEN_BY.get(e.kind, "unknown"),
             str(e.sites),
             f"{e.exchanges:.0f}",
             size(e.amount),
+            *([f"{e.epsilon:g}" if e.epsilon else "–"] if is_noisy else []),
         ]
         for e in found
     ]
     names = [e.query for e in found]
     marks = ["first" if i and names[i] != names[i - 1] else "" for i in range(len(names))]
+    columns = ["Query", "Kind", "Verb", "What", "Who saw it", "Sites", "Exchanges", "Bytes"]
+    said = [text for text, is_said in ((NOISE, is_noisy), (MASKS, any(e.masked for e in found)))
+            if is_said]  # fmt: skip
     return section(
         "What left each site",
         table(
             "All sites together, per run (mean over seeds)",
-            ["Query", "Kind", "Verb", "What", "Who saw it", "Sites", "Exchanges", "Bytes"],
+            [*columns, *(["ε per site"] if is_noisy else [])],
             rows,
             words=5,
             classes=marks,
         ),
+        *(el("p", text, class_="note") for text in said),
     )
 
 

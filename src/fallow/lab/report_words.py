@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fallow.lab.reading import StudyRecords
+from fallow.lab.records import StudyRecords
 from fallow.lab.stats import LEVEL, Comparison
 from fallow.lab.tables import p_text
 from fallow.lab.tables_final import FinalTable, Row, Spread
@@ -17,6 +17,20 @@ def listed(names: Sequence[str]) -> str:
     'a, b and c'
     """
     return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+SOME = 6
+"""So many names are listed; of more, the rest is counted."""
+
+
+def some(names: Sequence[str]) -> str:
+    """Names as a sentence lists them when they may be many.
+
+    >>> some("abcdefgh")
+    'a, b, c, d, e and 3 others'
+    """
+    rest = len(names) - SOME
+    return listed([*names[: SOME - 1], f"{rest + 1} others"] if rest > 0 else names)
 
 
 def _gap(table: FinalTable, points: float) -> str:
@@ -60,7 +74,7 @@ def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
         )
         groups[side].append(names[c.query])
     told = [
-        f"{side} {listed(found)}"
+        f"{side} {some(found)}"
         for side, found in groups.items()
         if found and side != "not told apart from"
     ]
@@ -75,10 +89,10 @@ def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
     )
     if open_ and all(c.can_tell for c in tests):
         said.append(
-            f"Its difference to {listed(open_)} is within what chance explains."
+            f"Its difference to {some(open_)} is within what chance explains."
             if told
             else f"No difference is distinguishable from chance: {reference} cannot be "
-            f"told apart from {listed(open_)}."
+            f"told apart from {some(open_)}."
         )
     return said
 

@@ -204,7 +204,7 @@ def seeds_needed(comparisons: int) -> int:
     return math.ceil(1 + math.log2(comparisons / LEVEL))
 
 
-def _differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
+def differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
     """query - reference over the common seeds, with what is only rounding set to an exact tie."""
     seeds = sorted(set(ours) & set(theirs))
     size = max((abs(s) for seed in seeds for s in (ours[seed], theirs[seed])), default=0.0)
@@ -265,15 +265,34 @@ def compare(
             f"reference {reference!r} has no scores; choose one of "
             f"{', '.join(sorted(scores)) or 'none'}"
         )
-    others = [query for query in scores if query != reference]
+    pairs = [(query, reference) for query in scores if query != reference]
+    return compare_pairs(scores, pairs, higher_is_better=higher_is_better)
+
+
+def compare_pairs(
+    scores: Mapping[str, Mapping[int, float]],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    higher_is_better: bool = True,
+) -> list[Comparison]:
+    """Each (query, reference) of ``pairs`` over the seeds both have; Holm is over all of them.
+
+    Raises ValueError when a pair shares fewer than two seeds.
+
+    >>> a, b = {s: 0.5 + s / 100 for s in range(6)}, {s: 0.5 for s in range(6)}
+    >>> [c.shift > 0 for c in compare_pairs({"a": a, "b": b}, [("a", "b"), ("b", "a")])]
+    [True, False]
+    """
     found = []
-    for query in others:
-        d = _differences(scores[query], scores[reference])
+    for query, reference in pairs:
+        d = differences(scores[query], scores[reference])
         if len(d) < 2:
             raise ValueError(
                 f"{query!r} and {reference!r} share {len(d)} seed(s), and a paired "
                 "test needs 2; run more seeds"
             )
-        found.append(_compare(query, reference, d, len(others), higher_is_better))
-    pairs = zip(found, holm([c.t for c in found]), holm([c.wilcoxon for c in found]), strict=True)
-    return [replace(c, t_holm=t, holm=rank) for c, t, rank in pairs]
+        found.append(_compare(query, reference, d, len(pairs), higher_is_better))
+    adjusted = zip(
+        found, holm([c.t for c in found]), holm([c.wilcoxon for c in found]), strict=True
+    )
+    return [replace(c, t_holm=t, holm=rank) for c, t, rank in adjusted]

@@ -21,7 +21,8 @@ def p_text(p: float) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _with(value: float, interval: Interval | None, digits: int) -> str:
+def with_interval(value: float, interval: Interval | None, digits: int) -> str:
+    """A difference with its interval, where it has one."""
     text = f"{value:+.{digits}f}"
     if interval is None:
         return text
@@ -66,8 +67,8 @@ def comparison_columns(table: FinalTable) -> Columns:
     digits = _digits(table)
     reference = next((r.label for r in table.rows if r.query == table.reference), "reference")
     show: dict[str, Callable[[Comparison], str]] = {
-        f"Minus {reference} [95 %]": lambda c: _with(c.difference, c.interval, digits),
-        "Hodges-Lehmann": lambda c: _with(c.shift, c.shift_interval, digits),
+        f"Minus {reference} [95 %]": lambda c: with_interval(c.difference, c.interval, digits),
+        "Hodges-Lehmann": lambda c: with_interval(c.shift, c.shift_interval, digits),
         "Paired t p": lambda c: p_text(c.t),
         "Wilcoxon p": lambda c: p_text(c.wilcoxon),
         "Holm p": lambda c: p_text(c.holm),

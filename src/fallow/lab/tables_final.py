@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
 
-from fallow.lab import metrics, stats
-from fallow.lab.reading import BOUND, Study, StudyRecords, is_bound
+from fallow.lab import names, stats
+from fallow.lab.metrics import labels_saved
+from fallow.lab.records import Study, StudyRecords, is_bound
 
 
 class PublishedCell(Protocol):
@@ -63,7 +64,7 @@ class Row:
 
 @dataclass(frozen=True)
 class FinalTable:
-    """Strategies in the order of the study, then upper bounds.  ``untested`` says why no test."""
+    """Strategies, the best first, then upper bounds.  ``untested`` says why there is no test."""
 
     name: str
     measure: str
@@ -84,12 +85,7 @@ class FinalTable:
 
 def label_of(query: str, study: Study) -> str:
     """The name a reader knows: the published one, or the query's own."""
-    names: Mapping[str, str] = (study.published or {}).get("names") or {}
-    return str(
-        names.get(query) or query.removeprefix(BOUND).replace("-", " ")
-        if is_bound(query)
-        else names.get(query) or query
-    )
+    return names.label(query, (study.published or {}).get("names") or {})
 
 
 def _scale(study: StudyRecords) -> float:
@@ -114,6 +110,17 @@ def mean_curve(study: StudyRecords, query: str) -> dict[float, float]:
     }
 
 
+def ranked(study: StudyRecords) -> tuple[str, ...]:
+    """The strategies, the best mean final score first; those without a score last."""
+
+    def rank(query: str) -> tuple[bool, float]:
+        scores = study.final(query)
+        better = -1 if study.higher_is_better else 1
+        return not scores, better * fmean(scores.values()) if scores else 0.0
+
+    return tuple(sorted(study.strategies, key=rank))
+
+
 def _saved(study: StudyRecords, query: str, baseline: str = "random") -> float | None:
     """Labels saved against random on the mean curves, per cent; ``None`` without a random."""
     if is_bound(query) or query == baseline or baseline not in study.strategies:
@@ -121,7 +128,7 @@ def _saved(study: StudyRecords, query: str, baseline: str = "random") -> float |
     ours, theirs = mean_curve(study, query), mean_curve(study, baseline)
     if len(ours) < 2 or len(theirs) < 2:
         return None
-    saved = metrics.labels_saved(ours, theirs)
+    saved = labels_saved(ours, theirs)
     return None if saved is None else 100 * saved
 
 
@@ -168,7 +175,7 @@ def final_table(study: StudyRecords) -> FinalTable:
             saved=_saved(study, q),
             comparison=by_query.get(q),
         )
-        for q in (*study.strategies, *study.bounds)
+        for q in (*ranked(study), *study.bounds)
     )
     table = FinalTable(study.study.name, study.measure, study.study.reference, rows, untested)
     where = study.study.published

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from fallow.core.build import nearest
 from fallow.lab.recipe import Recipe, recipe_from
-from fallow.recipes import ahfal, demo
+from fallow.recipes import ahfal, demo, fairfal, local_global, strategies
 
-RECIPES: dict[str, Recipe] = {r.name: r for r in (*demo.RECIPES, *ahfal.RECIPES)}
+FILES = (demo, strategies, ahfal, fairfal, local_global)
+RECIPES: dict[str, Recipe] = {recipe.name: recipe for file in FILES for recipe in file.RECIPES}
 
 
 def find_recipe(name: str) -> Recipe:

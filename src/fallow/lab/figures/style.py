@@ -19,19 +19,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fallow.lab.reading import StudyRecords, is_bound
+from fallow.lab.records import StudyRecords, is_bound
 from fallow.lab.stats import mean_sd
+from fallow.lab.tables_final import label_of, ranked
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
-INK, RULE, PAPER = "#1c1d21", "#d9dade", "#fefdfc"
-"""Text, thin lines and background; replaced by the page's own colours."""
+INK, RULE, PAPER, FAINT = "#1c1d21", "#d9dade", "#fefdfc", "#c4c6cc"
+"""Text, thin lines, background, and what stands back; replaced by the page's own colours."""
 
-_VARIABLES = {INK: "var(--ink)", RULE: "var(--rule)", PAPER: "var(--paper)"}
+_VARIABLES = {
+    INK: "var(--ink)",
+    RULE: "var(--rule)",
+    PAPER: "var(--paper)",
+    FAINT: "var(--faint)",
+}
 
-_REFERENCE, _RANDOM, _BOUND = "#0072b2", "#8c8c8c", "#a1832f"
-_OTHERS = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a5195", "#8c510a", "#35978f")
+MOST = 8
+"""So many strategies are told apart in a figure; of more, the others are faint."""
+
+_REFERENCE, _RANDOM = "#1f83c4", "#8c8c8c"
+_OTHERS = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#9467bd", "#56b4e9", "#b0722e", "#35978f")
 _MARKERS = "osD^vPX*"
 
 STYLE: dict[RcKeyType, Any] = {
@@ -72,17 +81,40 @@ class Look:
     colour: str
     marker: str
 
+    @property
+    def on_page(self) -> str:
+        """The colour as the page writes it, which may differ between light and dark."""
+        return _VARIABLES.get(self.colour, self.colour)
+
+    @property
+    def is_faint(self) -> bool:
+        """Whether the query stands back, without a name in figures."""
+        return self.colour == FAINT
+
+
+def told_apart(study: StudyRecords) -> tuple[str, ...]:
+    """The strategies that figures name: all, or of more than eight the reference, random and the
+    best ones.  In the order of the study."""
+    if len(study.strategies) <= MOST:
+        return study.strategies
+    first = [q for q in (study.study.reference, "random") if q in study.strategies]
+    kept = list(dict.fromkeys([*first, *ranked(study)]))[:MOST]
+    return tuple(q for q in study.strategies if q in kept)
+
 
 def looks(study: StudyRecords) -> dict[str, Look]:
-    """A look for each query.  The reference is blue and random grey, the rest take their turn.
+    """A look for each query, the faint ones first, so that whoever draws in this order covers them.
 
-    The palette is Okabe and Ito's, told apart with colour-blind eyes; past eight, markers tell.
+    The reference is blue and random grey, the rest take their turn.  Most of the palette is Okabe
+    and Ito's, told apart with colour-blind eyes; all of it can be read on white and on black.
     """
     fixed = {"random": _RANDOM, study.study.reference or "": _REFERENCE}
-    found, turn = {}, 0
-    for i, query in enumerate(study.study.queries):
+    named = told_apart(study)
+    found = {q: Look(FAINT, "") for q in study.strategies if q not in named}
+    turn = 0
+    for i, query in enumerate((*named, *study.bounds)):
         if is_bound(query):
-            found[query] = Look(_BOUND, "_")
+            found[query] = Look(INK, "_")
             continue
         colour = fixed.get(query) or _OTHERS[turn % len(_OTHERS)]
         turn += query not in fixed
@@ -126,14 +158,19 @@ def spaced(heights: Sequence[float], gap: float) -> list[float]:
 
 
 def spread_line(
-    axes: Axes, x: Sequence[float], values: Sequence[Sequence[float]], look: Look
+    axes: Axes,
+    x: Sequence[float],
+    values: Sequence[Sequence[float]],
+    look: Look,
+    *,
+    band: bool = True,
 ) -> tuple[float, float]:
-    """Mean over seeds with a band of one standard deviation; where the line ends."""
+    """Mean over seeds, with a ``band`` of one standard deviation; where the line ends."""
     spread = [mean_sd(v) for v in values]
     mean = np.array([m for m, _ in spread])
     sd = np.array([s or 0.0 for _, s in spread])
-    axes.plot(x, mean, color=look.colour, marker=look.marker)
-    if (sd > 0).any():
+    axes.plot(x, mean, color=look.colour, marker=look.marker, linewidth=1 if look.is_faint else 1.8)
+    if band and (sd > 0).any():
         axes.fill_between(x, mean - sd, mean + sd, color=look.colour, alpha=0.14, linewidth=0)
     return float(x[-1]), float(mean[-1])
 
@@ -160,17 +197,38 @@ def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: f
         )
 
 
-def key_above(figure: Figure, entries: Iterable[tuple[str, Look]]) -> None:
-    """One legend above all axes, in the order of the study."""
+def banded(study: StudyRecords) -> tuple[str, ...]:
+    """The strategies with a band: all of a few; of more, whose bands would cover one another, the
+    reference and random."""
+    if len(study.strategies) <= 3:
+        return study.strategies
+    return tuple(q for q in study.strategies if q in (study.study.reference, "random"))
+
+
+def key_above(figure: Figure, study: StudyRecords, queries: Iterable[str]) -> None:
+    """One legend above all axes, in the order of the study; the faint ones share an entry."""
+    look, drawn = looks(study), set(queries)
+    named = [q for q in study.strategies if q in drawn and not look[q].is_faint]
     marks = [
-        (Line2D([], [], color=look.colour, marker=look.marker), plain(name))
-        for name, look in entries
+        (
+            Line2D([], [], color=look[q].colour, marker=look[q].marker),
+            plain(label_of(q, study.study)),
+        )
+        for q in named
     ]
+    if rest := len(drawn) - len(named):
+        marks.append((Line2D([], [], color=FAINT, linewidth=1), f"{rest} others"))
+    legend_above(figure, marks)
+
+
+def legend_above(figure: Figure, marks: Sequence[tuple[Line2D, str]]) -> None:
+    """The legend itself: as many columns as its longest name leaves room for, four at most."""
+    widest = 34 + 4.9 * max(len(name) for _, name in marks)  # points, at this size of type
     figure.legend(
         [m for m, _ in marks],
         [n for _, n in marks],
         loc="outside upper left",
-        ncols=min(4, len(marks)),
+        ncols=max(1, min(4, len(marks), int(72 * figure.get_figwidth() / widest))),
         fontsize=9,
         handlelength=1.6,
         columnspacing=1.2,

@@ -6,7 +6,6 @@ Each function takes records and returns a figure, or ``None`` when the records d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import matplotlib as mpl
@@ -15,9 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
-from fallow.lab import metrics
-from fallow.lab.figures import (
+from fallow.lab.by_class import ClassScores, class_means, class_scores
+from fallow.lab.figures.style import (
+    FAINT,
     STYLE,
+    Look,
+    banded,
     key_above,
     looks,
     name_ends,
@@ -25,7 +27,7 @@ from fallow.lab.figures import (
     plain,
     spread_line,
 )
-from fallow.lab.reading import StudyRecords
+from fallow.lab.records import StudyRecords
 from fallow.lab.tables_final import label_of
 
 _HEAT = LinearSegmentedColormap.from_list("fallow", ["#f3f6fa", "#8fb8d9", "#0b5a94", "#06304f"])
@@ -42,8 +44,8 @@ def learning_curves(study: StudyRecords) -> Figure | None:
     """Score against labelled share, mean ± sd over seeds; upper bounds as dashed lines."""
     figure, (axes,) = new_figure(3.7)
     scale, title = _scale(study)
-    look, ends = looks(study), []
-    for query in study.strategies:
+    look, ends, bands = looks(study), [], banded(study)
+    for query in (q for q in look if q in study.strategies):
         curve, x = study.curve(query), study.fractions(query)
         cycles = [c for c in curve if c in x]
         if cycles:
@@ -52,8 +54,10 @@ def learning_curves(study: StudyRecords) -> Figure | None:
                 [100 * x[c] for c in cycles],
                 [[scale * s for s in curve[c].values()] for c in cycles],
                 look[query],
+                band=query in bands,
             )
-            ends.append((label_of(query, study.study), *end, look[query].colour))
+            if not look[query].is_faint:
+                ends.append((label_of(query, study.study), *end, look[query].colour))
     if not ends:
         return None
     left, right = axes.dataLim.intervalx
@@ -75,44 +79,6 @@ def learning_curves(study: StudyRecords) -> Figure | None:
     return figure
 
 
-@dataclass(frozen=True)
-class ClassScores:
-    """Final per-class accuracy of a query in per cent, and its halves seed by seed."""
-
-    query: str
-    mean: tuple[float | None, ...]
-    halves: tuple[metrics.Halves, ...]
-
-
-def class_scores(study: StudyRecords) -> list[ClassScores]:
-    """Per-class accuracy in the last cycle (over its rounds that count, then over seeds)."""
-    found = []
-    for query in study.strategies:
-        last, done = study.last_cycle(query), study.final(query)
-        rows, halves = [], []
-        for cell in study.of(query):
-            scored = [
-                r["per_class"]
-                for r in cell.records
-                if r.get("cycle") == last and r.get("final") and r.get("per_class")
-            ]
-            if not scored or cell.seed not in done:
-                continue
-            rows.append(_class_means(scored))
-            split = cell.partition and metrics.variance_gap(rows[-1], cell.partition.sigma)
-            if split:
-                halves.append(split)
-        if rows:
-            found.append(ClassScores(query, tuple(_class_means(rows)), tuple(halves)))
-    return found
-
-
-def _class_means(rows: Sequence[Sequence[float | None]]) -> list[float | None]:
-    """Class-wise mean over rows, leaving out what is absent; ``None`` if nothing is left."""
-    columns = [[a for a in column if a is not None] for column in zip(*rows, strict=True)]
-    return [fmean(column) if column else None for column in columns]
-
-
 def _class_ticks(axes: Axes, names: Sequence[str], offset: float = 0.0) -> None:
     if len(names) <= _NAMED_CLASSES:
         slant = 35 if max(map(len, names)) > 4 else 0
@@ -124,6 +90,20 @@ def _class_ticks(axes: Axes, names: Sequence[str], offset: float = 0.0) -> None:
         )
 
 
+def _dots(axes: Axes, s: ClassScores, shown: Sequence[int], look: Look, shift: float) -> None:
+    """The classes of one strategy, beside those of the others."""
+    dots = [(i + shift, 100 * a) for i, c in enumerate(shown) if (a := s.mean[c]) is not None]
+    axes.plot(*zip(*dots, strict=True), linestyle="none", color=look.colour, marker=look.marker)
+
+
+def _faint_dots(axes: Axes, scores: Sequence[ClassScores], shown: Sequence[int]) -> None:
+    """From the lowest to the highest of the strategies without a name, as one bar per class."""
+    for i, c in enumerate(shown):
+        found = [100 * a for s in scores if (a := s.mean[c]) is not None]
+        if found:
+            axes.vlines(i, min(found), max(found), color=FAINT, linewidth=26, alpha=0.45)
+
+
 @mpl.rc_context(STYLE)
 def class_accuracy(study: StudyRecords) -> Figure | None:
     """One dot per class and query, classes from worst to best by the mean of all queries."""
@@ -133,26 +113,21 @@ def class_accuracy(study: StudyRecords) -> Figure | None:
     count = len(scores[0].mean)
     parts = study.partitions
     names = parts[min(parts)].classes if parts else tuple(map(str, range(count)))
-    middle = _class_means([s.mean for s in scores])
+    middle = class_means([s.mean for s in scores])
     shown = sorted(
         (c for c in range(count) if middle[c] is not None), key=lambda c: (middle[c] or 0.0, c)
     )
     figure, (axes,) = new_figure(3.4)
     look = looks(study)
-    for k, s in enumerate(scores):
-        shift = 0.5 * (k - (len(scores) - 1) / 2) / len(scores)
-        dots = [(i + shift, 100 * a) for i, c in enumerate(shown) if (a := s.mean[c]) is not None]
-        axes.plot(
-            *zip(*dots, strict=True),
-            linestyle="none",
-            color=look[s.query].colour,
-            marker=look[s.query].marker,
-        )
+    _faint_dots(axes, [s for s in scores if look[s.query].is_faint], shown)
+    named = [s for s in scores if not look[s.query].is_faint]
+    for k, s in enumerate(named):
+        _dots(axes, s, shown, look[s.query], 0.62 * (k - (len(named) - 1) / 2) / len(named))
     _class_ticks(axes, [names[c] for c in shown])
     axes.set_xlabel("Class, from the worst to the best learned")
     axes.set_title("Test accuracy of each class, %")
     axes.grid(visible=False, axis="x")
-    key_above(figure, [(label_of(s.query, study.study), look[s.query]) for s in scores])
+    key_above(figure, study, [s.query for s in scores])
     return figure
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -11,64 +11,43 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fallow.lab import metrics
-from fallow.lab.figures import INK, STYLE, Look, key_above, looks, new_figure, plain, spread_line
-from fallow.lab.reading import Cell, Record, StudyRecords
+from fallow.lab.figures.style import (
+    INK,
+    PAPER,
+    STYLE,
+    Look,
+    banded,
+    key_above,
+    looks,
+    new_figure,
+    plain,
+    spread_line,
+)
+from fallow.lab.findings.labels import label_kl, minority_share, over_cycles
+from fallow.lab.records import Cell, Record, StudyRecords
 from fallow.lab.tables_final import label_of
-
-
-def over_cycles(
-    study: StudyRecords, query: str, value: Callable[[Record], float | None]
-) -> dict[int, list[float]]:
-    """Cycle -> one value per seed, of the last record of each cycle; without what is absent."""
-    found: dict[int, list[float]] = {}
-    for cell in study.of(query):
-        for cycle in cell.cycles:
-            row = cell.last_of(cycle)
-            number = value(row) if row else None
-            if number is not None:
-                found.setdefault(cycle, []).append(number)
-    return dict(sorted(found.items()))
-
-
-def minority_share(row: Record) -> float | None:
-    """Share of the rarer half of the classes among the labels, per cent."""
-    counts = row.get("labelled_per_class")
-    return (
-        100 * metrics.imbalance(counts).minority_share
-        if counts and len(counts) > 1 and sum(counts)
-        else None
-    )
-
-
-def label_kl(row: Record) -> float | None:
-    """KL of a site's labelled classes from all labelled classes, mean over sites, nats."""
-    sites = row.get("labelled_per_site")
-    if not sites or not any(map(sum, sites.values())):
-        return None
-    return metrics.kl_to_global(list(sites.values()))
 
 
 @mpl.rc_context(STYLE)
 def label_balance(study: StudyRecords) -> Figure | None:
     """Minority share of all labels, and KL of sites' labels to all labels, over labelled share."""
     figure, panels = new_figure(3.1, columns=2)
-    look, drawn = looks(study), []
+    look, drawn, bands = looks(study), [], banded(study)
     for axes, value in zip(panels, (minority_share, label_kl), strict=True):
-        for query in study.strategies:
+        for query in (q for q in look if q in study.strategies):
             values, x = over_cycles(study, query, value), study.fractions(query)
             cycles = [c for c in values if c in x]
             if cycles:
-                spread_line(
-                    axes, [100 * x[c] for c in cycles], [values[c] for c in cycles], look[query]
-                )
+                at = [100 * x[c] for c in cycles]
+                shown = [values[c] for c in cycles]
+                spread_line(axes, at, shown, look[query], band=query in bands)
                 drawn.append(query)
         axes.set_xlabel("Labelled rows, %")
     if not drawn:
         return None
     panels[0].set_title("Share of the rarer classes, %")
     panels[1].set_title("Sites' labels against all, KL (nats)")
-    key_above(figure, [(label_of(q, study.study), look[q]) for q in dict.fromkeys(drawn)])
+    key_above(figure, study, drawn)
     return figure
 
 
@@ -117,10 +96,11 @@ def _draw_spread(axes: Axes, cells: Sequence[Cell], look: Look) -> None:
         return
     axes.axhline(tau, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
     above: dict[str, Any] = {
-        "xytext": (0, 3),
+        "xytext": (0, 6),
         "textcoords": "offset points",
         "ha": "right",
         "fontsize": 9,
+        "bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5},
     }
     axes.annotate(f"threshold {tau:g}", (1, tau), xycoords=("axes fraction", "data"), **above)
 
@@ -139,7 +119,7 @@ def routing(study: StudyRecords) -> Figure | None:
     for query in queries:
         low = over_cycles(study, query, _low_classes)
         if low:
-            spread_line(right, list(low), list(low.values()), look[query])
+            spread_line(right, list(low), list(low.values()), look[query], band=query == shown)
     left.set_title(f"Class spread (points), {plain(label_of(shown, study.study))}")
     right.set_title("Classes below the threshold")
     for axes in (left, right):
@@ -147,5 +127,5 @@ def routing(study: StudyRecords) -> Figure | None:
         axes.set_xlabel("Query after cycle")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.yaxis.set_major_locator(MaxNLocator(integer=True))
-    key_above(figure, [(label_of(q, study.study), look[q]) for q in queries])
+    key_above(figure, study, queries)
     return figure

@@ -1,0 +1,107 @@
+"""`python -m bench.query_seconds`: what a query costs a site, strategy beside strategy.
+
+One site with a pool of 5,000 images (28 x 28), LeNet, 250 labels to buy, forward passes included.
+Strategies take turns, median of five; writes ``bench/query_seconds.json``.  AHFAL's paper says that
+its query costs about as much as KSAS and much less than BADGE.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from bench.timing import CPU, Seconds, described
+from fallow.core import Ask, Disclosure, Layout, stream
+from fallow.engine import Loop, row_loss
+from fallow.models import build_model
+from fallow.queries import AHFAL, BADGE, KSAS, CoreSet, Entropy
+from fallow.runtimes import InProcess, Label, MemoryStore, Parts, Site
+from fallow.training import FedAvg
+
+STRATEGIES: Mapping[str, Any] = {
+    "entropy": Entropy(), "ahfal": AHFAL(), "ksas": KSAS(), "core_set": CoreSet(), "badge": BADGE()
+}  # fmt: skip
+RESULTS = Path(__file__).with_name("query_seconds.json")
+
+
+class Nothing:
+    """A journal that remembers nothing: every exchange is sent."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def recall(self, key: str, digest: str) -> dict[str, Any] | None:
+        return None
+
+    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+        return None
+
+
+def site(strategy: Any, pool: int, labelled: int) -> Site:
+    """A site with random images, and a local and a global model that differ."""
+    model = build_model("lenet", (1, 28, 28), 10, stream(0, "template"))
+    layout = Layout.of(model)
+    methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
+
+    def fresh(generator: torch.Generator) -> Any:
+        return layout.flatten(build_model("lenet", (1, 28, 28), 10, generator))
+
+    parts = Parts(model, layout, methods, 10, 0, fresh)
+    x = torch.randn(pool + labelled, 1, 28, 28, generator=stream(0, "images"))
+    made = Site("a", x, parts, MemoryStore())
+    made.buy([Label(pool + i, i % 10, cycle=-1) for i in range(labelled)])
+    for name in ("local", "global"):
+        made.remember(name, fresh(stream(0, name)))
+    return made
+
+
+def seconds(pool: int, labelled: int, picks: int, runs: int) -> dict[str, Seconds]:
+    """CPU seconds of a whole query, by strategy."""
+    taken: dict[str, list[float]] = {name: [] for name in STRATEGIES}
+    for run in range(runs):
+        for name, strategy in STRATEGIES.items():
+            here = site(strategy, pool, labelled)
+            executor = Loop(here.parts.model, here.parts.layout, row_loss("classification"))
+            carrier = InProcess({"a": here}, executor)
+            ask = Ask(carrier, Nothing(), Disclosure(), f"{run}/query")
+            started = CPU()
+            strategy.query(ask, {"a": picks}, {})
+            taken[name].append(CPU() - started)
+            if len(here.memory["picks"]["rows"]) != picks:
+                raise RuntimeError(f"{name} did not pick {picks} rows")
+    return {name: Seconds.of(times) for name, times in taken.items()}
+
+
+def rows(found: Mapping[str, Seconds]) -> list[dict[str, Any]]:
+    """One row a strategy, with its cost relative to AHFAL's."""
+    ahfal = found["ahfal"].median
+    return [
+        {"query": name, "seconds": s.median, "fastest": s.fastest, "slowest": s.slowest,
+         "times_ahfal": s.median / ahfal}
+        for name, s in found.items()
+    ]  # fmt: skip
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    torch.set_num_threads(1)
+    machine = described()
+    found = rows(seconds(5_000, 250, 250, 5))
+    shown = Table("query", "seconds", "times AHFAL")
+    for row in found:
+        shown.add_row(row["query"], f"{row['seconds']:.3f}", f"{row['times_ahfal']:.2f}")
+    Console().print(shown)
+    about = "one site, pool 5,000 of 28x28, LeNet, 250 picks, CPU seconds, median of five"
+    content = {"about": about, "machine": machine, "rows": found}
+    RESULTS.write_text(json.dumps(content, indent=2) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,84 @@
+"""The kernels of Core-Set and BADGE against what public codes do with scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from sklearn.metrics import pairwise_distances
+from torch import Tensor
+
+from bench.timing import Race
+from fallow.core.streams import stream
+from fallow.queries.parts import Features, Gradients, k_center, k_means_pp, residuals
+from fallow.queries.parts.kmeanspp import drawn
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Rows to pick from: features (m, d) and predictions (m, c), and how many to pick."""
+
+    rows: int
+    features: int
+    classes: int
+    picks: int
+
+    def z(self) -> Tensor:
+        return torch.randn(self.rows, self.features, generator=stream(0, "bench features")).relu()
+
+    def p(self) -> Tensor:
+        shape = (self.rows, self.classes)
+        return (3 * torch.randn(shape, generator=stream(0, "bench predictions"))).softmax(1)
+
+
+def equal(ours: Callable[[], Tensor], theirs: Callable[[], Tensor]) -> Callable[[], bool]:
+    return lambda: torch.equal(ours(), theirs())
+
+
+def core_set_race(pool: Pool, compared: Pool) -> Race:
+    """Timed in float32; picks compared in float64, where near ties do not depend on rounding."""
+    x, y = pool.z(), compared.z().double()
+    return Race(
+        lambda: plain_k_center(x, pool.picks),
+        lambda: k_center(Features.of(x), pool.picks, first=0),
+        equal(lambda: plain_k_center(y, compared.picks),
+              lambda: k_center(Features.of(y), compared.picks, first=0)),
+    )  # fmt: skip
+
+
+def plain_k_center(x: Tensor, n: int) -> Tensor:
+    """Greedy k-center with a column of scikit-learn's pairwise distances for each pick."""
+    picks, left = [0], pairwise_distances(x, x[:1])[:, 0]
+    while len(picks) < n:
+        picks.append(int(left.argmax()))
+        j = picks[-1]
+        left = left.clip(max=pairwise_distances(x, x[j : j + 1])[:, 0])
+    return torch.tensor(picks)
+
+
+def badge_race(pool: Pool, compared: Pool) -> Race:
+    q, z = residuals(pool.p()), pool.z()
+    q2, z2 = residuals(compared.p().double()), compared.z().double()
+    return Race(
+        lambda: materialised(q, z, pool.picks),
+        lambda: k_means_pp(Gradients.of(q, z), pool.picks, stream(0, "k-means++")),
+        equal(lambda: materialised(q2, z2, compared.picks),
+              lambda: k_means_pp(Gradients.of(q2, z2), compared.picks, stream(0, "k-means++"))),
+    )  # fmt: skip
+
+
+def materialised(q: Tensor, z: Tensor, n: int) -> Tensor:
+    """k-means++ on the whole gradients (m, c d), distances by scikit-learn; same draws as ours."""
+    g = torch.einsum("mc,md->mcd", q, z).flatten(1)
+    generator, is_free = stream(0, "k-means++"), torch.ones(len(g), dtype=torch.bool)
+    picks = [int(g.square().sum(1).argmax())]
+    left = torch.full((len(g),), torch.inf, dtype=torch.float64)
+    while len(picks) < n:
+        j = picks[-1]
+        is_free[j] = False
+        to_j = pairwise_distances(g, g[j : j + 1])[:, 0]
+        left = torch.minimum(left, torch.from_numpy(to_j).double().square())
+        left[j] = 0
+        picks.append(drawn(left, is_free, generator))
+    return torch.tensor(picks)

@@ -1,0 +1,104 @@
+"""Pairs of strategies in one study that differ in one thing, and their paired differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fallow.lab.names import Strategy, faithful
+from fallow.lab.records import StudyRecords
+from fallow.lab.stats import Comparison, compare_pairs, differences
+
+
+@dataclass(frozen=True)
+class Pair:
+    """``query`` beside ``against``; ``what`` says in a word what the pair is about."""
+
+    query: str
+    against: str
+    what: str
+
+
+def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
+    """``oracle-histogram:score=X`` and plain X: AHFAL's Finding 3.
+
+    >>> oracle_pairs(["random", "oracle-histogram:score=random"])
+    [Pair(query='oracle-histogram:score=random', against='random', what='random')]
+    """
+    parsed = [Strategy.parse(q) for q in strategies]
+    found = []
+    for told in parsed:
+        if told.key != "oraclehistogram" or set(told.spec.fields) - {"score"}:
+            continue
+        score = str(told.spec.fields.get("score", "entropy"))
+        found += [
+            Pair(told.query, plain.query, score)
+            for plain in parsed
+            if (plain.key, plain.settings) == (score, told.settings) and not plain.spec.fields
+        ]
+    return found
+
+
+def model_pairs(strategies: Sequence[str]) -> list[Pair]:
+    """``X:model=global`` and X by the local model: the question of FairFAL's Observation 1.
+
+    >>> model_pairs(["entropy", "entropy:model=global"])[0].what
+    'entropy'
+    """
+    found = []
+    parsed = [Strategy.parse(q) for q in strategies]
+    for by_global in parsed:
+        fields = dict(by_global.spec.fields)
+        if fields.pop("model", None) != "global":
+            continue
+        for other in parsed:
+            rest = dict(other.spec.fields)
+            is_local = rest.pop("model", "local") == "local"
+            same = (other.key, rest, other.settings) == (by_global.key, fields, by_global.settings)
+            if is_local and same:
+                found.append(Pair(by_global.query, other.query, other.query))
+    return found
+
+
+def setting_pairs(strategies: Sequence[str]) -> list[Pair]:
+    """``X@setting=value`` and X: what a change of training, privacy or local model does to X.
+
+    >>> setting_pairs(["ksas", "ksas@training=kcfu"])[0].what
+    'training=kcfu'
+    """
+    parsed = [Strategy.parse(q) for q in strategies]
+    plain = [(s, s.query.partition("@")[0]) for s in parsed if s.settings]
+    return [Pair(s.query, q, ", ".join(s.settings)) for s, q in plain if q in strategies]
+
+
+def code_pairs(strategies: Sequence[str]) -> list[Pair]:
+    """``fallow.compat:NAME`` and the strategy as its paper describes it.
+
+    >>> code_pairs(["ksas", "fallow.compat:NaNKSAS"])[0].against
+    'ksas'
+    """
+    parsed = [Strategy.parse(q) for q in strategies]
+    plain = [s.query for s in parsed if not s.is_code and not s.settings and not s.spec.fields]
+    pairs = []
+    for code in parsed:
+        against = faithful(code.spec.name.rpartition(":")[2], plain) if code.is_code else None
+        if against:
+            pairs.append(Pair(code.query, against, code.spec.name.rpartition(":")[2]))
+    return pairs
+
+
+def compared(study: StudyRecords, pairs: Sequence[Pair]) -> list[tuple[Pair, Comparison]]:
+    """Final scores of the pairs with two seeds in common or more; Holm is over these pairs.
+
+    Accuracies are in points, errors in their own unit.
+    """
+    scale = 100.0 if study.measure == "accuracy" else 1.0
+    scores = {
+        q: {k: scale * s for k, s in study.final(q).items()}
+        for pair in pairs
+        for q in (pair.query, pair.against)
+    }
+    ready = [p for p in pairs if len(differences(scores[p.query], scores[p.against])) > 1]
+    names = [(p.query, p.against) for p in ready]
+    tests = compare_pairs(scores, names, higher_is_better=study.higher_is_better)
+    return list(zip(ready, tests, strict=True))

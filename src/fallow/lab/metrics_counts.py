@@ -1,0 +1,157 @@
+"""How unevenly classes fall on sites and on labels: pure functions of counts.
+
+Every function takes tensors, arrays or lists of counts, sites down and classes across where there
+are sites.  Spreads are percentage points, divergences nats.  A class that no site holds has
+``None``, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+Numbers = ArrayLike | Tensor
+"""A tensor, an array or a (nested) list of numbers."""
+
+Floats = NDArray[np.float64]
+
+
+def _matrix(counts: Numbers) -> Floats:
+    n = np.asarray(counts, dtype=np.float64)
+    if n.ndim != 2 or (n < 0).any() or not np.isfinite(n).all():
+        raise ValueError(
+            f"counts of shape {n.shape} are not a sites x classes matrix of "
+            "non-negative numbers; give one row per site"
+        )
+    return n
+
+
+def _site_shares(counts: Numbers) -> Floats:
+    """Class shares of each site that has rows.  counts: (N, C) -> (M, C), M <= N."""
+    n = _matrix(counts)
+    n = n[n.sum(1) > 0]
+    if not len(n):
+        raise ValueError(
+            "no site holds a row, so no site has class shares; give counts that are not all 0"
+        )
+    shares: Floats = n / n.sum(1, keepdims=True)
+    return shares
+
+
+def class_spread(counts: Numbers) -> list[float]:
+    """Spread sigma_c of the class shares over sites, in percentage points.
+
+    counts: (N, C), rows per site and class.  Population standard deviation (divisor N); a site
+    without rows is left out (AHFAL, section 3).
+
+    >>> [round(s, 2) for s in class_spread([[8, 1, 1], [2, 5, 3], [0, 4, 6]])]
+    [33.99, 17.0, 20.55]
+    """
+    return [float(s) for s in 100 * _site_shares(counts).std(axis=0)]
+
+
+def count_variation(counts: Numbers) -> list[float | None]:
+    """Coefficient of variation of each class's counts over sites; ``None`` for an absent class.
+
+    >>> count_variation([[4, 1, 0], [0, 1, 0]])
+    [1.0, 0.0, None]
+    """
+    n = _matrix(counts)
+    return [float(c.std() / c.mean()) if c.sum() else None for c in n.T]
+
+
+def high_classes(sigma: Numbers) -> list[bool | None]:
+    """The half of the classes that the partition spreads most: True high, False low.
+
+    The floor(C/2) largest spreads are high, the floor(C/2) smallest low, and the middle class of
+    an odd C is neither (``None``).  Of equal spreads the smaller class id counts as the lower.
+
+    >>> high_classes([3.0, 1.0, 2.0, 9.0])
+    [True, False, False, True]
+    >>> high_classes([1.0, 1.0, 1.0])
+    [False, None, True]
+    """
+    order = np.argsort(np.asarray(sigma, dtype=np.float64), kind="stable")
+    half = len(order) // 2
+    side: list[bool | None] = [None] * len(order)
+    for rank, c in enumerate(order):
+        side[c] = False if rank < half else True if rank >= len(order) - half else None
+    return side
+
+
+@dataclass(frozen=True)
+class Imbalance:
+    """How unevenly labels fall on classes (classification metrics of FairFAL, Observation 2).
+
+    ``max_min`` is largest over smallest count (inf when a class is empty), ``entropy`` is divided
+    by ln C (1 is even), ``gini`` is 0 when even, ``minority_share`` is the share of the
+    ceil(C/2) rarest classes (0.5 when even and C is even).
+    """
+
+    max_min: float
+    entropy: float
+    gini: float
+    minority_share: float
+
+
+def imbalance(counts: Numbers) -> Imbalance:
+    """Imbalance of one count vector.  counts: (C,), at least two classes, not all 0.
+
+    >>> imbalance([5, 5, 5, 5])
+    Imbalance(max_min=1.0, entropy=1.0, gini=0.0, minority_share=0.5)
+    """
+    n = np.sort(np.asarray(counts, dtype=np.float64))
+    if n.ndim != 1 or len(n) < 2 or n.sum() <= 0 or n[0] < 0:
+        raise ValueError(
+            f"counts {n.tolist()} have no balance; give at least two classes with a positive total"
+        )
+    p, size = n / n.sum(), len(n)
+    held = p[p > 0]
+    gini = 2 * (np.arange(1, size + 1) * p).sum() / size - (size + 1) / size
+    return Imbalance(
+        max_min=float(n[-1] / n[0]) if n[0] else math.inf,
+        entropy=float(-(held * np.log(held)).sum() / math.log(size)),
+        gini=max(0.0, float(gini)),
+        minority_share=float(p[: math.ceil(size / 2)].sum()),
+    )
+
+
+def kl_to_global(counts: Numbers) -> float:
+    """Mean over sites of KL(site's class shares || pooled class shares), in nats.
+
+    counts: (N, C).  A share of 0 adds 0; a site without rows is left out.
+
+    >>> round(kl_to_global([[1, 0], [0, 1]]), 4)
+    0.6931
+    """
+    shares, n = _site_shares(counts), _matrix(counts)
+    pooled = n.sum(0) / n.sum()
+    ratio = np.divide(shares, pooled, out=np.ones_like(shares), where=shares > 0)
+    return abs(float((shares * np.log(ratio)).sum(1).mean()))
+
+
+def total_variation(counts: Numbers) -> float:
+    """Mean over sites of half the absolute difference of the site's class shares to the pooled
+    ones: the share of a site's rows that would have to change class.
+
+    counts: (N, C); a site without rows is left out.  0 when sites are alike, below 1 always.
+
+    >>> total_variation([[1, 0], [0, 1]])
+    0.5
+    """
+    shares, n = _site_shares(counts), _matrix(counts)
+    pooled = n.sum(0) / n.sum()
+    return float(np.abs(shares - pooled).sum(1).mean() / 2)
+
+
+def empty_cells(counts: Numbers) -> int:
+    """Number of (site, class) pairs without a row.  counts: (N, C).
+
+    >>> empty_cells([[4, 0], [0, 0]])
+    3
+    """
+    return int((_matrix(counts) == 0).sum())

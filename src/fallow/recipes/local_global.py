@@ -1,0 +1,48 @@
+"""The protocols of LoGo and KAFAL on CIFAR-10; their printed results were not recovered.
+
+LoGo: the 4-layer net, 100 rounds of 5 epochs, SGD 0.01 with momentum 0.9 and weight decay 1e-5,
+batch 64, learning rate x 0.1 from the 77th round, 5 % first labels and 5 % a cycle up to 80 %.
+
+KAFAL: ResNet-8, 50 rounds of 40 epochs, eight of ten sites in a round and all of them in the last,
+SGD 0.1 with momentum 0.9 and weight decay 5e-4, batch 128, learning rate x 0.1 after 260 local
+epochs, the knowledge-compensatory update, labels in proportion to a site's rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fallow.core.plan import Segment
+from fallow.data.dirichlet import KAFAL_SIZES
+from fallow.lab.spec import Spec
+from fallow.recipes import ahfal, fairfal
+
+LOGO = replace(
+    fairfal.CIFAR10,
+    name="logo/cifar10",
+    title="LoGo's protocol: CIFAR-10, Dirichlet 0.1",
+    partition=Spec("exact-dirichlet", {"alpha": 0.1}),
+    cycles=15,
+    queries=("random", "entropy", "entropy:model=global", "core_set", "badge", "logo"),
+    query=Spec("logo"),
+    reference="logo",
+    published=None,
+)
+KAFAL = replace(
+    ahfal.CIFAR10,
+    name="kafal/cifar10",
+    title="KAFAL's protocol: CIFAR-10, Dirichlet 0.1, sizes of its split",
+    partition=Spec("exact-dirichlet", {"alpha": 0.1, "sizes": list(KAFAL_SIZES)}),
+    training=Spec("kcfu"),
+    plan=replace(ahfal.CIFAR10.plan, segments=(Segment(40),)),
+    rounds=50,
+    participation=0.8,
+    budget="proportional",
+    queries=("random", "entropy", "core_set", "badge", "ksas"),
+    query=Spec("ksas"),
+    reference="ksas",
+    seeds=5,
+    published=None,
+)
+
+RECIPES = (LOGO, KAFAL)

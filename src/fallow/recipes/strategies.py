@@ -1,0 +1,72 @@
+"""Every query strategy in one table, at sizes that two cores finish with ten seeds.
+
+8,000 rows at ten sites, a small dense network (all sites train at once), 15 rounds of 2 epochs,
+10 % first labels and 5 % a cycle, three queries.  MNIST is balanced; Fashion-MNIST keeps a tail
+with rho = 20, as FairFAL's experiments do.  The score of a cycle is the mean over its last five
+rounds.  Each strategy looks at the local model that its own paper uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.lab.recipe import Recipe
+from fallow.lab.spec import Spec
+
+MNIST = Recipe(
+    name="strategies/mnist",
+    title="All strategies: MNIST, 8,000 rows, Dirichlet 0.1",
+    data="mnist",
+    rows=8000,
+    test_rows=2000,
+    model=Spec("mlp"),
+    plan=Plan((Segment(2),), 16, Optimiser(lr=0.01, momentum=0.9)),
+    queries=("random", "entropy", "core_set", "badge", "ksas", "logo", "fairfal", "ahfal"),
+    query=Spec("ahfal"),
+    reference="random",
+)
+
+FASHION = replace(
+    MNIST,
+    name="strategies/fashion-lt",
+    title="All strategies: Fashion-MNIST, long tail with rho 20, Dirichlet 0.1",
+    data="fashion_mnist",
+    rows=24_000,  # 7,828 are left of them
+    partition=Spec(
+        "long-tail",
+        {"rho": 20, "n_max": 2300, "inner": "ExactDirichlet", "inner_fields": {"alpha": 0.1}},
+    ),
+)
+
+# AHFAL's Figure 2: what looks at the local model alone, and what looks at the global one too
+LOCAL = ("entropy", "badge", "core_set", "noise_stability:draws=10")
+GLOBAL_AWARE = ("logo", "feal", "ksas")
+
+RECIPES = (
+    MNIST,
+    replace(
+        MNIST,
+        name="strategies/tradeoff",
+        title="Local against global-aware strategies (AHFAL Figure 2): MNIST, 8,000 rows",
+        queries=("random", *LOCAL, *GLOBAL_AWARE),
+        bounds=(),
+        seeds=4,
+    ),
+    replace(
+        MNIST,
+        name="strategies/mnist-alpha1",
+        title="All strategies: MNIST, 8,000 rows, Dirichlet 1.0",
+        partition=Spec("exact-dirichlet", {"alpha": 1.0}),
+    ),
+    FASHION,
+    replace(
+        FASHION,
+        name="strategies/fashion-lt-alpha100",
+        title="All strategies: Fashion-MNIST, long tail with rho 20, Dirichlet 100",
+        partition=Spec(
+            "long-tail",
+            {"rho": 20, "n_max": 2300, "inner": "ExactDirichlet", "inner_fields": {"alpha": 100}},
+        ),
+    ),
+)

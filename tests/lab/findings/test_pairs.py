@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from fallow.lab.findings.pairs import (
+    Pair,
+    code_pairs,
+    compared,
+    model_pairs,
+    oracle_pairs,
+    setting_pairs,
+)
+from fallow.lab.reading import read_study
+
+
+def test_an_oracle_stands_beside_the_same_heuristic_under_the_same_settings():
+    names = ["entropy", "typicality", "OracleHistogram", "oracle-histogram:score=typicality",
+             "oracle_histogram@training=kcfu", "oracle-histogram:score=margin"]  # fmt: skip
+    assert oracle_pairs(names) == [
+        Pair("OracleHistogram", "entropy", "entropy"),
+        Pair("oracle-histogram:score=typicality", "typicality", "typicality"),
+    ]
+
+
+def test_the_global_model_stands_beside_the_local_one_with_equal_other_fields():
+    names = ["entropy", "entropy:model=global", "core-set:model=local", "core-set:model=global",
+             "badge:model=global", "entropy:model=global@training=kcfu"]  # fmt: skip
+    assert [(p.query, p.against) for p in model_pairs(names)] == [
+        ("entropy:model=global", "entropy"),
+        ("core-set:model=global", "core-set:model=local"),
+    ]
+
+
+def test_a_setting_stands_beside_the_strategy_without_it():
+    names = ["ksas", "ksas@training=kcfu", "ahfal@training=kcfu"]
+    assert setting_pairs(names) == [Pair("ksas@training=kcfu", "ksas", "training=kcfu")]
+
+
+def test_code_stands_beside_the_paper_and_never_beside_an_ablation():
+    names = ["ahfal:toggle=never", "ahfal", "fallow.compat:RatioAHFAL", "fallow.compat:PixelBADGE"]
+    assert code_pairs(names) == [Pair("fallow.compat:RatioAHFAL", "ahfal", "RatioAHFAL")]
+
+
+def test_pairs_are_compared_in_points_and_holm_counts_them_all(study_dir):
+    study = read_study(study_dir)
+    pairs = [Pair("ahfal", "random", ""), Pair("entropy", "random", "")]
+    (pair, first), (_, second) = compared(study, pairs)
+    gaps = [100 * (study.final("ahfal")[k] - study.final("random")[k]) for k in range(6)]
+    assert pair.query == first.query == "ahfal"
+    assert first.difference == pytest.approx(sum(gaps) / 6)
+    assert first.lowest == second.lowest == 2 / 32
+
+
+def test_a_pair_with_one_common_seed_is_left_out(make_study):
+    study = read_study(make_study(seeds=1))
+    assert compared(study, [Pair("ahfal", "random", "")]) == []
