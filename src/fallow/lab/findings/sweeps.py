@@ -9,7 +9,7 @@ from typing import Any
 from fallow.lab.recipe import OUTSIDE
 from fallow.lab.records import StudyRecords
 
-CUT = ("alpha", "rho", "inner", "inner_fields")  # of a partition: how skewed, how long a tail
+CUT = ("alpha", "rho", "n_max", "inner", "inner_fields")  # how skewed, how long a tail
 
 
 def _fields(study: StudyRecords) -> dict[str, Any]:
