@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from fallow.core import Ask, Contract, Disclosure, Layout, Optimiser, Plan, Segment, State, stream
-from fallow.core.local import Batch, Learner, Slot, weighted_mean
-from fallow.engine import Loop, row_loss
+from fallow.core.ask import Request, Step
+from fallow.core.local import Batch, Learner, Slot, slot, weighted_mean
+from fallow.engine import Job, Loop, row_loss
 from fallow.runtimes import Bytes, InProcess, Label, MemoryStore, Parts, Site
 from fallow.training import FedAvg
 from tests.engine.jobs import agree, mlp
@@ -134,6 +135,21 @@ def test_a_query_that_sends_nothing_has_the_global_model_for_a_teacher() -> None
         site.remember("global", sent())
     ordered(carrier, "pupil", SCRATCH)
     assert all(torch.equal(teacher, sent()["w"]) for teacher, _ in query.seen)
+
+
+def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site() -> None:
+    site = world(Choosing()).members["a"]
+    stats = torch.tensor([3.0], dtype=torch.float64)
+    kept = slot({"w": stats[:0], "stats": stats}, PLAN.optimiser)
+    site.remember("own/bn", kept._asdict())
+
+    def job(plan: Plan, owner: str) -> Job:
+        step = Step("fit", "local", dict(sent()), plan)
+        return site.job(step, Request("key", owner, 1, 0, (step,)))
+
+    assert torch.equal(job(PLAN, "query").start["stats"], stats)
+    assert torch.equal((job(SCRATCH, "query").sent or {})["stats"], stats)
+    assert torch.equal(job(PLAN, "training").start["stats"], sent()["stats"])  # its step decides
 
 
 def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_the_plan_mixes() -> None:

@@ -77,16 +77,27 @@ def site(pool: int, weighted: bool = False) -> Job:
     return replace(job, sent=None)
 
 
-def plainly(job: Job, round_: int, teacher: nn.Module) -> State:
-    """One step on one batch, from the words of the specification, row by row."""
+def plainly(job: Job, round_: int, teacher: nn.Module, steps: int = 1) -> State:
+    """Steps on one batch, an epoch each, from the words of the specification."""
     model = norm()
     Layout.of(model).load(model, job.start).train()
-    order = torch.randperm(6, generator=job.streams("batches", 0))
+    for epoch in range(steps):
+        model.zero_grad()
+        loss_of(job, round_, teacher, model, epoch).backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+    return Layout.of(model).flatten(model)
+
+
+def loss_of(job: Job, round_: int, teacher: nn.Module, model: nn.Module, epoch: int) -> Tensor:
+    """The loss row by row."""
+    order = torch.randperm(6, generator=job.streams("batches", epoch))
     x, y, weight = job.x[order], job.y[order], job.weight[order]
     tilted = model(x) + job.counts.log()
     loss = (nn.functional.cross_entropy(tilted, y, reduction="none") * weight).sum() / weight.sum()
     if round_ > 0:
-        mix = mixing(job, Epoch(0, "all", 0.1), 64, 2.0)
+        mix = mixing(job, Epoch(epoch, "all", 0.1), 64, 2.0)
         u, beta = job.u[mix.rows], mix.beta.view(-1, 1, 1, 1)
         both = beta * u + (1 - beta) * u[mix.mate]
         with torch.no_grad():
@@ -98,11 +109,7 @@ def plainly(job: Job, round_: int, teacher: nn.Module) -> State:
             k = int(mix.mate[j])
             omega = mix.beta[j] * r[t[j].argmax()] + (1 - mix.beta[j]) * r[t[k].argmax()]
             loss = loss + omega * (t[j] * (t[j].log() - log_s[j])).mean() / 6
-    loss.backward()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter -= 0.1 * parameter.grad
-    return Layout.of(model).flatten(model)
+    return loss
 
 
 @pytest.mark.parametrize("round_", [0, 1, 30])
@@ -111,6 +118,12 @@ def test_a_step_is_one_along_the_loss_as_it_is_written(round_: int, pool: int) -
     job = site(pool, weighted=True)
     (done,) = loop(norm).fit(KCFU(), STEP, round_, [job])
     agree(done.sent, plainly(job, round_, norm()))
+
+
+def test_the_teacher_stays_the_model_that_was_sent_at_every_step() -> None:
+    job, three = site(20), replace(STEP, segments=(Segment(3),))
+    (done,) = loop(norm).fit(KCFU(), three, 1, [job])
+    agree(done.sent, plainly(job, 1, norm(), steps=3))
 
 
 def test_without_statistics_at_the_server_the_teacher_has_those_of_the_site() -> None:

@@ -182,20 +182,24 @@ class Ask:
 
     def _masked_sum(self, masking: Masking, verb: str, bound: float | None, args: Answer) -> Answer:
         """Public keys, then masked parts.  When a site falls silent all of it begins again among
-        the others with new keys: what was masked for the old cohort is never unmasked."""
+        the others with new keys: what was masked for the old cohort is never unmasked.  An exchange
+        that too few answer is not recorded, so that a resumed run asks again."""
         about = Masked(f"{self.key}/{self._turn}", 0, bound)
         cohort = self.cohort
+        masking.check(cohort, verb)
         while True:
-            masking.check(cohort, verb)
             to: To = {site: {} for site in cohort}
-            shown = self._exchange("each", KEYS, to, {}, masked=about)
-            masking.check(sorted(shown), verb)
+            with self.journal.transaction():
+                shown = self._exchange("each", KEYS, to, {}, masked=about)
+                masking.check(sorted(shown), verb)
             keys = {site: torch.as_tensor(shown[site]["key"]) for site in sorted(shown)}
             to = {site: {} for site in keys}
             masked = replace(about, keys=keys)
-            found = self._exchange("sum", verb, to, args, bound, masked=masked)
-            if "" in found:
-                return found[""]
+            with self.journal.transaction():
+                found = self._exchange("sum", verb, to, args, bound, masked=masked)
+                if "" in found:
+                    return found[""]
+                masking.check(sorted(found), verb)
             cohort, about = tuple(sorted(found)), replace(about, attempt=about.attempt + 1)
 
     def _requests(self, steps: list[tuple[Step, To | None]], key: str) -> dict[SiteId, Request]:

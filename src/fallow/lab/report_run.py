@@ -26,8 +26,9 @@ MASKED = "the server: totals only; every part was masked"
 NOISE = (
     "ε is the most that one site spent on noise in a run; releases add up. It covers the class "
     "counts that a query releases, where one labelled row is replaced by another. It does not "
-    "cover model weights, the number of labelled rows of a site (which weights its model), or who "
-    "took part. This was a simulation: its noise comes from the seed, and a real site's from its "
+    "cover model weights (which tell much about class counts), the number of labelled rows of a "
+    "site (which weights its model), who took part, or which rows a label made a site buy later. "
+    "This was a simulation: its noise comes from the seed, and a real site's from its "
     "operating system."
 )
 MASKS = (

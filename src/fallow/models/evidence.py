@@ -1,7 +1,7 @@
 """Logits read as evidence for classes: a Dirichlet distribution over predictions.
 
-Evidence of a class is relu(logit), and α = evidence + 1 (Sensoy, Kaplan, Kandemir, 2018).  All take
-α (..., C) and return (...); a gradient flows through each.
+Evidence of a class is relu(logit), and α = evidence + 1 (Sensoy, Kaplan, Kandemir, 2018).
+All but `alpha` take α (..., C) and return (...); a gradient flows through each.
 """
 
 from __future__ import annotations

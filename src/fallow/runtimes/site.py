@@ -134,8 +134,8 @@ class Site:
 
         plan = step.plan or Plan()
         sent = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
-        if not sent and request.owner == "query":
-            sent = self.memory.get("global", {})  # handed over before every query
+        if request.owner == "query":  # which was handed the global model before it began
+            sent = self._deployed(sent) if sent else self.memory.get("global", {})
         fresh = self.parts.fresh(streams("init")) if plan.start == "scratch" else None
         own = {n.removeprefix("own/"): Slot(**s) for n, s in self.memory.items()
                if n.startswith("own/")} if request.owner == "training" else {}  # fmt: skip
@@ -170,8 +170,12 @@ class Site:
         """A "fit" without a plan hands a model over: remembered as the training method uses it."""
         if step.plan is None:
             given = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
-            self.remember(step.verb, self.method("training").deploy(given, self.memory))
+            self.remember(step.verb, self._deployed(given))
         return step.plan
+
+    def _deployed(self, state: State) -> State:
+        used: State = self.method("training").deploy(state, self.memory)
+        return used
 
     # -- verbs ------------------------------------------------------------------------------
 
