@@ -76,14 +76,21 @@ def code_pairs(strategies: Sequence[str]) -> list[Pair]:
 
     >>> code_pairs(["ksas", "fallow.compat:NaNKSAS"])[0].against
     'ksas'
+    >>> code_pairs(["noise_stability:draws=9", "fallow.compat:PlainNoise:draws=9"])[0].what
+    'PlainNoise'
     """
     parsed = [Strategy.parse(q) for q in strategies]
-    plain = [s.query for s in parsed if not s.is_code and not s.settings and not s.spec.fields]
     pairs = []
     for code in parsed:
-        against = faithful(code.spec.name.rpartition(":")[2], plain) if code.is_code else None
-        if against:
-            pairs.append(Pair(code.query, against, code.spec.name.rpartition(":")[2]))
+        alike = ({}, dict(code.spec.fields))
+        plain = {
+            s.spec.name: s.query
+            for s in parsed
+            if not s.is_code and not s.settings and dict(s.spec.fields) in alike
+        }
+        name = faithful(code.spec.name.rpartition(":")[2], plain) if code.is_code else None
+        if name:
+            pairs.append(Pair(code.query, plain[name], code.spec.name.rpartition(":")[2]))
     return pairs
 
 
