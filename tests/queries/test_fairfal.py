@@ -8,7 +8,7 @@ from fallow.core import Plan, Segment, stream
 from fallow.lab.cell import Cell, Setup
 from fallow.lab.study import run_cell
 from fallow.queries import FairFAL
-from fallow.queries.fairfal import difference, quotas
+from fallow.queries.fairfal import difference, mean_prediction, quotas
 from fallow.queries.parts import Gradients, residuals
 from fallow.runtimes.view import SiteView
 from tests.lab.crash import KILLED, WELL, exchanges, left, points, tiny, work
@@ -240,6 +240,47 @@ def test_without_anchors_the_most_uncertain_row_is_the_first_pick():
     view = SiteView(federation.members["a"], 0)
     bucket = torch.tensor([31, 4, 9, 17, 25, 2, 0, 3])
     assert int(FairFAL().two_stage(view, bucket, 0, 2, 0.0)[0]) == 31
+
+
+def test_every_class_weighs_the_same_in_a_mean_prediction():
+    member = world({"a": Table(*[torch.zeros(2, 2).double()] * 2, [0, 0, 0, 1])}, FairFAL()).members
+    p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.6, 0.4], [0.2, 0.8]], dtype=torch.float64)
+    member["a"].x[member["a"].labelled, 2:] = p.log()
+    pi = mean_prediction(SiteView(member["a"], 0), "global")
+    assert pi.tolist() == pytest.approx([(0.7 + 0.2) / 2, (0.3 + 0.8) / 2])
+
+
+def test_a_long_feature_moves_a_prototype_no_more_than_a_short_one():
+    rows = torch.tensor([[1.0, 1.0]], dtype=torch.float64)
+    member = world({"a": Table(rows, 0 * rows, [0, 0, 1])}, FairFAL()).members["a"]
+    known = torch.tensor([[100.0, 0.0], [0.0, 1.0], [1.0, 0.5]], dtype=torch.float64)
+    member.x[member.labelled] = torch.cat([known, 0 * known], 1)
+    assert FairFAL().pseudo_labels(SiteView(member, 0), "global").tolist() == [0]
+
+
+def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labelled_rows_of_its_class():
+    for seed in range(4):
+        member = world(tables(seed, rows=40, labels=12), FairFAL()).members["a"]
+        member.x[member.labelled] = torch.randn(12, 6, generator=stream(seed, "labelled")).double()
+        view = SiteView(member, 0)
+        c = int(view.counts.argmax())
+        bucket = torch.randperm(40, generator=stream(seed, "bucket"))
+        rows, known = bucket[:12], view.labels == c
+        p, z = view.logits("global")[rows].softmax(1), view.embed("global")[rows]
+        points = gradients(p, z, p.argmax(1))
+        p = view.logits("global", "labelled")[known].softmax(1)
+        centres = gradients(p, view.embed("global", "labelled")[known], view.labels[known])
+        expected = []
+        for _ in range(3):
+            far = torch.cdist(points, centres).amin(1)
+            expected.append(int(rows[far.argmax()]))
+            centres = torch.cat([centres, points[far.argmax()][None]])
+        assert FairFAL().two_stage(view, bucket, c, 3, 0.0).tolist() == expected
+
+
+def gradients(p, z, y):
+    """(e_y - P) times z, written out.  (n, C), (n, d), (n,) -> (n, C d)."""
+    return ((torch.eye(p.shape[1])[y] - p)[:, :, None] * z[:, None]).flatten(1)
 
 
 def test_gradients_read_the_local_predictions_where_the_federation_is_balanced():
