@@ -43,7 +43,7 @@ def test_members_leave_out_what_is_tested_and_variants_of_what_is_there(make_stu
     assert found == {
         "local": ("entropy",),
         "global": ("entropy:model=global",),
-        "both": ("ksas", "logo@training=kcfu"),
+        "both": ("ksas",),
     }
 
 

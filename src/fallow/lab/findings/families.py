@@ -63,7 +63,7 @@ def members(studies: Sequence[StudyRecords]) -> dict[Family, tuple[str, ...]]:
     """The strategies of each family that every one of the studies has, in the order of the first.
 
     A strategy with settings of its own, or as a public code runs it, counts only where its plain
-    form is not there.  A reference that reads both models is what a study puts to the test: it and
+    form is not there, and one that is trained in another way never.  A reference that reads both models is what a study puts to the test: it and
     its variants are no member.
     """
     shared = [q for q in studies[0].strategies if all(q in s.strategies for s in studies)]
@@ -83,6 +83,8 @@ def _is_tested(query: str, studies: Sequence[StudyRecords]) -> bool:
 
 def _is_variant(query: str, shared: Sequence[str]) -> bool:
     named = Strategy.parse(query)
+    if any(setting.startswith(("training", "plan")) for setting in named.settings):
+        return True
     if named.settings:
         return query.partition("@")[0] in shared
     plain = [q for q in shared if ":" not in q and "@" not in q]
