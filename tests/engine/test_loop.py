@@ -14,7 +14,7 @@ from fallow.core.banks import Layout
 from fallow.core.local import Local
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import stream
-from fallow.engine import Job, Loop, embed, predict, row_loss
+from fallow.engine import Job, Loop, look, predict, row_loss
 from fallow.training import FedAvg, FedProx
 from tests.engine.jobs import (
     RAGGED,
@@ -279,7 +279,9 @@ def test_predictions_use_the_given_state_and_its_statistics_in_batches() -> None
     before = {name: part.clone() for name, part in state.items()}
     for batch in (3, 512):
         assert_close(predict(model, layout, state, x, batch), expected)
-        assert_close(embed(model, layout, state, x, batch), features)
+        found, outputs = look(model, layout, state, x, batch)
+        assert_close(found, features)
+        assert torch.equal(outputs, predict(model, layout, state, x, batch))
     agree(state, before, atol=0)
 
 
@@ -288,4 +290,4 @@ def test_no_rows_have_predictions_of_the_right_shape(make: Callable[[], nn.Modul
     model, (job,) = make(), jobs(make, (0,))
     layout = Layout.of(model)
     assert predict(model, layout, job.start, job.x).shape == (0, 3)
-    assert embed(model, layout, job.start, job.x).shape == (0, 6)
+    assert look(model, layout, job.start, job.x)[0].shape == (0, 6)

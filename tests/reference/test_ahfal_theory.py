@@ -21,7 +21,8 @@ def drawn(rng: np.random.Generator, bias_local: float = 0.0) -> TwoScores:
 def test_the_error_is_that_of_a_sample_with_these_moments() -> None:  # Eq. 7
     errors = np.random.default_rng(0).normal(size=(50, 2)) @ [[1.0, 0.4], [0.0, 2.0]] + [0.3, -1.0]
     cov = np.cov(errors.T, ddof=0)
-    made = TwoScores(*errors.mean(0), cov[0, 0], cov[1, 1], cov[0, 1])
+    bias = errors.mean(0)
+    made = TwoScores(bias[0], bias[1], cov[0, 0], cov[1, 1], cov[0, 1])
     for weight in (0.0, 0.2, 0.5, 1.0):
         mixed = weight * errors[:, 0] + (1 - weight) * errors[:, 1]
         assert made.error(weight) == pytest.approx(np.mean(mixed**2))

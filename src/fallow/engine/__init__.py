@@ -2,8 +2,8 @@
 
 from fallow.engine.banked import can_stack
 from fallow.engine.batches import Fitted, Job
-from fallow.engine.loop import Loop, embed, predict
+from fallow.engine.loop import Loop, look, predict
 from fallow.engine.losses import row_loss
 from fallow.engine.stacked import Stacked
 
-__all__ = ["Fitted", "Job", "Loop", "Stacked", "can_stack", "embed", "predict", "row_loss"]
+__all__ = ["Fitted", "Job", "Loop", "Stacked", "can_stack", "look", "predict", "row_loss"]

@@ -96,33 +96,41 @@ def reached(target: float, model: nn.Module, layout: Layout, state: State, job: 
     return bool(hits.double().mean() >= target)
 
 
+@torch.no_grad()
+def look(
+    model: nn.Module, layout: Layout, state: State, x: Tensor, batch: int = 512
+) -> tuple[Tensor, Tensor]:
+    """Penultimate features and outputs by one pass in evaluation mode, in batches.
+
+    x: (n, *shape) -> (n, d), (n, c)
+    """
+    model.eval()
+    views = layout.views(state["w"], state["stats"])
+    named, both = {f"inner.{name}": part for name, part in views.items()}, _Both(model)
+    found = [functional_call(both, named, (part,)) for part in torch.split(x, batch)]
+    features, outputs = zip(*found, strict=True)
+    return torch.cat(features), torch.cat(outputs)
+
+
+@torch.no_grad()
 def predict(model: nn.Module, layout: Layout, state: State, x: Tensor, batch: int = 512) -> Tensor:
     """Outputs of the model at ``state`` in evaluation mode, in batches.
 
     x: (n, *shape) -> (n, c)
     """
-    return _evaluate(model, layout.views(state["w"], state["stats"]), x, batch)
+    model.eval()
+    named = layout.views(state["w"], state["stats"])
+    return torch.cat([functional_call(model, named, (part,)) for part in torch.split(x, batch)])
 
 
-def embed(model: nn.Module, layout: Layout, state: State, x: Tensor, batch: int = 512) -> Tensor:
-    """Penultimate features in evaluation mode, in batches.  x: (n, *shape) -> (n, d)."""
-    named = layout.views(state["w"], state["stats"]).items()
-    return _evaluate(_Embedding(model), {f"inner.{name}": part for name, part in named}, x, batch)
-
-
-@torch.no_grad()
-def _evaluate(module: nn.Module, named: dict[str, Tensor], x: Tensor, batch: int) -> Tensor:
-    module.eval()
-    return torch.cat([functional_call(module, named, (part,)) for part in torch.split(x, batch)])
-
-
-class _Embedding(nn.Module):
-    """The model cut before its head, so that `functional_call` can run it."""
+class _Both(nn.Module):
+    """The model's two halves, so that `functional_call` can run them."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         features: Tensor = self.inner.embed(x)  # type: ignore[operator]
-        return features
+        outputs: Tensor = self.inner.head(features)  # type: ignore[operator]
+        return features, outputs

@@ -11,7 +11,7 @@ from torch import Tensor
 from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
 from fallow.engine.forward import forward, has_dropout
-from fallow.engine.loop import embed, predict
+from fallow.engine.loop import look
 
 if TYPE_CHECKING:
     from fallow.runtimes.site import Site
@@ -24,7 +24,7 @@ class SiteView:
     def __init__(self, site: Site, cycle: int, simulator_only: bool = False) -> None:
         self._site = site
         self._sees_hidden = simulator_only
-        self._cache: dict[tuple[str, str, str], Tensor] = {}
+        self._cache: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
         self.site: SiteId = site.id
         self.cycle = cycle
         self.classes = site.parts.classes
@@ -76,19 +76,17 @@ class SiteView:
         return self.memory[name]
 
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
-        return self._cached("logits", model, which)
+        return self._seen(model, which)[1]
 
     def embed(self, model: str, which: Rows = "pool") -> Tensor:
-        return self._cached("embed", model, which)
+        return self._seen(model, which)[0]
 
-    def _cached(self, what: str, model: str, which: Rows) -> Tensor:
-        key = (what, model, which)
-        if key not in self._cache:
-            parts, compute = self._site.parts, predict if what == "logits" else embed
-            self._cache[key] = compute(
-                parts.model, parts.layout, self.model(model), self.rows(which)
-            )
-        return self._cache[key]
+    def _seen(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
+        """Features and outputs: one pass gives both."""
+        if (model, which) not in self._cache:
+            parts, state = self._site.parts, self.model(model)
+            self._cache[model, which] = look(parts.model, parts.layout, state, self.rows(which))
+        return self._cache[model, which]
 
     def forward(self, state: State, rows: Tensor, draw: torch.Generator | None = None) -> Tensor:
         return forward(self._site.parts.model, self.layout, state, rows, draw)

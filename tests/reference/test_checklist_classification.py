@@ -1,0 +1,207 @@
+"""What no other test asks of all strategies, and numbers of the papers that none else covers."""
+
+from __future__ import annotations
+
+import lzma
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fallow.data import load
+from fallow.data.dirichlet import KAFAL_SIZES
+from fallow.data.files import CIFAR10_SCALE, FASHION_SCALE
+from fallow.lab.budgets import budgets
+from fallow.queries import AHFAL, FairFAL
+from fallow.runtimes.view import SiteView
+from tests.contracts.strategies import every
+from tests.worlds import Table, Tables, World, tables, world
+
+# -- sites that lack classes ----------------------------------------------------------------------
+
+
+def without_class(table: Table, c: int) -> Table:
+    """The site without a label or a prediction of class ``c``."""
+    local, common = table.local.clone(), table.common.clone()
+    local[:, c], common[:, c] = -30.0, -30.0
+    return Table(local, common, [y for y in table.labels if y != c] or [0])
+
+
+def are_whole(picks: dict[str, list[int]], n: int) -> bool:
+    return all(len(rows) == len(set(rows)) == n for rows in picks.values()) and len(picks) == 3
+
+
+@every
+def test_a_class_that_no_site_has_or_predicts_stops_nobody(strategy: Any) -> None:
+    sites = {name: without_class(t, 2) for name, t in tables(classes=4).items()}
+    assert are_whole(world(sites, strategy).picks(5), 5)
+
+
+@every
+def test_sites_with_labels_of_one_class_each_pick_as_many_as_asked(strategy: Any) -> None:
+    sites = {
+        name: replace(table, labels=[c] * 4)
+        for c, (name, table) in enumerate(tables(classes=4).items())
+    }
+    assert are_whole(world(sites, strategy).picks(5), 5)
+
+
+@every
+def test_a_federation_with_labels_of_one_class_picks_as_many_as_asked(strategy: Any) -> None:
+    sites = {name: replace(table, labels=[1] * 4) for name, table in tables().items()}
+    assert are_whole(world(sites, strategy).picks(5), 5)
+
+
+@every
+def test_a_budget_below_the_number_of_missing_classes_is_spent(strategy: Any) -> None:
+    sites = {name: replace(t, labels=[0] * 4) for name, t in tables(classes=6).items()}
+    assert are_whole(world(sites, strategy).picks(2), 2)
+
+
+# -- forward passes -------------------------------------------------------------------------------
+
+
+class Counted(nn.Module):
+    """The linear model of the tests' world, which writes down what runs through it."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.head = inner.head
+        self.seen: list[tuple[bytes, bytes]] = []
+
+    def embed(self, x: Tensor) -> Tensor:
+        weight, bias = self.head.weight.detach(), self.head.bias.detach()
+        model = weight.numpy().tobytes() + bias.numpy().tobytes()
+        self.seen.append((model, x.detach().numpy().tobytes()))
+        return x.flatten(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.head(self.embed(x))
+        return outputs
+
+
+def counted(strategy: Any, sites: Tables) -> tuple[World, Counted]:
+    federation = world(sites, strategy)
+    model = Counted(next(iter(federation.members.values())).parts.model)
+    for site in federation.members.values():
+        site.parts = replace(site.parts, model=model)
+    return federation, model
+
+
+@every
+def test_a_query_never_runs_the_pool_twice_through_the_same_model(strategy: Any) -> None:
+    """One pass gives outputs and features.  The few labelled rows may run once for each verb
+    (FairFAL's first query has two)."""
+    federation, model = counted(strategy, tables(rows=20))
+    for cycle in range(2):
+        model.seen.clear()
+        pools = {site.x[site.pool].numpy().tobytes() for site in federation.members.values()}
+        federation.buy(federation.picks(3, cycle), label=0, cycle=cycle)
+        passes = [seen for seen in model.seen if seen[1] in pools]
+        assert len(passes) == len(set(passes))
+
+
+@pytest.mark.parametrize(("toggle", "passes"), [("always", 2), ("never", 1)])
+def test_ahfal_runs_the_pool_once_through_each_model_that_it_reads(
+    toggle: Any, passes: int
+) -> None:
+    federation, model = counted(AHFAL(toggle=toggle), tables())
+    federation.query(4)
+    assert len(model.seen) == len(set(model.seen)) == passes * 3
+
+
+# -- FairFAL's anchors ----------------------------------------------------------------------------
+
+
+def test_fairfal_spreads_picks_from_labelled_rows_whose_class_is_the_true_one() -> None:
+    """Section 3.6: e_y of an anchor is its label, whatever the model says of it."""
+    site = tables(3, rows=40)["a"]
+    federation = world({"a": replace(site, labels=[1] * 6)}, FairFAL())
+    view = SiteView(federation.members["a"], 0)
+    bucket, q = torch.arange(40), 6
+    found = FairFAL(kappa=10.0).two_stage(view, bucket, 1, q, 0.0)
+
+    def gradients(which: Any, label: Tensor | None = None) -> Tensor:
+        p = view.logits("global", which).softmax(1)
+        y = p.argmax(1) if label is None else label
+        return torch.einsum("nc,nd->ncd", torch.eye(3).double()[y] - p, view.embed("global", which))
+
+    def spread(anchors: Tensor) -> list[int]:
+        g, picks = gradients("pool").flatten(1), list[int]()
+        nearest = torch.cdist(g, anchors.flatten(1)).square().amin(1)
+        for _ in range(q):
+            picks.append(int(nearest.argmax()))
+            nearest = torch.minimum(nearest, (g - g[picks[-1]]).square().sum(1))
+        return picks
+
+    by_label = spread(gradients("labelled", view.labels))
+    assert found.tolist() == by_label != spread(gradients("labelled"))
+
+
+# -- numbers of the papers ------------------------------------------------------------------------
+
+
+def test_proportional_budgets_are_those_of_the_published_split_of_cifar10() -> None:
+    sizes = {str(i): n for i, n in enumerate(KAFAL_SIZES)}
+    bought = [sum(budgets("proportional", share, sizes).values()) for share in (0.1, 0.05, 0.05)]
+    assert list(accumulate(bought)) == [5005, 7511, 10017]
+
+
+# -- images of a data folder ----------------------------------------------------------------------
+
+
+def pixels(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def write_array(path: Path, array: np.ndarray[Any, Any]) -> None:
+    with lzma.open(path, "wb", preset=0) as file:
+        np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def scaled(raw: np.ndarray[Any, Any], scale: Any) -> Tensor:
+    mean, std = (torch.tensor(numbers).view(1, -1, 1, 1) for numbers in scale)
+    return (torch.from_numpy(np.ascontiguousarray(raw)).float() / 255 - mean) / std
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_cifar10_is_read_in_order_from_one_training_file_or_two(
+    tmp_path: Path, is_whole: bool
+) -> None:
+    raw, y = pixels(50, 32, 32, 3), np.arange(50, dtype=np.uint8) % 10
+    write_array(tmp_path / "cifar10_train_a.npy.xz", raw[:20])
+    if is_whole:
+        write_array(tmp_path / "cifar10_train_b.npy.xz", raw[20:40])
+    write_array(tmp_path / "cifar10_test.npy.xz", raw[40:])
+    names = np.array([f"thing {c}" for c in range(10)])
+    np.savez(tmp_path / "cifar10_labels.npz", y_train=y[:40], y_test=y[40:], class_names=names)
+    d, n = load("cifar10", tmp_path), 40 if is_whole else 20
+    torch.testing.assert_close(d.x, scaled(raw[:n].transpose(0, 3, 1, 2), CIFAR10_SCALE))
+    assert d.y.tolist() == y[:n].tolist() and d.y_test.tolist() == y[40:].tolist()
+    assert d.classes[3] == "thing 3"
+    assert bool(d.notes) is not is_whole
+
+
+def test_fashion_mnist_is_one_file_of_training_and_then_test_images(tmp_path: Path) -> None:
+    raw, y = pixels(30, 28, 28), np.arange(30, dtype=np.uint8) % 10
+    write_array(tmp_path / "fashion_mnist_images.npy.xz", raw)
+    names = np.array([f"garment {c}" for c in range(10)])
+    labels = tmp_path / "fashion_mnist_labels.npz"
+    np.savez(labels, y_train=y[:20], y_test=y[20:], class_names=names)
+    d = load("fashion_mnist", tmp_path)
+    torch.testing.assert_close(d.x, scaled(raw[:20, None], FASHION_SCALE))
+    torch.testing.assert_close(d.x_test, scaled(raw[20:, None], FASHION_SCALE))
+    assert (d.y.tolist(), d.y_test.tolist()) == (y[:20].tolist(), y[20:].tolist())
+
+
+def test_a_world_where_rows_run_twice_is_noticed() -> None:
+    federation, model = counted(AHFAL(), tables())
+    site = federation.members["a"]
+    for _ in range(2):
+        SiteView(site, 0).logits("local")  # a view of its own each time: nothing is remembered
+    assert len(model.seen) == 2 and len(set(model.seen)) == 1

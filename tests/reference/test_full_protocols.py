@@ -1,0 +1,85 @@
+"""The papers' full settings on a few images: every part of the code that a GPU would run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core import stream
+from fallow.core.plan import Segment
+from fallow.data import Dataset
+from fallow.lab.journal import Journal
+from fallow.lab.run import Run
+from fallow.lab.world import world_of
+from fallow.recipes import find_recipe
+
+SITES, CLASSES = 10, 10
+FULL = ("ahfal/cifar10", "kafal/cifar10", "fairfal/cifar10")  # LoGo trains as FairFAL does
+
+
+def images() -> Dataset:
+    """200 training images of ten classes; FairFAL's long tail keeps 62 of them."""
+    x = torch.randn(220, 3, 32, 32, generator=stream(0, "images"))
+    y = torch.arange(220) % CLASSES
+    return Dataset("few", x[20:], y[20:], x[:20], y[:20], classes=tuple("0123456789"))
+
+
+@cache
+def records(name: str) -> tuple[dict[str, Any], ...]:
+    """One round and one query of a full recipe: its model, optimiser, crops and local model."""
+    full, once = find_recipe(name), (Segment(1),)
+    recipe = replace(
+        full, rounds=1, cycles=1, initial=3, per_cycle=2, plan=replace(full.plan, segments=once),
+        local_plan=replace(full.local_plan, segments=once),
+    )  # fmt: skip
+    journal = Journal()
+    found = Run(world_of(recipe, 0, images(), journal), journal).go()
+    journal.close()
+    return tuple(found)
+
+
+def bytes_of(name: str, verb: str, way: str = "bytes") -> int:
+    """What one site sends (or with ``bytes_down`` gets) in one exchange."""
+    (row,) = [row for row in records(name)[-1]["revealed"] if row["verb"] == verb]
+    assert row["sites"] == SITES
+    total, exchanges = int(row[way]), int(row["exchanges"])
+    return total // (exchanges * SITES)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_a_round_and_a_query_of_the_full_protocol_run(name: str) -> None:
+    first, last = records(name)
+    assert (first["labelled"], last["labelled"]) == (3 * SITES, 5 * SITES)
+    assert 0 <= last["accuracy"] <= 1
+
+
+# -- what AHFAL sends (its section on communication: 40 B beside 311 KB, 0.013 %) -----------------
+
+
+def test_a_site_sends_168_bytes_where_the_paper_counts_40_because_of_squares_and_float64() -> None:
+    """Ten shares of 4 bytes in the paper; here also their squares, so that the server needs totals
+    only, and a 1 for having labels, all in 8 bytes."""
+    assert 4 * CLASSES == 40
+    assert bytes_of("ahfal/cifar10", "share") == 8 * (2 * CLASSES + 1) == 168
+
+
+def test_a_site_sends_its_weights_in_float64_where_the_paper_counts_311784_bytes() -> None:
+    """The weights of ResNet-8 are the paper's; with them go the statistics of its batch norms and
+    the number of labels.  Totals are exact in 8 bytes a number; the way down takes 4."""
+    weights, statistics = 77_946, 583 - 7  # seven counters stay
+    assert 4 * weights == 311_784
+    assert bytes_of("ahfal/cifar10", "upload") == 8 * (weights + statistics + 1)
+    model = 4 * (weights + statistics)
+    assert model <= bytes_of("ahfal/cifar10", "upload", "bytes_down") < model + 100
+
+
+def test_statistics_for_a_query_are_less_than_a_3000th_of_one_model() -> None:
+    """1.28e-4 of one upload in the paper, 2.7e-4 here."""
+    published = 40 / 311_784
+    assert published == pytest.approx(1.28e-4, rel=0.01)
+    share = bytes_of("ahfal/cifar10", "share") / bytes_of("ahfal/cifar10", "upload")
+    assert share == pytest.approx(2.67e-4, rel=0.01)
