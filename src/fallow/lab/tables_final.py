@@ -152,8 +152,8 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
     short = ", ".join(f"{q} ({pairs[q]})" for q in scores if q not in testable and q != reference)
     if len(testable) < 2:
         return [], (
-            f"A paired test needs at least 2 seeds in common with {reference!r}; "
-            f"there are fewer: {short}."
+            f"A paired test needs at least 2 seeds in common with {reference!r}; no strategy has "
+            "them."
         )
     reason = f"Not tested, for fewer than 2 common seeds: {short}." if short else ""
     return stats.compare(testable, reference, higher_is_better=study.higher_is_better), reason

@@ -63,8 +63,8 @@ def members(studies: Sequence[StudyRecords]) -> dict[Family, tuple[str, ...]]:
     """The strategies of each family that every one of the studies has, in the order of the first.
 
     A strategy with settings of its own, or as a public code runs it, counts only where its plain
-    form is not there, and one that is trained in another way never.  A reference that reads both models is what a study puts to the test: it and
-    its variants are no member.
+    form is not there, and one that is trained in another way never.  A reference that reads both
+    models is what a study puts to the test: it and its variants are no member.
     """
     shared = [q for q in studies[0].strategies if all(q in s.strategies for s in studies)]
     found: dict[Family, list[str]] = {}
