@@ -40,6 +40,12 @@ class Strategy:
         return self.spec.name.startswith(COMPAT)
 
     @property
+    def trains_otherwise(self) -> bool:
+        """Whether its models are trained in another way than those of the study: then its scores
+        say little about what it picks."""
+        return any(s.split("=")[0].split(".")[0] in ("training", "plan") for s in self.settings)
+
+    @property
     def key(self) -> str:
         """The name of its class without case, dash and underscore."""
         return folded(self.spec.name)

@@ -83,7 +83,7 @@ def _is_tested(query: str, studies: Sequence[StudyRecords]) -> bool:
 
 def _is_variant(query: str, shared: Sequence[str]) -> bool:
     named = Strategy.parse(query)
-    if any(setting.startswith(("training", "plan")) for setting in named.settings):
+    if named.trains_otherwise:
         return True
     if named.settings:
         return query.partition("@")[0] in shared

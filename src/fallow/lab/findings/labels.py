@@ -16,6 +16,7 @@ from fallow.lab.metrics_counts import (
     kl_to_global,
     total_variation,
 )
+from fallow.lab.names import Strategy
 from fallow.lab.records import Record, StudyRecords
 
 FEWEST = 4
@@ -99,11 +100,13 @@ class Association:
 def minority_and_score(study: StudyRecords) -> Association | None:
     """Whether strategies that buy more of the rare classes end better.
 
-    ``None`` for fewer than four strategies with both numbers, or when either does not vary.
+    Strategies whose models are trained in another way do not count.  ``None`` for fewer than four
+    strategies with both numbers, or when either does not vary.
     """
-    share = {q: _last_share(study, q) for q in study.strategies}
-    score = {q: dict(study.final(q)) for q in study.strategies}
-    both = [q for q in study.strategies if set(share[q]) & set(score[q])]
+    alike = [q for q in study.strategies if not Strategy.parse(q).trains_otherwise]
+    share = {q: _last_share(study, q) for q in alike}
+    score = {q: dict(study.final(q)) for q in alike}
+    both = [q for q in alike if set(share[q]) & set(score[q])]
     if len(both) < FEWEST:
         return None
     x = [fmean(share[q].values()) for q in both]
