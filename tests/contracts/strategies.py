@@ -8,6 +8,7 @@ from fallow.queries import (
     AHFAL,
     BADGE,
     BALD,
+    FALE,
     FEAL,
     IFAL,
     KSAS,
@@ -65,6 +66,8 @@ STRATEGIES = [
     FairFAL(),
     FairFAL(query_model="opposite", gradients="global"),
     FairFAL(query_model="local", prototypes=False),
+    FALE(drop_rows=True),  # else rows that are not finite are refused
+    FALE(weights="none", mixture=0.5, drop_rows=True),
     OracleHistogram(),
     OracleHistogram(score="typicality"),
 ]

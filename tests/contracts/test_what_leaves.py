@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from fallow.core import Answer, Contract, Delivered, Request, View
-from fallow.queries import AHFAL, IFAL, FairFAL, OracleHistogram
+from fallow.queries import AHFAL, FALE, IFAL, FairFAL, OracleHistogram
 from fallow.runtimes import Bytes, InProcess
 from fallow.runtimes.wire import pack, pack_request
 from tests.contracts.strategies import every
@@ -34,6 +34,8 @@ def listed(strategy: Any) -> Listed:
     if isinstance(strategy, FairFAL):
         once: Shapes = {"gamma": (), "one": ()}
         return Listed(("sum", "keep"), (once,), ({}, {"n": (), "gamma": ()}))
+    if isinstance(strategy, FALE):
+        return of_fale()
     if isinstance(strategy, IFAL):
         return Listed(fits=({},))  # its teacher, the global model, is there already
     if isinstance(strategy, OracleHistogram):
@@ -45,6 +47,18 @@ def listed(strategy: Any) -> Listed:
     if strategy.tau_scale == "count":
         share |= {"count": (CLASSES,), "count_square": (CLASSES,)}
     return Listed(("sum", "keep"), (share,), ({}, {"n": (), "low": (CLASSES,), "mean": (CLASSES,)}))
+
+
+def of_fale() -> Listed:
+    """The totals of FALE: k columns, those of a row (two logits for each class) and a 1."""
+    d = 2 * CLASSES
+    k = d + 1
+    triangle: Shapes = {"products": (k * (k + 1) // 2,)}
+    up = ({"rows": (), "columns": (d,)}, {"squares": (d,), "varies": (d,)}, triangle, triangle,
+          {"mass": (), "reachable": ()})  # fmt: skip
+    pair: Shapes = {"mean": (d,), "basis": (k, k)}
+    chosen = {"n": (), "mass": (), "rows": (), **pair}
+    return Listed(("sum",) * 5 + ("keep",), up, ({}, {"mean": (d,)}, pair, pair, pair, chosen))
 
 
 @dataclass

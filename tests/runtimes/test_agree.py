@@ -73,7 +73,9 @@ def check(ours: Ending, theirs: Ending, atol: float = 1e-10) -> None:
 
 # every strategy and every training method; all pairs would repeat the same code paths
 PAIRS = [("FedAvg", query) for query in names(fallow.queries)]
-PAIRS += [(training, "Typicality") for training in names(fallow.training) if training != "FedAvg"]
+# ServerSolve predicts numbers: tests/reference/test_fale_golden.py has its runs
+OTHERS = [name for name in names(fallow.training) if name not in ("FedAvg", "ServerSolve")]
+PAIRS += [(training, "Typicality") for training in OTHERS]
 
 
 @pytest.mark.parametrize(("training", "query"), PAIRS, ids=["-".join(pair) for pair in PAIRS])

@@ -7,6 +7,7 @@ from fallow.queries.core_set import CoreSet
 from fallow.queries.ensemble import Ensemble
 from fallow.queries.entropy import Entropy
 from fallow.queries.fairfal import FairFAL
+from fallow.queries.fale import FALE
 from fallow.queries.feal import FEAL
 from fallow.queries.ifal import IFAL
 from fallow.queries.ksas import KSAS
@@ -22,6 +23,7 @@ __all__ = [
     "AHFAL",
     "BADGE",
     "BALD",
+    "FALE",
     "FEAL",
     "IFAL",
     "KSAS",

@@ -213,7 +213,7 @@ RECIPES = (
     ),
     replace(
         cell(SMALL, "mobilenet-mini", "Table 4", "ahfal-table4", "model=MobileNetV2", ROWS),
-        title="AHFAL Table 4: CIFAR-10, 200 rows, a step or two of MobileNetV2: the code path alone",
+        title="AHFAL Table 4: CIFAR-10, 200 rows, MobileNetV2, a few steps: the code path",
         rows=200,
         test_rows=50,
         model=Spec("mobilenetv2"),

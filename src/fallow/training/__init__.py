@@ -4,5 +4,6 @@ from fallow.training.evidential import Evidential
 from fallow.training.fedavg import FedAvg
 from fallow.training.fedprox import FedProx
 from fallow.training.kcfu import KCFU
+from fallow.training.server_solve import ServerSolve
 
-__all__ = ["KCFU", "Evidential", "FedAvg", "FedProx"]
+__all__ = ["KCFU", "Evidential", "FedAvg", "FedProx", "ServerSolve"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fallow.lab.names import Strategy, faithful
 from fallow.lab.records import StudyRecords
@@ -82,7 +83,7 @@ def code_pairs(strategies: Sequence[str]) -> list[Pair]:
     parsed = [Strategy.parse(q) for q in strategies]
     pairs = []
     for code in parsed:
-        alike = ({}, dict(code.spec.fields))
+        alike: tuple[dict[str, Any], ...] = ({}, dict(code.spec.fields))
         plain = {
             s.spec.name: s.query
             for s in parsed

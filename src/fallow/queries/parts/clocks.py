@@ -1,0 +1,86 @@
+"""Draws with replacement over many sites, of which nobody sees more than its own rows.
+
+Each row has a clock that strikes at random, at a rate.  The strikes of all clocks in the order of
+time are draws with replacement in proportion to the rates, and each site can run the clocks of its
+own rows: the draws end when as many rows as wanted have been struck.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+BINS = 4096  # of a histogram of first strikes
+LATEST = 60.0  # the log of the time of a first strike lies between -60 and 60
+
+
+class Clocks(NamedTuple):
+    """One clock for each row, (m,): strikes in a unit of time, and the time of the first one;
+    infinity at rate 0, NaN for a row without a rate."""
+
+    rate: Tensor
+    first: Tensor
+
+    @property
+    def reachable(self) -> int:
+        """Rows that can be drawn."""
+        return int((self.rate > 0).sum())
+
+    @property
+    def order(self) -> Tensor:
+        """Rows as they are first drawn; then those that never are, then those without a rate."""
+        return self.first.argsort(stable=True)
+
+    def drawn(self, end: float) -> Tensor:
+        """Which rows are drawn by the time of which ``end`` is the log, (m,)."""
+        return (self.first.log() <= end) & (self.rate > 0)
+
+    def strikes(self, end: float, generator: torch.Generator) -> Tensor:
+        """How often each row is drawn by then, (m,).
+
+        After its first strike a clock goes on as if nothing had been: the rest is Poisson.
+        """
+        u = torch.rand(self.rate.shape, generator=generator, dtype=torch.float64)
+        drawn = self.drawn(end)
+        left = (math.exp(end) - self.first[drawn]).clamp_min(0)
+        times = torch.zeros_like(self.rate)
+        times[drawn] = 1 + poisson(self.rate[drawn] * left, u[drawn])
+        return times
+
+    def histogram(self, low: float, high: float) -> Tensor:
+        """Rows by the log of their first strike, in bins (low, ...] to (..., high].  -> (BINS,)"""
+        log = self.first.log()
+        inside = log[(log > low) & (log <= high)]
+        at = torch.bucketize(inside, edges(low, high)) - 1
+        return torch.bincount(at, minlength=BINS).double()
+
+
+def clocks(rate: Tensor, generator: torch.Generator) -> Clocks:
+    """Fresh clocks of these rates, (m,) float64; equal generators give equal clocks."""
+    wait = torch.empty_like(rate).exponential_(generator=generator).clamp_min(1e-20)
+    return Clocks(rate.nan_to_num(0.0), wait / rate)
+
+
+def poisson(mean: Tensor, u: Tensor) -> Tensor:
+    """Poisson numbers from one uniform number each: the smallest k with P(N <= k) >= u.
+
+    A mean that differs in its last bits gives the same number, and so do all others after it, which
+    torch's own draws do not promise.
+
+    >>> poisson(torch.tensor([0.0, 2.0, 2.0]), torch.tensor([0.99, 0.13, 0.14]))
+    tensor([0., 0., 1.])
+    """
+    low, high = torch.full_like(mean, -1.0), (mean + 40 * (mean + 1).sqrt()).ceil()
+    for _ in range(math.ceil(math.log2(max(high.tolist(), default=1.0))) + 1):  # halves
+        middle = ((low + high) / 2).floor()
+        is_enough = torch.special.gammaincc(middle + 1, mean) >= u
+        low, high = torch.where(is_enough, low, middle), torch.where(is_enough, middle, high)
+    return high.clamp_min(0)
+
+
+def edges(low: float, high: float) -> Tensor:
+    """The bounds of the bins, (BINS + 1,)."""
+    return torch.linspace(low, high, BINS + 1, dtype=torch.float64)

@@ -1,0 +1,162 @@
+"""Leverage scores of rows that lie at many sites, from totals of small matrices.
+
+The score of a row is τ = x (XᵀX)⁺ xᵀ, between 0 and 1; over all rows they add up to the rank r.  A
+site multiplies its rows by a common ``basis`` and sends the products of its columns; the server
+finds a better basis in the total: one in which XW has orthonormal columns.
+
+Products square the condition number.  So there are two passes, as in shifted Cholesky QR (Fukaya et
+al., 2020), with eigenvalues in place of the Cholesky factor, because columns may be collinear: the
+first pass leaves a basis that is good but for directions below the rounding error, the second sees
+these too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+EPS = torch.finfo(torch.float64).eps
+CHUNK = 4096  # rows at a time: beside the rows of a site there is never a second copy of all
+FINE = 2.0**20
+"""Products are sent so many times as large.  Those of scaled columns lie between -1 and 1, and
+masked sums keep 40 bits after the point, too few for small directions."""
+
+BOUND = 2 * FINE
+
+
+class Columns(NamedTuple):
+    """How columns are centred, (d,), and scaled to length 1 over all rows, (k,): constant ones by
+    0.  k is d, or d + 1 where a column of ones is the last one of every row."""
+
+    mean: Tensor
+    unit: Tensor
+    rows: int
+
+
+def totals(x: Tensor) -> Tensor:
+    """The total of each column in float64.  (n, *shape) -> (d,)"""
+    return torch.stack([rows.flatten(1).double().sum(0) for rows in blocks(x)]).sum(0)
+
+
+def spread(x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
+    """The squares of each column about ``mean`` (d,), and how many values are not the mean, which
+    tells a constant column from one of a small scale.  -> (d,), (d,)"""
+    squares, varies = torch.zeros_like(mean), torch.zeros_like(mean)
+    for rows in blocks(x):
+        away = rows.flatten(1).double() - mean
+        squares += away.square().sum(0)
+        varies += (away.abs() > 1e-12 * mean.abs()).sum(0)
+    return squares, varies
+
+
+def scales(squares: Tensor, varies: Tensor) -> Tensor:
+    """What makes columns of these totals of `spread` of length 1; 0 for constant ones.  -> (d,)"""
+    for c in ((varies > 0) & (squares <= 0)).nonzero().flatten().tolist():
+        raise ValueError(
+            f"the spread of column {c} is lost in rounding; multiply the column by a large number, "
+            "or lower privacy.bound"
+        )
+    return torch.where(varies > 0, squares.rsqrt(), 0.0)
+
+
+def blocks(x: Tensor) -> tuple[Tensor, ...]:
+    """Some rows at a time."""
+    return torch.split(x, CHUNK)
+
+
+def projected(x: Tensor, mean: Tensor, basis: Tensor) -> Iterator[Tensor]:
+    """Rows times the basis, some at a time.  x: (n, *shape), mean: (d,) -> (b, k) in float64.
+
+    basis: (d, k), or (d + 1, k) where a column of ones is the last one of every row.
+    """
+    d, constant = len(mean), basis[len(mean) :].sum(0)
+    for rows in blocks(x):
+        yield (rows.flatten(1).double() - mean) @ basis[:d] + constant
+
+
+def products(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
+    """The upper triangle of ZᵀZ, Z the projected rows: (k (k + 1) / 2,), times `FINE`."""
+    k = basis.shape[1]
+    total = basis.new_zeros(k, k)
+    for z in projected(x, mean, basis):
+        total += z.T @ z
+    row, column = torch.triu_indices(k, k)
+    return total[row, column] * FINE
+
+
+def matrix(triangle: Tensor, k: int) -> Tensor:
+    """The symmetric matrix of which `products` is the triangle.
+
+    >>> matrix(FINE * torch.tensor([1.0, 2.0, 3.0]), 2)
+    tensor([[1., 2.],
+            [2., 3.]])
+    """
+    upper = triangle.new_zeros(k, k)
+    row, column = torch.triu_indices(k, k)
+    upper[row, column] = triangle / FINE
+    return upper + upper.triu(1).T
+
+
+def leverages(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
+    """τ of each row, for a basis in which the rows of all sites are orthonormal.  -> (n,)
+
+    What is below 1e-12 is rounding and becomes 0: a row that is drawn with such a chance would
+    weigh more than all others.
+    """
+    parts = [z.square().sum(1) for z in projected(x, mean, basis)]
+    score = torch.cat([basis.new_zeros(0), *parts]).clamp(max=1.0)
+    return score.masked_fill(score < 1e-12, 0.0)
+
+
+@dataclass(frozen=True)
+class Directions:
+    """The directions in which rows differ, in coordinates of scaled columns.
+
+    basis: (k, r), with it rows are orthonormal; condition: the ratio of the largest to the smallest
+    spread that is not rounding.
+    """
+
+    basis: Tensor
+    condition: float
+
+    @property
+    def rank(self) -> int:
+        return self.basis.shape[1]
+
+
+def first_pass(gram: Tensor, rows: int, ridge: float = 0.0) -> Tensor:
+    """A basis (k, k) in which the scaled columns are nearly orthonormal.
+
+    gram: (k, k) their products, at most 1; ridge: added to its diagonal.  The shift is as large as
+    the rounding errors of the products can be, so that no direction is blown up beyond 1.
+    """
+    k = len(gram)
+    values, vectors = torch.linalg.eigh(gram + ridge * torch.eye(k, dtype=gram.dtype))
+    shift = 11 * (k + k * (k + 1) / max(rows, 1)) * EPS * values[-1]
+    basis: Tensor = vectors / (values.clamp_min(0) + shift).clamp_min(EPS).sqrt()
+    return basis.contiguous()  # as a wire delivers it: other strides give other last bits
+
+
+def second_pass(gram: Tensor, basis: Tensor, ridge: float = 0.0) -> Directions:
+    """The directions, from the products of rows projected on the basis of the first pass.
+
+    A direction is kept where its spread is above rounding; the others are none.
+    """
+    values, vectors = torch.linalg.eigh(gram + ridge * basis.T @ basis)
+    keep = values > len(values) * EPS * values[-1].clamp_min(EPS)
+    found = basis @ vectors[:, keep] / values[keep].sqrt()
+    lost = span(basis @ vectors[:, ~keep])
+    sizes = torch.linalg.svdvals(found - lost @ (lost.T @ found))
+    return Directions(found.contiguous(), float(sizes[0] / sizes[-1]) if len(sizes) else 1.0)
+
+
+def span(directions: Tensor) -> Tensor:
+    """An orthonormal basis of the span of the columns.  (k, m) -> (k, q)"""
+    length = directions.norm(dim=0).clamp_min(torch.finfo(directions.dtype).tiny)
+    left, size, _ = torch.linalg.svd(directions / length, full_matrices=False)
+    basis: Tensor = left[:, size > 1e-8]
+    return basis

@@ -1,0 +1,197 @@
+"""Least squares at the server, line 9 of FALE's Algorithm 1 (Tang et al., 2025): no local steps.
+
+Sites send the products of their labelled rows with one another and with the labels; the server
+solves the normal equations of the rows of all sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+
+EPS = torch.finfo(torch.float64).eps
+FINE = 2.0**16  # products in the second exchange are so much larger: masked sums keep 40 bits
+CHUNK = 4096  # rows at a time
+
+
+@final
+@dataclass(frozen=True)
+class ServerSolve:
+    """The linear model of smallest Σ w (y - x θ)² + ridge Σw ‖θ‖² over the labelled rows of all
+    sites; w is the weight that the query gave a label.
+
+    With FALE's weights the sum stands for the whole pool.  After other picks, or without weights,
+    it is ordinary least squares: the control of every comparison.  For data with numbers to predict
+    and the model ``linear``.  All rounds of a cycle give the same model, so one is enough
+    (``rounds=1``); the plan of local training is not used.
+
+    Notes
+    -----
+    Products square the condition number.  So a first exchange finds the coordinates, and in these
+    the second one is well conditioned; ``passes=1`` is the first alone.  The paper solves masked
+    rows, which show the server each site's products up to a rotation; here it sees totals, not
+    rotated, and the model.
+
+    Columns that depend on others get the coefficients of smallest norm, in columns of unit variance
+    over the labels.  The ridge (0 in the paper; 1e-3 costs nothing and tames small samples) is for
+    such columns too and spares the intercept.
+    """
+
+    plan: Plan = field(default=Plan(), repr=False)
+    ridge: float = 0.0  # λ
+    intercept: bool = True  # False: the model's bias is 0
+    weighted: bool = True
+    passes: int = 2
+
+    contract: ClassVar[Contract] = Contract(
+        title="Least squares at the server (FALE)",
+        paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
+        year=2025,
+        verbs={"normal": "totals over sites of products of labelled rows and labels"},
+        regression=True,
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ridge < float("inf"):
+            raise ValueError(
+                f"ServerSolve's ridge is {self.ridge}; it must be 0 or more and finite"
+            )
+        if self.passes not in (1, 2):
+            raise ValueError(f"ServerSolve's passes is {self.passes}; use 1 or 2")
+
+    # -- server half ------------------------------------------------------------------------
+
+    def round(self, state: State, ask: Ask) -> State:
+        total = ask.sum("normal")
+        if float(total["weight"]) > 0:
+            at, gram, target = scaled(total, self.intercept)
+            basis = torch.eye(len(gram), dtype=gram.dtype)
+            if self.passes == 2:
+                basis = whitening(gram + self.penalty(basis), at.noise, int(total["rows"]))
+                total = ask.sum("normal", mean=at.mean, basis=at.unit[:, None] * basis)
+                gram, target = total["products"] / FINE, total["targets"]
+            theta = solution(gram + self.penalty(basis), target, basis)
+            state = {**state, "w": at.model(theta, len(state["w"])).to(state["w"].dtype)}
+        ask.fit(None, "local", None, **state)
+        return state
+
+    def penalty(self, basis: Tensor) -> Tensor:
+        """ridge Σw ‖θ‖² without the intercept, in the coordinates of a basis (k, k) of columns of
+        length 1: those are √Σw times smaller than columns of unit variance."""
+        counted = basis[: len(basis) - self.intercept]
+        return self.ridge * counted.T @ counted
+
+    # -- site half --------------------------------------------------------------------------
+
+    def normal(self, view: View, mean: Tensor | None = None, basis: Tensor | None = None) -> Answer:
+        """Totals over the labelled rows of w, w z zᵀ and w y z, where z is the row with a 1 behind
+        it, or that in the coordinates of ``mean`` (d,) and ``basis`` (k, r)."""
+        x, y = view.rows("labelled"), view.labels.double()
+        self.check(view, x)
+        w = view.weights.double() if self.weighted else torch.ones_like(y)
+        size = x.flatten(1).shape[1] + 1 if basis is None else basis.shape[1]
+        products, targets = torch.zeros(size, size, dtype=y.dtype), torch.zeros(size, dtype=y.dtype)
+        for rows in torch.split(torch.arange(len(x)), CHUNK):
+            z = coordinates(x[rows], mean, basis)
+            products += z.T @ (w[rows, None] * z)
+            targets += z.T @ (w[rows] * y[rows])
+        fine = 1.0 if basis is None else FINE
+        return {"rows": float(len(x)), "weight": w.sum(), "products": fine * products,
+                "targets": targets}  # fmt: skip
+
+    def check(self, view: View, x: Tensor) -> None:
+        """Raise ValueError unless the model is linear in its rows and predicts one number."""
+        d = x.flatten(1).shape[1]
+        if view.classes:
+            raise ValueError(
+                "server-solve fits numbers and the data has classes; use fedavg, or a data set "
+                "with numbers to predict"
+            )
+        weight, bias = ("head.weight", (1, d)), ("head.bias", (1,))
+        if view.layout.params not in ((weight, bias), (weight,)):
+            found = ", ".join(name for name, _ in view.layout.params)
+            raise ValueError(
+                f"server-solve solves for a linear model and this one has {found}; set model=linear"
+            )
+        if self.intercept and len(view.layout.params) == 1:
+            raise ValueError(
+                "server-solve has an intercept and the model no bias; leave out model.bias=false, "
+                "or use server-solve:intercept=false"
+            )
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return state
+
+
+class Scaled(NamedTuple):
+    """How columns are centred, (d,), and scaled to length 1 over the labelled rows, (k,): constant
+    ones by 0.  k is d + 1 with an intercept, the last one.  ``noise``: rounding errors of the
+    products of such columns, in units of the precision."""
+
+    mean: Tensor
+    unit: Tensor
+    noise: float
+
+    def model(self, theta: Tensor, size: int) -> Tensor:
+        """The weights of the linear model, (size,): one for each column, then the bias if any."""
+        d = len(self.mean)
+        slope = (self.unit * theta)[:d]
+        bias = (self.unit * theta)[d:].sum() - self.mean @ slope
+        return torch.cat([slope, bias[None]])[:size]
+
+
+def coordinates(x: Tensor, mean: Tensor | None, basis: Tensor | None) -> Tensor:
+    """Rows with a 1 behind each, or in the coordinates asked for.  (b, *shape) -> (b, k)"""
+    z = x.flatten(1).double()
+    if mean is None or basis is None:
+        return torch.cat([z, torch.ones_like(z[:, :1])], 1)
+    return (z - mean) @ basis[: len(mean)] + basis[len(mean) :].sum(0)
+
+
+def scaled(total: dict[str, Tensor], intercept: bool) -> tuple[Scaled, Tensor, Tensor]:
+    """Coordinates of unit columns, and the normal equations (k, k), (k,) in them."""
+    gram, target = total["products"], total["targets"]
+    d = len(target) - 1
+    size, mean = gram.diagonal(), gram[:d, d] / total["weight"] * intercept
+    k = d + int(intercept)
+    move = torch.eye(d + 1, dtype=gram.dtype)
+    move[d, :d] = -mean  # [x, 1] -> [x - mean, 1]
+    gram, target = (move.T @ gram @ move)[:k, :k], (move.T @ target)[:k]
+    length = gram.diagonal()
+    is_seen = length > 100 * EPS * size[:k]  # else the column is constant, or its spread is lost
+    unit = torch.where(is_seen, length.clamp_min(0).rsqrt(), 0.0)
+    at = Scaled(mean, unit, float((size[:k] * unit**2).max()))
+    return at, unit[:, None] * gram * unit, unit * target
+
+
+def whitening(gram: Tensor, noise: float, rows: int) -> Tensor:
+    """Coordinates (k, k) in which the products (k, k) are nearly those of orthonormal columns.
+
+    The shift (of shifted Cholesky QR; Fukaya et al., 2020) covers the rounding errors.
+    """
+    k = len(gram)
+    values, vectors = torch.linalg.eigh(gram)
+    shift = 11 * (k + k * (k + 1) / rows) * EPS * max(float(values[-1]), noise, 1.0)
+    basis: Tensor = vectors / (values.clamp_min(0) + shift).sqrt()
+    return basis.contiguous()  # as a wire delivers it: other strides give other last bits
+
+
+def solution(gram: Tensor, target: Tensor, basis: Tensor) -> Tensor:
+    """θ = basis a, where gram a = target, without the directions that no row has.  -> (k,)"""
+    values, vectors = torch.linalg.eigh(gram)
+    keep = values > len(gram) * EPS * values[-1].clamp_min(EPS)
+    inside, lost = vectors[:, keep], basis @ vectors[:, ~keep]
+    theta = basis @ (inside @ ((inside.T @ target) / values[keep]))
+    lost = lost / lost.norm(dim=0).clamp_min(EPS)
+    found: Tensor = theta - lost @ (torch.linalg.pinv(lost, rtol=1e-8) @ theta)
+    return found

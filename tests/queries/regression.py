@@ -1,0 +1,128 @@
+"""Tiny federations with numbers to predict, and the plain forms of what FALE computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fallow.core import Layout, State, stream
+from fallow.engine import Loop, row_loss
+from fallow.models import Linear
+from fallow.privacy import Privacy
+from fallow.queries.fale import FALE
+from fallow.runtimes import InProcess, Label, MemoryStore, Parts, Site
+from fallow.training import FedAvg
+from fallow.training.server_solve import ServerSolve
+from tests.worlds import World
+
+EPS = torch.finfo(torch.float64).eps
+SIZES = (30, 12, 3, 15)  # of `table`: site c has fewer rows than columns
+ANYWHERE = FALE(allot="federation")
+Rows = Mapping[str, Tensor]
+
+
+def draws(*shape: int, seed: int = 0, name: str = "rows") -> Tensor:
+    return torch.randn(*shape, generator=stream(seed, name), dtype=torch.float64)
+
+
+def shared(x: Tensor, sizes: Sequence[int]) -> dict[str, Tensor]:
+    """Rows of sites a, b, c, ..."""
+    return dict(zip("abcdefghij", torch.split(x, list(sizes)), strict=False))
+
+
+def stacked(sites: Rows) -> Tensor:
+    return torch.cat([sites[name] for name in sorted(sites)])
+
+
+def federation(
+    sites: Rows,
+    strategy: Any,
+    *,
+    seed: int = 0,
+    runtime: Any = InProcess,
+    privacy: Privacy | None = None,
+    solver: Any = None,
+    bias: bool = True,
+) -> World:
+    """Sites of which no row is labelled yet, and a linear model that is 0."""
+    x = next(iter(sites.values()))
+    model = Linear(tuple(x.shape[1:]), 1, bias=bias).to(x.dtype)
+    layout, store = Layout.of(model), MemoryStore()
+    zero = {"w": torch.zeros(layout.d, dtype=x.dtype), "stats": torch.zeros(0, dtype=x.dtype)}
+    methods = {"query": strategy, "training": solver or ServerSolve(), "plain": FedAvg()}
+    parts = Parts(model, layout, methods, 0, seed, lambda generator: zero)
+    if privacy is not None:
+        parts = replace(parts, privacy=privacy)
+    members = {name: Site(name, rows, parts, store) for name, rows in sites.items()}
+    return World(strategy, members, runtime(members, Loop(model, layout, row_loss("regression"))))
+
+
+def bought(world: World, targets: Rows) -> World:
+    """What the oracle and the ledger do after a query."""
+    for name, site in world.members.items():
+        kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
+        rows = kept["rows"].tolist()
+        weight = kept["weight"].tolist() if "weight" in kept else [1.0] * len(rows)
+        chance = kept["probability"].tolist() if "probability" in kept else [None] * len(rows)
+        lines = zip(rows, weight, chance, strict=True)
+        site.buy([Label(row, float(targets[name][row]), 0, w, p) for row, w, p in lines])
+        site.forget()
+    return world
+
+
+def labelled(world: World, targets: Rows) -> World:
+    """Every row is labelled, at weight 1."""
+    for name, site in world.members.items():
+        site.buy([Label(row, y, 0) for row, y in enumerate(targets[name].tolist())])
+    return world
+
+
+def solve(world: World, solver: Any = None) -> Tensor:
+    """(d + 1,) slopes and bias, by the federation's training method."""
+    site = next(iter(world.members.values()))
+    method = solver or site.parts.methods["training"]
+    state: State = site.parts.fresh(None)
+    done: State = method.round(state, world.ask("training"))
+    return done["w"]
+
+
+def with_ones(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.ones_like(x[:, :1])], 1)
+
+
+def svd_leverage(x: Tensor) -> tuple[Tensor, int, float]:
+    """Leverage scores, rank and condition number of the columns at length 1."""
+    length = x.norm(dim=0)
+    left, size, _ = torch.linalg.svd(x / torch.where(length > 0, length, 1.0), full_matrices=False)
+    rank = int((size > max(x.shape) * EPS * size[0]).sum())
+    return left[:, :rank].square().sum(1), rank, float(size[0] / size[rank - 1])
+
+
+def table(d: int = 5, seed: int = 0) -> dict[str, Tensor]:
+    """Sites with a heavy tail, so that scores differ."""
+    x = draws(sum(SIZES), d, seed=seed)
+    return shared(x / draws(sum(SIZES), 1, seed=seed, name="tail").abs().sqrt(), SIZES)
+
+
+def picked(world: World, budget: Any) -> dict[str, dict[str, Tensor]]:
+    world.query(budget)
+    held = {name: site.memory.get("picks", {}) for name, site in world.members.items()}
+    return {name: kept for name, kept in held.items() if len(kept.get("rows", ()))}
+
+
+def scores(sites: dict[str, Tensor]) -> dict[str, Tensor]:
+    x = stacked(sites)
+    score, _, _ = svd_leverage(with_ones(x - x.mean(0)))
+    return shared(score, [len(sites[name]) for name in sorted(sites)])
+
+
+def equal(a: dict[str, dict[str, Tensor]], b: dict[str, dict[str, Tensor]]) -> bool:
+    return a.keys() == b.keys() and all(
+        torch.equal(a[name]["rows"], b[name]["rows"])
+        and torch.allclose(a[name]["weight"], b[name]["weight"], rtol=1e-9)
+        for name in a
+    )
