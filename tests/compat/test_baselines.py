@@ -15,7 +15,7 @@ from fallow.compat.baselines import features, pixel_gradients, shaken
 from fallow.compat.kmeans import k_means
 from fallow.core import Layout, stream
 from fallow.data import load
-from fallow.engine.loop import embed
+from fallow.engine import look
 from fallow.models import build_model
 from fallow.queries import BADGE, LoGo
 from fallow.queries.feal import FEAL
@@ -146,7 +146,7 @@ def test_features_are_read_exactly_through_heads_that_pass_them_on(view: Any) ->
     noisy = {**state, "w": shaken(view, state["w"], 0.1, stream(0, "noise"))}
     inner = view._site.parts
     assert torch.equal(
-        features(view, noisy, 128), embed(inner.model, inner.layout, noisy, view.rows())
+        features(view, noisy, 128), look(inner.model, inner.layout, noisy, view.rows())[0]
     )
 
 
@@ -175,7 +175,7 @@ def test_plain_noise_picks_the_rows_whose_features_move_most(view: Any) -> None:
     z, moved = view.embed("local"), torch.zeros(20, dtype=torch.float64)
     for _ in range(3):
         noisy = {**state, "w": shaken(view, state["w"], 1e-3, draw)}
-        moved += (embed(inner.model, inner.layout, noisy, view.rows()) - z).abs().mean(1)
+        moved += (look(inner.model, inner.layout, noisy, view.rows())[0] - z).abs().mean(1)
     assert picks.tolist() == moved.argsort(descending=True)[:5].tolist()
 
 
