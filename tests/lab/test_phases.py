@@ -17,6 +17,7 @@ from fallow.lab.run import Run
 from fallow.lab.spec import Published, Spec
 from fallow.lab.study import run_cell
 from fallow.lab.world import build_world
+from fallow.privacy import Privacy
 from tests.lab.crash import left, tiny
 
 OTHER: dict[str, Any] = {
@@ -35,6 +36,7 @@ OTHER: dict[str, Any] = {
     "executor": "loop",
     "channels_last": True,
     "dtype": "float64",
+    "privacy": Privacy(secure_sum=True),  # totals are rounded, and keys cross
 }
 LATER: dict[str, Any] = {  # decides nothing before the first query
     "restart": "continue",
@@ -83,6 +85,10 @@ def test_another_setting_is_another_phase(recipe: Recipe, field: str) -> None:
 def test_what_comes_later_does_not_change_the_phase(recipe: Recipe, field: str) -> None:
     assert getattr(recipe, field) != {**LATER, **WORDS}[field]
     assert key(replace(recipe, **{field: {**LATER, **WORDS}[field]})) == key(recipe)
+
+
+def test_noise_on_what_a_query_releases_does_not_change_the_phase(recipe: Recipe) -> None:
+    assert key(replace(recipe, privacy=Privacy(epsilon=1.0))) == key(recipe)
 
 
 def test_seed_runtime_and_data_are_part_of_the_phase(recipe: Recipe, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from fallow.queries.parts.leverage import (
     BOUND,
     Columns,
     Directions,
+    blocks,
     first_pass,
     leverages,
     matrix,
@@ -227,13 +228,12 @@ class FALE:
         """The rows of the pool that are finite, and which these are, (m,); raises where one is not
         and may not be left out."""
         x = view.rows()
-        finite = x.flatten(1).isfinite()
-        good = finite.all(1)
+        good = torch.cat([rows.flatten(1).isfinite().all(1) for rows in blocks(x)])
         if bool(good.all()):
             return x, good
         if self.drop_rows and bool(good.any()):
             return x[good], good
-        bad = (~finite).sum(0)
+        bad = (~x.flatten(1).isfinite()).sum(0)
         c = int(bad.argmax())
         raise ValueError(
             f"column {c} has {int(bad[c])} values that are NaN or infinite in a pool of {len(x)} "
