@@ -277,6 +277,8 @@ def test_ctrl_c_leaves_one_line_and_a_study_that_goes_on(fallow: Command, folder
                 os.kill(os.getpid(), signal.SIGINT)
 
         Journal.commit = pressed  # type: ignore[method-assign]
+        # a test runner in the background has Ctrl-C ignored, and a child inherits that
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
     code, err = in_a_child(folder, (*RUN, "--out", "study"), interrupted)
     assert (code, len(err.splitlines())) == (1, 1)
