@@ -107,6 +107,11 @@ def test_one_seed_makes_a_page_that_says_why_nothing_is_tested(make_study):
     assert "Holm" not in text
 
 
+def test_four_strategies_without_random_or_a_reference_make_a_page(make_study):
+    root = make_study(queries=("entropy", "margin", "logo", "ksas"), reference=None, seeds=2)
+    assert "No reference was named" in write_report([root]).read_text()
+
+
 def test_a_study_without_records_makes_a_page(study_dir):
     shutil.rmtree(study_dir / "cells")
     text = write_report([study_dir]).read_text()

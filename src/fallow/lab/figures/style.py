@@ -199,10 +199,11 @@ def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: f
 
 def banded(study: StudyRecords) -> tuple[str, ...]:
     """The strategies with a band: all of a few; of more, whose bands would cover one another, the
-    reference and random."""
+    reference and random, or else the first."""
     if len(study.strategies) <= 3:
         return study.strategies
-    return tuple(q for q in study.strategies if q in (study.study.reference, "random"))
+    wanted = (study.study.reference, "random")
+    return tuple(q for q in study.strategies if q in wanted) or study.strategies[:1]
 
 
 def key_above(figure: Figure, study: StudyRecords, queries: Iterable[str]) -> None:
