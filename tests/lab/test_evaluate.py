@@ -2,6 +2,10 @@
 
 from statistics import fmean
 
+import pytest
+
+from fallow.engine import predict
+from fallow.lab.evaluate import pseudo_labels
 from fallow.lab.journal import Journal
 from fallow.lab.recipe import recipe_from
 from fallow.lab.run import Run
@@ -30,3 +34,27 @@ def test_with_statistics_that_stay_at_sites_each_site_is_scored():
     assert len(set(row["per_site"].values())) > 1
     assert row["accuracy"] == fmean(row["per_site"].values())
     assert len(row["per_class"]) == 10
+
+
+def test_pseudo_labels_are_judged_by_the_hidden_ones():
+    journal = Journal()
+    recipe = recipe_from({**TINY, "model": "linear", "cycles": 1})
+    world = build_world(recipe, 0, journal)
+    run = Run(world, journal)
+    run.first_phase()
+    hits, rows = 0, 0
+    for name, site in world.members.items():
+        x = site.x[site.pool]
+        guess = predict(world.model, world.layout, site.memory["local"], x).argmax(1)
+        hits += int((guess == world.oracle.hidden[name][site.pool]).sum())
+        rows += len(x)
+    found = pseudo_labels(world)
+    assert found["accuracy"] == pytest.approx(hits / rows) and len(found["per_class"]) == 10
+    first, last = run.go()
+    assert first["pseudo_labels"] == found
+    assert last["pseudo_labels"] is None  # nothing is queried after the last phase
+
+
+def test_numbers_to_predict_have_no_pseudo_labels():
+    (row, _) = records(data="diabetes", model="linear", cycles=1, partition="iid")
+    assert row["pseudo_labels"] is None

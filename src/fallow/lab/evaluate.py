@@ -11,6 +11,7 @@ from fallow.core.types import State
 from fallow.engine import predict
 from fallow.lab.metrics import accuracy, balanced_accuracy, per_class_accuracy
 from fallow.lab.world import World
+from fallow.runtimes.view import SiteView
 
 
 def evaluate(world: World, state: State) -> dict[str, Any]:
@@ -29,6 +30,26 @@ def evaluate(world: World, state: State) -> dict[str, Any]:
     keys = next(iter(found.values()))
     mean = {key: _mean([scores[key] for scores in found.values()]) for key in keys}
     return {**mean, "per_site": {name: scores[measure] for name, scores in found.items()}}
+
+
+def pseudo_labels(world: World) -> dict[str, Any] | None:
+    """How right the sites' own models are about their pools, before labels are bought: accuracy
+    over all pools and recall of each class.  It reads hidden labels, so only a simulation has it.
+
+    None for regression, and where every pool is empty.
+    """
+    if world.dataset.task == "regression":
+        return None
+    sites = {name: site for name, site in world.members.items() if len(site.pool)}
+    guess = [SiteView(site, 0).logits("local").argmax(1) for site in sites.values()]
+    if not guess:
+        return None
+    true = torch.cat([world.oracle.hidden[name][site.pool] for name, site in sites.items()]).long()
+    found, classes = torch.cat(guess), world.dataset.n_classes
+    return {
+        "accuracy": accuracy(found, true),
+        "per_class": per_class_accuracy(found, true, classes),
+    }
 
 
 def _mean(values: list[Any]) -> Any:

@@ -15,7 +15,7 @@ from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.lab.evaluate import evaluate
+from fallow.lab.evaluate import evaluate, pseudo_labels
 from fallow.lab.files import load_tree, save_tree, write_lines
 from fallow.lab.journal import Journal
 from fallow.lab.phases import Phases
@@ -74,7 +74,8 @@ class Run:
                 asked = self._query(cycle, memo, state)
                 memo = asked["memo"]
                 spent.add(asked)
-                rows = [{**row, "notes": memo.get("notes", {})} for row in rows]
+                told = {"notes": memo.get("notes", {}), "pseudo_labels": asked["pseudo_labels"]}
+                rows = [{**row, **told} for row in rows]
             records += rows
             if self.folder is not None:
                 write_lines(self.folder / "records.jsonl", records)
@@ -122,6 +123,7 @@ class Run:
             ask.flush()
             seconds = time.perf_counter() - started
             done = {"memo": memo, "revealed": shown.rows(), "seconds": seconds}
+            done |= {"pseudo_labels": pseudo_labels(self.world)}
             done = self._bought(cycle, step, budget, done)
         return done
 
@@ -225,7 +227,7 @@ class Run:
             "seconds": spent.seconds, "bytes_up": spent.shown.bytes_up,
             "bytes_down": spent.shown.bytes_down, "revealed": spent.shown.rows(),
             "executor": self.world.executor, "threads": threads(), "versions": versions(),
-            "notes": {}, "final": True,
+            "notes": {}, "pseudo_labels": None, "final": True,
         }  # fmt: skip
 
 
