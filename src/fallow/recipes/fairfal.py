@@ -84,7 +84,7 @@ CIFAR10_MINI = replace(
     CIFAR10,
     name="fairfal/cifar10-mini",
     title="FairFAL: CIFAR-10, long tail with rho 20 of 8,000 rows, Dirichlet 0.1",
-    rows=8000,  # 2,383 are left of them
+    rows=8000,  # 2,379 are left of them
     test_rows=2000,
     partition=tail(0.1, n_max=700),
     model=Spec("lenet"),
