@@ -40,6 +40,7 @@ ALL: list[tuple[str, dict[str, Any], int]] = [
     ("Patho", {"classes": 3, "min_rule": "reject", "min_samples": 2}, 7),
     ("Shards", {"classes": 2}, 7),
     ("LongTail", {"rho": 10, "inner": "ExactDirichlet", "inner_fields": {"alpha": 0.5}}, 7),
+    ("TargetDirichlet", {"alpha": 0.5}, 7),
     ("Natural", {}, 7),
     ("Counts", {"table": tuple({0: 3, site: 5} for site in range(1, 8))}, 7),
 ]
@@ -85,7 +86,9 @@ def test_a_complete_partition_leaves_no_row_out(
 @pytest.mark.parametrize("name", ["Dirichlet", "ExactDirichlet", "Patho", "Shards", "LongTail"])
 def test_targets_and_unlabelled_rows_cannot_be_split_by_class(name: str) -> None:
     rule: Partition = build(partitions, name)
-    with pytest.raises(ValueError, match=r"regression targets.*use IID or Natural"):
+    with pytest.raises(
+        ValueError, match=r"regression targets.*use TargetDirichlet, IID or Natural"
+    ):
         rule.split(np.linspace(0, 1, 100), 2, rng())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="100 rows are unlabelled"):
         rule.split(np.full(100, -1), 2, rng())

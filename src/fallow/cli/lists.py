@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import fields
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -14,8 +14,13 @@ from rich.table import Table
 from fallow import compat, queries, training
 from fallow.cli import options as opt
 from fallow.core.build import names
-from fallow.data import CATALOGUE
+from fallow.data import CATALOGUE, fetch
 from fallow.recipes import RECIPES
+
+Fetch = Annotated[
+    str | None,
+    typer.Option("--fetch", metavar="NAME", help="Download a published file to the data folder."),
+]
 
 
 def methods(as_json: opt.Json = False) -> None:
@@ -48,13 +53,16 @@ def methods(as_json: opt.Json = False) -> None:
         _print([], [r for r in shown if r["kind"] == "compat"], as_json, columns)
 
 
-def datasets(as_json: opt.Json = False) -> None:
+def datasets(as_json: opt.Json = False, name: Fetch = None, data_dir: opt.DataDir = None) -> None:
     """Data sets by name: bundled ones need nothing, the others --data-dir or FALLOW_DATA."""
+    if name is not None:
+        opt.console().print(str(fetch(name, data_dir)), markup=False, soft_wrap=True)
+        return
     rows: list[dict[str, Any]] = [
         {
             "name": e.name, "task": e.task, "rows": e.rows, "shape": list(e.shape),
             "classes": e.classes or None, "natural_sites": e.groups or None, "source": e.source,
-            "files": list(e.files),
+            "files": list(e.files), "page": e.published.page if e.published else None,
         }
         for e in CATALOGUE.values()
     ]  # fmt: skip

@@ -1,7 +1,9 @@
 """Data sets, named or a user's own, and how their rows are spread over sites."""
 
 from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes
+from fallow.data.embedded import embedded
 from fallow.data.features import read_rows
+from fallow.data.fetch import fetch
 from fallow.data.holdout import hold_out
 from fallow.data.named import CATALOGUE, Entry, load
 from fallow.data.own import from_arrays, from_folder, from_npz, from_table, open_dataset
@@ -16,6 +18,7 @@ from fallow.data.partitions import (
     Partition,
     Patho,
     Shards,
+    TargetDirichlet,
     natural_groups,
 )
 from fallow.data.schema import schema_hash
@@ -36,10 +39,13 @@ __all__ = [
     "Partition",
     "Patho",
     "Shards",
+    "TargetDirichlet",
     "Task",
     "check_leak",
     "class_counts",
     "drop_leaks",
+    "embedded",
+    "fetch",
     "from_arrays",
     "from_folder",
     "from_npz",

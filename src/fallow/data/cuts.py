@@ -48,7 +48,7 @@ def class_rows(y: IntArray, rule: str) -> dict[int, IntArray]:
     if not np.issubdtype(y.dtype, np.integer):
         raise ValueError(
             f"{rule} splits by class and the labels are {y.dtype} (regression "
-            "targets); use IID or Natural"
+            "targets); use TargetDirichlet, IID or Natural"
         )
     if len(y) and y.min() < 0:
         raise ValueError(

@@ -54,7 +54,8 @@ class Dataset:
         _check_shapes(self)
         _check_labels(self)
         _check_groups(self)
-        _check_finite(self)
+        check_finite(self.name, "training rows", self.x, self.columns)
+        check_finite(self.name, "test rows", self.x_test, self.columns)
 
     @property
     def task(self) -> Task:
@@ -207,17 +208,20 @@ def _check_groups(d: Dataset) -> None:
             )
 
 
-def _check_finite(d: Dataset) -> None:
-    for part, x in (("training", d.x), ("test", d.x_test)):
-        bad = ~x.isfinite()
-        if not bad.any():
-            continue
-        where = f"row {int(bad.flatten(1).any(1).nonzero()[0])}"
-        if x.ndim == 2:
-            column = int(bad.any(0).nonzero()[0])
-            bad = bad[:, column]
-            where = f"column {d.columns[column]!r}" if d.columns else f"column {column}"
-        raise ValueError(
-            f"{d.name}: {where} of the {part} rows has {int(bad.sum())} values that "
-            "are not finite (NaN or infinite); fill them in, or leave it out"
-        )
+def check_finite(name: str, rows: str, x: Tensor, columns: tuple[str, ...] = ()) -> None:
+    """Raise ValueError when a feature is NaN or infinite, with column and count for a table.
+
+    x: (n, ...); ``rows`` says which rows these are, columns: names of the features of a table.
+    """
+    bad = ~x.isfinite()
+    if not bad.any():
+        return
+    where = f"row {int(bad.flatten(1).any(1).nonzero()[0])}"
+    if x.ndim == 2:
+        column = int(bad.any(0).nonzero()[0])
+        bad = bad[:, column]
+        where = f"column {columns[column]!r}" if columns else f"column {column}"
+    raise ValueError(
+        f"{name}: {where} of the {rows} has {int(bad.sum())} values that are not finite (NaN or "
+        "infinite); fill them in, leave it out, or leave out such rows with drop_rows"
+    )

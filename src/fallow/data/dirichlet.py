@@ -49,7 +49,7 @@ class Dirichlet:
     def split(
         self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
     ) -> list[IntArray]:
-        return _cut_classes(y, sites, rng, self.alpha, self.min_size, self.cap, "Dirichlet")
+        return cut_classes(y, sites, rng, self.alpha, self.min_size, self.cap, "Dirichlet")
 
 
 @final
@@ -72,7 +72,7 @@ class FedMADirichlet:
     def split(
         self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
     ) -> list[IntArray]:
-        return _cut_classes(y, sites, rng, self.alpha, self.min_size, True, "FedMADirichlet")
+        return cut_classes(y, sites, rng, self.alpha, self.min_size, True, "FedMADirichlet")
 
 
 @final
@@ -132,7 +132,7 @@ def _check(alpha: float, min_size: int) -> None:
         raise ValueError(f"min_size is {min_size}; a site needs at least 1 row")
 
 
-def _cut_classes(
+def cut_classes(
     y: IntArray,
     sites: int,
     rng: np.random.Generator,
@@ -141,6 +141,11 @@ def _cut_classes(
     cap: bool,
     rule: str,
 ) -> list[IntArray]:
+    """Each class cut by its own Dir(alpha), drawn again until every site has ``min_size`` rows.
+
+    cap: a site that holds n / N rows or more gets nothing of the classes that follow.
+    rule: the name in errors.
+    """
     check_sites(y, sites)
     if sites * min_size > len(y):
         raise ValueError(
@@ -158,7 +163,8 @@ def _cut_classes(
     raise ValueError(
         f"{rule}(alpha={alpha}) over {sites} sites and {len(y)} rows never gave every "
         f"site {min_size} rows in {MOST_DRAWS} draws (the best smallest site had "
-        f"{best}); raise alpha, lower min_size, or use ExactDirichlet"
+        f"{best}); raise alpha, lower min_size or ask for fewer sites, or use ExactDirichlet where "
+        "the labels are classes"
     )
 
 

@@ -94,7 +94,7 @@ def read_fashion_mnist(folder: Path | None) -> Dataset:
             labels(z["y_train"]),
             images(pixels[n:], FASHION_SCALE),
             labels(z["y_test"]),
-            classes=_names(z["class_names"]),
+            classes=names_of(z["class_names"]),
         )
     )[0]
 
@@ -117,7 +117,7 @@ def read_cifar10(folder: Path | None) -> Dataset:
             labels(z["y_train"][: len(x)]),
             x_test,
             labels(z["y_test"]),
-            classes=_names(z["class_names"]),
+            classes=names_of(z["class_names"]),
             notes=notes,
         )
     )[0]
@@ -136,11 +136,11 @@ def read_har(folder: Path | None) -> Dataset:
                 y[~test],
                 x[test],
                 y[test],
-                classes=_names(z["class_names"]),
+                classes=names_of(z["class_names"]),
                 groups=person[~test],
                 groups_test=person[test],
                 group_names=tuple(f"person {person}" for person in range(30)),
-                columns=_names(z["feature_names"]),
+                columns=names_of(z["feature_names"]),
             )
         )[0]
     )
@@ -151,8 +151,12 @@ def read_heart(folder: Path | None) -> Dataset:
     z = read_arrays(folder, "heart_disease.npz")
     sick = (z["y"] > 0).astype(np.int64)
     return standardise(
-        _held_out(
-            "heart", z, sick, classes=("healthy", "disease"), group_names=_names(z["client_names"])
+        held_out(
+            "heart",
+            z,
+            sick,
+            classes=("healthy", "disease"),
+            group_names=names_of(z["client_names"]),
         )
     )
 
@@ -163,22 +167,22 @@ def table(name: str, file: str, group: str = "") -> Reader:
     def read(folder: Path | None) -> Dataset:
         z = read_arrays(folder, file)
         if "client_names" in z:
-            names = _names(z["client_names"])
+            names = names_of(z["client_names"])
         else:
             sites = int(z["client"].max()) + 1 if "client" in z else 0
             names = tuple(f"{group} {site}" for site in range(sites))
         target = z["y"] if "y" in z else z["Y"][:, 0]  # SARCOS: the first of 7 torques
-        return _held_out(name, z, target.astype(np.float32), classes=(), group_names=names)
+        return held_out(name, z, target.astype(np.float32), classes=(), group_names=names)
 
     return read
 
 
-def _held_out(
+def held_out(
     name: str, z: dict[str, Array], y: Array, classes: tuple[str, ...], group_names: tuple[str, ...]
 ) -> Dataset:
     """A table without official test rows: 20 % set aside, fixed by the name."""
     x = z["X"]
-    columns = _names(
+    columns = names_of(
         z["feature_names"]
         if "feature_names" in z
         else np.array([f"x{c}" for c in range(x.shape[1])])
@@ -201,5 +205,5 @@ def _held_out(
     )
 
 
-def _names(array: Array) -> tuple[str, ...]:
+def names_of(array: Array) -> tuple[str, ...]:
     return tuple(str(name) for name in array)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, final
 
@@ -11,6 +11,10 @@ from fallow.core.build import nearest
 from fallow.data import files, photos
 from fallow.data.bundled import Reader, bundled
 from fallow.data.dataset import Dataset, Task
+from fallow.data.diamonds import read_diamonds_onehot
+from fallow.data.digit_angle import read_digit_angle
+from fallow.data.published import published
+from fallow.data.sources import SOURCES, Source
 
 
 @final
@@ -27,6 +31,7 @@ class Entry:
     source: Literal["bundled", "file"]
     files: tuple[str, ...] = ()
     optional_files: tuple[str, ...] = ()  # read when there
+    published: Source | None = None  # where `fetch` finds the file
     read: Reader = field(kw_only=True, repr=False)
 
 
@@ -50,7 +55,9 @@ def _labelled(
     )
 
 
-def _table(name: str, file: str, rows: int, columns: int, group: str = "") -> Entry:
+def _table(
+    name: str, file: str, rows: int, columns: int, group: str = "", read: Reader | None = None
+) -> Entry:
     return Entry(
         name,
         "regression",
@@ -60,8 +67,15 @@ def _table(name: str, file: str, rows: int, columns: int, group: str = "") -> En
         group,
         "file",
         (file,),
-        read=files.table(name, file, group),
+        read=read or files.table(name, file, group),
     )
+
+
+def _published(name: str, rows: int, columns: int, group: str = "") -> Entry:
+    """A table that its source publishes; rows and columns as FALE's Table 1 prints them."""
+    file = SOURCES[name].file
+    table = _table(name, file, rows, columns, group, published(name, rows, columns, group))
+    return replace(table, published=SOURCES[name])
 
 
 CATALOGUE: dict[str, Entry] = {
@@ -72,6 +86,16 @@ CATALOGUE: dict[str, Entry] = {
         _bundled("wine", 178, (13,), 3),
         _bundled("iris", 150, (4,), 3),
         _bundled("diabetes", 442, (10,), 0),
+        Entry(
+            "digit_angle",
+            "regression",
+            1797,
+            (1, 8, 8),
+            0,
+            "digit",
+            "bundled",
+            read=read_digit_angle,
+        ),
         _labelled("mnist", 70_000, (1, 28, 28), 10, "writer", files.read_mnist, "mnist.npz"),
         _labelled(
             "fashion_mnist",
@@ -121,6 +145,7 @@ CATALOGUE: dict[str, Entry] = {
         _table("protein", "tab_protein.npz", 45_730, 9),
         _table("kegg", "tab_keggundirected.npz", 63_608, 27),
         _table("diamonds", "tab_diamonds.npz", 53_940, 9),
+        _table("diamonds_onehot", "tab_diamonds.npz", 53_940, 29, read=read_diamonds_onehot),
         _table("kin40k", "tab_kin40k.npz", 40_000, 8),
         _table("bike", "tab_bike.npz", 17_379, 13),
         _table("elevators", "tab_elevators.npz", 16_599, 18),
@@ -130,6 +155,13 @@ CATALOGUE: dict[str, Entry] = {
         _table("california", "tab_california_housing.npz", 20_640, 9, "coast zone"),
         _table("parkinsons", "tab_parkinsons.npz", 5_875, 19, "patient"),
         _table("school", "school.npz", 15_362, 28, "school"),
+        _published("ct", 53_500, 379, "patient"),
+        _published("kegg_undirected", 64_608, 27),
+        _published("online_video", 68_784, 26),
+        _published("wec_sydney", 72_000, 48),
+        _published("sarcos_full", 44_484, 21),
+        _published("stock", 59_049, 9),
+        _published("mlr_knn_rng", 111_753, 132),
     )
 }
 
@@ -138,7 +170,8 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     """The named data set, from files in ``data_dir`` or else in the folder FALLOW_DATA names.
 
     Images are normalised by published constants.  Classification tables are standardised,
-    regression tables are raw except that missing values are filled; ``notes`` says what changed.
+    regression tables are raw except that missing values are filled and marked by a column, or
+    their rows left out; ``notes`` says what changed.
     Sets without official test rows have 20 % set aside, fixed by the name.
     Raises ValueError when the name is unknown or a file is missing.
 

@@ -21,7 +21,8 @@ def encode(
     """Labels -> (class ids or float32 targets, class names; () for regression).
 
     The names are ``classes`` when given, else the labels that occur, sorted (numbers as numbers).
-    Texts that are all numbers count as numbers.  "", -1 among whole numbers, and NaN: unlabelled.
+    Texts that are all numbers count as numbers.  "" and NaN: unlabelled; so is -1 among whole
+    numbers, but with the task "regression", where it is a number like others.
 
     >>> encode(np.array(["10", "9", "", "10"]), "auto", "toy")
     (array([ 1,  0, -1,  1]), ('9', '10'))
@@ -33,7 +34,7 @@ def encode(
     numbers = _as_numbers(y)
     is_real = numbers is not None and not _are_whole(numbers)
     if task == "regression" or (task == "auto" and is_real and not classes):
-        targets = _targets(numbers, name)
+        targets = _targets(y, name)
         if len(np.unique(targets[~np.isnan(targets)])) < 2:
             raise ValueError(
                 f"{name}: targets are constant or all missing; give two values or more"
@@ -48,7 +49,7 @@ def encode_test(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
 
     Raises ValueError for a test row without a label or with a class that is not known.
     """
-    coded = _ids(y, classes, name) if classes else _targets(_as_numbers(y), name)
+    coded = _ids(y, classes, name) if classes else _targets(y, name)
     missing = int((coded == -1).sum() if classes else np.isnan(coded).sum())
     if missing:
         raise ValueError(f"{name}: {missing} test rows have no label; remove them")
@@ -107,7 +108,9 @@ def _are_whole(numbers: Numbers) -> bool:
     return bool((given == np.floor(given)).all() and np.isfinite(given).all())
 
 
-def _targets(numbers: Numbers | None, name: str) -> npt.NDArray[np.float32]:
+def _targets(y: Labels, name: str) -> npt.NDArray[np.float32]:
+    # a target of -1 is no missing label
+    numbers = _as_numbers(y.astype(np.float64) if y.dtype.kind in "iu" else y)
     if numbers is None:
         raise ValueError(
             f"{name}: regression needs numbers and some labels are texts; correct them"

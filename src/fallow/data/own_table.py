@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any, final
 
@@ -34,7 +35,9 @@ class Table:
     notes: tuple[str, ...]
 
 
-def read_table(path: Path, test: Path | None, label: str, site: str | None, ids: str) -> Table:
+def read_table(
+    path: Path, test: Path | None, label: str, site: str | None, ids: str, drop_rows: bool = False
+) -> Table:
     """Both files as one table, so that texts become the same columns in both."""
     cells = read_cells(path)
     rows = len(cells[next(iter(cells))])
@@ -47,20 +50,42 @@ def read_table(path: Path, test: Path | None, label: str, site: str | None, ids:
         cells = _joined(cells, read_cells(test), path, test)
     if site is not None and (empty := sum(not cell for cell in cells[site])):
         raise ValueError(f"{path.name}: {empty} rows have no site in column {site!r}; fill them in")
-    row_names = tuple(cells[ids]) if ids in cells and ids not in (label, site) else None
-    used = {label, site} | ({ids} if row_names else set())
-    x, columns, notes = _encoded({k: v for k, v in cells.items() if k not in used}, path)
-    if row_names:
+    has_ids = ids in cells and ids not in (label, site)
+    used = {label, site} | ({ids} if has_ids else set())
+    features = [column for column in cells if column not in used]
+    left_out = 0
+    if drop_rows:
+        cells, rows, left_out = _whole(cells, features, rows)
+    x, columns, notes = _encoded({column: cells[column] for column in features}, path)
+    if has_ids:
         notes = (*notes, f"column {ids!r} names the rows and is no feature")
+    if left_out:
+        notes = (*notes, f"rows with missing or infinite features left out: {left_out}")
     return Table(
         x,
         columns,
         np.array(cells[label], dtype=np.str_),
         np.array(cells[site], dtype=np.str_) if site else None,
-        row_names,
+        tuple(cells[ids]) if has_ids else None,
         rows,
         notes,
     )
+
+
+def _whole(cells: Columns, features: list[str], rows: int) -> tuple[Columns, int, int]:
+    """The rows that lack no feature, how many of them are of the first file, and how many went."""
+    total = len(next(iter(cells.values())))
+    keep = [all(_is_given(cells[column][row]) for column in features) for row in range(total)]
+    kept = {column: list(compress(values, keep)) for column, values in cells.items()}
+    return kept, sum(keep[:rows]), total - sum(keep)
+
+
+def _is_given(cell: str) -> bool:
+    """Whether a cell of a feature holds something: a text or a finite number."""
+    if cell.lower() in EMPTY:
+        return False
+    number = _numbers([cell])
+    return number is None or bool(np.isfinite(number[0]))
 
 
 def read_cells(path: Path) -> Columns:
@@ -138,7 +163,7 @@ def _encoded(
         if missing:
             raise ValueError(
                 f"{path.name}: column {column!r} has {missing} missing values; fill "
-                "them in or leave the column out"
+                "them in, leave the column out, or leave out such rows with drop_rows"
             )
         numbers = _numbers(values)
         if numbers is not None:
@@ -146,7 +171,8 @@ def _encoded(
             if infinite:
                 raise ValueError(
                     f"{path.name}: column {column!r} has {infinite} infinite values "
-                    "(beyond 3.4e38 counts); correct them or leave the column out"
+                    "(beyond 3.4e38 counts); correct them, leave the column out, or leave out "
+                    "such rows with drop_rows"
                 )
             blocks.append(numbers[:, None])
             names.append(column)

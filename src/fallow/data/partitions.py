@@ -15,6 +15,7 @@ from fallow.data.cuts import IntArray, Partition, check_sites, class_rows, dealt
 from fallow.data.dirichlet import Dirichlet, ExactDirichlet, FedMADirichlet
 from fallow.data.few_classes import Patho, Shards
 from fallow.data.longtail import LongTail
+from fallow.data.target_dirichlet import TargetDirichlet
 
 __all__ = [
     "IID",
@@ -27,6 +28,7 @@ __all__ = [
     "Partition",
     "Patho",
     "Shards",
+    "TargetDirichlet",
 ]
 
 

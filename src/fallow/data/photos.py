@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from fallow.data.dataset import Dataset, drop_leaks
 from fallow.data.files import Array, images, labels, path_of
+from fallow.data.formats import read_mat
 
 # mean and standard deviation by channel of pixels / 255
 CIFAR100_SCALE = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
@@ -76,17 +76,8 @@ def read_svhn(folder: Path | None) -> Dataset:
 
 def _digits(path: Path) -> tuple[Array, Array]:
     """Pixels (n, 32, 32, 3) and digits (n,) of a MATLAB file, where the digit 0 is 10."""
-    from scipy.io import loadmat
-    from scipy.io.matlab import MatReadError
-
-    try:
-        found = loadmat(path, variable_names=("X", "y"))
-        pixels, digit = found["X"], found["y"].reshape(-1)
-    except (OSError, ValueError, TypeError, NotImplementedError, KeyError, zlib.error,
-            MatReadError) as error:  # fmt: skip
-        raise ValueError(
-            f"{path.name} cannot be read as SVHN's cropped digits ({error}); download it again"
-        ) from error
+    found = read_mat(path, ("X", "y"), "SVHN's cropped digits")
+    pixels, digit = found["X"], found["y"].reshape(-1)
     if pixels.shape != (32, 32, 3, len(digit)) or not np.isin(digit, np.arange(1, 11)).all():
         raise ValueError(
             f"{path.name} holds pixels of shape {pixels.shape} for {len(digit)} digits, not "

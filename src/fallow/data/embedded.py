@@ -1,0 +1,43 @@
+"""A data set of features: what a frozen module makes of every row."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fallow.data.dataset import Dataset
+
+
+def embedded(dataset: Dataset, module: nn.Module, *, batch: int = 256) -> Dataset:
+    """The data set with each row replaced by ``module.embed(row)``, or ``module(row)`` without one.
+
+    Rows become (n, d) float32, whatever further axes the module gives are flattened; labels, sites
+    and row names stay, column names go, and ``notes`` says so.  The module runs as a copy, in
+    evaluation mode and without a gradient, on its own device and in its own type, ``batch`` rows at
+    a time.  Raises ValueError for a batch below 1 and for features that are not finite.
+
+    >>> d = Dataset("toy", torch.eye(3), torch.rand(3), torch.zeros(0, 3), torch.zeros(0))
+    >>> embedded(d, nn.Linear(3, 2)).x.shape
+    torch.Size([3, 2])
+    """
+    if batch < 1:
+        raise ValueError(f"the batch is {batch}; give at least 1 row")
+    frozen = copy.deepcopy(module).eval()
+    embed: Callable[[Tensor], Tensor] = getattr(frozen, "embed", frozen)
+    like = next(frozen.parameters(), dataset.x)
+
+    @torch.no_grad()
+    def features(x: Tensor) -> Tensor:
+        blocks = [embed(block.to(like)).flatten(1).float().cpu() for block in torch.split(x, batch)]
+        return torch.cat(blocks)
+
+    x = features(dataset.x)
+    x_test = features(dataset.x_test) if len(dataset.x_test) else x.new_zeros(0, x.shape[1])
+    note = f"rows are the {x.shape[1]} features of a frozen {type(module).__name__}"
+    return dataclasses.replace(
+        dataset, x=x, x_test=x_test, columns=(), notes=(*dataset.notes, note)
+    )

@@ -1,0 +1,28 @@
+"""Texts as columns of 0 and 1, in the form of published benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+MISSING = "missing"
+
+
+def one_hot(
+    column: str, codes: npt.NDArray[np.integer], levels: Sequence[str]
+) -> tuple[npt.NDArray[np.float32], tuple[str, ...]]:
+    """A column for each level and one for "missing", which stays 0: ((n, levels + 1), their names).
+
+    codes: (n,) numbers of levels.  Of two levels the first gets no column.  This is the form of
+    the bmdal_reg benchmark (Holzmüller et al., 2023), whose shapes FALE's Table 1 prints; no level
+    is left out to keep the columns independent.
+
+    >>> one_hot("wet", np.array([1, 0, 1]), ("no", "yes"))[1]
+    ('wet=yes', 'wet=missing')
+    """
+    kept = range(1 if len(levels) == 2 else 0, len(levels))
+    columns = [codes == level for level in kept] + [np.zeros(len(codes), dtype=bool)]
+    names = (*(f"{column}={levels[level]}" for level in kept), f"{column}={MISSING}")
+    return np.stack(columns, axis=1).astype(np.float32), names

@@ -1,0 +1,100 @@
+"""Where the regression tables of FALE's Table 1 are published, and which columns they use.
+
+Tang et al., 2025.  Columns and the treatment of missing values are those of the bmdal_reg benchmark
+(Holzmüller et al., 2023), whose shapes that table prints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+UCI = "https://archive.ics.uci.edu"
+OPENML = "https://www.openml.org"
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """A published table: its file, and how its columns are read.
+
+    The suffix of ``file`` says its form: .zip, .arff, .mat, else separated text.
+    """
+
+    file: str  # in the data folder, under the name it is published with
+    page: str  # that describes it
+    url: str  # of the file; under OPENML/api of its description
+    target: str  # the column to predict
+    drop: tuple[str, ...] = ()  # columns that are neither features nor target
+    texts: tuple[str, ...] = ()  # columns of texts, made one-hot; in .arff the file says so
+    group: str = ""  # the column of natural sites
+    member: str = ""  # of a .zip the file inside, of a .mat the matrix
+    columns: tuple[str, ...] = ()  # their names, where the file has no header
+    separator: str = ","
+
+
+def _openml(number: int, target: str, drop: tuple[str, ...] = ()) -> Source:
+    return Source(
+        file=f"openml_{number}.arff",
+        page=f"{OPENML}/d/{number}",
+        url=f"{OPENML}/api/v1/json/data/{number}",
+        target=target,
+        drop=drop,
+    )
+
+
+SOURCES = {
+    "ct": Source(
+        file="relative+location+of+ct+slices+on+axial+axis.zip",
+        page=f"{UCI}/dataset/206",
+        url=f"{UCI}/static/public/206/relative+location+of+ct+slices+on+axial+axis.zip",
+        target="reference",
+        group="patientId",
+        member="slice_localization_data.csv",
+    ),
+    "kegg_undirected": Source(
+        file="kegg+metabolic+reaction+network+undirected.zip",
+        page=f"{UCI}/dataset/221",
+        url=f"{UCI}/static/public/221/kegg+metabolic+reaction+network+undirected.zip",
+        target="c26",
+        drop=("c0",),
+        member="Reaction Network (Undirected).data",
+        columns=tuple(f"c{i}" for i in range(29)),
+    ),
+    "online_video": Source(
+        file="online+video+characteristics+and+transcoding+time+dataset.zip",
+        page=f"{UCI}/dataset/335",
+        url=f"{UCI}/static/public/335/online+video+characteristics+and+transcoding+time+dataset.zip",
+        target="utime",
+        drop=("id", "umem"),
+        texts=("codec", "o_codec"),
+        member="transcoding_mesurment.tsv",
+        separator="\t",
+    ),
+    "wec_sydney": Source(
+        file="wave+energy+converters.zip",
+        page=f"{UCI}/dataset/494",
+        url=f"{UCI}/static/public/494/wave+energy+converters.zip",
+        target="total",
+        member="Sydney_Data.csv",
+        columns=(*(f"{axis}{i}" for axis in "XYP" for i in range(1, 17)), "total"),
+    ),
+    "sarcos_full": Source(
+        file="sarcos_inv.mat",
+        page="https://gaussianprocess.org/gpml/data/",
+        url="https://gaussianprocess.org/gpml/data/sarcos_inv.mat",
+        target="torque1",
+        drop=tuple(f"torque{i}" for i in range(2, 8)),
+        member="sarcos_inv",
+        columns=(
+            *(
+                f"{what}{i}"
+                for what in ("position", "velocity", "acceleration")
+                for i in range(1, 8)
+            ),
+            *(f"torque{i}" for i in range(1, 8)),
+        ),
+    ),
+    "stock": _openml(1200, "company10"),
+    "mlr_knn_rng": _openml(42454, "perf.logloss", drop=("perf.mmce",)),
+}

@@ -1,0 +1,117 @@
+"""Frozen features of a data set, and the images that come with a number to predict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fallow.data import Dataset, Natural, embedded, load
+from fallow.data.bundled import DIGITS_MEAN, DIGITS_STD
+from fallow.data.digit_angle import turn
+
+
+class Net(nn.Module):
+    """Batch norm and dropout, so that training mode would show."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Dropout(0.5))
+        self.head = nn.Linear(12, 1)
+
+    def embed(self, x: Tensor) -> Tensor:
+        features: Tensor = self.body(x)
+        return features
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.embed(x).flatten(1))
+        return logits
+
+
+def toy(n: int = 11, m: int = 4) -> Dataset:
+    g = torch.Generator().manual_seed(0)
+    x, x_test = torch.randn(n, 1, 4, 4, generator=g), torch.randn(m, 1, 4, 4, generator=g)
+    groups = torch.arange(n) % 2
+    return Dataset("toy", x, torch.arange(n) / 2, x_test, torch.arange(m) / 2, groups=groups,
+                   group_names=("a", "b"), notes=("first",))  # fmt: skip
+
+
+def test_rows_are_the_features_in_evaluation_mode_whatever_the_batch() -> None:
+    d, net = toy(), Net().train()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    found = embedded(d, net, batch=3)
+    assert net.training and net.body.training
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    assert found.x.shape == (11, 12) and found.x_test.shape == (4, 12)
+    assert found.x.dtype == torch.float32 and not found.x.requires_grad
+    net.eval()
+    torch.testing.assert_close(found.x, net.embed(d.x).flatten(1).detach())
+    torch.testing.assert_close(found.x_test, net.embed(d.x_test).flatten(1).detach())
+    torch.testing.assert_close(embedded(d, net, batch=100).x, found.x)
+
+
+def test_labels_sites_and_notes_stay_and_a_note_is_added() -> None:
+    d = toy()
+    found = embedded(d, Net())
+    assert torch.equal(found.y, d.y) and torch.equal(found.y_test, d.y_test)
+    assert found.groups is d.groups and found.name == "toy"
+    assert found.notes == ("first", "rows are the 12 features of a frozen Net")
+
+
+def test_any_module_will_do_in_its_own_type_and_without_test_rows() -> None:
+    x = torch.arange(6.0).reshape(3, 2)
+    d = Dataset("t", x, torch.rand(3), torch.zeros(0, 2), torch.zeros(0), columns=("a", "b"))
+    linear = nn.Linear(2, 5).double()
+    found = embedded(d, linear)
+    torch.testing.assert_close(found.x, linear(x.double()).float().detach())
+    assert found.x_test.shape == (0, 5) and found.columns == ()
+    assert torch.equal(embedded(d, nn.Identity()).x, x)
+    found.x.requires_grad_().sum().backward()  # no tensor of inference mode
+
+
+def test_features_that_are_not_finite_and_a_batch_of_nothing_are_refused() -> None:
+    broken = nn.Linear(2, 1)
+    nn.init.constant_(broken.weight, float("inf"))
+    d = Dataset("t", torch.ones(3, 2), torch.rand(3), torch.zeros(0, 2), torch.zeros(0))
+    with pytest.raises(ValueError, match="t: column 0 of the training rows has 3 values"):
+        embedded(d, broken)
+    with pytest.raises(ValueError, match="the batch is 0"):
+        embedded(d, broken, batch=0)
+
+
+def test_a_turn_of_90_degrees_is_counter_clockwise_and_its_corners_are_blank() -> None:
+    blank = -DIGITS_MEAN / DIGITS_STD
+    x = torch.full((1, 1, 8, 8), blank)
+    x[0, 0, 3:5, 7] = 2.0  # at the right
+    turned = turn(x, torch.tensor([90.0]))
+    expected = torch.full((8, 8), blank)
+    expected[0, 3:5] = 2.0  # now at the top
+    torch.testing.assert_close(turned[0, 0], expected, atol=1e-5, rtol=0)
+    full = torch.full((1, 1, 8, 8), 2.0)
+    assert turn(full, torch.tensor([45.0]))[0, 0, 0, 0] == pytest.approx(blank)
+    torch.testing.assert_close(turn(x, torch.zeros(1)), x)
+
+
+def test_digit_angle_is_a_regression_set_of_images_with_a_site_for_each_digit() -> None:
+    d, digits = load("digit_angle"), load("digits")
+    assert d.task == "regression" and d.classes == () and d.x.shape == digits.x.shape
+    assert d.y.abs().max() < 45 and abs(float(d.y.mean())) < 2 and d.y.std() > 24
+    assert len(d.y.unique()) == len(d.y)
+    assert d.groups is not None and torch.equal(d.groups, digits.y)
+    torch.testing.assert_close(d.x[:5], turn(digits.x[:5], d.y[:5]))
+    parts = Natural().split(d.y.numpy(), 0, np.random.default_rng(0), d.groups.numpy())
+    assert len(parts) == 10 and d.group_names[3] == "digit 3"
+
+
+def test_the_angle_can_be_learned_from_the_pixels() -> None:
+    d = load("digit_angle")
+    ones = torch.ones(len(d.x), 1)
+    a, b = (
+        torch.cat([d.x.flatten(1), ones], 1),
+        torch.cat([d.x_test.flatten(1), ones[: len(d.x_test)]], 1),
+    )
+    gram = a.double().T @ a.double() + torch.eye(65, dtype=torch.float64)
+    theta = torch.linalg.solve(gram, a.double().T @ d.y.double())
+    error = (b.double() @ theta - d.y_test).square().mean() / d.y_test.var()
+    assert error < 0.6

@@ -1,0 +1,119 @@
+"""Downloads, from folders that stand for the network."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from fallow.cli.lists import datasets
+from fallow.data import CATALOGUE, fetch, load
+from fallow.data.sources import SOURCES
+
+CT = SOURCES["ct"]
+TABLE = "patientId,value0,reference\n" + "".join(f"{i % 3},{i / 4},{i}\n" for i in range(20))
+
+
+@pytest.fixture
+def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """A folder that stands for the source of ct, and an empty data folder."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    with zipfile.ZipFile(there / CT.file, "w") as archive:
+        archive.writestr(CT.member, TABLE)
+    url = (there / CT.file).as_uri()
+    entry = CATALOGUE["ct"]
+    moved = dataclasses.replace(CT, url=url)
+    monkeypatch.setitem(CATALOGUE, "ct", dataclasses.replace(entry, published=moved))
+    return there, here
+
+
+def test_a_fetched_file_is_the_published_one_with_its_sum_beside_it(
+    near: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there, here = near
+    monkeypatch.setenv("FALLOW_DATA", str(here))
+    path = fetch("ct")
+    assert path.read_bytes() == (there / path.name).read_bytes()
+    record = here / f"{path.name}.sha256"
+    assert len(record.read_text().split()[0]) == 64 and record.read_text().split()[1] == path.name
+    assert {file.name for file in here.iterdir()} == {path.name, record.name}
+    assert len(load("ct", here).x) == 16
+    (there / path.name).unlink()
+    datasets(name="ct", data_dir=here)  # what is there is kept
+    assert capsys.readouterr().out.strip() == str(path)
+    path.write_bytes(b"changed")
+    with pytest.raises(ValueError, match=r"is not what was downloaded: .* remove both and fetch"):
+        fetch("ct", here)
+
+
+def test_a_download_that_fails_leaves_nothing_and_says_what_to_do(near: tuple[Path, Path]) -> None:
+    there, here = near
+    (there / CT.file).unlink()
+    with pytest.raises(OSError, match=r"could not be downloaded .*; get it from .*dataset/206 and"):
+        fetch("ct", here)
+    assert not list(here.iterdir())
+
+
+def test_a_download_that_breaks_off_is_not_taken_for_the_file(
+    near: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Breaks(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"PK")
+
+        def log_message(self, *_: object) -> None: ...
+
+    monkeypatch.setenv("no_proxy", "*")
+    with HTTPServer(("127.0.0.1", 0), Breaks) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        moved = dataclasses.replace(CT, url=f"http://127.0.0.1:{server.server_port}/")
+        monkeypatch.setitem(CATALOGUE, "ct", dataclasses.replace(CATALOGUE["ct"], published=moved))
+        with pytest.raises(OSError, match="broke off after 2 of 1000 bytes"):
+            fetch("ct", near[1])
+        thread.join()
+    assert not list(near[1].iterdir())
+
+
+def test_openml_says_in_a_description_where_the_file_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "api" / "v1" / "json"
+    folder.mkdir(parents=True)
+    (tmp_path / "stock.arff").write_text("@data\n")
+    url = (tmp_path / "stock.arff").as_uri()
+    description = folder / "1200"
+    description.write_text(f'{{"data_set_description": {{"url": "{url}"}}}}')
+    moved = dataclasses.replace(SOURCES["stock"], url=description.as_uri())
+    entry = dataclasses.replace(CATALOGUE["stock"], published=moved)
+    monkeypatch.setitem(CATALOGUE, "stock", entry)
+    assert fetch("stock", tmp_path).read_text() == "@data\n"
+    (tmp_path / "openml_1200.arff").unlink()
+    description.write_text('{"error": "no such data set"}')
+    with pytest.raises(
+        OSError, match=r"the answer of .*1200 names no file.*; get it from .*d/1200"
+    ):
+        fetch("stock", tmp_path)
+
+
+def test_what_cannot_be_fetched_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="'cta' is not a known data set"):
+        fetch("cta", tmp_path)
+    with pytest.raises(
+        ValueError, match="digits cannot be fetched: it comes with Fallow; what can"
+    ):
+        fetch("digits", tmp_path)
+    with pytest.raises(ValueError, match="pol cannot be fetched: put its files there by hand"):
+        fetch("pol", tmp_path)
+    monkeypatch.delenv("FALLOW_DATA", raising=False)
+    with pytest.raises(ValueError, match="no data folder is given; set --data-dir or FALLOW_DATA"):
+        fetch("ct")
