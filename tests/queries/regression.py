@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fallow.core import Layout, State, stream
+from fallow.core import Answer, Delivered, Layout, Request, State, stream
 from fallow.engine import Loop, row_loss
 from fallow.models import Linear
 from fallow.privacy import Privacy
@@ -21,7 +21,7 @@ from tests.worlds import World
 
 EPS = torch.finfo(torch.float64).eps
 SIZES = (30, 12, 3, 15)  # of `table`: site c has fewer rows than columns
-ANYWHERE = FALE(allot="federation")
+ANYWHERE, AT_SITES = FALE(), FALE(allot="site")
 Rows = Mapping[str, Tensor]
 
 
@@ -88,6 +88,42 @@ def solve(world: World, solver: Any = None) -> Tensor:
     state: State = site.parts.fresh(None)
     done: State = method.round(state, world.ask("training"))
     return done["w"]
+
+
+@dataclass
+class Overheard:
+    """A carrier that keeps what crosses it."""
+
+    carrier: Any
+    sent: list[tuple[Mapping[str, Request], Mapping[str, Answer]]] = field(default_factory=list)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        found: tuple[str, ...] = self.carrier.sites
+        return found
+
+    def exchange(self, requests: Mapping[str, Request], routes: Any = None) -> Delivered:
+        done: Delivered = self.carrier.exchange(requests, routes)
+        self.sent.append((requests, done.answers))
+        return done
+
+    def asked(self, verb: str, at: int = -1) -> dict[str, Answer]:
+        """What each site was sent with a verb, in one of the exchanges with that verb."""
+        return {site: request.steps[-1].args for site, request in self._of(verb, at)[0].items()}
+
+    def answered(self, verb: str, at: int = -1) -> dict[str, dict[str, Tensor]]:
+        """What each site answered."""
+        found = self._of(verb, at)[1].items()
+        return {s: {k: torch.as_tensor(v) for k, v in a.items()} for s, a in found}
+
+    def _of(self, verb: str, at: int) -> tuple[Mapping[str, Request], Mapping[str, Answer]]:
+        of = [s for s in self.sent if next(iter(s[0].values())).steps[-1].verb == verb]
+        return of[at]
+
+
+def overheard(world: World) -> tuple[World, Overheard]:
+    carrier = Overheard(world.carrier)
+    return replace(world, carrier=carrier), carrier
 
 
 def with_ones(x: Tensor) -> Tensor:

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from fallow.queries.fale import FALE
+from fallow.queries.parts import leverage
 from fallow.queries.parts.clocks import clocks
 from tests.queries.regression import (
     ANYWHERE,
+    AT_SITES,
     SIZES,
     bought,
     draws,
@@ -25,7 +27,7 @@ from tests.queries.regression import (
 
 
 def test_a_site_draws_in_proportion_to_its_own_scores() -> None:
-    sites, world = table(), federation(table(), FALE())
+    sites, world = table(), federation(table(), AT_SITES)
     for name, kept in picked(world, 3).items():
         chance = scores(sites)[name] / scores(sites)[name].sum()
         torch.testing.assert_close(kept["probability"], chance[kept["rows"]], rtol=0, atol=1e-12)
@@ -54,7 +56,7 @@ def test_the_federation_buys_the_rows_that_are_drawn_first_anywhere(n: int) -> N
 
 
 def test_weights_are_draws_over_what_was_expected() -> None:
-    by_site = picked(federation(table(), FALE()), {"a": 8, "b": 6, "c": 1, "d": 9})
+    by_site = picked(federation(table(), AT_SITES), {"a": 8, "b": 6, "c": 1, "d": 9})
     anywhere = picked(federation(table(), ANYWHERE), 6)
     share = [k["weight"] * k["probability"] for k in by_site.values()]  # m / n_s of each row
     share += [torch.cat([k["weight"] * k["probability"] for k in anywhere.values()])]
@@ -75,7 +77,7 @@ def test_the_report_says_how_many_draws_there_were() -> None:
 
 
 def test_a_budget_beyond_the_pool_takes_every_row_once_at_weight_1() -> None:
-    for strategy, budget in ((FALE(), 30), (ANYWHERE, 15), (ANYWHERE, 100)):
+    for strategy, budget in ((AT_SITES, 30), (ANYWHERE, 15), (ANYWHERE, 100)):
         kept = picked(federation(table(), strategy), budget)
         assert {name: len(k["rows"]) for name, k in kept.items()} == dict(
             zip("abcd", SIZES, strict=True)
@@ -85,7 +87,8 @@ def test_a_budget_beyond_the_pool_takes_every_row_once_at_weight_1() -> None:
 
 def test_without_weights_the_rows_are_the_same_and_weigh_nothing_special() -> None:
     plain, weighed = (
-        picked(federation(table(), FALE(weights=w)), 3) for w in ("none", "importance")
+        picked(federation(table(), FALE(allot="site", weights=w)), 3)
+        for w in ("none", "importance")
     )
     assert all(torch.equal(plain[name]["rows"], weighed[name]["rows"]) for name in "abcd")
     assert all("weight" not in kept and "probability" in kept for kept in plain.values())
@@ -93,7 +96,7 @@ def test_without_weights_the_rows_are_the_same_and_weigh_nothing_special() -> No
 
 def test_a_mixture_gives_every_row_its_share_of_even_chances() -> None:
     sites = table()
-    kept = picked(federation(sites, FALE(allot="federation", mixture=0.25)), 5)
+    kept = picked(federation(sites, FALE(mixture=0.25)), 5)
     for name, k in kept.items():
         expected = 0.75 * scores(sites)[name] / 6 + 0.25 / 60
         torch.testing.assert_close(k["probability"], expected[k["rows"]], rtol=0, atol=1e-12)
@@ -105,21 +108,28 @@ def test_units_of_columns_do_not_change_a_pick() -> None:
         name: x @ torch.diag(torch.tensor([1e-3, 1, 1e4, 7, 2]).double()) - 50
         for name, x in sites.items()
     }
-    assert equal(*(picked(federation(s, FALE()), 4) for s in (sites, turned)))
+    assert equal(*(picked(federation(s, AT_SITES), 4) for s in (sites, turned)))
 
 
 def test_a_row_of_zeros_is_never_drawn_without_an_intercept() -> None:
     x = draws(20, 3)
     x[5:] = 0
-    kept = picked(federation({"a": x}, FALE(intercept=False, allot="federation")), 20)
+    kept = picked(federation({"a": x}, FALE(intercept=False)), 20)
     assert sorted(kept["a"]["rows"].tolist()) == [0, 1, 2, 3, 4]
-    kept = picked(federation({"a": x}, FALE(intercept=False)), 8)  # the site must spend its budget
+    kept = picked(
+        federation({"a": x}, FALE(allot="site", intercept=False)), 8
+    )  # the site must spend its budget
     assert set(range(5)) < set(kept["a"]["rows"].tolist()) and len(kept["a"]["rows"]) == 8
+
+
+def test_a_score_that_is_rounding_is_0() -> None:
+    left = torch.tensor([[1e-7, 0.0], [0.5, 0.0], [0.0, 1.1]]).double()
+    assert leverage.scores(left).tolist() == [0.0, 0.25, 1.0]
 
 
 def test_labelled_rows_are_outside_what_is_scored() -> None:
     sites = table()
-    world = federation(sites, FALE())
+    world = federation(sites, AT_SITES)
     bought(world, {name: x[:, 0] for name, x in sites.items()})
     picked(world, 2)
     bought(world, {name: x[:, 0] for name, x in sites.items()})
@@ -135,7 +145,7 @@ def test_labelled_rows_are_outside_what_is_scored() -> None:
 
 
 def test_what_the_query_says_of_a_label_reaches_the_solver() -> None:
-    sites, world = table(), federation(table(), FALE())
+    sites, world = table(), federation(table(), AT_SITES)
     y = {name: x @ draws(5, name="slope") + x[:, 0] ** 2 for name, x in sites.items()}
     kept = picked(world, 3)
     x = torch.cat([sites[name][kept[name]["rows"]] for name in "abcd"])

@@ -1,13 +1,12 @@
 """FALE (Tang et al., 2025): leverage sampling over all sites, Algorithms 1 and 2, for regression.
 
-Lines 1-3 of Algorithm 1 are a singular value decomposition of masked rows (FedSVD).  All that they
-lead to, the leverage scores, follows from the total of the sites' Gram matrices, and so it is
-computed here.  Line 9, the solution at the server, is the training method ``server-solve``.
+Line 9 of Algorithm 1, the solution at the server, is a training method: ``masked-solve`` as in the
+paper, ``server-solve`` from totals.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -17,25 +16,13 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import Answer
 from fallow.core.view import Picks, View
+from fallow.models.orthogonal import haar, mix, unmix
 from fallow.queries.base import Budget, Memo, check_choices, orders
+from fallow.queries.parts import leverage
 from fallow.queries.parts.clocks import LATEST, Clocks, clocks, edges
-from fallow.queries.parts.leverage import (
-    BOUND,
-    Columns,
-    Directions,
-    blocks,
-    first_pass,
-    leverages,
-    matrix,
-    products,
-    scales,
-    second_pass,
-    spread,
-    totals,
-)
+from fallow.queries.parts.leverage import BOUND, Columns, Directions
 
 NARROW, TIED = 1e-8, 1e-15  # how closely the end of the draws is known; clocks that strike at once
-STEEP = 1e10  # condition number beyond which the smallest direction is rounding error
 
 
 @final
@@ -47,39 +34,49 @@ class FALE:
     With weights the labels stand for all rows of the pool: E[weight] = 1.  Both algorithms of the
     paper are this query under another training method:
 
-    * FALE: ``fale@training=server-solve``.
+    * FALE: ``fale:mode=fedsvd@training=masked-solve``, or faster ``fale@training=server-solve``.
     * FALE-local: ``fale:weights=none@training=fedavg``; the paper leaves the weights out.
 
-    ``ask.sum`` sees totals over sites of row counts, column totals, products of columns and scores.
+    Scores are those of one singular value decomposition X = U Σ Vᵀ of the rows of all sites, which
+    nobody holds.  All modes find the same ones:
+
+    * ``gram``: from totals over sites of products of columns.  The server sees QᵀXᵀXQ.
+    * ``fedsvd`` (Algorithm 1, lines 1-3): from masked rows P_i X_i Q, which ``ask.each`` shows the
+      server site by site, and so each QᵀX_iᵀX_iQ.
+    * ``tsqr``: from the triangle R_i of X_i Q = H_i R_i; as exact and as open, but small.
 
     Notes
     -----
-    *Masks.*  In the paper the server sees each site's rows times secret rotations, and from them
-    each site's Gram matrix up to the common rotation.  Here it sees the total alone, not rotated:
-    means and covariances of all sites' features.  Every site can learn the same, as in the paper.
-    This is no formal privacy.
+    *Masks* obscure and give no formal guarantee: what they let through, and to whom, stands in
+    docs/privacy.md.  Q is drawn by one site, sealed to the others (``rotate``), fresh in every
+    query; P_i never leaves its site.  The paper's trusted authority is not needed.  Under secure
+    sums sites pass nothing on to one another, so totals are not rotated; the report says so.
 
     *Weights and masks.*  Algorithm 1 as printed applies the weights to masked rows, which solves
-    another problem.  Here weights travel with the labels and nothing masks rows.
+    another problem.  Here weights travel with the labels and are applied before rows are masked.
 
     *Draws.*  Each row has its own clock, which strikes at the rate of its score: the strikes of all
     sites in order are draws with replacement.  So sites draw by themselves and no score leaves one.
 
-    *Who buys.*  With ``allot="site"`` each site draws its own budget in proportion to its scores,
-    and a weight is for the site.  ``"federation"``, as in the paper: only the total counts and the
-    draws say where; some sites then buy more than their budget, for callers that allow it.
+    *Who buys.*  With ``allot="federation"``, as in the paper, only the total counts and the draws
+    say where; some sites then buy more than their budget, for callers that allow it.  With
+    ``"site"`` each site draws its own budget in proportion to its scores, and a weight is for the
+    site.
 
     *Labels bought before* are outside the pool: their rows are neither scored nor drawn and weigh
     what they weighed, 1 for first labels.  The paper lets a selection start from nothing for every
     budget: one query a run.
 
-    *Columns* are scaled, and centred where there is an intercept: neither changes a score.
-    Constant ones are dropped.  ``ridge`` (not in the paper) is λ for columns of unit variance.
-    ``mixture`` (not in the paper) γ draws a share of rows uniformly, which bounds weights.
+    *Columns* are scaled, and centred where there is an intercept, by totals that are not rotated:
+    neither changes a score.  Constant ones are dropped.  ``ridge`` (not in the paper) is λ for
+    columns of unit variance.  ``mixture`` (not in the paper) γ draws a share of rows uniformly,
+    which bounds weights.
     """
 
-    allot: Literal["site", "federation"] = "site"
+    mode: Literal["gram", "fedsvd", "tsqr"] = "gram"
+    allot: Literal["site", "federation"] = "federation"
     weights: Literal["importance", "none"] = "importance"
+    rotate: bool = True  # False: Q is the identity
     intercept: bool = True  # a column of ones is scored too, as the linear model has a bias
     ridge: float = 0.0  # λ of ridge leverage scores
     mixture: float = 0.0  # γ
@@ -92,7 +89,12 @@ class FALE:
         verbs={
             "totals": "totals over sites of rows and of each column",
             "spread": "totals over sites of squares of each column",
+            "rotation": "nothing; the common rotation goes from one site to the others",
             "gram": "totals over sites of products of columns",
+            "masked": "the site's rows times secret rotations: products of its rotated columns",
+            "triangle": "products of the site's rotated columns",
+            "score": "number of tensors kept",
+            "unmask": "number of tensors kept",
             "mass": "totals over sites of leverage scores",
             "arrivals": "totals over sites of rows by when they are first drawn",
             "draws": "totals over sites of draws",
@@ -100,6 +102,7 @@ class FALE:
             "take": "number of picks",
         },
         local_dp=False,  # totals of features leave without noise
+        one_pass=True,
         draws=True,
         regression=True,
     )
@@ -110,18 +113,19 @@ class FALE:
             raise ValueError(f"FALE's ridge is {self.ridge}; it must be 0 or more and finite")
         if not 0 <= self.mixture <= 1:
             raise ValueError(f"FALE's mixture is {self.mixture}; it must lie between 0 and 1")
+        if self.mode != "gram":  # the server reads what each site sends
+            object.__setattr__(self, "contract", replace(FALE.contract, secure_sum=False))
 
     # -- server half ------------------------------------------------------------------------
 
-    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:  # line 4 on
         n, columns = sum(budget.values()), self.columns(ask)
-        found = self.directions(ask, columns)
-        basis = columns.unit[:, None] * found.basis
-        common: dict[str, Any] = {"mean": columns.mean, "basis": basis}
-        total = ask.sum("mass", **common)
+        found, warnings = self.scored(ask, columns)
+        total = ask.sum("mass")
         mass, reachable = float(total["mass"]), int(total["reachable"])
-        common |= {"mass": mass, "rows": columns.rows}
-        notes: Memo = {"rank": found.rank, "mass": mass, "warnings": doubts(n, found)}
+        common: dict[str, Any] = {"mass": mass, "rows": columns.rows}
+        warnings += leverage.doubts(n, found)
+        notes: Memo = {"rank": found.rank, "mass": mass, "warnings": warnings}
         if self.allot == "site":
             ask.keep("select", to=orders(budget), **common)
         elif n > 0:
@@ -139,24 +143,47 @@ class FALE:
             raise ValueError("no site has a row without a label: there is nothing to choose from")
         mean = total["columns"] / rows * self.intercept
         seen = ask.sum("spread", mean=mean)
-        unit = scales(seen["squares"], seen["varies"])
+        unit = leverage.scales(seen["squares"], seen["varies"])
         ones = torch.full((int(self.intercept),), rows**-0.5, dtype=torch.float64)
         return Columns(mean, torch.cat([unit, ones]), rows)
 
-    def directions(self, ask: Ask, columns: Columns) -> Directions:
-        """Two passes over the rows: a basis in which they are orthonormal."""
-        mean, unit, rows = columns
-        k, ridge = len(unit), self.ridge / rows
-        total = ask.sum("gram", bound=BOUND, mean=mean, basis=unit.diag())
-        basis = first_pass(matrix(total["products"], k), rows, ridge)
-        total = ask.sum("gram", bound=BOUND, mean=mean, basis=unit[:, None] * basis)
-        found = second_pass(matrix(total["products"], k), basis, ridge)
+    def scored(self, ask: Ask, columns: Columns) -> tuple[Directions, list[str]]:
+        """Lines 1-3: every site keeps the scores of its rows."""
+        k, warnings = len(columns.unit), []
+        at: dict[str, Any] = {"mean": columns.mean, "unit": columns.unit, "lead": ""}
+        if self.rotate and ask.masking is None:
+            at["lead"] = ask.cohort[0]
+            ask.relay("rotation", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=k)
+        elif self.rotate:
+            warnings.append(leverage.UNTURNED)
+        if self.mode == "gram":
+            found = self.from_totals(ask, columns, at)
+        else:
+            sent = ask.each("masked" if self.mode == "fedsvd" else "triangle", **at)
+            rows = {site: torch.as_tensor(answer["rows"]) for site, answer in sent.items()}
+            stack, ridge = torch.cat(list(rows.values())), self.ridge / columns.rows
+            left, found = leverage.decomposed(stack, columns.rows, ridge)
+            warnings += [leverage.ALONE.format(s) for s, x in rows.items() if len(x) == 1]
         if found.rank == 0:
             raise ValueError(
                 "all features of all rows are 0: there is no variance to select on; check the "
                 "data, or choose random"
             )
-        return found
+        if self.mode == "fedsvd":
+            own = dict(zip(rows, torch.split(left, [len(x) for x in rows.values()]), strict=True))
+            ask.keep("unmask", to={site: {"left": u} for site, u in own.items()}, width=k)
+        else:
+            ask.keep("score", basis=found.basis, **at)
+        return found, warnings
+
+    def from_totals(self, ask: Ask, columns: Columns, at: dict[str, Any]) -> Directions:
+        """Two passes over the rows: a basis in which they are orthonormal."""
+        k, ridge = len(columns.unit), self.ridge / columns.rows
+        bound = None if at["lead"] else BOUND
+        total = ask.sum("gram", bound=bound, **at)
+        basis = leverage.first_pass(leverage.matrix(total["products"], k), columns.rows, ridge)
+        total = ask.sum("gram", bound=bound, basis=basis, **at)
+        return leverage.second_pass(leverage.matrix(total["products"], k), basis, ridge)
 
     def finish(self, ask: Ask, n: int, common: dict[str, Any]) -> float:
         """The log of the time when the n-th row is drawn for the first time, from histograms."""
@@ -174,19 +201,37 @@ class FALE:
 
     def totals(self, view: View) -> Answer:
         x, _ = self.features(view)
-        return {"rows": float(len(x)), "columns": totals(x)}
+        return {"rows": float(len(x)), "columns": leverage.totals(x)}
 
     def spread(self, view: View, mean: Tensor) -> Answer:
-        squares, varies = spread(self.features(view)[0], mean)
+        squares, varies = leverage.spread(self.features(view)[0], mean)
         return {"squares": squares, "varies": varies}
 
-    def gram(self, view: View, mean: Tensor, basis: Tensor) -> Answer:
-        return {"products": products(self.features(view)[0], mean, basis)}
+    def rotation(self, view: View, size: int) -> Answer:
+        return {"q": haar(size, view.stream("rotation"))}
 
-    def mass(self, view: View, mean: Tensor, basis: Tensor) -> Answer:
-        score = leverages(self.features(view)[0], mean, basis)
-        reachable = len(score) if self.mixture > 0 else int((score > 0).sum())
-        return {"mass": score.sum(), "reachable": float(reachable)}
+    def gram(self, view: View, mean: Tensor, **at: Any) -> Answer:
+        return {"products": leverage.products(self.features(view)[0], mean, turned(view, **at))}
+
+    def masked(self, view: View, mean: Tensor, **at: Any) -> Answer:
+        z = torch.cat(list(leverage.projected(self.features(view)[0], mean, turned(view, **at))))
+        return {"rows": mix(z, view.stream("mask"), z.shape[1])}
+
+    def triangle(self, view: View, mean: Tensor, **at: Any) -> Answer:
+        return {"rows": leverage.triangle(self.features(view)[0], mean, turned(view, **at))}
+
+    def score(self, view: View, mean: Tensor, **at: Any) -> Answer:
+        x, good = self.features(view)
+        return {"tau": spread_out(leverage.leverages(x, mean, turned(view, **at)), good)}
+
+    def unmask(self, view: View, left: Tensor, width: int) -> Answer:
+        u = unmix(left, view.stream("mask"), width)
+        return {"tau": spread_out(leverage.scores(u), self.features(view)[1])}
+
+    def mass(self, view: View) -> Answer:
+        tau = self.tau(view)
+        reachable = ~tau.isnan() if self.mixture > 0 else tau > 0
+        return {"mass": tau.nansum(), "reachable": float(reachable.sum())}
 
     def arrivals(self, view: View, low: float, high: float, **common: Any) -> Answer:
         return {"arrivals": self.clocks(view, **common).histogram(low, high)}
@@ -217,41 +262,29 @@ class FALE:
         weighs = self.weights == "importance"
         return Picks(order, weight[order] if weighs else None, chance[order])
 
-    def clocks(self, view: View, mean: Tensor, basis: Tensor, mass: float, rows: int) -> Clocks:
-        x, good = self.features(view)
-        share = (1 - self.mixture) * leverages(x, mean, basis) / mass
-        rate = torch.full((view.pool,), torch.nan, dtype=torch.float64)
-        rate[good] = share + self.mixture / rows
+    def clocks(self, view: View, mass: float, rows: int) -> Clocks:
+        rate = (1 - self.mixture) * self.tau(view) / mass + self.mixture / rows
         return clocks(rate, view.stream("clocks"))
+
+    def tau(self, view: View) -> Tensor:
+        """The score of each row of the pool, (m,); NaN for rows that are not finite."""
+        return view.memory["unmask" if self.mode == "fedsvd" else "score"]["tau"]
 
     def features(self, view: View) -> tuple[Tensor, Tensor]:
         """The rows of the pool that are finite, and which these are, (m,); raises where one is not
         and may not be left out."""
         x = view.rows()
-        good = torch.cat([rows.flatten(1).isfinite().all(1) for rows in blocks(x)])
-        if bool(good.all()):
-            return x, good
-        if self.drop_rows and bool(good.any()):
-            return x[good], good
-        bad = (~x.flatten(1).isfinite()).sum(0)
-        c = int(bad.argmax())
-        raise ValueError(
-            f"column {c} has {int(bad[c])} values that are NaN or infinite in a pool of {len(x)} "
-            "rows; fill them, or leave such rows out with fale:drop_rows=true"
-        )
+        good = leverage.finite(x, self.drop_rows)
+        return x if bool(good.all()) else x[good], good
 
 
-def doubts(n: int, found: Directions) -> list[str]:
-    """What a reader of the results should know, in sentences."""
-    said = []
-    if n < found.rank:
-        said.append(
-            f"{n} labels for {found.rank} directions: what they do not reach stays at 0 in a least "
-            "squares solution; buy more, or use server-solve:ridge=0.001"
-        )
-    if found.condition > STEEP:
-        said.append(
-            f"columns are collinear up to 1 in {found.condition:.0e}: scores in that direction are "
-            "rounding errors; leave out a column, or use fale:ridge=0.001"
-        )
-    return said
+def turned(view: View, unit: Tensor, lead: str, basis: Tensor | None = None) -> Tensor:
+    """Scaling, the rotation that site ``lead`` drew, if any, and a basis found so far: one matrix,
+    (k, k) or (k, r)."""
+    found = view.memory[f"rotation/{lead}"]["q"] if lead else torch.eye(len(unit)).to(unit)
+    return unit[:, None] * (found if basis is None else found @ basis)
+
+
+def spread_out(score: Tensor, good: Tensor) -> Tensor:
+    """Scores of the rows that are ``good`` (m,) at their places; NaN at the others.  -> (m,)"""
+    return torch.full(good.shape, torch.nan, dtype=score.dtype).masked_scatter(good, score)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -25,6 +25,14 @@ class Training(Local, Protocol):
     def plan(self) -> Plan: ...
     def round(self, state: State, ask: Ask) -> State: ...
     def deploy(self, state: State, memory: Mapping[str, State]) -> State: ...  # used at a site
+
+
+@runtime_checkable
+class Finishing(Protocol):
+    """A training method with a last word: local work after the last round of a phase, such as fine
+    tuning.  What `deploy` gives then is scored."""
+
+    def last(self, state: State, ask: Ask) -> None: ...
 
 
 def addend(view: View, name: str, bn: str) -> Answer:

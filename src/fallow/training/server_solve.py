@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from fallow.core.contract import Contract
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
+from fallow.training.parts import Scaled, check_linear, coordinates, scaled
 
 EPS = torch.finfo(torch.float64).eps
 FINE = 2.0**16  # products in the second exchange are so much larger: masked sums keep 40 bits
@@ -39,8 +40,8 @@ class ServerSolve:
     -----
     Products square the condition number.  So a first exchange finds the coordinates, and in these
     the second one is well conditioned; ``passes=1`` is the first alone.  The paper solves masked
-    rows, which show the server each site's products up to a rotation; here it sees totals, not
-    rotated, and the model.
+    rows (``masked-solve``), which show the server each site's products up to a rotation; here it
+    sees totals, not rotated, and the model.
 
     Columns that depend on others get the coefficients of smallest norm, in columns of unit variance
     over the labels.  The ridge (0 in the paper; 1e-3 costs nothing and tames small samples) is for
@@ -74,10 +75,10 @@ class ServerSolve:
     def round(self, state: State, ask: Ask) -> State:
         total = ask.sum("normal")
         if float(total["weight"]) > 0:
-            at, gram, target = scaled(total, self.intercept)
+            at, noise, gram, target = equations(total, self.intercept)
             basis = torch.eye(len(gram), dtype=gram.dtype)
             if self.passes == 2:
-                basis = whitening(gram + self.penalty(basis), at.noise, int(total["rows"]))
+                basis = whitening(gram + self.penalty(basis), noise, int(total["rows"]))
                 total = ask.sum("normal", mean=at.mean, basis=at.unit[:, None] * basis)
                 gram, target = total["products"] / FINE, total["targets"]
             theta = solution(gram + self.penalty(basis), target, basis)
@@ -97,7 +98,7 @@ class ServerSolve:
         """Totals over the labelled rows of w, w z zᵀ and w y z, where z is the row with a 1 behind
         it, or that in the coordinates of ``mean`` (d,) and ``basis`` (k, r)."""
         x, y = view.rows("labelled"), view.labels.double()
-        self.check(view, x)
+        check_linear(view, x, "server-solve", self.intercept)
         w = view.weights.double() if self.weighted else torch.ones_like(y)
         size = x.flatten(1).shape[1] + 1 if basis is None else basis.shape[1]
         products, targets = torch.zeros(size, size, dtype=y.dtype), torch.zeros(size, dtype=y.dtype)
@@ -109,69 +110,22 @@ class ServerSolve:
         return {"rows": float(len(x)), "weight": w.sum(), "products": fine * products,
                 "targets": targets}  # fmt: skip
 
-    def check(self, view: View, x: Tensor) -> None:
-        """Raise ValueError unless the model is linear in its rows and predicts one number."""
-        d = x.flatten(1).shape[1]
-        if view.classes:
-            raise ValueError(
-                "server-solve fits numbers and the data has classes; use fedavg, or a data set "
-                "with numbers to predict"
-            )
-        weight, bias = ("head.weight", (1, d)), ("head.bias", (1,))
-        if view.layout.params not in ((weight, bias), (weight,)):
-            found = ", ".join(name for name, _ in view.layout.params)
-            raise ValueError(
-                f"server-solve solves for a linear model and this one has {found}; set model=linear"
-            )
-        if self.intercept and len(view.layout.params) == 1:
-            raise ValueError(
-                "server-solve has an intercept and the model no bias; leave out model.bias=false, "
-                "or use server-solve:intercept=false"
-            )
-
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return state
 
 
-class Scaled(NamedTuple):
-    """How columns are centred, (d,), and scaled to length 1 over the labelled rows, (k,): constant
-    ones by 0.  k is d + 1 with an intercept, the last one.  ``noise``: rounding errors of the
-    products of such columns, in units of the precision."""
-
-    mean: Tensor
-    unit: Tensor
-    noise: float
-
-    def model(self, theta: Tensor, size: int) -> Tensor:
-        """The weights of the linear model, (size,): one for each column, then the bias if any."""
-        d = len(self.mean)
-        slope = (self.unit * theta)[:d]
-        bias = (self.unit * theta)[d:].sum() - self.mean @ slope
-        return torch.cat([slope, bias[None]])[:size]
-
-
-def coordinates(x: Tensor, mean: Tensor | None, basis: Tensor | None) -> Tensor:
-    """Rows with a 1 behind each, or in the coordinates asked for.  (b, *shape) -> (b, k)"""
-    z = x.flatten(1).double()
-    if mean is None or basis is None:
-        return torch.cat([z, torch.ones_like(z[:, :1])], 1)
-    return (z - mean) @ basis[: len(mean)] + basis[len(mean) :].sum(0)
-
-
-def scaled(total: dict[str, Tensor], intercept: bool) -> tuple[Scaled, Tensor, Tensor]:
-    """Coordinates of unit columns, and the normal equations (k, k), (k,) in them."""
+def equations(total: dict[str, Tensor], intercept: bool) -> tuple[Scaled, float, Tensor, Tensor]:
+    """Coordinates of columns of length 1, how large rounding errors of their products are in units
+    of the precision, and the normal equations (k, k), (k,) in them."""
     gram, target = total["products"], total["targets"]
     d = len(target) - 1
-    size, mean = gram.diagonal(), gram[:d, d] / total["weight"] * intercept
-    k = d + int(intercept)
+    k, size = d + int(intercept), gram.diagonal()
+    at = scaled(gram[:d, d], size[:d], gram[d, d], intercept)
     move = torch.eye(d + 1, dtype=gram.dtype)
-    move[d, :d] = -mean  # [x, 1] -> [x - mean, 1]
+    move[d, :d] = -at.mean  # [x, 1] -> [x - mean, 1]
     gram, target = (move.T @ gram @ move)[:k, :k], (move.T @ target)[:k]
-    length = gram.diagonal()
-    is_seen = length > 100 * EPS * size[:k]  # else the column is constant, or its spread is lost
-    unit = torch.where(is_seen, length.clamp_min(0).rsqrt(), 0.0)
-    at = Scaled(mean, unit, float((size[:k] * unit**2).max()))
-    return at, unit[:, None] * gram * unit, unit * target
+    noise = float((size[:k] * at.unit**2).max())
+    return at, noise, at.unit[:, None] * gram * at.unit, at.unit * target
 
 
 def whitening(gram: Tensor, noise: float, rows: int) -> Tensor:

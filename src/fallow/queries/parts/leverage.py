@@ -26,6 +26,7 @@ FINE = 2.0**20
 masked sums keep 40 bits after the point, too few for small directions."""
 
 BOUND = 2 * FINE
+STEEP = 1e10  # condition number beyond which the smallest direction is rounding error
 
 
 class Columns(NamedTuple):
@@ -61,6 +62,19 @@ def scales(squares: Tensor, varies: Tensor) -> Tensor:
             "or lower privacy.bound"
         )
     return torch.where(varies > 0, squares.rsqrt(), 0.0)
+
+
+def finite(x: Tensor, may_drop: bool) -> Tensor:
+    """Which rows are finite, (n,).  Raises ValueError where one is not and may not be left out."""
+    good = torch.cat([rows.flatten(1).isfinite().all(1) for rows in blocks(x)])
+    if bool(good.all()) or (may_drop and bool(good.any())):
+        return good
+    bad = (~x.flatten(1).isfinite()).sum(0)
+    c = int(bad.argmax())
+    raise ValueError(
+        f"column {c} has {int(bad[c])} values that are NaN or infinite in a pool of {len(x)} "
+        "rows; fill them, or leave such rows out with fale:drop_rows=true"
+    )
 
 
 def blocks(x: Tensor) -> tuple[Tensor, ...]:
@@ -102,14 +116,27 @@ def matrix(triangle: Tensor, k: int) -> Tensor:
 
 
 def leverages(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
-    """τ of each row, for a basis in which the rows of all sites are orthonormal.  -> (n,)
+    """τ of each row, for a basis in which the rows of all sites are orthonormal.  -> (n,)"""
+    parts = [scores(z) for z in projected(x, mean, basis)]
+    return torch.cat([basis.new_zeros(0), *parts])
+
+
+def scores(u: Tensor) -> Tensor:
+    """τ of each row of left singular vectors.  (n, r) -> (n,)
 
     What is below 1e-12 is rounding and becomes 0: a row that is drawn with such a chance would
     weigh more than all others.
     """
-    parts = [z.square().sum(1) for z in projected(x, mean, basis)]
-    score = torch.cat([basis.new_zeros(0), *parts]).clamp(max=1.0)
+    score = u.square().sum(1).clamp(max=1.0)
     return score.masked_fill(score < 1e-12, 0.0)
+
+
+def triangle(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
+    """R of the QR decomposition of the projected rows: (k, k), or (n, k) of fewer rows."""
+    found = basis.new_zeros(0, basis.shape[1])
+    for z in projected(x, mean, basis):
+        found = torch.linalg.qr(torch.cat([found, z]), mode="r").R
+    return found.contiguous()
 
 
 @dataclass(frozen=True)
@@ -154,9 +181,49 @@ def second_pass(gram: Tensor, basis: Tensor, ridge: float = 0.0) -> Directions:
     return Directions(found.contiguous(), float(sizes[0] / sizes[-1]) if len(sizes) else 1.0)
 
 
+def decomposed(z: Tensor, rows: int, ridge: float = 0.0) -> tuple[Tensor, Directions]:
+    """The left singular vectors (m, r) of what sites sent (m, k), and the directions.
+
+    rows: of all sites; the rank rule is that of `numpy.linalg.matrix_rank`.  With a ridge the
+    vectors are shorter than 1, and so their rows give ridge scores.
+    """
+    left, size, right = torch.linalg.svd(z, full_matrices=False)
+    keep = size > max(rows, z.shape[1]) * EPS * size[:1].clamp_min(EPS)
+    size, spread = size[keep], (size[keep].square() + ridge).sqrt()
+    found = (right[keep].T / spread).contiguous()
+    condition = float(spread[0] / spread[-1]) if len(spread) else 1.0
+    return (left[:, keep] * (size / spread)).contiguous(), Directions(found, condition)
+
+
 def span(directions: Tensor) -> Tensor:
     """An orthonormal basis of the span of the columns.  (k, m) -> (k, q)"""
     length = directions.norm(dim=0).clamp_min(torch.finfo(directions.dtype).tiny)
     left, size, _ = torch.linalg.svd(directions / length, full_matrices=False)
     basis: Tensor = left[:, size > 1e-8]
     return basis
+
+
+UNTURNED = (
+    "under secure sums sites pass nothing on to one another, so the total of products of columns "
+    "was not rotated: the server saw covariances over all sites"
+)
+ALONE = (
+    "site {} has one row, which no mask hides: the server saw its length and, up to the common "
+    "rotation, the row; use fale:mode=gram"
+)
+
+
+def doubts(n: int, found: Directions) -> list[str]:
+    """What a reader of the results should know, in sentences."""
+    said = []
+    if n < found.rank:
+        said.append(
+            f"{n} labels for {found.rank} directions: what they do not reach stays at 0 in a least "
+            "squares solution; buy more, or use server-solve:ridge=0.001"
+        )
+    if found.condition > STEEP:
+        said.append(
+            f"columns are collinear up to 1 in {found.condition:.0e}: scores in that direction are "
+            "rounding errors; leave out a column, or use fale:ridge=0.001"
+        )
+    return said

@@ -1,0 +1,156 @@
+"""Least squares on masked rows, line 9 of FALE's Algorithm 1 (Tang et al., 2025), put right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.models.orthogonal import haar, mix
+from fallow.training.parts import Scaled, check_linear, coordinates, scaled
+
+EPS = torch.finfo(torch.float64).eps
+
+
+@final
+@dataclass(frozen=True)
+class MaskedSolve:
+    """The model of ``server-solve``, found from masked rows as the paper has it: the server solves
+    for a model that it cannot read.
+
+    Site i weighs its labelled rows and targets, B_i = √w X_i and t_i = √w y_i, draws a secret P_i
+    and sends P_i B_i Q and P_i t_i; the server sends the shortest least squares solution Qᵀθ back,
+    and a site multiplies by Q.  ``state["w"]`` is Qᵀθ; `deploy` gives the model at a site.
+
+    ``ask.each`` shows the server each site's masked rows, and so QᵀB_iᵀB_iQ, ‖t_i‖, ‖θ‖ and, as
+    the column of ones can be told, the mean of y at each site.  A site with one labelled row shows
+    its √w |y|.  This is masking without a formal guarantee; docs/privacy.md says who can take it
+    off.  ``server-solve`` shows the server less of the rows, totals, and more of the model, all.
+
+    Notes
+    -----
+    *Order.*  The algorithm as printed weighs rows that are masked.  P_i and weights do not commute,
+    so that is another problem, with another solution; here rows are weighed first.
+
+    *Columns* are centred and scaled to unit variance over the labels first, by weighted totals of
+    columns and squares that are not rotated: so the shortest solution, where columns depend on one
+    another or labels are few, is that of ``server-solve``.
+
+    *Q* is drawn by one site and sealed to the others, fresh in every cycle, as is P_i; there is no
+    trusted authority.  Every site must take part in every round, to know Q.
+
+    *Ridge* (0 in the paper) as in ``server-solve``: the site that drew Q adds rows for it before
+    it masks.
+    """
+
+    plan: Plan = field(default=Plan(), repr=False)
+    ridge: float = 0.0  # λ
+    intercept: bool = True  # False: the model's bias is 0
+    weighted: bool = True
+
+    contract: ClassVar[Contract] = Contract(
+        title="Least squares on masked rows (FALE)",
+        paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
+        year=2025,
+        verbs={
+            "columns": "totals over sites of labelled columns and their squares",
+            "turn": "nothing; the common rotation goes from one site to the others",
+            "masked": "the site's labelled rows and numbers times secret rotations: products of "
+            "its rotated columns with one another and with the numbers",
+        },
+        secure_sum=False,  # the server reads what each site sends
+        missing="stops: a site that misses the rotation could not use the model",
+        regression=True,
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.ridge < float("inf"):
+            raise ValueError(
+                f"MaskedSolve's ridge is {self.ridge}; it must be 0 or more and finite"
+            )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def round(self, state: State, ask: Ask) -> State:
+        if set(ask.cohort) != set(ask.carrier.sites):
+            raise ValueError(
+                f"masked-solve needs all {len(ask.carrier.sites)} sites in every round and this "
+                f"one has {len(ask.cohort)}: the others could not use the model; set "
+                "participation=1, or use server-solve"
+            )
+        total = ask.sum("columns")
+        if float(total["weight"]) > 0:
+            at = scaled(total["columns"], total["squares"], total["weight"], self.intercept)
+            lead, common = ask.cohort[0], at._asdict()
+            ask.relay("turn", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=len(at.unit))
+            sent = ask.each("masked", lead=lead, **common).values()
+            rows, targets = (
+                torch.cat([torch.as_tensor(a[name]) for a in sent]) for name in ("rows", "targets")
+            )
+            theta = shortest(rows, targets)
+            size = len(state["w"])  # 1 more than there are columns where the bias is 0
+            state = {**state, "w": torch.cat([theta, theta.new_zeros(size)])[:size], **common}
+        ask.fit(None, "local", None, **state)
+        return state
+
+    # -- site half --------------------------------------------------------------------------
+
+    def columns(self, view: View) -> Answer:
+        x, _, w = self.labelled(view)
+        return {"weight": w.sum(), "columns": w @ x, "squares": w @ x.square()}
+
+    def turn(self, view: View, size: int) -> Answer:
+        return {"q": haar(size, view.stream("turn"))}
+
+    def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
+        x, y, w = self.labelled(view)
+        s, z = w.sqrt(), coordinates(x, mean, unit.diag())
+        rows = torch.cat([s[:, None] * z, self.penalty(len(unit), view.site == lead)])  # (m, k)
+        targets = torch.cat([s * y, y.new_zeros(len(rows) - len(y))])
+        both = torch.cat([rows @ rotation(view.memory), targets[:, None]], 1)
+        hidden = mix(both, view.stream("mask of labelled rows"), len(unit))
+        return {"rows": hidden[:, :-1].contiguous(), "targets": hidden[:, -1].contiguous()}
+
+    def labelled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        """Labelled rows (n, d), numbers (n,) and weights (n,)."""
+        x, y = view.rows("labelled"), view.labels.double()
+        check_linear(view, x, "masked-solve", self.intercept)
+        w = view.weights.double() if self.weighted else torch.ones_like(y)
+        return x.flatten(1).double(), y, w
+
+    def penalty(self, k: int, adds: bool) -> Tensor:
+        """Rows that add ridge Σw ‖θ‖² without the intercept: columns of length 1 are √Σw times
+        smaller than those of unit variance.  -> (k or 0, k)"""
+        spared = torch.ones(k, dtype=torch.float64)
+        spared[k - int(self.intercept) :] = 0
+        return math.sqrt(self.ridge) * spared.diag()[: k * int(adds and self.ridge > 0)]
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        if "unit" not in state:  # nobody has had a label yet
+            return state
+        at, stats = Scaled(state["mean"], state["unit"]), state["stats"]
+        theta = rotation(memory) @ state["w"][: len(at.unit)]
+        return {"w": at.model(theta, len(state["w"])).to(stats.dtype), "stats": stats}
+
+
+def rotation(memory: Mapping[str, State]) -> Tensor:
+    """Q, (k, k), which some site drew for all."""
+    (q,) = (kept["q"] for name, kept in memory.items() if name.startswith("turn/"))
+    return q
+
+
+def shortest(rows: Tensor, targets: Tensor) -> Tensor:
+    """The least squares solution of smallest norm.  rows: (m, k), targets: (m,) -> (k,)"""
+    left, size, right = torch.linalg.svd(rows, full_matrices=False)
+    keep = size > max(rows.shape) * EPS * size[:1]
+    found: Tensor = right[keep].T @ ((left[:, keep].T @ targets) / size[keep])
+    return found

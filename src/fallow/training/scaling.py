@@ -1,0 +1,110 @@
+"""Standardisation across sites: means and variances from totals, before any training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import Answer, State
+from fallow.core.view import Rows, View
+
+TINY = 1e-12  # a column whose values are this near to their mean, relative to it, is constant
+CHUNK = 4096  # rows at a time: beside the rows of a site there is never a second copy of all
+
+
+@final
+@dataclass(frozen=True)
+class Scaling:
+    """Features, and numbers to predict, in units of their standard deviation about their mean.
+
+    Each takes two sums, because in E[x²] - E[x]² digits cancel: the mean first, then squares about
+    it.  Features are those of all rows at the sites, labelled or not, never of test rows; numbers
+    to predict are those that were bought so far.  Everybody learns the means and the deviations.
+
+    Notes
+    -----
+    A constant column becomes 0 at all sites, which is as good as leaving it out of a linear model.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="Standardisation across sites",
+        paper="-",
+        year=0,
+        verbs={
+            "columns": "totals over sites of rows and of each column",
+            "spread": "totals over sites of squares of each column",
+            "labelled": "totals over sites of labels and of the numbers bought",
+            "deviation": "totals over sites of squares of the numbers bought",
+            "features": "nothing",
+            "targets": "nothing",
+        },
+    )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def of_features(self, ask: Ask) -> State:
+        """The mean (d,) and deviation (d,) that all sites now use; 0 for a constant column."""
+        total = ask.sum("columns")
+        mean = total["columns"] / total["rows"]
+        seen = ask.sum("spread", mean=mean)
+        std = torch.where(seen["varies"] > 0, (seen["squares"] / total["rows"]).sqrt(), 0.0)
+        ask.keep("features", mean=mean, std=std)
+        return {"mean": mean, "std": std}
+
+    def of_targets(self, ask: Ask) -> State:
+        """The mean () and deviation () of the numbers bought; 0 and 1 where there are none, and
+        deviation 1 where they are all the same."""
+        total = ask.sum("labelled")
+        n = float(total["rows"])
+        mean = total["targets"] / max(n, 1.0)
+        std = (ask.sum("deviation", mean=mean)["squares"] / max(n, 1.0)).sqrt()
+        std = torch.where(std > TINY * mean.abs(), std, 1.0)
+        ask.keep("targets", mean=mean, std=std)
+        return {"mean": mean, "std": std}
+
+    # -- site half --------------------------------------------------------------------------
+
+    def columns(self, view: View) -> Answer:
+        total = torch.stack([rows.sum(0) for rows in blocks(view)]).sum(0)
+        if not bool(total.isfinite().all()):
+            c = int((~total.isfinite()).int().argmax())
+            bad = sum(int((~rows[:, c].isfinite()).sum()) for rows in blocks(view))
+            raise ValueError(
+                f"column {c} has {bad} values that are NaN or infinite; fill them, or leave such "
+                "rows out"
+            )
+        return {"rows": float(view.pool + len(view.labels)), "columns": total}
+
+    def spread(self, view: View, mean: Tensor) -> Answer:
+        squares, varies = torch.zeros_like(mean), torch.zeros_like(mean)
+        for rows in blocks(view):
+            away = rows - mean
+            squares += away.square().sum(0)
+            varies += (away.abs() > TINY * mean.abs()).sum(0)
+        return {"squares": squares, "varies": varies}
+
+    def labelled(self, view: View) -> Answer:
+        return {"rows": float(len(view.labels)), "targets": view.labels.double().sum()}
+
+    def deviation(self, view: View, mean: Tensor) -> Answer:
+        return {"squares": (view.labels.double() - mean).square().sum()}
+
+    def features(self, view: View, mean: Tensor, std: Tensor) -> Answer:
+        return {"mean": mean, "std": std}
+
+    def targets(self, view: View, mean: Tensor, std: Tensor) -> Answer:
+        return {"mean": mean, "std": std}
+
+
+def blocks(view: View) -> Iterator[Tensor]:
+    """All rows of a site, some at a time, (b, d) in float64: the pool, then the labelled rows."""
+    kinds: tuple[Rows, Rows] = ("pool", "labelled")
+    for which in kinds:
+        for rows in torch.split(view.rows(which).flatten(1), CHUNK):
+            yield rows.double()

@@ -1,0 +1,169 @@
+"""What masks of rows do not hide: every attack here succeeds.  docs/privacy.md says the same."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from fallow.core import stream
+from fallow.models.orthogonal import haar, mix, unmix
+from fallow.queries import FALE, Random
+from fallow.queries.parts.leverage import matrix
+from fallow.training import MaskedSolve
+from tests.queries.regression import (
+    Overheard,
+    draws,
+    federation,
+    labelled,
+    overheard,
+    shared,
+    table,
+    with_ones,
+)
+from tests.worlds import World
+
+K = 6  # columns of `table` and the intercept
+
+
+def queried(mode: str, sites: dict[str, Tensor]) -> tuple[World, Overheard]:
+    world, carrier = overheard(federation(sites, FALE(mode=mode)))  # type: ignore[arg-type]
+    world.query(4)
+    return world, carrier
+
+
+def two_sites() -> dict[str, Tensor]:
+    return shared(draws(50, 5), (20, 30))
+
+
+def rows_of(x: Tensor, carrier: Overheard, verb: str) -> Tensor:
+    """A site's rows in the units that all were told."""
+    told = {k: torch.as_tensor(v) for k, v in carrier.asked(verb)["a"].items() if k != "lead"}
+    return with_ones(x - told["mean"]) * told["unit"]
+
+
+# -- by a site, alone -----------------------------------------------------------------------------
+
+
+def test_a_site_works_out_the_covariance_of_the_others_from_its_singular_vectors() -> None:
+    sites = two_sites()
+    world, carrier = queried("fedsvd", sites)
+    own, other = (rows_of(sites[name], carrier, "masked") for name in "ab")
+    left = torch.as_tensor(carrier.asked("unmask")["a"]["left"])
+    u = unmix(left, world.members["a"].streams("mask", 0), K)
+    c = torch.linalg.pinv(own) @ u  # V / Σ
+    assert_close(torch.linalg.pinv(c @ c.T) - own.T @ own, other.T @ other, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("mode", ["gram", "tsqr"])
+def test_a_site_works_out_the_covariance_of_the_others_from_the_basis(mode: str) -> None:
+    sites = two_sites()
+    world, carrier = queried(mode, sites)
+    own, other = (rows_of(sites[name], carrier, "score") for name in "ab")
+    q = world.members["a"].memory["rotation/a"]["q"]
+    w = q @ torch.as_tensor(carrier.asked("score")["a"]["basis"])
+    assert_close(torch.linalg.pinv(w @ w.T) - own.T @ own, other.T @ other, rtol=0, atol=1e-10)
+
+
+# -- by a server that looks at what it gets -------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "verb"), [("fedsvd", "masked"), ("tsqr", "triangle")])
+def test_the_server_sees_the_products_of_every_site_but_for_a_rotation(
+    mode: str, verb: str
+) -> None:
+    sites = table()
+    world, carrier = queried(mode, sites)
+    q = world.members["b"].memory["rotation/a"]["q"]
+    for name, answer in carrier.answered(verb).items():
+        z, m = rows_of(sites[name], carrier, verb), answer["rows"]
+        assert_close(m.T @ m, q.T @ z.T @ z @ q, rtol=0, atol=1e-12)
+        sizes = torch.linalg.svdvals(z)
+        assert_close(torch.linalg.svdvals(m)[: len(sizes)], sizes, rtol=0, atol=1e-12)
+
+
+def solved(sizes: tuple[int, ...], y: Tensor) -> Overheard:
+    """What crosses in a round of ``masked-solve`` over sites of these sizes, all rows labelled."""
+    sites, targets = shared(draws(20, 5), sizes), shared(y, sizes)
+    world, carrier = overheard(federation(sites, Random(), solver=MaskedSolve()))
+    labelled(world, targets)
+    MaskedSolve().round(world.members["a"].parts.fresh(None), world.ask("training"))
+    return carrier
+
+
+def test_the_server_reads_the_number_and_the_length_of_a_site_with_one_labelled_row() -> None:
+    y = 3.0 * draws(20, name="y")
+    carrier = solved((12, 1, 7), y)
+    seen = carrier.answered("masked")["b"]
+    assert float(seen["targets"].abs()) == pytest.approx(abs(float(y[12])), rel=1e-14)
+    z = rows_of(draws(20, 5)[12:13], carrier, "masked")
+    assert float(seen["rows"].norm()) == pytest.approx(float(z.norm()), rel=1e-12)
+
+
+def test_the_server_tells_the_column_of_ones_and_reads_the_mean_number_of_every_site() -> None:
+    y = 3.0 * draws(20, name="y") + 1
+    seen = solved((10, 3, 7), y).answered("masked")
+    total = torch.stack([a["rows"].T @ a["rows"] for a in seen.values()]).sum(0)
+    values, vectors = torch.linalg.eigh(total)
+    ones = vectors[:, (values - 1).abs().argmin()]  # centred columns are orthogonal to it
+    sums = torch.stack([(a["rows"] @ ones) @ a["targets"] for a in seen.values()])
+    shares = torch.stack([(a["rows"] @ ones).square().sum() for a in seen.values()])
+    expected = torch.stack([part.mean() for part in torch.split(y, [10, 3, 7])])
+    assert_close((sums / shares / 20**0.5).abs(), expected.abs(), rtol=1e-9, atol=1e-9)
+
+
+def test_a_rotation_that_is_used_again_is_found_from_a_few_known_rows() -> None:
+    # why Q is fresh in every query and cycle: with one Q, rows that come in show as differences
+    d = 6
+    x, known, q = draws(40, d), draws(d, d, name="known"), haar(d, stream(0, "q"))
+    grams, found = [], []
+    for n in range(d + 1):  # masks are fresh, the rotation is not
+        m = mix(torch.cat([x, known[:n]]) @ q, stream(n, "mask"), d)
+        grams += [m.T @ m]
+    for before, after in pairwise(grams):
+        values, vectors = torch.linalg.eigh(after - before)
+        found += [vectors[:, -1] * values[-1].sqrt()]  # ± Qᵀ x
+    turned = torch.stack(found)
+    signs = ((turned @ turned[0]) * (known @ known[0])).sign()
+    guess = torch.linalg.solve(known, signs[:, None] * turned)
+    assert_close(guess * (guess[0, 0] * q[0, 0]).sign(), q, rtol=0, atol=1e-10)
+
+
+def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
+    mixing = torch.tensor([[1.0, 0.9, 0.2], [0.0, 0.5, 0.4], [0.0, 0.0, 0.9]]).double()
+    x, public = draws(4000, 3) @ mixing, draws(4000, 3, name="public") @ mixing
+    world, carrier = queried("gram", shared(x, (1500, 2000, 500)))
+    parts = [answer["products"] for answer in carrier.answered("gram", 0).values()]
+    _, seen = torch.linalg.eigh(matrix(torch.stack(parts).sum(0), 4))  # of QᵀGQ: a total
+    standard = with_ones((public - public.mean(0)) / public.std(0))
+    _, axes = torch.linalg.eigh(standard.T @ standard)
+    q = world.members["b"].memory["rotation/a"]["q"]
+    cosines = (axes * (q @ seen)).sum(0).abs()
+    assert float(cosines.min()) > 0.999
+
+
+# -- by the server and one site together ----------------------------------------------------------
+
+
+def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> None:
+    sites = table()
+    world, carrier = queried("fedsvd", sites)
+    told = world.members["b"].memory["rotation/a"]["q"]  # by site b, to the server
+    at = {k: torch.as_tensor(v) for k, v in carrier.asked("masked")["a"].items() if k != "lead"}
+    for name in "acd":
+        m = carrier.answered("masked")[name]["rows"] @ told.T / at["unit"]
+        x = with_ones(sites[name] - at["mean"])
+        assert_close(m.T @ m, x.T @ x, rtol=0, atol=1e-10)
+
+
+def test_the_same_collusion_in_totals_opens_the_total_alone() -> None:
+    sites = table()
+    world, carrier = queried("gram", sites)
+    told = world.members["b"].memory["rotation/a"]["q"]
+    parts = [answer["products"] for answer in carrier.answered("gram", 0).values()]
+    z = torch.cat([rows_of(sites[name], carrier, "gram") for name in "abcd"])
+    total = told @ matrix(torch.stack(parts).sum(0), K) @ told.T
+    assert_close(total, z.T @ z, rtol=0, atol=1e-12)

@@ -1,0 +1,287 @@
+"""Least squares on masked rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from fallow.core import State, stream
+from fallow.models.orthogonal import haar, mix, unmix
+from fallow.queries import FALE, Random
+from fallow.runtimes import Bytes
+from fallow.training import MaskedSolve, ServerSolve
+from fallow.training.masked_solve import shortest
+from tests.privacy.federation import SECURE, asking
+from tests.queries.regression import (
+    EPS,
+    bought,
+    draws,
+    federation,
+    labelled,
+    overheard,
+    picked,
+    shared,
+    stacked,
+    svd_leverage,
+    table,
+    with_ones,
+)
+from tests.worlds import World
+
+SIZES = (30, 2, 18)
+
+
+def made(x: Tensor, y: Tensor, solver: Any = None, w: Tensor | None = None, **more: Any) -> World:
+    """Three sites that know all their labels, with these weights."""
+    sites, targets = shared(x, SIZES), shared(y, SIZES)
+    world = labelled(federation(sites, Random(), solver=solver or MaskedSolve(), **more), targets)
+    weights = torch.ones_like(y) if w is None else w
+    for site, part in zip(world.members.values(), torch.split(weights, list(SIZES)), strict=True):
+        site.weight = part
+    return world
+
+
+def trained(world: World, cycle: int = 0) -> State:
+    """The state at the server after one round."""
+    site = world.members["a"]
+    ask = world.ask("training", cycle)
+    state: State = site.parts.methods["training"].round(site.parts.fresh(None), ask)
+    ask.flush()
+    return state
+
+
+def solve(world: World) -> Tensor:
+    """(d + 1,) slopes and bias that every site uses."""
+    state, (first, *others) = trained(world), world.members.values()
+    method = first.parts.methods["training"]
+    found: Tensor = method.deploy(state, first.memory)["w"]
+    for site in others:
+        assert torch.equal(method.deploy(state, site.memory)["w"], found)
+        assert torch.equal(site.memory["local"]["w"], found)
+    return found
+
+
+def data(d: int = 5) -> tuple[Tensor, Tensor, Tensor]:
+    x = draws(50, d) + 2
+    y = x @ draws(d, name="slope") + 0.3 * draws(50, name="noise") + 7
+    return x, y, draws(50, name="weight").exp()
+
+
+def clear(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    """Weighted least squares in one place; the shortest solution."""
+    s = w.sqrt()[:, None]
+    found: Tensor = torch.linalg.lstsq(s * with_ones(x), s * y[:, None], driver="gelsd").solution
+    return found.squeeze(1)
+
+
+# -- the solution ---------------------------------------------------------------------------------
+
+
+def test_it_is_weighted_least_squares_over_all_sites() -> None:
+    x, y, w = data()
+    assert_close(solve(made(x, y, w=w)), clear(x, y, w), rtol=0, atol=1e-11)
+    plain = solve(made(x, y, MaskedSolve(weighted=False), w))
+    assert_close(plain, clear(x, y, torch.ones_like(y)), rtol=0, atol=1e-11)
+
+
+def test_weights_on_masked_rows_would_be_another_problem() -> None:
+    # Algorithm 1 as printed: P and the weights do not commute
+    x, y, w = data()
+    q, generator, s = haar(6, stream(0, "q")), stream(0, "mask"), w.sqrt()[:, None]
+    rows = torch.cat([with_ones(x), y[:, None]], 1)
+    right, wrong = mix(s * rows, generator, 6), s * mix(rows, generator, 6)
+    ours, printed = (q @ shortest(m[:, :-1] @ q, m[:, -1]) for m in (right, wrong))
+    assert_close(ours, clear(x, y, w), rtol=0, atol=1e-11)
+    assert float((printed - ours).abs().max()) > 1e-3
+
+
+def test_targets_without_noise_give_the_true_model_whatever_the_weights() -> None:
+    x = draws(50, 6)
+    truth, w = draws(7, name="truth"), (3 * draws(50, name="weight")).exp()
+    assert_close(solve(made(x, with_ones(x) @ truth, w=w)), truth, rtol=0, atol=1e-8)
+
+
+CASES: dict[str, Tensor] = {
+    "full rank": draws(50, 5),
+    "far from zero, of all scales": draws(50, 5) * 10.0 ** torch.arange(-1, 9, 2) + 50,
+    "columns that depend on others": torch.cat(
+        [draws(50, 3), draws(50, 3) @ draws(3, 2, name="mix"), torch.ones(50, 1)], 1
+    ),
+    "one-hot": torch.cat([torch.eye(5).repeat(10, 1).double(), draws(50, 2)], 1),
+    "fewer labels than columns": draws(50, 80),
+}
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("x", CASES.values(), ids=CASES)
+def test_it_is_the_model_of_server_solve(x: Tensor, ridge: float) -> None:
+    y, w = x[:, 0] + draws(50, name="noise"), draws(50, name="weight").exp()
+    masked, totals = (solve(made(x, y, m(ridge=ridge), w)) for m in (MaskedSolve, ServerSolve))
+    size = x.std(0)
+    spread = torch.cat([torch.where(size > 0, size, 1.0), torch.ones(1)])
+    slopes = torch.arange(len(spread)) < x.shape[1]
+    difference = (masked - totals) * spread  # in columns of unit variance
+    assert float(difference[slopes].abs().max()) < 1e-8
+    assert_close(with_ones(x) @ masked, with_ones(x) @ totals, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("power", [4, 6, 8, 10])
+def test_predictions_are_right_for_columns_that_are_almost_the_same(power: int) -> None:
+    x, y, w = data()
+    x[:, 3] = x[:, 2] + 10.0**-power * x[:, 3]
+    _, _, condition = svd_leverage(with_ones(x - x.mean(0)))
+    plain = with_ones(x) @ clear(x, y, w)
+    tolerance = max(1e-9, 100 * EPS * condition) * float(plain.abs().max())
+    assert_close(with_ones(x) @ solve(made(x, y, w=w)), plain, rtol=0, atol=tolerance)
+
+
+def test_without_an_intercept_the_line_goes_through_zero() -> None:
+    x, y, w = data()
+    s = w.sqrt()
+    plain = torch.linalg.lstsq(s[:, None] * x, (s * y)[:, None]).solution.squeeze(1)
+    for bias in (True, False):
+        found = solve(made(x, y, MaskedSolve(intercept=False), w, bias=bias))
+        assert_close(found[:5], plain, rtol=0, atol=1e-11)
+        assert found[5:].tolist() == [0.0] * bias
+
+
+# -- after FALE -----------------------------------------------------------------------------------
+
+SELECTIONS = {"gram": FALE(), "fedsvd": FALE(mode="fedsvd"), "tsqr": FALE(mode="tsqr")}
+
+
+@pytest.mark.parametrize("rank", [5, 3])
+def test_every_mode_and_every_solver_give_the_same_model(rank: int) -> None:
+    sites = {name: x[:, :rank] @ draws(rank, 5, name="mix") for name, x in table().items()}
+    y = {name: x[:, 0] ** 2 + x @ draws(5, name="slope") for name, x in sites.items()}
+    found = []
+    for strategy in SELECTIONS.values():
+        for solver in (MaskedSolve(), ServerSolve()):
+            world = federation(sites, strategy, solver=solver)
+            picked(world, 6)
+            found += [solve(bought(world, y))]
+    for other in found[1:]:
+        assert_close(other, found[0], rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("strategy", SELECTIONS.values(), ids=SELECTIONS)
+def test_a_budget_of_all_rows_is_ordinary_least_squares(strategy: FALE) -> None:
+    sites = table()
+    y = {name: x[:, 0] ** 2 for name, x in sites.items()}
+    world = federation(sites, strategy, solver=MaskedSolve())
+    picked(world, 100)
+    plain = clear(stacked(sites), stacked(y), torch.ones(60).double())
+    assert_close(solve(bought(world, y)), plain, rtol=0, atol=1e-10)
+
+
+# -- the federation -------------------------------------------------------------------------------
+
+
+def test_it_is_the_same_as_bytes() -> None:
+    x, y, w = data()
+    assert torch.equal(solve(made(x, y, w=w, runtime=Bytes)), solve(made(x, y, w=w)))
+
+
+def test_the_server_holds_a_model_that_it_cannot_read() -> None:
+    x, y, w = data()
+    world = made(x, y, w=w)
+    state, model = trained(world), solve(world)
+    q = world.members["b"].memory["turn/a"]["q"]
+    theta = q @ state["w"]
+    assert float((theta - state["w"]).abs().max()) > 0.01 * float(theta.norm())
+    assert float(theta.norm()) == pytest.approx(float(state["w"].norm()))  # its length it can
+    assert_close(model[:5] / state["unit"][:5], theta[:5], rtol=1e-9, atol=1e-9)
+
+
+def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
+    x, y, w = data()
+    world = made(x, y, w=w)
+    trained(world)
+    shown = {row["verb"]: row for row in world.shown.rows()}
+    n, d, k, sites = 50, 5, 6, 3
+    assert shown["masked"]["bytes"] == 8 * n * (k + 1)
+    assert shown["masked"]["bytes_down"] == sites * (8 * (d + k) + 1)
+    assert shown["columns"]["bytes"] == 8 * sites * (2 * d + 1)
+    assert shown["turn"]["bytes"] == 8 * sites * k * k
+
+
+def test_masks_are_fresh_in_every_cycle_and_not_those_of_the_selection() -> None:
+    x, y, w = data()
+    world, carrier = overheard(made(x, y, w=w))
+    for cycle in range(2):
+        trained(world, cycle)
+    first, second = (carrier.answered("masked", at)["a"]["targets"] for at in (0, 1))
+    assert float((first - second).abs().max()) > 0.01
+    site = world.members["a"]
+    s_y = w[:30].sqrt() * y[:30]
+    bare = [unmix(first, site.streams(p, 0), 6) for p in ("mask of labelled rows", "mask")]
+    assert_close(bare[0], s_y, rtol=0, atol=1e-12)
+    assert float((bare[1].abs() - s_y.abs()).abs().max()) > 0.01  # the mask of a selection
+    turns = [haar(6, site.streams(p, 0)) for p in ("turn", "rotation")]
+    assert torch.equal(site.memory["turn/a"]["q"], haar(6, site.streams("turn", 1)))
+    assert float((turns[0] - turns[1]).abs().max()) > 0.01
+
+
+def test_a_site_without_labels_changes_nothing() -> None:
+    x, y, _ = data()
+    sites, targets = shared(x, SIZES), shared(y, SIZES)
+    world = federation({**sites, "d": draws(4, 5)}, Random(), solver=MaskedSolve())
+    found = solve(labelled(world, {**targets, "d": y[:0]}))
+    assert_close(found, solve(made(x, y)), rtol=0, atol=1e-12)
+
+
+def test_where_nobody_has_a_label_the_model_stays() -> None:
+    world = federation(shared(draws(50, 5), SIZES), Random(), solver=MaskedSolve())
+    assert solve(world).tolist() == [0.0] * 6
+
+
+def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() -> None:
+    x, y, w = data()
+    x[:, 0] = 1000 * x[:, 0] + 1e4
+    found = solve(made(x.float(), y.float(), w=w.float()))
+    assert found.dtype == torch.float32
+    expected = clear(x.float().double(), y.float().double(), w.float().double())
+    assert_close(found.double(), expected, rtol=1e-6, atol=0)
+
+
+# -- what it cannot do ----------------------------------------------------------------------------
+
+
+def test_a_round_without_some_sites_is_refused() -> None:
+    x, y, _ = data()
+    world = made(x, y)
+    ask = world.ask("training")
+    ask.cohort = ("a", "b")
+    with pytest.raises(ValueError, match=r"needs all 3 sites .* has 2: .* set participation=1"):
+        MaskedSolve().round(world.members["a"].parts.fresh(None), ask)
+
+
+@pytest.mark.parametrize("strategy", [FALE(mode="fedsvd"), FALE(mode="tsqr"), MaskedSolve()])
+def test_what_reads_single_answers_says_that_secure_sums_are_not_for_it(strategy: Any) -> None:
+    assert not strategy.contract.secure_sum
+    assert FALE().contract.secure_sum
+
+
+def test_secure_sums_stop_masked_rows_at_the_site() -> None:
+    x, y, _ = data()
+    world = made(x, y, privacy=SECURE)
+    ask = asking(world)
+    ask.owner = "training"
+    with pytest.raises(ValueError, match="does not answer 'turn' by relay: with secure sums"):
+        MaskedSolve().round(world.members["a"].parts.fresh(None), ask)
+
+
+def test_a_model_that_is_not_linear_is_refused_by_name() -> None:
+    x, y, _ = data()
+    with pytest.raises(RuntimeError, match=r"use masked-solve:intercept=false"):
+        solve(made(x, y, bias=False))
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("inf")])
+def test_a_wrong_ridge_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="MaskedSolve's ridge is"):
+        MaskedSolve(ridge=wrong)

@@ -1,0 +1,74 @@
+"""Units that sites agree on: totals alone give the means and deviations of all rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core import Ask
+from fallow.runtimes import Bytes, InProcess, Label
+from fallow.training.scaling import Scaling
+from tests.queries.regression import draws, federation, shared, stacked
+from tests.worlds import Forgetful, World
+
+SCALING = Scaling()
+
+
+def agreeing(sites: dict[str, Tensor], runtime: Any = InProcess) -> tuple[World, Ask]:
+    world = federation(sites, SCALING, runtime=runtime)
+    verbs = SCALING.contract.verbs
+    return world, Ask(world.carrier, Forgetful(), world.shown, "scaling", "query", reveals=verbs)
+
+
+def table() -> dict[str, Tensor]:
+    x = draws(20, 3) * torch.tensor([1.0, 1e-3, 1e5]) + torch.tensor([0.0, 7.0, 1e9])
+    return shared(x, (11, 8, 1))
+
+
+@pytest.mark.parametrize("runtime", [InProcess, Bytes])
+def test_the_units_are_those_of_the_pooled_rows(runtime: Any) -> None:
+    sites = table()
+    world, ask = agreeing(sites, runtime)
+    found, x = SCALING.of_features(ask), stacked(sites)
+    torch.testing.assert_close(found["mean"], x.mean(0))
+    torch.testing.assert_close(found["std"], x.std(0, correction=0), rtol=1e-6, atol=0)
+    seen = torch.cat([site.seen for site in world.members.values()])
+    torch.testing.assert_close(seen.std(0, correction=0), torch.ones(3, dtype=seen.dtype))
+
+
+def test_a_constant_column_is_0_everywhere_and_a_narrow_one_is_not() -> None:
+    x = draws(20, 2)
+    x = torch.stack([torch.full((20,), 0.1, dtype=x.dtype), 1e-9 * x[:, 0] + 1.0], 1)
+    world, ask = agreeing(shared(x, (11, 8, 1)))
+    found = SCALING.of_features(ask)
+    assert found["std"][0] == 0 and found["std"][1] > 0
+    assert all(bool((site.seen[:, 0] == 0).all()) for site in world.members.values())
+
+
+def test_labelled_rows_count_and_keep_their_labels() -> None:
+    sites = table()
+    world, ask = agreeing(sites)
+    world.members["a"].buy([Label(3, 5.0, 0), Label(9, 11.0, 0)])
+    torch.testing.assert_close(SCALING.of_features(ask)["mean"], stacked(sites).mean(0))
+    found = SCALING.of_targets(ask)
+    assert (float(found["mean"]), float(found["std"])) == (8.0, 3.0)
+    assert world.members["a"].labels.tolist() == [-1.0, 1.0]
+    world.members["a"].forget()  # units outlive a cycle
+    assert world.members["a"].labels.tolist() == [-1.0, 1.0]
+
+
+def test_equal_numbers_have_a_unit() -> None:
+    world, ask = agreeing(table())
+    world.members["b"].buy([Label(0, 4.0, 0), Label(1, 4.0, 0)])
+    assert float(SCALING.of_targets(ask)["std"]) == 1.0
+
+
+def test_a_value_that_is_no_number_is_named() -> None:
+    sites = table()
+    sites["b"][2:4, 1] = torch.nan
+    _, ask = agreeing(sites)
+    with pytest.raises(RuntimeError, match=r"site b .*: column 1 has 2 values that are NaN"):
+        SCALING.of_features(ask)
