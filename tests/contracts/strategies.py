@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fallow.queries import (
+    ACSFW,
     AHFAL,
     BADGE,
+    BAIT,
     BALD,
     FALE,
     FEAL,
     IFAL,
     KSAS,
+    LCMD,
     CoreSet,
     Ensemble,
     Entropy,
@@ -46,6 +49,12 @@ STRATEGIES = [
     BALD(),
     BALD(model="global", passes=4),
     BALD(ensemble=True),
+    LCMD(),
+    LCMD(model="global"),
+    BAIT(),
+    BAIT(model="global", forward_only=True, sigma=0.1),
+    ACSFW(),
+    ACSFW(model="global", sigma=0.1),
     Ensemble(),
     Ensemble("margin", "rank"),
     Ensemble("least_confidence"),
@@ -66,17 +75,23 @@ STRATEGIES = [
     FairFAL(),
     FairFAL(query_model="opposite", gradients="global"),
     FairFAL(query_model="local", prototypes=False),
-    FALE(drop_rows=True),  # else rows that are not finite are refused
-    FALE(weights="none", mixture=0.5, drop_rows=True),
+    FALE(allot="site", drop_rows=True),  # else rows that are not finite are refused
+    FALE(allot="site", weights="none", rotate=False, mixture=0.5, drop_rows=True),
+    FALE(mode="fedsvd", allot="site", drop_rows=True),
+    FALE(mode="tsqr", allot="site", drop_rows=True),
     OracleHistogram(),
     OracleHistogram(score="typicality"),
 ]
-every = pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+FOR_NUMBERS = (ACSFW, BAIT)  # they refuse classes; `tests.contracts.numbers` has a world for them
+of_all = pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+every = pytest.mark.parametrize(  # in the tests' world of classes
+    "strategy", [s for s in STRATEGIES if not isinstance(s, FOR_NUMBERS)], ids=str
+)
 
 # In the tests' world a row's features are its logits, so shifting logits moves features too.
 READ_FEATURES = (
     *(CoreSet, BADGE, BALD, Ensemble, NoiseStability, Typicality, LoGo, FEAL, IFAL, FairFAL),
-    OracleHistogram,
+    *(OracleHistogram, LCMD, BAIT, ACSFW),
 )
 of_logits = pytest.mark.parametrize(
     "strategy", [s for s in STRATEGIES if not isinstance(s, READ_FEATURES)], ids=str

@@ -13,8 +13,9 @@ from fallow.core import Method, stream
 from fallow.core.build import names
 from fallow.queries import AHFAL, Entropy, Random
 from fallow.runtimes import Bytes
-from tests.contracts.strategies import STRATEGIES, every, of_logits
-from tests.worlds import Table, World, tables, world
+from tests.contracts.numbers import world
+from tests.contracts.strategies import STRATEGIES, of_all, of_logits
+from tests.worlds import Table, World, tables
 
 
 def choices(strategy: Any) -> list[str]:
@@ -30,7 +31,7 @@ def test_every_exported_strategy_is_in_the_table() -> None:
 # -- what it says of itself -----------------------------------------------------------------------
 
 
-@every
+@of_all
 def test_every_verb_is_a_method_and_says_in_words_what_it_reveals(strategy: Any) -> None:
     assert isinstance(strategy, Method)
     contract = strategy.contract
@@ -43,14 +44,14 @@ def test_every_verb_is_a_method_and_says_in_words_what_it_reveals(strategy: Any)
     assert "query" not in contract.verbs  # the server half is no verb
 
 
-@every
+@of_all
 def test_sites_run_nothing_but_the_verbs_of_the_contract(strategy: Any) -> None:
     federation = world(tables(), strategy)
     with pytest.raises(ValueError, match="site a does not run '__init__'"):
         federation.ask().each("__init__")
 
 
-@every
+@of_all
 def test_a_misspelt_choice_is_refused_with_the_choices(strategy: Any) -> None:
     for name in choices(strategy):
         with pytest.raises(ValueError, match=rf"{type(strategy).__name__}'s {name} is 'lokal'.*'"):
@@ -65,7 +66,7 @@ def test_the_misspelling_test_finds_the_fields() -> None:
 # -- what it picks --------------------------------------------------------------------------------
 
 
-@every
+@of_all
 @pytest.mark.parametrize("budget", [1, 5, 12, 40])
 def test_picks_are_different_rows_of_the_pool_and_as_many_as_asked(
     strategy: Any, budget: int
@@ -77,13 +78,13 @@ def test_picks_are_different_rows_of_the_pool_and_as_many_as_asked(
         assert set(rows) <= set(range(12))
 
 
-@every
+@of_all
 def test_each_site_spends_its_own_budget(strategy: Any) -> None:
     picks = world(tables(), strategy).picks({"a": 1, "b": 0, "c": 4})
     assert {name: len(rows) for name, rows in picks.items()} == {"a": 1, "c": 4}
 
 
-@every
+@of_all
 def test_a_site_whose_pool_is_empty_picks_nothing_and_stops_nobody(strategy: Any) -> None:
     sites = tables()
     nothing = torch.empty(0, dtype=torch.int64)
@@ -92,39 +93,39 @@ def test_a_site_whose_pool_is_empty_picks_nothing_and_stops_nobody(strategy: Any
     assert all(len(rows) == 3 for rows in picks.values())
 
 
-@every
+@of_all
 def test_a_site_without_labels_picks_as_many_as_asked(strategy: Any) -> None:
     bare = {name: Table(t.local, t.common) for name, t in tables().items()}
     assert all(len(set(rows)) == 4 for rows in world(bare, strategy).picks(4).values())
 
 
-@every
+@of_all
 def test_one_site_alone_picks_as_many_as_asked(strategy: Any) -> None:
     (rows,) = world({"a": tables()["a"]}, strategy).picks(4).values()
     assert len(set(rows)) == 4
 
 
-@every
+@of_all
 def test_rows_that_are_all_equal_are_still_different_picks(strategy: Any) -> None:
     first = torch.zeros(12, dtype=torch.int64)
     picks = world({name: t.rows(first) for name, t in tables().items()}, strategy).picks(5)
     assert all(len(set(rows)) == 5 for rows in picks.values())
 
 
-@every
+@of_all
 def test_the_same_seed_gives_the_same_picks_whatever_the_order_of_sites(strategy: Any) -> None:
     sites = tables()
     turned = dict(reversed(sites.items()))
     assert world(sites, strategy).picks(5) == world(turned, strategy).picks(5)
 
 
-@every
+@of_all
 def test_picks_are_the_same_across_a_byte_boundary(strategy: Any) -> None:
     sites = tables()
     assert world(sites, strategy).picks(5) == world(sites, strategy, runtime=Bytes).picks(5)
 
 
-@every
+@of_all
 def test_what_a_strategy_draws_is_what_its_contract_says(strategy: Any) -> None:
     sites = tables(labels=60)  # every site knows several classes, so no scores are tied
     picks = [world(sites, strategy, seed).picks(5) for seed in range(4)]
@@ -148,7 +149,7 @@ def test_a_constant_added_to_all_logits_changes_nothing(strategy: Any) -> None:
     assert world(shifted, strategy).picks(5) == world(sites, strategy).picks(5)
 
 
-@every
+@of_all
 def test_rows_that_the_models_cannot_predict_come_last(strategy: Any) -> None:
     if isinstance(strategy, Random):
         return  # looks at nothing
@@ -159,7 +160,7 @@ def test_rows_that_the_models_cannot_predict_come_last(strategy: Any) -> None:
         assert len(set(rows)) == 9
 
 
-@every
+@of_all
 def test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random(strategy: Any) -> None:
     if isinstance(strategy, Random):
         return
@@ -178,7 +179,7 @@ def spoilt(table: Table, rows: int) -> Table:
 # -- what it leaves alone -------------------------------------------------------------------------
 
 
-@every
+@of_all
 def test_models_data_labels_and_global_random_state_stay_as_they_were(strategy: Any) -> None:
     federation = world(tables(), strategy)
     before, state = _contents(federation), torch.get_rng_state()
@@ -202,7 +203,7 @@ def _contents(federation: World) -> dict[str, torch.Tensor]:
     return found
 
 
-@every
+@of_all
 def test_no_hidden_label_is_read(strategy: Any) -> None:
     sites = tables()
     honest = world(sites, strategy).picks(5)

@@ -1,7 +1,9 @@
 """Query strategies: one algorithm, one file."""
 
+from fallow.queries.acs_fw import ACSFW
 from fallow.queries.ahfal import AHFAL
 from fallow.queries.badge import BADGE
+from fallow.queries.bait import BAIT
 from fallow.queries.bald import BALD
 from fallow.queries.core_set import CoreSet
 from fallow.queries.ensemble import Ensemble
@@ -11,6 +13,7 @@ from fallow.queries.fale import FALE
 from fallow.queries.feal import FEAL
 from fallow.queries.ifal import IFAL
 from fallow.queries.ksas import KSAS
+from fallow.queries.lcmd import LCMD
 from fallow.queries.least_confidence import LeastConfidence
 from fallow.queries.logo import LoGo
 from fallow.queries.margin import Margin
@@ -20,13 +23,16 @@ from fallow.queries.random import Random
 from fallow.queries.typicality import Typicality
 
 __all__ = [
+    "ACSFW",
     "AHFAL",
     "BADGE",
+    "BAIT",
     "BALD",
     "FALE",
     "FEAL",
     "IFAL",
     "KSAS",
+    "LCMD",
     "CoreSet",
     "Ensemble",
     "Entropy",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
+import torch
+
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import by_gradient
+from fallow.queries.parts import SIGMA, Features, LastLayer, by_gradient, check_sigma, k_means_pp
 
 
 @final
@@ -22,9 +24,14 @@ class BADGE:
     Gradients stay in their factors: memory is that of predictions and features.  The first pick is
     the row with the largest gradient, and a pick is never drawn again.  Rows whose gradient is not
     finite come last.
+
+    With numbers to predict the gradient is 0 for the predicted one.  There it is the form of
+    Holzmüller et al. (2023): distances are those under the posterior of the last layer, given the
+    labelled rows and noise ``sigma``, and the first pick is uniform.
     """
 
     model: Literal["local", "global"] = "local"
+    sigma: float = SIGMA  # σ, for numbers only
 
     contract: ClassVar[Contract] = Contract(
         title="BADGE",
@@ -33,16 +40,26 @@ class BADGE:
         verbs={"select": "number of picks"},
         needs=("local",),
         draws=True,
+        regression=True,
     )
 
     def __post_init__(self) -> None:
         check_choices(self)
+        check_sigma(self)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))
         return memo
 
     def select(self, view: View, n: int) -> Picks:
+        return self.among_classes(view, n) if view.classes else self.among_numbers(view, n)
+
+    def among_classes(self, view: View, n: int) -> Picks:
         p = view.logits(self.model).double().softmax(1)
         z, ties, draw = view.embed(self.model), view.stream("ties"), view.stream("select")
         return Picks(by_gradient(p, z, n, ties, draw))
+
+    def among_numbers(self, view: View, n: int) -> Picks:
+        rows, draw = LastLayer.of(view, self.model).posterior(self.sigma), view.stream("select")
+        first = int(torch.randint(len(rows.pool), (1,), generator=view.stream("first")))
+        return rows.picks(k_means_pp(Features.of(rows.pool), n, draw, first), n)

@@ -9,7 +9,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import by_cover
+from fallow.queries.parts import LastLayer, by_cover, k_center
 
 
 @final
@@ -22,6 +22,9 @@ class CoreSet:
     The greedy form, as everybody runs it; the paper's mixed-integer refinement is not used.  A site
     without labels starts at the row closest to the mean of its pool.  Equal distances are broken at
     random.  Rows whose features are not finite come last.
+
+    With numbers to predict it is the form of the regression benchmarks (Holzmüller et al., 2023):
+    a site without labels starts at its longest row, and equal distances go by position.
     """
 
     model: Literal["local", "global"] = "local"
@@ -32,6 +35,7 @@ class CoreSet:
         year=2018,
         verbs={"select": "number of picks"},
         needs=("local",),
+        regression=True,
     )
 
     def __post_init__(self) -> None:
@@ -42,5 +46,13 @@ class CoreSet:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
+        return self.among_classes(view, n) if view.classes else self.among_numbers(view, n)
+
+    def among_classes(self, view: View, n: int) -> Picks:
         anchors = view.embed(self.model, "labelled") if len(view.labels) else None
         return Picks(by_cover(view.embed(self.model), anchors, n, view.stream("ties")))
+
+    def among_numbers(self, view: View, n: int) -> Picks:
+        rows = LastLayer.of(view, self.model)
+        pool, labelled, start = rows.points()
+        return rows.picks(k_center(pool, n, pool.nearest(labelled), start), n)

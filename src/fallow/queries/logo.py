@@ -13,7 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import clusters, ranked
+from fallow.queries.parts import SIGMA, LastLayer, Reduction, clusters, ranked
 
 
 @final
@@ -27,6 +27,10 @@ class LoGo:
     -----
     Where k-means leaves clusters empty, the others give their next most uncertain rows in turn.
     Rows whose prediction or feature is not finite come last.
+
+    With numbers to predict (Tang et al., 2025, who leave the rest open) k-means is on the local
+    model's features, and uncertainty is what a label takes away by BAIT's greedy step, with the
+    global model's features.  What empty clusters leave goes to the most uncertain rows.
     """
 
     contract: ClassVar[Contract] = Contract(
@@ -37,6 +41,7 @@ class LoGo:
         needs=("local", "global"),
         local_source="scratch",
         draws=True,
+        regression=True,
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
@@ -44,15 +49,29 @@ class LoGo:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        sure = view.logits("local").double().softmax(1).amax(1)
-        reduced = view.embed("local") * (1 - sure)[:, None]  # macro step: block of the argmax class
-        h = entropy(view.logits("global"))  # micro step
-        h = h.masked_fill(~reduced.isfinite().all(1), torch.nan)
+        x, h = among_classes(view) if view.classes else among_numbers(view)
+        h = h.masked_fill(~x.isfinite().all(1), torch.nan)
         order = ranked(h, view.stream("ties"))
         scored = order[h[order].isfinite()]
         if n >= len(scored):
             return Picks(order[:n])
-        return Picks(in_turn(clusters(reduced[scored], n, view.stream("k-means")), scored)[:n])
+        cluster = clusters(x[scored], n, view.stream("k-means"))
+        return Picks((in_turn if view.classes else filled)(cluster, scored)[:n])
+
+
+def among_classes(view: View) -> tuple[Tensor, Tensor]:
+    """Gradients of the local model, (m, d), and uncertainty of the global one, (m,)."""
+    sure = view.logits("local").double().softmax(1).amax(1)
+    reduced = view.embed("local") * (1 - sure)[:, None]  # macro step: block of the argmax class
+    return reduced, entropy(view.logits("global"))  # micro step
+
+
+def among_numbers(view: View) -> tuple[Tensor, Tensor]:
+    """The same where numbers are predicted."""
+    rows = LastLayer.of(view, "global")
+    score = torch.full((view.pool,), torch.nan, dtype=torch.float64)
+    score[rows.rows[: len(rows.pool)]] = Reduction.of(rows, SIGMA).gain()
+    return view.embed("local"), score
 
 
 def in_turn(cluster: Tensor, rows: Tensor) -> Tensor:
@@ -63,3 +82,10 @@ def in_turn(cluster: Tensor, rows: Tensor) -> Tensor:
     by_cluster, sizes = cluster.argsort(stable=True), torch.bincount(cluster)
     rank = torch.cat([torch.arange(size) for size in sizes.tolist()])
     return rows[by_cluster[rank.argsort(stable=True)]]
+
+
+def filled(cluster: Tensor, rows: Tensor) -> Tensor:
+    """The best row of each cluster, then all others; both best first.  Shapes as of `in_turn`."""
+    at = torch.arange(len(rows))
+    first = torch.full_like(at, len(rows)).scatter_reduce(0, cluster, at, "amin")
+    return rows[(first[cluster] != at).long().argsort(stable=True)]

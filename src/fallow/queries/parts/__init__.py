@@ -7,21 +7,35 @@ from fallow.queries.parts.kcenter import Features, Gradients, k_center
 from fallow.queries.parts.kmeans import clusters
 from fallow.queries.parts.kmeanspp import k_means_pp
 from fallow.queries.parts.neighbours import most_similar
+from fallow.queries.parts.posterior import (
+    SIGMA,
+    LastLayer,
+    Reduction,
+    check_sigma,
+    first_best,
+    refuse_classes,
+)
 from fallow.queries.parts.quota import apportion, fill
 from fallow.queries.parts.top import ranked, top
 
 __all__ = [
+    "SIGMA",
     "Features",
     "Gradients",
+    "LastLayer",
+    "Reduction",
     "apportion",
     "by_cover",
     "by_gradient",
+    "check_sigma",
     "clusters",
     "fill",
+    "first_best",
     "k_center",
     "k_means_pp",
     "most_similar",
     "ranked",
+    "refuse_classes",
     "residuals",
     "top",
     "typicality",

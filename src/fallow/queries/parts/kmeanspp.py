@@ -8,9 +8,11 @@ from torch import Tensor
 from fallow.queries.parts.kcenter import Points
 
 
-def k_means_pp(points: Points, n: int, generator: torch.Generator) -> Tensor:
-    """``n`` rows: the first has the largest norm, each next is drawn in proportion to its squared
-    distance to the nearest pick (Arthur, Vassilvitskii, 2007).
+def k_means_pp(
+    points: Points, n: int, generator: torch.Generator, first: int | None = None
+) -> Tensor:
+    """``n`` rows: the first is ``first``, or has the largest norm; each next is drawn in proportion
+    to its squared distance to the nearest pick (Arthur, Vassilvitskii, 2007).
 
     A pick has distance 0 from then on.  Where all distances are 0, rows are drawn uniformly.  Rows
     that are not finite come last, in their order.
@@ -22,7 +24,7 @@ def k_means_pp(points: Points, n: int, generator: torch.Generator) -> Tensor:
     picks: list[int] = []
     for _ in range(min(n, int(is_free.sum()))):
         if not picks:
-            j = int(half.masked_fill(is_last, -1).argmax())
+            j = int(half.masked_fill(is_last, -1).argmax()) if first is None else first
         else:
             torch.minimum(left, points.to(picks[-1]), out=left)
             left[picks[-1]] = 0

@@ -1,0 +1,82 @@
+"""ACS-FW (Pinsler et al., 2019), Algorithm 1: a batch that stands for the whole pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.queries.base import Budget, Memo, check_choices, orders
+from fallow.queries.parts import SIGMA, LastLayer, check_sigma, first_best, refuse_classes
+
+ROUNDING = 1e-12  # of a squared length: what is closer is the same place
+
+
+@final
+@dataclass(frozen=True)
+class ACSFW:
+    """Active Bayesian coresets by Frank-Wolfe: rows of which a weighted sum of log-likelihoods is
+    close to the sum over the pool.
+
+    Notes
+    -----
+    The inner product of two log-likelihoods is the paper's weighted Fisher one for a linear output:
+    k(x, x̃) = φ'φ̃ · φ'Mφ̃ up to a factor, with φ = (embed(x), 1).  No matrix of all pairs of rows
+    is built.  The paper may come back to a row and then buys fewer;
+    here a row that was picked is not picked again (as in Holzmüller et al., 2023, whose noise and
+    scale are used).  For classes the inner products are others: refused.  Equal scores go by
+    position.  Rows whose features are not finite come last.
+    """
+
+    model: Literal["local", "global"] = "local"
+    sigma: float = SIGMA  # σ
+
+    contract: ClassVar[Contract] = Contract(
+        title="ACS-FW",
+        paper="Bayesian Batch Active Learning as Sparse Subset Approximation",
+        year=2019,
+        verbs={"select": "number of picks"},
+        needs=("local",),
+        regression=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_sigma(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        refuse_classes(self, view)
+        rows = LastLayer.of(view, self.model)
+        return rows.picks(frank_wolfe(rows.pool, rows.posterior(self.sigma).pool, n), n)
+
+
+def frank_wolfe(x: Tensor, z: Tensor, n: int) -> Tensor:
+    """``min(n, m)`` rows, for the kernel k = (x x')(z z').  x, z: (m, k).
+
+    With L the sum of all log-likelihoods and L(w) that of the picks: u, v are the inner products of
+    each row with L and L(w), s = |L(w)|², t = <L(w), L>.  Rows of length 0 come last.
+    """
+    length = (x.square().sum(1) * z.square().sum(1)).sqrt()  # σ_n of the paper
+    is_free, total = length > 0, float(length.sum())
+    u, v, s, t = ((x @ (x.T @ z)) * z).sum(1), torch.zeros_like(length), 0.0, 0.0
+    picks: list[int] = []
+    for _ in range(min(n, int(is_free.sum()))):
+        f = first_best(((u - v) / length).masked_fill(~is_free, -torch.inf))
+        a, u_f, v_f = total / float(length[f]), float(u[f]), float(v[f])
+        far = total**2 - 2 * a * v_f + s  # |a L_f - L(w)|²
+        step = (a * (u_f - v_f) + s - t) / far if far > ROUNDING * total**2 else 0.0  # γ, exact
+        s = (1 - step) ** 2 * s + 2 * (1 - step) * step * a * v_f + (step * total) ** 2
+        t = (1 - step) * t + step * a * u_f
+        v = (1 - step) * v + step * a * (x @ x[f]) * (z @ z[f])
+        is_free[f] = False
+        picks.append(f)
+    return torch.cat([torch.tensor(picks, dtype=torch.int64), (length == 0).nonzero()[:, 0]])[:n]

@@ -1,0 +1,83 @@
+"""LCMD (Holzmüller et al., 2023): the farthest row of the largest cluster, again and again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.view import Picks, View
+from fallow.queries.base import Budget, Memo, check_choices, orders
+from fallow.queries.parts import Features, LastLayer, first_best
+from fallow.queries.parts.kcenter import CHUNK
+
+
+@final
+@dataclass(frozen=True)
+class LCMD:
+    """Largest cluster, maximum distance: like Core-Set, but far rows count where there are many.
+
+    Labelled rows and picks are centres; a cluster is what is nearest to one of them, and as large
+    as the total of its squared distances.  Of the largest cluster the farthest row is picked.
+
+    Notes
+    -----
+    Distances are those of gradients of one linear output, so of features.  For classes, which the
+    paper does not treat, they are the same.  A site without labels starts at its longest row.
+    Equal rows go by position.  Rows whose features are not finite come last.
+    """
+
+    model: Literal["local", "global"] = "local"
+
+    contract: ClassVar[Contract] = Contract(
+        title="LCMD",
+        paper="A Framework and Benchmark for Deep Batch Active Learning for Regression",
+        year=2023,
+        verbs={"select": "number of picks"},
+        needs=("local",),
+        regression=True,
+    )
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        rows = LastLayer.of(view, self.model)
+        return rows.picks(by_cluster(*rows.points(), n), n)
+
+
+def by_cluster(pool: Features, labelled: Features, start: int | None, n: int) -> Tensor:
+    """``min(n, m)`` rows of the pool (m), the first of them ``start`` unless that is None."""
+    left, centre = nearest(pool, labelled)
+    is_free = torch.ones(len(left), dtype=torch.bool)
+    picks: list[int] = []
+    for _ in range(min(n, len(left))):
+        size = torch.bincount(centre, left)
+        is_open = is_free & (size[centre] == size.max())
+        j = first_best(left.masked_fill(~is_open, -1)) if start is None else start
+        to_j, start = pool.to(j), None
+        is_closer = to_j < left  # where equal, the older centre stays
+        centre = centre.masked_fill(is_closer, len(labelled.half) + len(picks))
+        left = left.minimum(to_j)
+        is_free[j], left[j] = False, 0
+        picks.append(j)
+    return torch.tensor(picks, dtype=torch.int64)
+
+
+def nearest(pool: Features, centres: Features) -> tuple[Tensor, Tensor]:
+    """Half squared distance of each row to its nearest centre, and which centre that is: (m,) each.
+    Without centres all rows are infinitely far from centre 0."""
+    if not len(centres.half):
+        return torch.full_like(pool.half, torch.inf), torch.zeros(len(pool.half)).long()
+    blocks = torch.split(pool.x, CHUNK)
+    found = [torch.addmm(centres.half, x, centres.x.T, alpha=-1).min(1) for x in blocks]
+    left = torch.cat([block.values for block in found]) + pool.half
+    return left.clamp_min(0), torch.cat([block.indices for block in found])

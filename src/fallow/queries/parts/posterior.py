@@ -1,0 +1,153 @@
+"""Last-layer features, and the Gaussian posterior of one linear output on them, in float64.
+
+The gradient of a linear output is φ(x) = (embed(x), 1), whatever its weights are.  With labelled
+rows Φ_L and noise σ, M = (Φ_L'Φ_L + σ²I)⁻¹ is what is not yet known about the weights.  Scale and
+noise are those of Holzmüller et al. (2023): labelled rows have a mean square of 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.view import Picks, View
+from fallow.queries.parts.kcenter import Features
+
+SIGMA = 1e-3
+"""σ, the noise of a label where labelled rows have a mean square of 1 (Holzmüller et al., 2023)."""
+
+LEAST = 1e-6  # of σ: its square must not drown in the rounding errors of Φ_L'Φ_L
+CERTAIN = 1e-12  # 1 - φ'Mφ of a pick that cannot be taken back
+TIED = 1e-10  # of the largest score: copies of a row differ by rounding errors
+
+
+def check_sigma(query: Any) -> None:
+    """Raise ValueError where the field ``sigma`` is no noise."""
+    if not LEAST <= query.sigma < float("inf"):
+        name = type(query).__name__
+        raise ValueError(f"{name}'s sigma is {query.sigma}; it must be {LEAST} or more and finite")
+
+
+def refuse_classes(query: Any, view: View) -> None:
+    """Raise ValueError where there are classes, for a strategy that knows one output only."""
+    if view.classes:
+        raise ValueError(
+            f"{type(query).__name__} is for numbers to predict and the data has {view.classes} "
+            "classes; use badge or core-set"
+        )
+
+
+def first_best(scores: Tensor) -> int:
+    """The first row whose score is the largest up to rounding.
+
+    >>> first_best(torch.tensor([1.0, 3 - 1e-12, 3.0], dtype=torch.float64))
+    1
+    """
+    most = scores.max()
+    return int((scores >= most - TIED * most.abs()).nonzero()[0])
+
+
+@final
+@dataclass(frozen=True)
+class LastLayer:
+    """Features of a site's rows that are finite.
+
+    pool: (m, k); labelled: (l, k); rows: positions of the ``m`` in the pool of the site, then those
+    of its rows that are not finite: these come last in every choice.
+    """
+
+    pool: Tensor
+    labelled: Tensor
+    rows: Tensor
+
+    @staticmethod
+    def of(view: View, model: str) -> LastLayer:
+        """φ, k = d + 1.  Raises ValueError where no row of the pool is finite."""
+        x, known = view.embed(model), view.embed(model, "labelled")
+        good = x.isfinite().all(1)
+        if not bool(good.any()):
+            raise ValueError(
+                f"the features of all {len(x)} rows are NaN or infinite: the model has diverged; "
+                "lower the learning rate or check the rows"
+            )
+        rows = (~good).long().argsort(stable=True)
+        return LastLayer(with_one(x[good]), with_one(known[known.isfinite().all(1)]), rows)
+
+    def picks(self, chosen: Tensor, n: int) -> Picks:
+        """``n`` rows of the site: the ``chosen`` rows of ``pool``, then what is not finite."""
+        return Picks(torch.cat([self.rows[chosen], self.rows[len(self.pool) :]])[:n])
+
+    def points(self) -> tuple[Features, Features, int | None]:
+        """Pool and labelled rows, and where to start: at the longest row if nothing is labelled."""
+        start = None if len(self.labelled) else int(self.pool.square().sum(1).argmax())
+        middle = self.pool.mean(0)  # a shift changes no distance, but less is rounded
+        return Features.of(self.pool - middle), Features.of(self.labelled - middle), start
+
+    def posterior(self, sigma: float) -> LastLayer:
+        """M^½φ of scaled rows: inner products are posterior covariances, over σ²."""
+        scale = (self.labelled if len(self.labelled) else self.pool).square().sum(1).mean().sqrt()
+        pool, labelled = self.pool / scale, self.labelled / scale
+        known = labelled.T @ labelled  # (k, k)
+        known.diagonal().add_(sigma**2)
+        root = torch.linalg.cholesky(known)
+        pool, labelled = (
+            torch.linalg.solve_triangular(root, part.T, upper=False).T for part in (pool, labelled)
+        )
+        return LastLayer(pool, labelled, self.rows)
+
+
+def with_one(x: Tensor) -> Tensor:
+    """(n, d) -> (n, d + 1), in float64."""
+    return torch.cat([x.double(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
+
+
+@final
+@dataclass(frozen=True)
+class Reduction:
+    """How much of the posterior variance of all rows a label would take away.
+
+    phi: (m, k) rows; m_phi: (m, k) M times each; r_m_phi: (m, .) R M times each, where F = R'R is
+    the sum of φφ' over pool and labelled rows.  Tr(MF) falls by φ'MFMφ / (1 + φ'Mφ) when a row is
+    labelled: the greedy step of BAIT (Ash et al., 2021) for one output.
+    """
+
+    phi: Tensor
+    m_phi: Tensor
+    r_m_phi: Tensor
+
+    @staticmethod
+    def of(rows: LastLayer, sigma: float) -> Reduction:
+        """The rows of the pool; F stays what it is now."""
+        z = rows.posterior(sigma)  # in these coordinates M = I
+        root = torch.linalg.qr(torch.cat([z.pool, z.labelled]), mode="r").R
+        return Reduction(z.pool, z.pool, z.pool @ root.T)
+
+    def at(self, rows: Tensor) -> Reduction:
+        return Reduction(self.phi[rows], self.m_phi[rows], self.r_m_phi[rows])
+
+    def variance(self) -> Tensor:
+        """φ'Mφ, (m,)."""
+        return (self.phi * self.m_phi).sum(1)
+
+    def gain(self) -> Tensor:
+        """By how much Tr(MF) falls when a row is labelled, (m,)."""
+        return self.r_m_phi.square().sum(1) / (1 + self.variance())
+
+    def loss(self) -> Tensor:
+        """By how much Tr(MF) grows when a labelled row is taken back, (m,); infinite where M does
+        not tell what was known without it."""
+        left = 1 - self.variance()
+        return (self.r_m_phi.square().sum(1) / left).masked_fill(left <= CERTAIN, torch.inf)
+
+    def after(self, j: int, sign: int = 1) -> Reduction:
+        """When row ``j`` is labelled, or (``sign`` = -1) is taken back."""
+        step = self.m_phi @ self.phi[j]  # φ'Mφ_j
+        step = step / (sign + step[j])
+        return Reduction(
+            self.phi,
+            self.m_phi.addr(step, self.m_phi[j], alpha=-1),
+            self.r_m_phi.addr(step, self.r_m_phi[j], alpha=-1),
+        )

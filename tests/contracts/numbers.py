@@ -1,0 +1,37 @@
+"""The world of the contract tables for every strategy: with numbers to predict if it needs them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fallow.runtimes import Bytes, InProcess, Label
+from fallow.training import FedAvg
+from tests.contracts.strategies import FOR_NUMBERS
+from tests.queries.regression import federation
+from tests.worlds import Tables, World
+from tests.worlds import world as with_classes
+
+
+def world(
+    sites: Tables, strategy: Any, seed: int = 0, runtime: type[InProcess | Bytes] = InProcess
+) -> World:
+    made = with_numbers if isinstance(strategy, FOR_NUMBERS) else with_classes
+    return made(sites, strategy, seed, runtime)
+
+
+def with_numbers(
+    sites: Tables, strategy: Any, seed: int = 0, runtime: type[InProcess | Bytes] = InProcess
+) -> World:
+    """The same rows; class ids become numbers to predict, and both models say 0."""
+    classes = with_classes(sites, strategy).members
+    rows = {name: site.x for name, site in classes.items()}
+    made = federation(rows, strategy, seed=seed, runtime=runtime, solver=FedAvg())
+    for name, site in made.members.items():
+        site.parts = replace(site.parts, hidden=classes[name].parts.hidden)
+        labelled = classes[name].labelled.tolist()
+        labels = zip(labelled, classes[name].labels.tolist(), strict=True)
+        site.buy([Label(row, y, cycle=-1) for row, y in labels])
+        for model in ("local", "global"):
+            site.remember(model, site.parts.fresh(None))
+    return made

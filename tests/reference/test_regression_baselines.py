@@ -1,0 +1,91 @@
+"""Picks beside those of bmdal_reg 3.0.2, the code of Holzmüller et al. (2023), if it is installed.
+
+Nothing in Fallow needs it: `pip install bmdal_reg==3.0.2 dill`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.queries import ACSFW, BAIT, LCMD, CoreSet
+from fallow.queries.parts import LastLayer
+from fallow.queries.parts.posterior import with_one
+from tests.contracts.numbers import with_numbers
+from tests.queries.regression import draws
+from tests.worlds import Table
+
+pytest.importorskip("bmdal_reg")
+np.Inf = np.inf  # its name before NumPy 2
+algorithms = pytest.importorskip("bmdal_reg.bmdal.algorithms")
+from bmdal_reg.bmdal.feature_data import TensorFeatureData  # noqa: E402
+
+CASES = [  # rows, labels, features, picks, heavy tail
+    (200, 20, 6, 10, False),
+    (300, 8, 10, 5, False),
+    (400, 15, 26, 5, True),
+    (500, 100, 26, 40, True),
+]
+cases = pytest.mark.parametrize("case", CASES, ids=str)
+TO_TRAIN = ("train", [0.1, None])  # its score of BAIT adds 1e-8 to σ²: seen at σ = 1e-3, not at 0.1
+CONFIGURATIONS: dict[str, tuple[Any, list[Any], str, dict[str, Any]]] = {
+    "core-set": (CoreSet(), [], "maxdist", {"sel_with_train": True}),
+    "lcmd": (LCMD(), [], "lcmd", {"sel_with_train": True}),
+    "bait-f": (BAIT(forward_only=True, sigma=0.1), [TO_TRAIN], "bait", {"bait_sigma": 0.1}),
+    "bait-fb": (
+        BAIT(sigma=0.1),
+        [TO_TRAIN],
+        "bait",
+        {"bait_sigma": 0.1, "overselection_factor": 2.0},
+    ),
+    "acs-fw": (ACSFW(), [("acs-grad", [1e-3, None])], "fw", {}),
+}
+
+
+def rows(case: tuple[int, int, int, int, bool]) -> tuple[Tensor, Tensor]:
+    """Pool and labelled rows."""
+    m, labels, d, _, is_heavy = case
+    x = draws(m + labels, d, name=str(case))
+    if is_heavy:
+        x = x / draws(m + labels, 1, name=f"{case} tail").abs().sqrt()
+    return x[:m], x[m:]
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@cases
+def test_picks_are_those_of_the_reference(name: str, case: tuple[int, int, int, int, bool]) -> None:
+    strategy, transforms, method, settings = CONFIGURATIONS[name]
+    (pool, labelled), n = rows(case), case[3]
+    half = case[2] // 2
+    table = Table(pool[:, :half], pool[:, half:], [0] * len(labelled))
+    made = with_numbers({"a": table}, strategy)
+    made.members["a"].x[len(pool) :] = labelled
+    parts = {"train": labelled, "pool": pool}
+    theirs, found = algorithms.select_batch(
+        n, [None], {k: TensorFeatureData(with_one(x)) for k, x in parts.items()}, None, "linear",
+        transforms, method, allow_float64=True, verbosity=0, **settings,
+    )  # fmt: skip
+    assert found["selection_status"] is None
+    assert made.picks(n)["a"] == theirs.tolist()
+
+
+@cases
+def test_the_distances_that_badge_draws_by_are_those_of_the_reference(
+    case: tuple[int, int, int, int, bool],
+) -> None:
+    features = pytest.importorskip("bmdal_reg.bmdal.features")
+    maps = pytest.importorskip("bmdal_reg.bmdal.feature_maps")
+    pool, labelled = map(with_one, rows(case))
+    same = maps.IdentityFeatureMap(n_features=pool.shape[1])
+    theirs, train = (features.Features(same, TensorFeatureData(x)) for x in (pool, labelled))
+    scaled = train.scale_tfm(None)
+    theirs = scaled(train).posterior_tfm(1e-3)(scaled(theirs))
+    ours = LastLayer(pool, labelled, torch.arange(len(pool))).posterior(1e-3).pool
+    expected = theirs.get_sq_dists(theirs)
+    far = 1e-6 * torch.cdist(ours, ours).square()  # z = σ M^½ φ
+    torch.testing.assert_close(far, expected, rtol=1e-6, atol=1e-9 * float(far.max()))
