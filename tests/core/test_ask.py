@@ -93,6 +93,12 @@ def test_each_gives_every_answer_and_to_reaches_some(runtime):
     assert set(only) == {"b"} and only["b"]["x"].tolist() == [30.0, 60.0]
 
 
+def test_a_site_that_only_gets_what_waited_answers_nothing():
+    ask = door()[0]
+    ask.fit(None, "global", w=torch.zeros(3), stats=torch.zeros(0))
+    assert ask.keep("secret", to={"a": {}}) == 2
+
+
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
 def test_keep_lets_out_a_count_and_the_answer_stays(runtime):
     ask, sites, _ = door(runtime)

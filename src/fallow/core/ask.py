@@ -234,7 +234,8 @@ class Ask:
         if entry is None:
             with self.journal.transaction():
                 sent = self.carrier.exchange(requests, routes)
-                replies = {s: sent.answers[s] for s in sorted(sent.answers)} if verb else {}
+                asked = requests if to is None else to  # the others only got what waited
+                replies = {s: sent.answers[s] for s in sorted(sent.answers) if verb and s in asked}
                 answers = self._added(replies, last[0][0], to, bound) if kind == "sum" else replies
                 entry = {"answers": answers, "up": sent.bytes_up, "down": sent.bytes_down}
                 entry |= {"epsilon": sent.epsilon} if sent.epsilon else {}
