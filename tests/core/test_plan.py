@@ -43,7 +43,7 @@ def test_milestones_in_rounds_ignore_epochs():
         (lambda: Optimiser(lr=float("nan")), "learning rate nan"),
         (lambda: Optimiser("sdg"), "'sdg'"),
         (lambda: Segment(-1), "-1 epochs"),
-        (lambda: Plan(start="warm"), "'warm'"),
+        (lambda: Plan(start=""), "at a model by its name, not ''"),
         (lambda: Plan(patience=0), "patience of 0 epochs"),
         (lambda: Plan(mix=0.0), "mix 0.0 must be above 0"),
         (lambda: Plan(mix=float("nan")), "mix nan"),

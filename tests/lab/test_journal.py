@@ -99,6 +99,7 @@ def test_a_row_is_never_labelled_twice(journal: Journal) -> None:
         "UPDATE exchange SET entry = CAST(substr(entry, 1, 60) || X'2A' AS BLOB)",
         "UPDATE label SET value = 2.0",
         "UPDATE label SET weight = 0.5",
+        "UPDATE label SET held = 1",
     ],
 )
 def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) -> None:

@@ -96,6 +96,12 @@ def test_the_area_under_a_flat_curve_is_its_height():
     assert metrics.aulc([0.1, 0.15, 0.4], [0.7, 0.7, 0.7]) == pytest.approx(0.7)
 
 
+def test_the_area_of_a_part_joins_the_curve_at_its_ends():
+    x, y = [0.1, 0.2, 0.4], [0.0, 0.6, 0.2]
+    assert metrics.aulc(x, y, (0.1, 0.4)) == metrics.aulc(x, y)
+    assert metrics.aulc(x, y, (0.15, 0.3)) == pytest.approx((0.05 * 0.45 + 0.1 * 0.5) / 0.15)
+
+
 def test_labels_saved_is_zero_for_the_baseline_and_unknown_for_a_curve_that_stays_below():
     curve = {0.1: 0.5, 0.2: 0.6, 0.3: 0.8}
     assert metrics.labels_saved(curve, curve) == 0
@@ -120,6 +126,7 @@ def test_a_curve_is_at_the_target_where_it_first_crosses():
         (lambda: metrics.variance_gap([0.1], [1, 2]), "do not pair"),
         (lambda: metrics.aulc([0.1], [0.5]), "at least two"),
         (lambda: metrics.aulc([0.2, 0.1], [0.5, 0.6]), "do not increase"),
+        (lambda: metrics.aulc([0.1, 0.2], [0.5, 0.6], (0.1, 0.3)), "not inside"),
     ],
 )
 def test_wrong_use_is_refused_with_the_way_out(call, says):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fallow.lab.names import Strategy, faithful, label
+from fallow.lab.names import Strategy, faithful, label, labels
 
 NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
 
@@ -18,11 +18,49 @@ NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
         ("fallow.compat:NaNKSAS", "NaNKSAS (code)"),
         ("fallow.compat:NaNKSAS@training=kcfu", "NaNKSAS (code) + kcfu"),
         ("bound:all-labels", "all labels"),
+        ("bound:all-labels@training=server-solve", "all labels + server-solve"),
+        ("random@training=server-solve", "random + server-solve"),
+        ("random@trainer=10x25", "random + 10 rounds x 25 epochs"),
+        ("random@trainer=1x1", "random + 1 round x 1 epoch"),
+        ("random@protocol=one_pass", "random + one pass"),
+        ("fale@training=server-solve", "FALE"),
+        ("fale@training=server-solve@initial=0@protocol=one_pass", "FALE"),
+        ("fale@training=server-solve@initial_by=query", "FALE + first labels"),
+        ("fale@training=server-solve:ridge=0.001", "FALE + server-solve:ridge=0.001"),
+        ("fale:weights=none@training=server-solve", "FALE, no weights"),
+        ("fale:mode=fedsvd@training=server-solve", "FALE, mode=fedsvd"),
+        ("fale:weights=none@training=fedavg@protocol=one_pass", "FALE-local"),
+        ("fale:weights=none@trainer=10x25", "FALE-local + 10 rounds x 25 epochs"),
+        ("fale@training=fedavg", "FALE-local, weighted"),
+        ("fale", "FALE-local, weighted"),
         ("odd@", "odd + "),
     ],
 )
 def test_a_strategy_is_called_as_a_reader_would(query, shown):
     assert label(query, NAMES) == shown
+
+
+def test_the_longest_published_name_counts():
+    printed = {"logo@local_source=last_round": "LoGo", "logo": "LoGo from scratch"}
+    shown = label("logo@local_source=last_round@trainer=10x25", printed)
+    assert shown == "LoGo + 10 rounds x 25 epochs"
+    assert label("logo@trainer=2x1", printed) == "LoGo from scratch + 2 rounds x 1 epoch"
+
+
+def test_fale_is_called_by_how_the_study_trains():
+    assert label("fale", {}, "server-solve") == "FALE"
+    assert label("fale:weights=none", {}, "ServerSolve") == "FALE, no weights"
+    assert label("fale", {"fale": "leverage"}, "fedavg") == "leverage"
+
+
+def test_no_two_strategies_of_a_study_share_a_name():
+    queries = ["fale:weights=none", "fale:weights=none@training=fedavg@initial=0", "random"]
+    assert list(labels(queries, {}).values()) == [
+        "FALE-local",
+        "FALE-local + fedavg + no first labels",
+        "random",
+    ]
+    assert len(set(labels(["fale", "fale:weights=importance", "FALE"], {}).values())) == 3
 
 
 @pytest.mark.parametrize(

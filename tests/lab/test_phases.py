@@ -36,6 +36,12 @@ OTHER: dict[str, Any] = {
     "executor": "loop",
     "channels_last": True,
     "dtype": "float64",
+    "standardise": "federated",
+    "target_scale": "none",
+    "initial_by": "query",
+    "validation": 0.2,
+    "test": "own",
+    "flip": 1,
     "privacy": Privacy(secure_sum=True),  # totals are rounded, and keys cross
 }
 LATER: dict[str, Any] = {  # decides nothing before the first query
@@ -43,6 +49,8 @@ LATER: dict[str, Any] = {  # decides nothing before the first query
     "local_source": "scratch",
     "local_plan": Plan((Segment(9),)),
     "query": Spec("entropy"),
+    "protocol": "one_pass",
+    "queries_per_cycle": 2,
     "per_cycle": 0.2,
     "cycles": 1,
 }
@@ -55,7 +63,8 @@ WORDS: dict[str, Any] = {  # decides nothing at all
     "bounds": ("pooled",),
     "published": Published("ahfal-table1", "alpha=0.1"),
 }
-DATA = {"data", "label", "site"}  # reach the key as the rows and labels that they lead to
+# reach the key as the rows and labels that they lead to
+DATA = {"data", "label", "site", "task", "drop_rows", "resplit", "features"}
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from statistics import fmean
 import pytest
 
 from fallow.lab.reading import read_study
+from tests.lab.regression import FALE, write_regression
 
 
 def lines(path):
@@ -67,6 +68,30 @@ def test_a_cycle_with_fewer_counting_rounds_than_elsewhere_is_not_scored(study_d
             rows = rows[:-1] if (query, seed) == ("ahfal", 5) else rows
             path.write_text("".join(json.dumps(r) + "\n" for r in rows))
     assert 5 not in read_study(study_dir).final("ahfal")
+
+
+def test_strategies_may_have_other_numbers_of_counting_rounds(study_dir):
+    before = read_study(study_dir).final("random")
+    for path in study_dir.glob("cells/ahfal/*/records.jsonl"):
+        rows = [r | {"final": True} for r in lines(path)]
+        path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+    study = read_study(study_dir)
+    assert len(study.final("ahfal")) == 6
+    assert study.final("random") == before
+
+
+def test_a_strategy_may_lack_the_first_cycle(tmp_path):
+    study = read_study(write_regression(tmp_path / "a"))
+    assert list(study.curve(FALE)) == list(study.labels(FALE)) == list(range(1, 13))
+    assert list(study.curve("random")) == list(range(13))
+    assert (study.labels(FALE)[12], study.labels("random")[12]) == (240, 280)
+    assert study.fractions(FALE)[12] == 240 / 4000
+    assert set(study.final(FALE)) == set(study.areas(FALE)) == {0, 1, 2, 3}
+
+
+def test_curves_without_a_common_range_have_no_area(tmp_path):
+    root = write_regression(tmp_path / "a", ("random", FALE), cycles=2)
+    assert read_study(root).areas("random") == {}  # 20 and 40 labels against 40 to 80
 
 
 def test_a_damaged_line_is_skipped_and_counted(study_dir):

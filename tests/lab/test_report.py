@@ -194,3 +194,7 @@ def test_names_at_line_ends_are_apart_and_in_order():
     placed = spaced([5.0, 5.1, 5.05, 9.0], gap=1.0)
     assert placed[0] < placed[2] < placed[1] < placed[3]
     assert min(abs(a - b) for i, a in enumerate(placed) for b in placed[:i]) >= 1 - 1e-9
+
+
+def test_no_name_stands_below_the_figure():
+    assert spaced([0.1, 0.2, 5.0], gap=1.0, low=0.0) == [0.0, 1.0, 5.0]

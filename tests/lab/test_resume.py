@@ -20,6 +20,7 @@ from fallow.lab.cell import Cell, Setup
 from fallow.lab.errors import Failed
 from fallow.lab.files import only_one
 from fallow.lab.recipe import Recipe
+from fallow.lab.spec import Spec
 from fallow.lab.study import run_cell, run_study
 from fallow.lab.world import Runtime
 from tests.lab.crash import (
@@ -48,6 +49,13 @@ WORLDS: dict[str, dict[str, Any]] = {
         "restart": "continue",
     },
     "bytes": {"cycles": 1},
+    "labels held back": {
+        "training": Spec("tests.lab.alone:Alone"),
+        "validation": 0.4,
+        "test": "own",
+        "flip": 1,
+        "cycles": 1,
+    },
 }
 
 

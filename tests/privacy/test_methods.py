@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fallow import compat, queries, training
-from fallow.cli.lists import _spelled
+from fallow import compat, personal, queries, training
+from fallow.cli.lists import spelled
 from fallow.core.build import names
 from fallow.privacy import Privacy
 from tests.contracts.strategies import every
@@ -21,16 +21,16 @@ HEAD = "| method | noise (`privacy.epsilon`) | secure sums (`privacy.secure_sum`
 
 def rows() -> list[str]:
     """The table's rows as the contracts have them."""
-    kinds = (("", queries), ("", training), ("fallow.compat:", compat))
+    kinds = (("", queries), ("", training), ("", personal), ("fallow.compat:", compat))
     found = []
     for prefix, package in kinds:
         for name, cls in sorted(names(package).items()):
-            spelled = prefix + (name if prefix else _spelled(name))
+            typed = prefix + (name if prefix else spelled(cls))
             noise, masks = (
                 "yes" if works else "refused"
                 for works in (cls.contract.local_dp, cls.contract.secure_sum)
             )
-            found.append(f"| `{spelled}` | {noise} | {masks} |")
+            found.append(f"| `{typed}` | {noise} | {masks} |")
     return found
 
 

@@ -234,7 +234,7 @@ def made(folder, query, executor):
     state = run.train(0, None)["state"]
     ask = run._ask("0/query", "query", 0, Disclosure())
     ask.fit(None, "global", None, **state)
-    federation.methods["query"].query(ask, federation.budget(0.1), {})
+    federation.methods["query"].query(ask, federation.within(federation.wanted(0.1)), {})
     return federation.members
 
 

@@ -9,7 +9,7 @@ import pytest
 from fallow.core.build import build
 from fallow.data import CATALOGUE
 from fallow.data import partitions as rules
-from fallow.lab.published import published
+from fallow.lab.published import published, tables, tallies
 from fallow.lab.recipe import Recipe
 from fallow.lab.variants import variant
 from fallow.lab.world import methods_of
@@ -47,6 +47,15 @@ def test_its_data_partition_and_every_strategy_exist(recipe: Recipe) -> None:
 def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
     if recipe.published is None:
         return
+    if recipe.published.table in tables("tallies"):
+        rows = {row.dataset for row in tallies(recipe.published.table)}
+        named = {row.method for row in tallies(recipe.published.table)}
+        assert recipe.published.setting in rows
+        assert set(recipe.published.names.values()) <= named | {
+            row.rival for row in tallies(recipe.published.table)
+        }
+        assert set(recipe.published.names) <= set(recipe.queries)
+        return
     cells = published(recipe.published.table)
     printed = {cell.method for cell in cells if cell.setting == recipe.published.setting}
     known = {cell.method for cell in cells}
@@ -82,3 +91,31 @@ def test_every_published_table_of_classification_has_a_small_recipe_and_a_full_o
     full = {r.published.table for n, r in RECIPES.items() if r.published and "mini" not in n}
     assert tables <= small
     assert tables | {"ahfal-table3", "fairfal-ablation", "fairfal-cifar100"} <= full
+
+
+def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets() -> None:
+    printed = {row.dataset for row in tallies("fale-table2")}
+    of_fale = [r for r in RECIPES.values() if r.published and r.published.table == "fale-table2"]
+    for end in (300, 1500):
+        assert {
+            r.published.setting for r in of_fale if 10 * r.per_cycle == end and r.published
+        } == (printed)
+    full = RECIPES["fale/protein"]
+    assert full.per_cycle * full.sites * full.cycles == 15_000
+    assert full.per_cycle / full.queries_per_cycle == 5
+    assert (full.plan.optimiser.name, full.plan.optimiser.lr, full.plan.epochs) == (
+        "adam",
+        0.01,
+        25,
+    )
+    assert (full.initial, full.sites, full.partition.fields["alpha"], full.resplit) == (
+        0.01, 10, 5.0, True,
+    )  # fmt: skip
+
+
+def test_every_recipe_of_fale_runs_its_controls() -> None:
+    for name, recipe in RECIPES.items():
+        if name.startswith("fale/"):
+            assert {"random@training=server-solve", "random@trainer=10x25"} <= set(recipe.queries)
+            assert "fale:weights=none@training=server-solve@initial=0" in recipe.queries
+            assert "bound:all-labels@training=server-solve" in recipe.queries

@@ -15,9 +15,10 @@ from fallow.core import stream
 from fallow.data import Dataset
 from fallow.lab.journal import Journal
 from fallow.lab.recipe import Recipe
+from fallow.lab.rows import split
 from fallow.lab.run import Run
 from fallow.lab.spec import Spec
-from fallow.lab.world import split, world_of
+from fallow.lab.world import world_of
 from fallow.queries import AHFAL
 from fallow.queries.ahfal import moments
 from fallow.queries.parts import fill

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, final
 
@@ -173,3 +173,78 @@ def test_a_model_of_another_name_has_streams_of_its_own() -> None:
         ordered(carrier, name, SCRATCH, **sent())
     site = carrier.members["a"]
     assert not torch.equal(site.memory["one"]["w"], site.memory["two"]["w"])
+
+
+@final
+@dataclass(frozen=True)
+class Doubling:
+    """A training method whose step is not plain, whose moments stay and that deploys its own."""
+
+    plan: Plan = PLAN
+    contract: ClassVar[Contract] = Contract("doubling", "a test", 2024)
+
+    def deploy(self, state: State, memory: Any) -> State:
+        return {**state, "w": 2 * state["w"]}
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        return {"w": s["w"]._replace(w=2 * s["w"].w)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {"kept": s["w"]}
+
+
+def doubling(kind: type = InProcess) -> Any:
+    carrier = world(Choosing(), kind)
+    for site in carrier.members.values():
+        site.parts.methods["training"] = Doubling()
+    return carrier
+
+
+@pytest.mark.parametrize("kind", [InProcess, Bytes])
+def test_a_plan_may_start_at_a_model_that_the_site_remembers(kind: type) -> None:
+    carrier = doubling(kind)
+    for name, site in carrier.members.items():
+        site.remember("average", {**site.parts.fresh(stream(7, name)), "score": torch.ones(())})
+    ordered(carrier, "local", replace(PLAN, start="average"), owner="training")
+    for site in carrier.members.values():
+        assert torch.equal(site.memory["local"]["w"], 2**4 * site.memory["average"]["w"])
+
+
+def test_a_plan_cannot_start_at_a_model_that_the_site_has_not() -> None:
+    with pytest.raises(ValueError, match=r"site a has no model 'best' .* it remembers nothing"):
+        ordered(world(Choosing()), "local", replace(PLAN, start="best"), owner="training")
+
+
+def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewhere() -> None:
+    site = world(Choosing()).members["a"]
+    site.remember("own", kept := site.parts.fresh(stream(7)))
+    step = Step("fit", "local", dict(sent()), replace(PLAN, start="own"))
+    job = site.job(step, Request("key", "training", 1, 0, (step,)))
+    assert torch.equal(job.start["w"], kept["w"])
+    assert torch.equal((job.sent or {})["w"], sent()["w"])
+
+
+def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alone() -> None:
+    carrier, plain = doubling(), world(Choosing())
+    ordered(carrier, "local", PLAN, owner="training", **sent())
+    before = {name: dict(site.memory) for name, site in carrier.members.items()}
+    for each in (carrier, plain):
+        ordered(each, "tuned", PLAN, owner="training", **sent())
+    for name, site in carrier.members.items():
+        agree(site.memory["tuned"], plain.members[name].memory["tuned"], atol=0)
+        assert set(site.memory) == {"local", "own/kept", "tuned"}
+        assert torch.equal(site.memory["own/kept"]["w"], before[name]["own/kept"]["w"])
+
+
+def test_a_model_is_handed_over_as_it_is_deployed_but_for_those_beside_the_local_one() -> None:
+    carrier = doubling()
+    for owner, name, times in (("query", "global", 2), ("training", "local", 2),
+                               ("training", "average", 1)):  # fmt: skip
+        ask = Ask(carrier, Forgetful(), Disclosure(), name, owner)
+        ask.fit(None, name, None, **sent())
+        ask.flush()
+        for site in carrier.members.values():
+            assert torch.equal(site.memory[name]["w"], times * sent()["w"])

@@ -11,12 +11,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fallow import compat, queries, training
+from fallow import compat, personal, queries, training
 from fallow.cli import options as opt
 from fallow.core.build import names
 from fallow.data import CATALOGUE, fetch
 from fallow.recipes import RECIPES
 
+KINDS = {"query": queries, "training": training, "personal": personal, "compat": compat}
 Fetch = Annotated[
     str | None,
     typer.Option("--fetch", metavar="NAME", help="Download a published file to the data folder."),
@@ -27,7 +28,7 @@ def methods(as_json: opt.Json = False) -> None:
     """Strategies and training methods: what they need and reveal, and their fields."""
     rows = [
         {
-            "name": f"fallow.compat:{name}" if kind == "compat" else _spelled(name),
+            "name": f"fallow.compat:{name}" if kind == "compat" else spelled(cls),
             "kind": kind, "year": cls.contract.year or None,
             "paper": cls.contract.paper, "needs": list(cls.contract.needs),
             "reveals": dict(cls.contract.verbs), "smallest_cohort": cls.contract.cohort,
@@ -36,7 +37,7 @@ def methods(as_json: opt.Json = False) -> None:
             "simulator_only": cls.contract.simulator_only,
             "fields": {f.name: str(f.default) for f in fields(cls) if f.name != "plan"},
         }
-        for kind, package in (("query", queries), ("training", training), ("compat", compat))
+        for kind, package in KINDS.items()
         for name, cls in sorted(names(package).items())
     ]  # fmt: skip
     shown = [
@@ -84,12 +85,20 @@ def recipes(as_json: opt.Json = False) -> None:
     _print(rows, rows, as_json, ("name", "title", "model", "seeds", "published"))
 
 
-def _spelled(name: str) -> str:
-    """A class name as one types it.
+def spelled(method: type[Any]) -> str:
+    """A method's class name as one types it: as its title has it, where that is the same letters.
 
-    >>> [_spelled(name) for name in ("LeastConfidence", "CoreSet", "LoGo", "FairFAL", "FedAvg")]
-    ['least-confidence', 'core-set', 'logo', 'fairfal', 'fedavg']
+    >>> [spelled(m) for m in (queries.LeastConfidence, queries.LoGo, queries.ACSFW)]
+    ['least-confidence', 'logo', 'acs-fw']
+    >>> [spelled(m) for m in (training.FedAvg, personal.FedAvgFT, personal.KNNPer)]
+    ['fedavg', 'fedavg-ft', 'knn-per']
     """
+    name, title = method.__name__, str(method.contract.title)
+    slug = title.lower().replace(" ", "-")
+    if slug.replace("-", "") == name.lower():
+        return slug
+    if fed := re.fullmatch("(Fed[A-Z][a-z]+)([A-Z][a-zA-Z]+)", name):
+        return "-".join(fed.groups()).lower()
     words = re.fullmatch("([A-Z][a-z]{2,})+", name) and not name.startswith("Fed")
     return re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower() if words else name.lower()
 

@@ -3,6 +3,7 @@
 from fallow.core.ask import Ask, Carrier, Delivered, Journal, Request, Step
 from fallow.core.banks import Bank, Layout
 from fallow.core.build import build
+from fallow.core.complete import each_of_all, sum_of_all
 from fallow.core.contract import Contract, Method
 from fallow.core.disclosure import Disclosure
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
@@ -33,6 +34,8 @@ __all__ = [
     "Step",
     "View",
     "build",
+    "each_of_all",
     "seed_of",
     "stream",
+    "sum_of_all",
 ]

@@ -14,9 +14,14 @@ def _plain(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 
-def names(package: ModuleType) -> dict[str, type[Any]]:
+Packages = ModuleType | tuple[ModuleType, ...]
+"""Where names are looked up: one package, or several, the first of which gives errors its name."""
+
+
+def names(package: Packages) -> dict[str, type[Any]]:
     """The concrete classes a package exports, by class name."""
-    exported = (getattr(package, name) for name in package.__all__)
+    packages = package if isinstance(package, tuple) else (package,)
+    exported = (getattr(each, name) for each in packages for name in each.__all__)
     return {
         c.__name__: c
         for c in exported
@@ -36,7 +41,7 @@ def nearest(word: str, words: list[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(words))}"
 
 
-def find(package: ModuleType, name: str) -> type[Any]:
+def find(package: Packages, name: str) -> type[Any]:
     """The class called ``name``: case, ``-`` and ``_`` do not matter.
 
     A name with a colon, ``module:Class``, is a user's own class.
@@ -50,13 +55,14 @@ def find(package: ModuleType, name: str) -> type[Any]:
         return found
     known = {_plain(key): value for key, value in names(package).items()}
     if _plain(name) not in known:
-        kind = package.__name__.rpartition(".")[2].replace("training", "training methods")
+        first = package[0] if isinstance(package, tuple) else package
+        kind = first.__name__.rpartition(".")[2].replace("training", "training methods")
         hint = nearest(_plain(name), list(known))
         raise ValueError(f"{name!r} is not one of the {kind}{hint}")
     return known[_plain(name)]
 
 
-def build(package: ModuleType, name: str, **fields: Any) -> Any:
+def build(package: Packages, name: str, **fields: Any) -> Any:
     """An instance of ``package``'s class ``name`` with the given fields.
 
     Raises ValueError that names the nearest class or field when one is unknown, and the field

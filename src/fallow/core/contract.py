@@ -25,8 +25,10 @@ class Contract:
     secure_sum: bool = True  # works when the server sees totals only
     local_dp: bool = True  # works when released counts are noisy
     missing: str = "goes on with the sites that answer"
+    one_pass: bool = False  # the paper chooses for every budget from nothing, not cycle by cycle
     draws: bool = False  # picks depend on a random stream even without ties
     regression: bool | None = None  # works on targets; None: unless it reads predictions
+    at_server: tuple[str, ...] = ()  # parts of a training method's state that no site is sent
     simulator_only: bool = False  # reads hidden labels: an upper bound, never at a real site
 
 

@@ -82,16 +82,28 @@ class Batch(NamedTuple):
 
 
 def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """The weighted mean over the batch.  (..., b), (..., b) -> (...); padding weighs 0.
+    """The mean over the batch of losses times weights.  (..., b), (..., b) -> (...); padding weighs
+    0 and is not counted.
 
-    A batch in which every row weighs 0 has loss 0: it asks for no step.
+    Not over the sum of the weights: those of a site have mean 1, and a batch whose rows weigh more
+    pulls more, so that the steps of an epoch add up to the weighted loss.  A batch in which every
+    row weighs 0 has loss 0: it asks for no step.
 
     >>> import torch
     >>> weighted_mean(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0]))
     tensor(2.)
     """
-    total = weight.sum(-1, keepdim=True).clamp_min(1e-30)  # no weight is negative
-    return (losses * (weight / total)).sum(-1)
+    return (losses * shares(weight)).sum(-1)
+
+
+def shares(weight: Tensor) -> Tensor:
+    """By what `weighted_mean` multiplies the losses.  (..., b) -> (..., b)
+
+    >>> import torch
+    >>> shares(torch.tensor([1.0, 1.0, 0.0]))
+    tensor([0.5000, 0.5000, 0.0000])
+    """
+    return weight / (weight > 0).sum(-1, keepdim=True).clamp_min(1)  # no weight is negative
 
 
 class Learner(Protocol):

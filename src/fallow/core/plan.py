@@ -67,18 +67,18 @@ class Plan:
     """Local training at a site: segments of epochs over its labelled rows.
 
     ``start``: ``"given"`` begins at the model that was sent, ``"scratch"`` at a fresh one drawn at
-    the site.  Two rules end training early, after an epoch; without them every epoch is trained.
-    ``stop_at``: this training accuracy is reached (evaluation mode).  ``patience``: for so many
-    epochs the mean training loss, over the steps as they were taken, was not lower than before;
-    the last weights are kept.  ``mix``: rows of the pool come along with every batch, and numbers
-    from Beta(mix, mix) to mix them with.
+    the site; any other word is the name of a model that the site remembers.  Two rules end training
+    early, after an epoch; without them every epoch is trained.  ``stop_at``: this training accuracy
+    is reached (evaluation mode).  ``patience``: for so many epochs the mean training loss, over the
+    steps as they were taken, was not lower than before; the last weights are kept.  ``mix``: rows
+    of the pool come along with every batch, and numbers from Beta(mix, mix) to mix them with.
     """
 
     segments: tuple[Segment, ...] = (Segment(),)
     batch: int = 32
     optimiser: Optimiser = Optimiser()
     schedule: Schedule = Schedule()
-    start: Literal["given", "scratch"] = "given"
+    start: str = "given"
     stop_at: float | None = None
     augment: tuple[Literal["flip", "crop2", "crop4"], ...] = ()
     patience: int | None = None
@@ -87,8 +87,8 @@ class Plan:
     def __post_init__(self) -> None:
         if self.batch < 1:
             raise ValueError(f"batch size {self.batch} must be at least 1")
-        if self.start not in ("given", "scratch"):
-            raise ValueError(f"a plan starts 'given' or 'scratch', not {self.start!r}")
+        if not self.start:
+            raise ValueError("a plan starts 'given', 'scratch' or at a model by its name, not ''")
         if self.patience is not None and self.patience < 1:
             raise ValueError(f"a patience of {self.patience} epochs must be at least 1, or None")
         if self.mix is not None and not self.mix > 0:

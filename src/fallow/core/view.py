@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -12,14 +12,15 @@ from torch import Tensor
 from fallow.core.banks import Layout
 from fallow.core.types import Answer, SiteId, State
 
-Rows = Literal["pool", "labelled"]
+Rows = Literal["pool", "labelled", "validation"]
 
 
 class View(Protocol):
     """A site as a method sees it.  There is no way from here to a hidden label, but the property
     for strategies whose contract says that they run in a simulator only.
 
-    Rows of the pool have positions 0..m-1; a query answers with positions.
+    Rows of the pool have positions 0..m-1; a query answers with positions.  A label that was bought
+    trains, or it is held back for validation: labels, weights and counts are of those that train.
     """
 
     site: SiteId
@@ -34,6 +35,8 @@ class View(Protocol):
     @property
     def labels(self) -> Tensor: ...  # (n,) labels already bought
     @property
+    def held(self) -> Tensor: ...  # (v,) labels held back for validation
+    @property
     def weights(self) -> Tensor: ...  # (n,) weight that the query attached to each label
     @property
     def counts(self) -> Tensor: ...  # (C,) float64 labels bought per class
@@ -46,7 +49,16 @@ class View(Protocol):
     def forward(
         self, state: State, rows: Tensor, draw: torch.Generator | None = None
     ) -> Tensor: ...  # with ``draw`` dropout layers drop; a graph iff rows.requires_grad
+    def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]: ...  # (n, h), (n, c)
+    def outputs(self, state: State, rows: Tensor) -> Tensor: ...  # as the training method predicts
     def stream(self, purpose: str) -> torch.Generator: ...
+
+
+@runtime_checkable
+class Predicting(Protocol):
+    """A training method that predicts by more than a forward pass of the model it deploys."""
+
+    def predict(self, view: View, state: State, rows: Tensor) -> Tensor: ...  # (n, c)
 
 
 def _as_is(counts: Tensor) -> Answer:

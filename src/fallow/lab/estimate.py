@@ -15,11 +15,13 @@ from fallow.data.dataset import Dataset
 from fallow.lab.cell import Cell, Setup
 from fallow.lab.evaluate import evaluate
 from fallow.lab.journal import Journal
+from fallow.lab.one_pass import is_one_pass
 from fallow.lab.recipe import Recipe
 from fallow.lab.report_words import duration, size
+from fallow.lab.rows import open_data
 from fallow.lab.run import Run
 from fallow.lab.variants import BOUND, variant
-from fallow.lab.world import local_plan, methods_of, open_data, world_of
+from fallow.lab.world import local_plan, methods_of, world_of
 
 ENOUGH = 600  # rows that tell how fast a round is
 
@@ -81,6 +83,8 @@ def estimate(setup: Setup, cells: Sequence[Cell], jobs: int) -> Estimate:
         recipe, pace = variant(setup.recipe, cell.query), paces[_kind(cell)]
         phases = labelled(recipe, pace.pool)
         is_shared = not cell.query.startswith(BOUND)
+        if is_one_pass(recipe):
+            phases, is_shared = phases[1:], False
         trained = phases[1:] if is_shared and cell.seed in started else phases
         started |= {cell.seed} if is_shared else set()
         rows += sum(trained) * recipe.rounds * recipe.plan.epochs
@@ -119,9 +123,11 @@ def _kind(cell: Cell) -> str:
 
 def _pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
     """Two rounds of one epoch over few rows, so that a long recipe takes no long look."""
-    tests, first = len(found.x_test), labelled(recipe, len(found.x))[0]
+    tests, first = len(found.x_test), next(filter(None, labelled(recipe, len(found.x))), 1)
     short = replace(
         recipe,
+        protocol="cycles",
+        initial_by="random",
         cycles=0,
         rounds=1,
         participation=1.0,

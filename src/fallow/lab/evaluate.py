@@ -6,30 +6,64 @@ from statistics import fmean
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from fallow.core.types import State
+from fallow.core.types import SiteId, State
+from fallow.core.view import Predicting
 from fallow.engine import predict
 from fallow.lab.metrics import accuracy, balanced_accuracy, per_class_accuracy
+from fallow.lab.over_sites import NOT_BY_SITE, of_accuracy
+from fallow.lab.scale import in_units
 from fallow.lab.world import World
 from fallow.runtimes.view import SiteView
 
 
-def evaluate(world: World, state: State) -> dict[str, Any]:
-    """Scores of the deployed model on the central test set of a simulation.
+def evaluate(world: World, state: State, retained: bool = False) -> dict[str, Any]:
+    """Scores of the deployed model on test rows: the common ones, or each site's own.
 
-    Accuracies for classification, ``mse`` for regression; what does not apply is None.  Where
-    sites deploy different models, scores are means over sites and ``per_site`` holds each one's.
-    Raises ValueError when outputs are not finite.
+    Accuracies for classification; for regression ``mse`` over the variance of the training rows, so
+    that 1 is predicting their mean.  What does not apply is None.  Where sites deploy different
+    models or have test rows of their own, scores are over sites (`over_sites.of_accuracy`) and
+    ``per_site`` holds each one's, but for sites with flipped labels.  ``retained``: what a site
+    deploys is the model that validated best so far.  Raises ValueError when outputs are not finite.
     """
-    method = world.methods["training"]
-    used = {name: method.deploy(state, site.memory) for name, site in world.members.items()}
-    if all(model is state for model in used.values()):
-        return {**_scores(world, state), "per_site": None}
-    found = {name: _scores(world, model) for name, model in used.items()}
-    measure = "mse" if world.dataset.task == "regression" else "accuracy"
-    keys = next(iter(found.values()))
-    mean = {key: _mean([scores[key] for scores in found.values()]) for key in keys}
-    return {**mean, "per_site": {name: scores[measure] for name, scores in found.items()}}
+    sites = [name for name in world.members if name not in world.flipped]
+    used = {name: _used(world, name, state, retained) for name in sites}
+    is_common = world.tests is None and all(model is state for model in used.values())
+    test = world.dataset
+    if is_common and not isinstance(world.methods["training"], Predicting):
+        outputs = predict(world.model, world.layout, state, test.x_test.to(state["w"].dtype))
+        return {**_scores(world, _finite(outputs, "the model")), **NOT_BY_SITE}
+    rows = world.tests or dict.fromkeys(sites, torch.arange(len(test.x_test)))
+    outputs_of = {name: _outputs(world, name, used[name], rows[name]) for name in sites}
+    true = {name: test.y_test[rows[name]] for name in sites}
+    if test.task == "regression":
+        return _errors(world, outputs_of, true)
+    guess = {name: outputs.argmax(1) for name, outputs in outputs_of.items()}
+    return of_accuracy(guess, true, test.n_classes)
+
+
+def _used(world: World, name: SiteId, state: State, retained: bool) -> State:
+    memory = world.members[name].memory
+    if retained and "best" in memory:
+        return memory["best"]
+    used: State = world.methods["training"].deploy(state, memory)
+    return used
+
+
+def _outputs(world: World, name: SiteId, state: State, rows: Tensor) -> Tensor:
+    x = world.dataset.x_test[rows].to(state["w"].dtype)
+    outputs = SiteView(world.members[name], 0).outputs(state, x)
+    return _finite(outputs, f"the model of site {name}")
+
+
+def _finite(outputs: Tensor, whose: str) -> Tensor:
+    if not bool(torch.isfinite(outputs).all()):
+        raise ValueError(
+            f"{whose} gives NaN or infinite outputs: training diverged; lower the learning "
+            "rate (plan.optimiser.lr)"
+        )
+    return outputs
 
 
 def pseudo_labels(world: World) -> dict[str, Any] | None:
@@ -52,30 +86,31 @@ def pseudo_labels(world: World) -> dict[str, Any] | None:
     }
 
 
-def _mean(values: list[Any]) -> Any:
-    """The mean over sites of a score, of a list of scores class by class, or None of None."""
-    if isinstance(values[0], list):
-        return [_mean(list(of_class)) for of_class in zip(*values, strict=True)]
-    return None if values[0] is None else fmean(values)
-
-
-def _scores(world: World, state: State) -> dict[str, Any]:
+def _scores(world: World, outputs: Tensor) -> dict[str, Any]:
+    """Of one model on all test rows.  outputs: (m, c)"""
     test = world.dataset
-    outputs = predict(world.model, world.layout, state, test.x_test.to(state["w"].dtype))
-    if not bool(torch.isfinite(outputs).all()):
-        raise ValueError(
-            "the model gives NaN or infinite outputs: training diverged; lower the learning "
-            "rate (plan.optimiser.lr)"
-        )
     if test.task == "regression":
-        error = (outputs.squeeze(1) - test.y_test).square().mean()
         none = dict.fromkeys(("accuracy", "balanced_accuracy", "per_class"))
-        return {**none, "mse": float(error)}
-    guess = outputs.argmax(1)
-    classes = test.n_classes
+        return {**none, "mse": _error(world, outputs, test.y_test)}
+    guess, classes = outputs.argmax(1), test.n_classes
     return {
         "accuracy": accuracy(guess, test.y_test),
         "balanced_accuracy": balanced_accuracy(guess, test.y_test, classes),
         "per_class": per_class_accuracy(guess, test.y_test, classes),
         "mse": None,
     }
+
+
+def _errors(
+    world: World, outputs: dict[SiteId, Tensor], true: dict[SiteId, Tensor]
+) -> dict[str, Any]:
+    """Mean squared errors of all sites that have test rows."""
+    per_site = {n: _error(world, o, true[n]) if len(o) else None for n, o in outputs.items()}
+    mse = fmean(error for error in per_site.values() if error is not None)
+    none = dict.fromkeys(("accuracy", "balanced_accuracy", "per_class"))
+    return {**none, **NOT_BY_SITE, "mse": mse, "per_site": per_site}
+
+
+def _error(world: World, outputs: Tensor, true: Tensor) -> float:
+    away = in_units(outputs.squeeze(1), world.targets) - true
+    return float(away.double().square().mean()) / world.variance

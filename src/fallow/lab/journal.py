@@ -16,12 +16,15 @@ from fallow.runtimes.store import Label
 from fallow.runtimes.wire import pack, unpack
 
 MARK = 16  # bytes of a checksum
+HELD = "ALTER TABLE label ADD COLUMN held INTEGER NOT NULL DEFAULT 0"
+"""For files from before labels could be held back for validation: theirs all train."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS exchange (key TEXT PRIMARY KEY, digest TEXT, entry BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS finished (step TEXT PRIMARY KEY, result BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS kept (site TEXT, name TEXT, state BLOB, PRIMARY KEY (site, name)) STRICT;
 CREATE TABLE IF NOT EXISTS label (site TEXT, row INTEGER, value REAL, cycle INTEGER, weight REAL,
-                                  probability REAL, mark BLOB, PRIMARY KEY (site, row)) STRICT;
+                                  probability REAL, mark BLOB, held INTEGER NOT NULL DEFAULT 0,
+                                  PRIMARY KEY (site, row)) STRICT;
 CREATE TABLE IF NOT EXISTS spent (site TEXT, key TEXT, line BLOB, PRIMARY KEY (site, key)) STRICT;
 CREATE TABLE IF NOT EXISTS secret (site TEXT PRIMARY KEY, held BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT) STRICT;
@@ -48,6 +51,8 @@ class Journal:
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
             self._db.executescript(TABLES)
+            if "held" not in [column[1] for column in self._db.execute("PRAGMA table_info(label)")]:
+                self._db.execute(HELD)
 
     @contextmanager
     def _plain(self) -> Iterator[None]:
@@ -59,7 +64,7 @@ class Journal:
                 f"{self.path} cannot be written ({error}): free some space or make the folder "
                 "writable, then run again with --resume; what was finished is kept"
             ) from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of its schema
             raise self._damaged(str(error)) from error
 
     def _damaged(self, why: str) -> Failed:
@@ -171,14 +176,15 @@ class Journal:
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
         for label in labels:
-            line = (site, *label, _line_mark(site, label))
-            self._write("INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?)", *line)
+            *bought, held = label
+            line = (site, *bought, _line_mark(site, label), held)
+            self._write("INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *line)
 
     def written(self, site: SiteId) -> list[Label]:
-        sql = "SELECT row, value, cycle, weight, probability, mark FROM label WHERE site = ?"
+        sql = "SELECT row, value, cycle, weight, probability, held, mark FROM label WHERE site = ?"
         labels = []
-        for *values, mark in self._read(f"{sql} ORDER BY row", site):
-            label = Label(*values)
+        for row, value, cycle, weight, p, held, mark in self._read(f"{sql} ORDER BY row", site):
+            label = Label(row, value, cycle, weight, p, bool(held))
             if _line_mark(site, label) != mark:
                 raise self._damaged(f"the label of row {label.row} of site {site} was changed")
             labels.append(label)
@@ -213,9 +219,9 @@ def sealed(tree: Any) -> bytes:
 
 
 def _line_mark(site: SiteId, label: Label) -> bytes:
-    row, value, cycle, weight, p = label
+    row, value, cycle, weight, p, held = label
     line = (site, row, float(value), cycle, float(weight), None if p is None else float(p))
-    return _mark(repr(line).encode())
+    return _mark(repr((*line, "held") if held else line).encode())
 
 
 def _mark(content: bytes) -> bytes:

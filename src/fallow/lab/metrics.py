@@ -120,10 +120,11 @@ def _curve(fractions: Numbers, scores: Numbers) -> tuple[Floats, Floats]:
     return x, y
 
 
-def aulc(fractions: Numbers, scores: Numbers) -> float:
+def aulc(fractions: Numbers, scores: Numbers, within: tuple[float, float] | None = None) -> float:
     """Area under the learning curve: trapezoids over the fraction axis, divided by its range.
 
-    In the unit of the scores: a flat curve has its own height as area.
+    In the unit of the scores: a flat curve has its own height as area.  ``within``: the part of the
+    axis that counts, inside the curve's; whole by default.
 
     >>> round(aulc([0.1, 0.2, 0.4], [0.0, 0.6, 0.6]), 4)
     0.5
@@ -131,7 +132,11 @@ def aulc(fractions: Numbers, scores: Numbers) -> float:
     x, y = _curve(fractions, scores)
     if len(x) < 2:
         raise ValueError("a curve of 1 point has no area; run at least two cycles")
-    return float(np.trapezoid(y, x) / (x[-1] - x[0]))
+    low, high = within or (x[0], x[-1])
+    if not x[0] <= low < high <= x[-1]:
+        raise ValueError(f"the part {low} to {high} is not inside the curve's, {x[0]} to {x[-1]}")
+    inside = np.unique(np.concatenate([[low], x[(x > low) & (x < high)], [high]]))
+    return float(np.trapezoid(np.interp(inside, x, y), inside) / (high - low))
 
 
 def labels_to_reach(fractions: Numbers, scores: Numbers, target: float) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -11,6 +12,9 @@ from fallow.lab.spec import Spec
 
 COMPAT = "fallow.compat:"
 """What the name of a strategy starts with when it does what a public code does."""
+
+TRAINING = ("training", "plan", "trainer", "rounds")
+"""Settings that say how models are trained."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,18 @@ class Strategy:
     def trains_otherwise(self) -> bool:
         """Whether its models are trained in another way than those of the study: then its scores
         say little about what it picks."""
-        return any(s.split("=")[0].split(".")[0] in ("training", "plan") for s in self.settings)
+        return bool(self.trainer)
+
+    @property
+    def trainer(self) -> tuple[str, ...]:
+        """The settings that say how its models are trained."""
+        return tuple(s for s in self.settings if s.split("=")[0].split(".")[0] in TRAINING)
+
+    @property
+    def training(self) -> str:
+        """The training method that it names for itself, as `folded`; empty if it names none."""
+        named = (s.partition("=")[2] for s in self.settings if s.startswith("training="))
+        return folded(next(named, "").partition(":")[0])
 
     @property
     def key(self) -> str:
@@ -78,21 +93,95 @@ def faithful(code: str, names: Iterable[str]) -> str | None:
     return None
 
 
-def label(query: str, names: Mapping[str, str]) -> str:
-    """A strategy in a reader's words; ``names`` are the published ones.
+def label(
+    query: str, names: Mapping[str, str], training: str = "fedavg", *, brief: bool = True
+) -> str:
+    """A strategy in a reader's words; ``names`` are the published ones, ``training`` is that of the
+    study.  ``brief`` leaves out settings with which FALE is the paper's.
 
     >>> label("ksas@training=kcfu", {"ksas": "KAFAL"}), label("fallow.compat:PlainLoGo", {})
     ('KAFAL + kcfu', 'PlainLoGo (code)')
+    >>> label("random@trainer=10x25", {}), label("fale:weights=none", {})
+    ('random + 10 rounds x 25 epochs', 'FALE-local')
     """
     if query in names:
         return names[query]
-    if is_bound(query):
-        return query.removeprefix(BOUND).replace("-", " ")
-    name, *settings = query.split("@")
+    strategy = Strategy.parse(query)
+    if strategy.key == "fale":
+        return _fale(strategy, folded(training), brief)
+    name, settings = _base(query, [*names, query.partition("@")[0]])
     shown = names.get(name, name)
-    if shown.startswith(COMPAT):
+    if is_bound(name):
+        shown = shown.removeprefix(BOUND).replace("-", " ")
+    elif shown.startswith(COMPAT):
         shown = shown.removeprefix(COMPAT) + " (code)"
-    for setting in settings:
-        key, _, value = setting.partition("=")
-        shown += f" + {value if key == 'training' and value else setting}"
-    return shown
+    return " + ".join([shown, *map(_setting, settings)])
+
+
+def _base(query: str, known: Iterable[str]) -> tuple[str, list[str]]:
+    """The longest of the known queries that this one begins with, and the settings after it.
+
+    >>> _base("logo@local_source=last_round@rounds=2", ["logo", "logo@local_source=last_round"])
+    ('logo@local_source=last_round', ['rounds=2'])
+    """
+    base = max((k for k in known if f"{query}@".startswith(f"{k}@")), key=len)
+    return base, query.removeprefix(base).split("@")[1:]
+
+
+WORDS = {
+    "protocol=one_pass": "one pass",
+    "protocol=cycles": "cycle by cycle",
+    "initial=0": "no first labels",
+    "initial_by=query": "first labels",
+}
+"""Settings in words; others stand as they are typed."""
+
+
+def _setting(setting: str) -> str:
+    """A setting of one strategy alone, in a few words."""
+    key, _, value = setting.partition("=")
+    if key == "trainer" and (found := re.fullmatch(r"(\d+)x(\d+)", value)):
+        rounds, epochs = found.groups()
+        return f"{_counted(rounds, 'round')} x {_counted(epochs, 'epoch')}"
+    return value if key == "training" and value else WORDS.get(setting, setting)
+
+
+def _counted(number: str, unit: str) -> str:
+    return f"{number} {unit}" + "s" * (number != "1")
+
+
+def _fale(strategy: Strategy, training: str, brief: bool) -> str:
+    """The paper's two algorithms are one query under two training methods; what the paper does not
+    have is said behind the name.
+
+    FALE solves at the server and has weights, FALE-local trains at the sites and has none; both
+    choose in one pass and need no first labels.
+    """
+    fields = dict(strategy.spec.fields)
+    is_solved = (strategy.training or training).endswith("solve")
+    is_weighted = fields.pop("weights", "importance") != "none"
+    more = [f"{key}={value}" for key, value in fields.items()]
+    if is_weighted is not is_solved:
+        more.insert(0, "weighted" if is_weighted else "no weights")
+    usual = ["training=fedavg", "training=server-solve", "protocol=one_pass", "initial=0"]
+    rest = [_setting(s) for s in strategy.settings if not (brief and s in usual)]
+    name = "FALE" if is_solved else "FALE-local"
+    return " + ".join([", ".join([name, *more]), *rest])
+
+
+def labels(
+    queries: Iterable[str], names: Mapping[str, str], training: str = "fedavg"
+) -> dict[str, str]:
+    """Each strategy in a reader's words; those that would share them are called in full.
+
+    >>> list(labels(["fale:weights=none", "fale:weights=none@initial=0"], {}).values())
+    ['FALE-local', 'FALE-local + no first labels']
+    """
+    found = {query: label(query, names, training) for query in queries}
+    taken = Counter(found.values())
+    full = {
+        query: words if taken[words] == 1 else label(query, names, training, brief=False)
+        for query, words in found.items()
+    }
+    taken = Counter(full.values())
+    return {query: words if taken[words] == 1 else query for query, words in full.items()}

@@ -14,10 +14,12 @@ from fallow.data.dataset import Dataset
 from fallow.lab.cell import Cell, Setup
 from fallow.lab.errors import Failed
 from fallow.lab.files import only_one, write_json
+from fallow.lab.one_pass import is_one_pass
 from fallow.lab.recipe import OUTSIDE, Recipe, recipe_from
+from fallow.lab.rows import open_data
 from fallow.lab.variants import BOUND, variant
 from fallow.lab.versions import versions
-from fallow.lab.world import World, methods_of, open_data, world_of
+from fallow.lab.world import World, methods_of, world_of
 from fallow.runtimes import MemoryStore
 
 
@@ -31,6 +33,7 @@ def prepared(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, Wo
     recipe = settled(setup.recipe, found)
     for query in queries:
         made = methods_of(variant(recipe, query))["query"]
+        is_one_pass(variant(recipe, query))  # raises where the protocol does not fit
         reads = bool(made.contract.needs) if made.contract.regression is None else False
         if found.task == "regression" and (reads or made.contract.regression is False):
             raise ValueError(

@@ -19,7 +19,7 @@ from fallow.lab.world import World
 
 INPUTS = (
     "model", "training", "plan", "rounds", "participation", "score_rounds",
-    "channels_last", "dtype",
+    "channels_last", "dtype", "standardise", "target_scale", "validation", "test", "flip",
 )  # fmt: skip
 
 
@@ -41,6 +41,7 @@ class Phases:
         h.update(json.dumps([about, versions()], sort_keys=True, default=str).encode())
         for site in world.members.values():
             h.update(site.labelled.numpy().tobytes())
+            h.update(site.validation.numpy().tobytes())
         return h.hexdigest()[:32]
 
     def load(self, key: str) -> dict[str, Any] | None:

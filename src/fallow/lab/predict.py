@@ -12,23 +12,34 @@ from torch import Tensor
 
 from fallow.core.banks import Layout
 from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.data import Dataset, read_rows
 from fallow.engine import predict
 from fallow.lab.cell import Cell
 from fallow.lab.files import load_tree, save_tree, write_whole
 from fallow.lab.reading import read_study
 from fallow.lab.recipe import Recipe, recipe_from
-from fallow.lab.scale import Scale
+from fallow.lab.scale import Scale, in_units
 from fallow.lab.world import World
 from fallow.models import build_model
 
 
-def save_model(path: Path, world: World, state: dict[str, Tensor]) -> None:
-    """The deployed model with what predicting needs: classes, columns, shape, scale."""
+def one_model(world: World, state: State) -> State | None:
+    """The model that all sites deploy; None where they deploy different ones."""
+    deploy = world.methods["training"].deploy
+    first, *others = [deploy(state, site.memory) for site in world.members.values()]
+    found = {name: first[name] for name in ("w", "stats")}
+    same = all(torch.equal(one[name], found[name]) for one in others for name in found)
+    return found if same else None
+
+
+def save_model(path: Path, world: World, state: State | None) -> None:
+    """The deployed model, if there is one, with what predicting needs: classes, columns, shape,
+    scale."""
     d: Dataset = world.dataset
     scale = world.scale and {"mean": world.scale.mean, "std": world.scale.std}
     about = {"classes": d.classes, "columns": d.columns, "shape": tuple(d.x.shape[1:])}
-    save_tree(path, {"state": state, "about": about, "scale": scale})
+    save_tree(path, {"state": state, "about": about, "scale": scale, "targets": world.targets})
 
 
 def predict_file(
@@ -49,10 +60,11 @@ def predict_file(
             f"{', '.join(study.study.queries)}, its seeds {', '.join(map(str, study.study.seeds))}"
         )
     saved, made = load_tree(path, path.parent), recipe_from(dict(study.study.recipe))
-    if made.training.fields.get("bn") == "local" and saved["state"]["stats"].numel():
+    if saved["state"] is None:
         raise ValueError(
-            f"each site of {folder} keeps its own batch-norm statistics (bn=local), so there is no "
-            "one model to predict with; train with bn=average"
+            f"each site of {folder} deploys a model of its own, so there is no one model to "
+            "predict with; train one for all (fedavg, with bn=average where the model has batch "
+            "norm)"
         )
     x = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
     if saved["scale"]:
@@ -69,7 +81,8 @@ def _outputs(made: Recipe, saved: dict[str, Any], x: Tensor) -> Tensor:
     model = build_model(
         made.model.name, saved["about"]["shape"], len(classes) or 1, generator, **made.model.fields
     ).to(dtype)
-    return predict(model, Layout.of(model), saved["state"], x.to(dtype))
+    outputs = predict(model, Layout.of(model), saved["state"], x.to(dtype))
+    return in_units(outputs, saved.get("targets"))
 
 
 def _csv(outputs: Tensor, classes: list[str]) -> bytes:

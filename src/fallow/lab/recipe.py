@@ -32,10 +32,17 @@ class Recipe:
     data: str = "digits"  # a named set, or a path to a table, an .npz file or a folder
     label: str | None = None  # label column of a table
     site: str | None = None  # site column of a table
+    task: Literal["auto", "classification", "regression"] = "auto"  # of a table
+    drop_rows: bool = False  # rows of your own data with missing or infinite features are left out
     rows: int | None = None  # a seeded subset of the training rows
     test_rows: int | None = None
+    resplit: bool = False  # test rows are drawn anew for every seed, as many as before
+    features: Spec | None = None  # rows become what this model, with frozen weights, sees in them
+    standardise: Literal["auto", "federated", "none"] = "auto"  # auto: own tables, and regression
+    target_scale: Literal["labelled", "oracle", "none"] = "labelled"  # numbers to predict
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
     sites: int = 10  # 0 with the natural partition: every site that the data names
+    flip: int = 0  # so many sites have wrong labels, C - 1 - y; scores are over the others
     # model and training
     model: Spec = Spec("linear")
     training: Spec = Spec("fedavg")
@@ -48,12 +55,21 @@ class Recipe:
     local_plan: Plan = Plan((Segment(50),), batch=64, stop_at=0.99)  # for scratch and finetune
     # labels
     query: Spec = Spec("random")
-    initial: float | int = 0.10  # first, random labels: a fraction of all rows, or labels a site
+    initial: float | int = 0.10  # first labels: a fraction of all rows, or labels a site
+    initial_by: Literal["random", "query"] = "random"  # who chooses them (query: one_pass only)
     per_cycle: float | int = 0.05
+    queries_per_cycle: int = 1  # a cycle's budget is bought in so many parts, one after the other
     cycles: int = 3  # queries after the first training phase
+    # one_pass: each cycle chooses from nothing with the budget of all cycles so far; auto: what the
+    # strategy's paper does
+    protocol: Literal["auto", "cycles", "one_pass"] = "auto"
     budget: Literal["equal", "equal_rounded", "proportional"] = "equal"
+    # share of the labels bought that is held back at each site; then the model of a site that is
+    # best on them is scored
+    validation: float = 0.0
     privacy: Privacy = Privacy()  # noise on released counts, secure sums
     # evaluation and machinery
+    test: Literal["common", "own"] = "common"  # own: each site on test rows like its own rows
     score_rounds: int = 5  # the score of a cycle is the mean over this many last rounds
     executor: Literal["auto", "loop", "stacked"] = "auto"
     channels_last: bool = False
@@ -66,13 +82,13 @@ class Recipe:
     published: Published | None = None
 
     def __post_init__(self) -> None:
-        _positive(self, "rounds", "score_rounds", "seeds", "rows", "test_rows")
+        _positive(self, "rounds", "score_rounds", "seeds", "rows", "test_rows", "queries_per_cycle")
         if not self.is_natural or self.sites != 0:
             _positive(self, "sites")
         if self.cycles < 0:
             raise ValueError(f"cycles is {self.cycles}; it must be 0 or more")
         for name in ("initial", "per_cycle"):
-            _share(name, getattr(self, name))
+            _share(name, getattr(self, name), none=name == "initial")
         spent = [v for v in (self.initial, *[self.per_cycle] * self.cycles) if isinstance(v, float)]
         if sum(spent) > 1 + 1e-9:
             raise ValueError(
@@ -81,9 +97,25 @@ class Recipe:
             )
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation is {self.participation}; it must lie in (0, 1]")
+        if not 0 <= self.validation < 1:
+            raise ValueError(
+                f"validation is {self.validation}; it is the share of bought labels that does not "
+                "train, at least 0 and below 1"
+            )
+        self.check_flip(self.sites)
+        if self.plan.start not in ("given", "scratch"):
+            raise ValueError(f"plan.start is {self.plan.start!r}; use 'given' or 'scratch'")
         if self.budget not in POLICIES:
             raise ValueError(
                 f"budget {self.budget!r} is unknown{nearest(self.budget, [*POLICIES])}"
+            )
+
+    def check_flip(self, sites: int) -> None:
+        """Raise unless some of ``sites`` sites keep their labels; 0 sites are not yet counted."""
+        if self.flip < 0 or (sites and self.flip >= sites):
+            raise ValueError(
+                f"flip is {self.flip} of {sites} sites; at least 0, and fewer than there are, can "
+                "have wrong labels"
             )
 
     @property
@@ -148,9 +180,9 @@ def _positive(recipe: Recipe, *names: str) -> None:
             raise ValueError(f"{name} is {value}; it must be at least 1")
 
 
-def _share(name: str, value: float | int) -> None:
+def _share(name: str, value: float | int, none: bool = False) -> None:
     kinds = "a fraction of all rows such as 0.05, or a whole number of labels per site"
-    if not value > 0:
+    if not value > 0 and not (none and value == 0):
         raise ValueError(f"the budget {name} is {value}; it must be above 0 ({kinds})")
     if isinstance(value, float) and value > 1:
         raise ValueError(f"the budget {name} is {value}, more than all rows; use {kinds}")

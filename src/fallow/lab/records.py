@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -69,19 +71,27 @@ class Cell:
 
     def last_of(self, cycle: int) -> Record | None:
         """The last record of a cycle: cumulative counts stand there in full."""
-        rows = [r for r in self.records if r.get("cycle") == cycle]
-        return rows[-1] if rows else None
+        return self._last.get(cycle)
+
+    @cached_property
+    def _last(self) -> dict[int, Record]:
+        return {int(r["cycle"]): r for r in self.records}
 
     @cached_property
     def cycles(self) -> tuple[int, ...]:
         """Cycles that have any record, ascending."""
-        return tuple(sorted({int(r["cycle"]) for r in self.records}))
+        return tuple(sorted(self._last))
+
+    @cached_property
+    def has_diverged(self) -> bool:
+        """Whether a record says that training ended without a usable model."""
+        return any(r.get("diverged") for r in self.records)
 
     def scores(self, measure: str) -> dict[int, list[float]]:
-        """Cycle -> values of ``measure`` over its records that count (``final``)."""
+        """Cycle -> values of ``measure`` over its records that count (``final``) and are finite."""
         found: dict[int, list[float]] = {}
         for r in self.records:
-            if r.get("final") and r.get(measure) is not None:
+            if r.get("final") and r.get(measure) is not None and math.isfinite(r[measure]):
                 found.setdefault(int(r["cycle"]), []).append(float(r[measure]))
         return found
 
@@ -134,10 +144,20 @@ class StudyRecords:
         """False for errors."""
         return self.measure == "accuracy"
 
+    @cached_property
+    def is_scaled(self) -> bool:
+        """Whether errors are in units of the variance of the training targets: predicting their
+        mean has error 1."""
+        return any(r.get("target_variance") is not None for c in self.cells for r in c.records)
+
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
-        """Runs (query, seed) without a score in the last cycle: not started or not finished."""
-        done = {q: self.final(q) for q in self.study.queries}
+        """Runs (query, seed) without a score in the last cycle: not started or not finished.  One
+        that diverged is finished."""
+        done = {q: set(self.final(q)) for q in self.study.queries}
+        for cell in self.cells:
+            if cell.has_diverged:
+                done[cell.query].add(cell.seed)
         return tuple(
             (q, k) for q in self.study.queries for k in self.study.seeds if k not in done[q]
         )
@@ -168,20 +188,22 @@ class StudyRecords:
         }
 
     @cached_property
-    def _rounds(self) -> dict[tuple[bool, int], int]:
-        """How many records make up the score of a cycle: as many as the fullest cell has."""
-        most: Counter[tuple[bool, int]] = Counter()
+    def _rounds(self) -> dict[tuple[str, int], int]:
+        """How many records make up the score of a cycle: as many as the fullest cell of a query
+        has (one that is solved at the server needs one round where others need ten)."""
+        most: Counter[tuple[str, int]] = Counter()
         for cell in self.cells:
             for cycle, values in cell.scores(self.measure).items():
-                key = is_bound(cell.query), cycle
+                key = cell.query, cycle
                 most[key] = max(most[key], len(values))
         return dict(most)
 
     def curve(self, query: str) -> Mapping[int, Mapping[int, float]]:
         """Cycle -> seed -> score: the mean over the cycle's records that count.
 
-        A seed whose cycle has fewer such records than another cell's is still running, and its
-        mean would be over other rounds: it is left out.
+        A seed whose cycle has fewer such records than another seed's is still running, and its
+        mean would be over other rounds: it is left out.  A query may lack cycles that others have,
+        also the first.
         """
         return self._curves.get(query, {})
 
@@ -193,36 +215,73 @@ class StudyRecords:
         found: dict[int, dict[int, float]] = {}
         for cell in self.of(query):
             for cycle, values in cell.scores(self.measure).items():
-                if len(values) == self._rounds[is_bound(query), cycle]:
+                if len(values) == self._rounds[query, cycle]:
                     found.setdefault(cycle, {})[cell.seed] = fmean(values)
         return dict(sorted(found.items()))
 
     def last_cycle(self, query: str) -> int | None:
         """The last cycle: of all strategies together, or of this upper bound alone."""
-        group = (query,) if is_bound(query) else self.strategies
-        return max((cycle for q in group for cycle in self.curve(q)), default=None)
+        return max(self.curve(query), default=None) if is_bound(query) else self._last_of_all
+
+    @cached_property
+    def _last_of_all(self) -> int | None:
+        return max((cycle for q in self.strategies for cycle in self.curve(q)), default=None)
 
     def final(self, query: str) -> Mapping[int, float]:
         """Seed -> score of the last cycle."""
         last = self.last_cycle(query)
         return {} if last is None else self.curve(query).get(last, {})
 
+    def labels(self, query: str) -> dict[int, float]:
+        """Cycle -> labels bought so far, first labels among them; mean over seeds."""
+        return {cycle: labels for cycle, (labels, _) in self._bought.get(query, {}).items()}
+
     def fractions(self, query: str) -> dict[int, float]:
         """Cycle -> labelled share of all training rows, mean over seeds."""
-        found: dict[int, list[float]] = {}
+        return {cycle: share for cycle, (_, share) in self._bought.get(query, {}).items()}
+
+    @cached_property
+    def _bought(self) -> dict[str, dict[int, tuple[float, float]]]:
+        return {query: self._labelled(query) for query in self.study.queries}
+
+    def _labelled(self, query: str) -> dict[int, tuple[float, float]]:
+        found: dict[int, list[tuple[float, float]]] = {}
         for cell in self.of(query):
             for cycle in cell.cycles:
                 row = cell.last_of(cycle)
                 if row and row.get("labelled") is not None and row.get("pool"):
-                    found.setdefault(cycle, []).append(row["labelled"] / row["pool"])
-        return {cycle: fmean(shares) for cycle, shares in sorted(found.items())}
+                    bought = row["labelled"]
+                    found.setdefault(cycle, []).append((bought, bought / row["pool"]))
+        columns = {cycle: zip(*rows, strict=True) for cycle, rows in sorted(found.items())}
+        return {cycle: (fmean(next(c)), fmean(next(c))) for cycle, c in columns.items()}
 
     def areas(self, query: str) -> dict[int, float]:
-        """Seed -> area under the learning curve, for the seeds that have every cycle."""
+        """Seed -> area under the learning curve, for the seeds that have every cycle.
+
+        Strategies that buy other numbers of labels are compared over the labels that the curves of
+        all of them cover, joined linearly.
+        """
+        within = self._spans.get(query)
+        if within is None:
+            return {}
         curve, x = self.curve(query), self.fractions(query)
-        if len(curve) < 2 or not set(curve) <= set(x):
+        if not is_bound(query):
+            spans = [span for q, span in self._spans.items() if not is_bound(q)]
+            within = max(low for low, _ in spans), min(high for _, high in spans)
+        if within[0] >= within[1]:
             return {}
         whole = set.intersection(*(set(scores) for scores in curve.values()))
-        if len({x[c] for c in curve}) < len(curve) or self.last_cycle(query) not in curve:
-            return {}
-        return {k: aulc([x[c] for c in curve], [curve[c][k] for c in curve]) for k in sorted(whole)}
+        at = [x[c] for c in curve]
+        return {k: aulc(at, [curve[c][k] for c in curve], within) for k in sorted(whole)}
+
+    @cached_property
+    def _spans(self) -> dict[str, tuple[float, float]]:
+        """The first and the last labelled share of each query whose curve is whole."""
+        found = {}
+        for query in self.study.queries:
+            curve, x = self.curve(query), self.fractions(query)
+            is_done = len(curve) > 1 and set(curve) <= set(x) and self.last_cycle(query) in curve
+            at = [x[c] for c in curve] if is_done else []
+            if is_done and all(a < b for a, b in pairwise(at)):
+                found[query] = (at[0], at[-1])
+        return found

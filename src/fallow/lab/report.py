@@ -13,6 +13,7 @@ from fallow.lab.records import StudyRecords
 from fallow.lab.report_across import across, swept
 from fallow.lab.report_findings import findings
 from fallow.lab.report_html import Html, el, page, together
+from fallow.lab.report_regression import regression, warning
 from fallow.lab.report_words import summary
 from fallow.lab.tables_final import final_table
 
@@ -34,16 +35,21 @@ def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Ht
         *([el("p", title, class_="facts")] if title else []),
         el("p", summary(study, final), class_="lead"),
         el("p", facts, class_="facts"),
+        *warning(study),
         part.curves(study, key),
         part.scores(study, final),
-        part.classes(study, key),
-        part.partition(study, key),
-        part.balance(study, key),
+        *regression(study),
+        *(_about_classes(study, key) if study.higher_is_better else []),
         *findings(study, key, with_slopes=with_slopes),
         report_run.left(study),
         report_run.how(study),
         id=key,
     )
+
+
+def _about_classes(study: StudyRecords, key: str) -> list[Html]:
+    """What only data with classes has."""
+    return [part.classes(study, key), part.partition(study, key), part.balance(study, key)]
 
 
 def report_html(studies: Sequence[StudyRecords]) -> str:

@@ -13,9 +13,10 @@ from fallow.lab.findings.tradeoff import Tradeoff, tradeoff
 from fallow.lab.records import StudyRecords
 from fallow.lab.report_findings import ahead, class_slopes, drawn, note, unit_of, who
 from fallow.lab.report_html import Html, el, section, table
+from fallow.lab.report_regression import wins_across
 from fallow.lab.report_words import listed
 from fallow.lab.tables_columns import NOTHING, with_interval
-from fallow.lab.tables_final import label_of
+from fallow.lab.tables_final import digits_of, label_of
 
 Sweep = tuple[StudyRecords, ...]
 
@@ -26,6 +27,7 @@ def across(studies: Sequence[StudyRecords], key: str) -> Html | None:
     for i, sweep in enumerate(alpha_sweeps(studies)):
         parts += _sweep(sweep, f"{key}-{i}")
     parts += [made for group in alike(studies, CUT) if (made := _choice(group))]
+    parts += filter(None, [wins_across(studies)])
     return el("article", el("h2", "Across studies"), *parts, id=key) if parts else None
 
 
@@ -86,7 +88,7 @@ def _choice(group: Sweep) -> Html | None:
     cells = {}
     for study in group:
         for pair, c in find.compared(study, find.model_pairs(study.strategies)):
-            value = with_interval(c.shift, None, 2 if study.measure == "accuracy" else 4)
+            value = with_interval(c.shift, None, digits_of(study))
             cells[pair.what, alpha_of(study), rho_of(study)] = f"{ahead(study, c)} ({value})"
     rows = [
         [label_of(q, group[0].study), f"{a:g}", *(cells.get((q, a, r), NOTHING) for r in rhos)]

@@ -22,7 +22,7 @@ from fallow.lab.report_html import Html, el, picture, section, table
 from fallow.lab.report_words import listed
 from fallow.lab.stats import LEVEL, Comparison, mean_sd
 from fallow.lab.tables_columns import NOTHING, p_text, with_interval
-from fallow.lab.tables_final import Spread, label_of
+from fallow.lab.tables_final import Spread, digits_of, label_of
 
 Tested = list[tuple[find.Pair, Comparison]]
 
@@ -43,10 +43,6 @@ def note(text: str) -> Html:
     return el("p", text, class_="note")
 
 
-def _digits(study: StudyRecords) -> int:
-    return 2 if study.measure == "accuracy" else 4
-
-
 def unit_of(study: StudyRecords) -> str:
     """What a difference of scores is measured in."""
     return "points" if study.measure == "accuracy" else "mean squared error"
@@ -55,12 +51,12 @@ def unit_of(study: StudyRecords) -> str:
 def _score(study: StudyRecords, query: str) -> str:
     scale = 100 if study.measure == "accuracy" else 1
     values = [scale * s for s in study.final(query).values()]
-    return Spread(*mean_sd(values)).text(_digits(study)) if values else NOTHING
+    return Spread(*mean_sd(values)).text(digits_of(study)) if values else NOTHING
 
 
-def _tests(study: StudyRecords, c: Comparison) -> list[str]:
+def tested_cells(study: StudyRecords, c: Comparison) -> list[str]:
     """Mean difference, adjusted p of the exact test, pairs."""
-    difference = with_interval(c.difference, c.interval, _digits(study))
+    difference = with_interval(c.difference, c.interval, digits_of(study))
     return [difference, p_text(c.holm), str(c.pairs)]
 
 
@@ -71,7 +67,7 @@ TYPICALITY = (
 TESTS = ["Difference [95 %]", "Holm p", "Seeds"]
 
 
-def _few(tests: Tested) -> list[Html]:
+def few(tests: Tested) -> list[Html]:
     """Why no difference can be called distinguishable, if the seeds are too few."""
     return [note(text + ".") for text in dict.fromkeys(c.note for _, c in tests if c.note)]
 
@@ -86,7 +82,7 @@ def oracle(study: StudyRecords, key: str) -> Html | None:
     if not tests:
         return None
     rows = [
-        [p.what, _score(study, p.against), _score(study, p.query), *_tests(study, c)]
+        [p.what, _score(study, p.against), _score(study, p.query), *tested_cells(study, c)]
         for p, c in tests
     ]
     return section(
@@ -104,7 +100,7 @@ def oracle(study: StudyRecords, key: str) -> Html | None:
             rows,
         ),
         *([note(TYPICALITY)] if any(p.what == "typicality" for p, _ in tests) else []),
-        *_few(tests),
+        *few(tests),
     )
 
 
@@ -118,8 +114,8 @@ def models(study: StudyRecords) -> Html | None:
             label_of(p.against, study.study),
             _score(study, p.against),
             _score(study, p.query),
-            with_interval(c.shift, c.shift_interval, _digits(study)),
-            *_tests(study, c)[1:],
+            with_interval(c.shift, c.shift_interval, digits_of(study)),
+            *tested_cells(study, c)[1:],
             ahead(study, c),
         ]
         for p, c in tests
@@ -132,7 +128,7 @@ def models(study: StudyRecords) -> Html | None:
             "Hodges-Lehmann shift of global minus local, seed by seed, with its exact interval. "
             "Ahead goes by its sign; ≈ marks one that chance explains."
         ),
-        *_few(tests),
+        *few(tests),
     )
 
 
@@ -147,13 +143,13 @@ def settings(study: StudyRecords) -> Html | None:
             p.what,
             _score(study, p.against),
             _score(study, p.query),
-            *_tests(study, c),
+            *tested_cells(study, c),
         ]
         for p, c in tests
     ]
     header = ["Query", "Setting", "Without", "With", *TESTS]
     made = table("The same strategy with and without a setting", header, rows, words=2)
-    return section("What a setting changes", made, *_few(tests))
+    return section("What a setting changes", made, *few(tests))
 
 
 def codes(study: StudyRecords) -> Html | None:
@@ -169,7 +165,7 @@ def codes(study: StudyRecords) -> Html | None:
             label_of(p.against, study.study),
             _score(study, p.query),
             _score(study, p.against),
-            *_tests(study, c),
+            *tested_cells(study, c),
             *([nan[p.query] or NOTHING] if has_nan else []),
         ]
         for p, c in tests
@@ -186,7 +182,7 @@ def codes(study: StudyRecords) -> Html | None:
         "As in the public code and as in the paper",
         table("The same method twice", header, rows, words=2),
         note(text),
-        *_few(tests),
+        *few(tests),
     )
 
 

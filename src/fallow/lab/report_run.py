@@ -128,13 +128,14 @@ def left(study: StudyRecords) -> Html:
     )
 
 
-def _ends(study: StudyRecords, query: str, key: str) -> list[float]:
+def ends(study: StudyRecords, query: str, key: str) -> list[float]:
     """The last value of a cumulative count, one per seed that has it."""
     last = [cell.records[-1].get(key) for cell in study.of(query) if cell.records]
     return [float(v) for v in last if v is not None]
 
 
-def _mean(values: list[float], show: Callable[[float], str]) -> str:
+def mean_text(values: list[float], show: Callable[[float], str]) -> str:
+    """The mean in words; a dash for none."""
     return show(fmean(values)) if values else "–"
 
 
@@ -150,9 +151,9 @@ def _costs(study: StudyRecords) -> Html:
         [
             label_of(q, study.study),
             str(len(study.of(q))),
-            _mean(_ends(study, q, "seconds"), duration),
-            _mean(_ends(study, q, "bytes_up"), size),
-            _mean(_ends(study, q, "bytes_down"), size),
+            mean_text(ends(study, q, "seconds"), duration),
+            mean_text(ends(study, q, "bytes_up"), size),
+            mean_text(ends(study, q, "bytes_down"), size),
         ]
         for q in study.study.queries
     ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fallow.lab.records import StudyRecords
 from fallow.lab.stats import LEVEL, Comparison
 from fallow.lab.tables import p_text
-from fallow.lab.tables_final import FinalTable, Row, Spread
+from fallow.lab.tables_final import FinalTable, Row, Spread, number
 
 
 def listed(names: Sequence[str]) -> str:
@@ -34,7 +34,8 @@ def some(names: Sequence[str]) -> str:
 
 
 def _gap(table: FinalTable, points: float) -> str:
-    return f"{abs(points):.2f} points" if table.measure == "accuracy" else f"{abs(points):.4f}"
+    size = number(abs(points), table.digits)
+    return f"{size} points" if table.measure == "accuracy" else size
 
 
 def leader(table: FinalTable) -> tuple[Row, Spread] | None:
@@ -48,7 +49,7 @@ def _standing(table: FinalTable, top: Row, score: Spread) -> str:
     number = (
         f"{score.text()} % accuracy"
         if table.measure == "accuracy"
-        else f"a squared error of {score.text(4)}"
+        else f"a mean squared error of {score.text(table.digits)}"
     )
     seeds = f"mean ± sd over {score.seeds} seeds" if score.seeds != 1 else "one seed"
     return f"{top.label} has the best final score: {number} ({seeds})."

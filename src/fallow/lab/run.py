@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
-from fallow.core.streams import stream
-from fallow.core.types import State
-from fallow.lab.evaluate import evaluate, pseudo_labels
+from fallow.core.streams import seed_of, stream
+from fallow.core.types import SiteId, State
+from fallow.lab.evaluate import pseudo_labels
 from fallow.lab.files import load_tree, save_tree, write_lines
 from fallow.lab.journal import Journal
 from fallow.lab.phases import Phases
-from fallow.lab.predict import save_model
+from fallow.lab.predict import one_model, save_model
 from fallow.lab.recipe import Recipe
-from fallow.lab.versions import threads, versions
+from fallow.lab.scale import Scale, is_standardised, targets_of
+from fallow.lab.scoring import scored
+from fallow.lab.steps import Spent, cohort_of, held_back, ledger, record, told
 from fallow.lab.world import World, local_plan
-from fallow.runtimes import Label
+from fallow.training.base import Finishing
 
 Say = Callable[[dict[str, Any]], None]
 Memo = dict[str, Any]
@@ -69,22 +68,53 @@ class Run:
             done = self._phase(cycle, state)
             state = self._state(done)
             spent.add(done)
-            rows = [self._record(cycle, row, done, spent) for row in done["rows"]]
+            rows = [record(self.world, cycle, row, done, spent) for row in done["rows"]]
             if cycle < self.recipe.cycles:
-                asked = self._query(cycle, memo, state)
-                memo = asked["memo"]
-                spent.add(asked)
-                told = {"notes": memo.get("notes", {}), "pseudo_labels": asked["pseudo_labels"]}
-                rows = [{**row, **told} for row in rows]
+                asked = list(self._queries(cycle, memo, state))
+                spent.add(*asked)
+                memo = asked[-1]["memo"]
+                rows = [{**row, **told(asked)} for row in rows]
             records += rows
-            if self.folder is not None:
-                write_lines(self.folder / "records.jsonl", records)
-            last = {k: records[-1][k] for k in ("labelled", "accuracy", "mse")}
-            self.say({"event": "scored", "cycle": cycle, **last})
-        if self.folder is not None:
-            self.journal.tidy()
-            save_model(self.folder / "model.safetensors", self.world, self._state(done))  # the end
+            self._scored(cycle, records)
+        self._finished(done)
         return records
+
+    def one_pass(self, cycle: int) -> list[dict[str, Any]]:
+        """Choose from nothing with the budget of all cycles up to this one, and train on that."""
+        recipe, spent = self.recipe, Spent()
+        spent.add(self.initial())
+        budget = {s: n * cycle for s, n in self.world.wanted(recipe.per_cycle).items()}
+        if recipe.initial_by == "query":
+            first = self.world.wanted(recipe.initial)
+            budget = {s: n + first[s] for s, n in budget.items()}
+        state = self.world.fresh(stream(self.world.seed, "init", cycle))
+        asked = self._query(cycle - 1, 0, {}, state, budget)
+        spent.add(asked)
+        done = self._phase(cycle, None)
+        spent.add(done)
+        rows = [record(self.world, cycle, row, done, spent) for row in done["rows"]]
+        rows = [{**row, **told([asked])} for row in rows]
+        self._scored(cycle, rows)
+        self._finished(done)
+        return rows
+
+    def _scored(self, cycle: int, records: list[dict[str, Any]]) -> None:
+        if self.folder is not None:
+            write_lines(self.folder / "records.jsonl", records)
+        last = {k: records[-1][k] for k in ("labelled", "accuracy", "mse")}
+        self.say({"event": "scored", "cycle": cycle, **last})
+
+    def _finished(self, done: dict[str, Any]) -> None:
+        """The last file.  What sites deploy may be what they remember, so the model is journaled
+        before that is dropped."""
+        if self.folder is None:
+            return
+        last = self.journal.finished("model")
+        if last is None:
+            last = {"state": one_model(self.world, self._state(done))}
+            last = self.journal.finish("model", last)
+        self.journal.tidy()
+        save_model(self.folder / "model.safetensors", self.world, last["state"])
 
     def _ask(self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any) -> Ask:
         reveals = self.world.methods[owner].contract.verbs
@@ -95,58 +125,99 @@ class Run:
     # -- labels -----------------------------------------------------------------------------
 
     def initial(self) -> dict[str, Any]:
-        """The first labels: random, through the same door, oracle and budget."""
-        done = self.journal.finished("0/initial")
+        """Units of features, and the first labels: random, through the same door, oracle and
+        budget."""
+        recipe, done = self.recipe, self.journal.finished("0/initial")
         if done is None:
             shown = Disclosure()
+            scale = None
+            if is_standardised(recipe, self.world.dataset):
+                ask = self._ask("0/initial/features", "scaling", 0, shown)
+                scale = self.world.methods["scaling"].of_features(ask)
             ask = self._ask("0/initial", "initial", 0, shown)
-            budget = self.world.budget(self.recipe.initial)
-            self.world.methods["initial"].query(ask, budget, {})
-            done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0}
+            share = recipe.initial if recipe.initial_by == "random" else 0
+            budget = self.world.within(self.world.wanted(share))
+            if any(budget.values()):
+                self.world.methods["initial"].query(ask, budget, {})
+            done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0, "scale": scale}
             done = self._bought(0, "0/initial", budget, done)
+        if self.world.scale is None and done["scale"]:
+            self.world = self.world.in_units(Scale(**done["scale"]))
         return done
 
-    def _query(self, cycle: int, memo: Memo, state: State) -> dict[str, Any]:
-        """Choose rows and buy their labels."""
-        step = f"{cycle}/query"
+    def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[dict[str, Any]]:
+        """A cycle's budget, in as many parts as the recipe says; no training lies between them."""
+        parts, wanted = self.recipe.queries_per_cycle, self.world.wanted(self.recipe.per_cycle)
+        for part in range(parts):
+            share = {s: n * (part + 1) // parts - n * part // parts for s, n in wanted.items()}
+            done = self._query(cycle, part, memo, state, share)
+            memo = done["memo"]
+            yield done
+
+    def _query(
+        self, cycle: int, part: int, memo: Memo, state: State, share: Mapping[SiteId, int]
+    ) -> dict[str, Any]:
+        """Choose rows and buy their labels; the models that the first part saw stay for others."""
+        step = f"{cycle}/query-{part}" if part else f"{cycle}/query"
         done = self.journal.finished(step)
-        if done is None:
-            self.say({"event": "query", "cycle": cycle})
-            started, shown = time.perf_counter(), Disclosure()
-            ask = self._ask(step, "query", cycle, shown)
-            ask.fit(None, "global", None, **state)
-            query = self.world.methods["query"]
+        if done is not None:
+            return done
+        self.say({"event": "query", "cycle": cycle})
+        started, shown = time.perf_counter(), Disclosure()
+        query, turn = self.world.methods["query"], cycle * self.recipe.queries_per_cycle + part
+        ask = self._ask(step, "query", turn, shown)
+        if part == 0:
+            held = self.world.methods["training"].contract.at_server
+            sent = {name: part for name, part in state.items() if name not in held}
+            ask.fit(None, "global", None, **sent)
             if plan := local_plan(self.recipe, query):
-                ask.fit(plan, "local", None, **state)
-            budget = self.world.budget(self.recipe.per_cycle)
-            memo = query.query(ask, budget, memo)
-            ask.flush()
-            seconds = time.perf_counter() - started
-            done = {"memo": memo, "revealed": shown.rows(), "seconds": seconds}
-            done |= {"pseudo_labels": pseudo_labels(self.world)}
-            done = self._bought(cycle, step, budget, done)
-        return done
+                ask.fit(plan, "local", None, **sent)
+        budget = share if self.world.is_shared else self.world.within(share)
+        memo = query.query(ask, budget, memo)
+        ask.flush()
+        seconds = time.perf_counter() - started
+        done = {"memo": memo, "revealed": shown.rows(), "seconds": seconds}
+        done |= {"pseudo_labels": None if part else pseudo_labels(self.world)}
+        is_last = part == self.recipe.queries_per_cycle - 1
+        return self._bought(cycle, step, budget, done, () if is_last else ("local", "global"))
 
     def _bought(
-        self, cycle: int, step: str, budget: dict[str, int], done: dict[str, Any]
+        self,
+        cycle: int,
+        step: str,
+        budget: Mapping[SiteId, int],
+        done: dict[str, Any],
+        keep: tuple[str, ...] = (),
     ) -> dict[str, Any]:
         """Ask the oracle, write the ledgers, end the cycle at the sites: one transaction."""
         members, oracle = self.world.members, self.world.oracle
         picks = {n: s.memory["picks"] for n, s in members.items() if "picks" in s.memory}
-        for name, kept in picks.items():
-            if len(kept["rows"]) > budget[name]:
-                raise ValueError(
-                    f"{self.recipe.query} picked {len(kept['rows'])} rows at site {name} in cycle "
-                    f"{cycle}, beyond its budget of {budget[name]}"
-                )
+        self._check(cycle, budget, {name: len(kept["rows"]) for name, kept in picks.items()})
         oracle.submit({name: kept["rows"] for name, kept in picks.items()})
         answers = oracle.poll()
-        keep = ("own/",) if self.recipe.restart == "continue" else ()
+        keep += ("own/",) if self.recipe.restart == "continue" else ()
         with self.journal.transaction():
             for name, site in members.items():
-                site.buy(_labels(cycle, picks.get(name, {}), answers.get(name, {})))
+                bought = ledger(cycle, picks.get(name, {}), answers.get(name, {}))
+                drawn = seed_of(self.world.seed, "validation", step, name)
+                is_class = bool(self.world.dataset.classes)
+                site.buy(held_back(bought, self.recipe.validation, is_class, drawn))
                 site.forget(keep)
             return self.journal.finish(step, done)
+
+    def _check(
+        self, cycle: int, budget: Mapping[SiteId, int], picked: Mapping[SiteId, int]
+    ) -> None:
+        """Raise where more was picked than the budget says, at a site or in all."""
+        if self.world.is_shared:
+            budget, picked = {"": sum(budget.values())}, {"": sum(picked.values())}
+        for name, n in picked.items():
+            if n > budget[name]:
+                where = f"at site {name}" if name else "at all sites"
+                raise ValueError(
+                    f"{self.recipe.query} picked {n} rows {where} in cycle {cycle}, beyond its "
+                    f"budget of {budget[name]}"
+                )
 
     # -- training ---------------------------------------------------------------------------
 
@@ -155,6 +226,7 @@ class Run:
         step = f"{cycle}/train"
         done = self.journal.finished(step)
         if done is not None:
+            self.world = replace(self.world, targets=done["targets"])
             return done
         key = self.phases.key(self.world) if cycle == 0 else ""
         found = self.phases.load(key) if key else None
@@ -162,6 +234,7 @@ class Run:
         if key and not found:
             memory = {name: site.memory for name, site in self.world.members.items()}
             self.phases.save(key, done, memory)
+        self.world = replace(self.world, targets=done["targets"])
         filed = self._filed(cycle, done)
         with self.journal.transaction():
             for name, memory in found["memory"].items() if found else ():
@@ -177,27 +250,37 @@ class Run:
         state = before
         if state is None or recipe.restart == "fresh":
             state = self.world.fresh(stream(self.world.seed, "init", cycle))
+        if self.world.targets is None:
+            ask = self._ask(f"{step}/targets", "scaling", cycle, shown)
+            self.world = replace(self.world, targets=targets_of(self.world, ask))
         for r in range(recipe.rounds):
-            cohort = self._cohort(cycle, r)
-            ask = self._ask(f"{step}/{r}", "training", cycle, shown, round=r, cohort=cohort)
-            state = self.world.methods["training"].round(state, ask)
-            ask.flush()
+            state = self._round(cycle, r, state, shown)
             if r >= recipe.rounds - recipe.score_rounds:
-                rows.append({"round": r, "cohort": list(cohort), **evaluate(self.world, state)})
+                rows.append(scored(self.world, self.journal, cycle, r, state))
             self.say({"event": "round", "cycle": cycle, "round": r})
         return {
             "state": state, "rows": rows, "revealed": shown.rows(),
             "seconds": time.perf_counter() - started, "labels": self.world.counts(),
+            "targets": self.world.targets,
+            "held": sum(len(site.validation) for site in self.world.members.values()),
         }  # fmt: skip
 
-    def _cohort(self, cycle: int, r: int) -> tuple[str, ...]:
-        """The sites of a round; all of them in the last, so that each has a local model."""
-        sites, share = self.world.carrier.sites, self.recipe.participation
-        if share == 1 or r == self.recipe.rounds - 1:
-            return sites
-        n = math.ceil(share * len(sites) - 1e-9)
-        drawn = torch.randperm(len(sites), generator=stream(self.world.seed, "cohort", cycle, r))
-        return tuple(sites[i] for i in sorted(drawn[:n].tolist()))
+    def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
+        """One round, after which each of its sites remembers its best model, and after the last
+        round the last word of the method."""
+        training, key = self.world.methods["training"], f"{cycle}/train/{r}"
+        about = {"round": r, "cohort": cohort_of(self.world, cycle, r)}
+        ask = self._ask(key, "training", cycle, shown, **about)
+        state = training.round(state, ask)
+        ask.flush()
+        if self.recipe.validation:  # evaluation: not counted among the bytes of the run
+            ask = self._ask(f"{key}/best", "retention", cycle, Disclosure(), **about)
+            ask.keep("best", w=state["w"], stats=state["stats"], turn=r)
+        if r == self.recipe.rounds - 1 and isinstance(training, Finishing):
+            ask = self._ask(f"{key}/last", "training", cycle, shown, **about)
+            training.last(state, ask)
+            ask.flush()
+        return state
 
     def _filed(self, cycle: int, done: dict[str, Any]) -> dict[str, Any]:
         """The phase with its model in a checkpoint; the journal holds the file's hash."""
@@ -213,42 +296,3 @@ class Run:
             path = self.folder / "checkpoints" / str(state["file"])
             state = load_tree(path, self.folder, str(state["sha256"]))["state"]
         return state
-
-    def _record(self, cycle: int, row: dict[str, Any], done: dict[str, Any], spent: Spent) -> Any:
-        labels = done["labels"]
-        by_class = [sum(c) for c in zip(*labels.values(), strict=True)]
-        return {
-            "recipe": self.recipe.name, "query": str(self.recipe.query),
-            "training": str(self.recipe.training), "seed": self.world.seed, "cycle": cycle,
-            "point": "post_agg", **row, "labelled": sum(map(sum, labels.values())),
-            "labels_validation": None, "pool": sum(self.world.sizes.values()),
-            "labelled_per_site": labels,
-            "labelled_per_class": by_class if self.world.dataset.classes else None,
-            "seconds": spent.seconds, "bytes_up": spent.shown.bytes_up,
-            "bytes_down": spent.shown.bytes_down, "revealed": spent.shown.rows(),
-            "executor": self.world.executor, "threads": threads(), "versions": versions(),
-            "notes": {}, "pseudo_labels": None, "final": True,
-        }  # fmt: skip
-
-
-@dataclass
-class Spent:
-    """Seconds, bytes and disclosures of all steps so far."""
-
-    seconds: float = 0.0
-    shown: Disclosure = field(default_factory=Disclosure)
-
-    def add(self, done: dict[str, Any]) -> None:
-        self.seconds += done["seconds"]
-        self.shown = self.shown.plus(Disclosure.of(done["revealed"]))
-
-
-def _labels(cycle: int, kept: State, answers: dict[int, float]) -> list[Label]:
-    """Ledger lines for the answers to one site's picks, with what the query attached to them."""
-    if not kept:
-        return []
-    rows = kept["rows"].tolist()
-    weight = kept["weight"].tolist() if "weight" in kept else [1.0] * len(rows)
-    chance = kept["probability"].tolist() if "probability" in kept else [None] * len(rows)
-    lines = zip(rows, weight, chance, strict=True)
-    return [Label(row, answers[row], cycle, w, p) for row, w, p in lines if row in answers]

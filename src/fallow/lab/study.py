@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,11 +22,13 @@ from fallow.lab.cell import Cell, Failure, Setup
 from fallow.lab.errors import sentence
 from fallow.lab.files import only_one, sweep, write_json
 from fallow.lab.journal import Journal
+from fallow.lab.one_pass import each_budget, is_one_pass
 from fallow.lab.phases import Phases
 from fallow.lab.recipe import Recipe
+from fallow.lab.rows import open_data
 from fallow.lab.run import Run, Say, silent
 from fallow.lab.variants import bounds_of, variant
-from fallow.lab.world import open_data, partition_of, world_of
+from fallow.lab.world import partition_of, world_of
 
 
 def study_cells(recipe: Recipe, queries: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
@@ -166,29 +169,45 @@ def run_cell(
             say({"event": "done", "cached": True})
             return
         sweep(folder)
-        journal = Journal(folder / "journal.sqlite")
-        try:
-            _go(setup, cell, journal, say, {} if found is None else found)
-        finally:
-            journal.close()
+        _go(setup, cell, say, {} if found is None else found)
     say({"event": "done", "cached": False})
 
 
-def _go(setup: Setup, cell: Cell, journal: Journal, say: Say, found: dict[int, Dataset]) -> None:
+def _go(setup: Setup, cell: Cell, say: Say, found: dict[int, Dataset]) -> None:
     folder, recipe = cell.folder(setup.out), variant(setup.recipe, cell.query)
-    if journal.about("digest", recipe.digest) != recipe.digest:
-        raise ValueError(f"{folder} was started with other settings; choose another --out")
     if cell.seed not in found:
         found.clear()
         found[cell.seed] = open_data(recipe, cell.seed, setup.data_dir)
-    world = world_of(recipe, cell.seed, found[cell.seed], journal, setup.runtime)
-    if journal.about("data", world.fingerprint) != world.fingerprint:
-        raise ValueError(
-            f"{recipe.data} has changed since {folder} was started; restore it, or choose another "
-            "folder with --out"
-        )
-    write_json(folder / "partition.json", partition_of(world))
-    run = Run(world, journal, Phases(setup.out / "phases"), folder, say)
-    with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
-        run.first_phase()
-    run.go()
+
+    def budget(place: Path, cycle: int) -> None:
+        with _opened(setup, cell, recipe, found[cell.seed], place, say) as run:
+            run.one_pass(cycle)
+
+    if is_one_pass(recipe):
+        each_budget(recipe, folder, budget)
+        return
+    with _opened(setup, cell, recipe, found[cell.seed], folder, say) as run:
+        with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
+            run.first_phase()
+        run.go()
+
+
+@contextmanager
+def _opened(
+    setup: Setup, cell: Cell, recipe: Recipe, found: Dataset, folder: Path, say: Say
+) -> Iterator[Run]:
+    """A run with its journal in ``folder``, if both fit what the journal began with."""
+    journal = Journal(folder / "journal.sqlite")
+    try:
+        if journal.about("digest", recipe.digest) != recipe.digest:
+            raise ValueError(f"{folder} was started with other settings; choose another --out")
+        world = world_of(recipe, cell.seed, found, journal, setup.runtime)
+        if journal.about("data", world.fingerprint) != world.fingerprint:
+            raise ValueError(
+                f"{recipe.data} has changed since {folder} was started; restore it, or choose "
+                "another folder with --out"
+            )
+        write_json(cell.folder(setup.out) / "partition.json", partition_of(world))
+        yield Run(world, journal, Phases(setup.out / "phases"), folder, say)
+    finally:
+        journal.close()

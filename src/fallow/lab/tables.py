@@ -77,8 +77,8 @@ HEADER = (
 """Columns of the CSV file: everything the table knows, one number each."""
 
 
-def _number(value: float | None, digits: int = 4) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
 
 
 def _spread_numbers(spread: Spread | None) -> list[str]:
@@ -121,7 +121,7 @@ def to_csv(table: FinalTable) -> str:
                 seeds,
                 *_spread_numbers(row.score),
                 *_spread_numbers(row.area),
-                _number(row.saved, 2),
+                _number(row.saved),
                 *_test_numbers(row.comparison),
                 *_spread_numbers(row.published),
             ]

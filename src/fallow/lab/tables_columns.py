@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from fallow.lab.stats import Comparison, Interval
-from fallow.lab.tables_final import FinalTable
+from fallow.lab.tables_final import FinalTable, number
 
 AREA_MINUS, AREA_P = "Area minus reference's [95 %]", "Area Holm p"
 NOTHING = "–"
@@ -23,18 +23,18 @@ def p_text(p: float) -> str:
 
 def with_interval(value: float, interval: Interval | None, digits: int) -> str:
     """A difference with its interval, where it has one."""
-    text = f"{value:+.{digits}f}"
+    text = number(value, digits, "+")
     if interval is None:
         return text
-    return f"{text} [{interval.low:+.{digits}f}, {interval.high:+.{digits}f}]"
+    return f"{text} [{number(interval.low, digits, '+')}, {number(interval.high, digits, '+')}]"
 
 
 Columns = dict[str, list[str]]
 """Column title -> one text per row."""
 
 
-def _digits(table: FinalTable) -> int:
-    return 2 if table.measure == "accuracy" else 4
+DIVERGED = " (diverged)"
+"""What stands behind a strategy of which a seed has no usable model at the end."""
 
 
 def score_columns(table: FinalTable) -> Columns:
@@ -46,16 +46,20 @@ def score_columns(table: FinalTable) -> Columns:
         "Area under curve": [r.area for r in rows],
     }
     text = {
-        name: [s.text(_digits(table)) if s else NOTHING for s in column]
+        name: [s.text(table.digits) if s else NOTHING for s in column]
         for name, column in spreads.items()
     }
+    bought = {round(r.labels) for r in rows if r.labels is not None and not r.is_bound}
     more = {
+        "Labels": [
+            NOTHING if r.labels is None or len(bought) < 2 else f"{r.labels:,.0f}" for r in rows
+        ],
         "Published": text["Published"],
         "Area under curve": text["Area under curve"],
         "Labels saved": [NOTHING if r.saved is None else f"{r.saved:+.0f} %" for r in rows],
     }
     return {
-        "Query": [r.label + (" (bound)" if r.is_bound else "") for r in rows],
+        "Query": [r.label + " (bound)" * r.is_bound + DIVERGED * r.has_diverged for r in rows],
         final: text[final],
         "Seeds": [str(r.score.seeds) if r.score else "0" for r in rows],
         **{name: cells for name, cells in more.items() if any(c != NOTHING for c in cells)},
@@ -64,7 +68,7 @@ def score_columns(table: FinalTable) -> Columns:
 
 def comparison_columns(table: FinalTable) -> Columns:
     """Differences to the reference and their tests; no column when nothing was tested."""
-    digits = _digits(table)
+    digits = table.digits
     reference = next((r.label for r in table.rows if r.query == table.reference), "reference")
     show: dict[str, Callable[[Comparison], str]] = {
         f"Minus {reference} [95 %]": lambda c: with_interval(c.difference, c.interval, digits),
@@ -87,7 +91,8 @@ def comparison_columns(table: FinalTable) -> Columns:
 
 
 def columns(table: FinalTable) -> Columns:
-    """Every column that a readable form shows: accuracies with two digits, errors with four."""
+    """Every column that a readable form shows: accuracies with two decimals, errors with four
+    digits."""
     return score_columns(table) | comparison_columns(table)
 
 
@@ -98,7 +103,8 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     tests = [r.comparison for r in table.rows if r.comparison]
     if tests:
         notes.append(
-            "Differences are query minus reference, seed by seed, with a 95 % Student interval."
+            "Differences are query minus reference, seed by seed, with a 95 % Student interval"
+            + ("." if table.measure == "accuracy" else "; below zero the query is better.")
         )
         if "Hodges-Lehmann" not in left_out:
             notes.append(
@@ -112,6 +118,7 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
         if any(r.area_comparison for r in table.rows) and AREA_P not in left_out:
             notes.append("The last two columns test areas under the learning curve the same way.")
         notes.extend(dict.fromkeys(c.note + "." for c in tests if c.note))
+    notes += _about_errors(table)
     if table.untested:
         notes.append(table.untested)
     if any(r.saved is not None for r in table.rows):
@@ -121,4 +128,23 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
         )
     if table.published_in:
         notes.append(f"Published: {table.published_in}.")
+    return notes
+
+
+def _about_errors(table: FinalTable) -> list[str]:
+    """What is said of numbers to predict alone: units, labels that differ, divergence."""
+    notes = []
+    if table.is_scaled:
+        notes.append(
+            "Errors are in units of the variance of the training targets: predicting their mean "
+            "has an error of about 1."
+        )
+    if "Labels" in score_columns(table):
+        notes.append(
+            "Labels: bought by the end, first labels among them. Strategies that start without "
+            "first labels end with fewer: scores are compared cycle by cycle, areas where all "
+            "curves have labels."
+        )
+    if any(r.has_diverged for r in table.rows):
+        notes.append("Diverged: at least one seed has no usable model at the end.")
     return notes

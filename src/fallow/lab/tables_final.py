@@ -6,13 +6,16 @@ errors stay in their own unit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
 
 from fallow.lab import names, stats
+from fallow.lab.findings.diverged import ends_diverged
 from fallow.lab.metrics import labels_saved
+from fallow.lab.published import published, source
 from fallow.lab.records import Study, StudyRecords, is_bound
 
 
@@ -39,8 +42,17 @@ class Spread:
 
     def text(self, digits: int = 2) -> str:
         """``71.20 ± 1.05``, or the mean alone when there is no spread."""
-        mean = f"{self.mean:.{digits}f}"
-        return mean if self.sd is None else f"{mean} ± {self.sd:.{digits}f}"
+        mean = number(self.mean, digits)
+        return mean if self.sd is None else f"{mean} ± {number(self.sd, digits)}"
+
+
+def number(value: float, digits: int, sign: str = "") -> str:
+    """A number with so many decimals; a huge one, such as a diverged error, to three digits.
+
+    >>> number(0.72, 4), number(0.5, 2, "+"), number(123_456_789.0, 4)
+    ('0.7200', '+0.50', '1.23e+08')
+    """
+    return f"{value:{sign}.{digits}f}" if abs(value) < 1e6 else f"{value:{sign}.2e}"
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,7 @@ class Row:
     """One query of the final table.
 
     ``saved`` is the share of labels saved against random, in per cent; ``comparison`` is against
-    the table's reference, in the unit of the scores.
+    the table's reference, in the unit of the scores; ``labels`` were bought by the end.
     """
 
     query: str
@@ -60,6 +72,8 @@ class Row:
     comparison: stats.Comparison | None
     published: Spread | None = None
     area_comparison: stats.Comparison | None = None  # of areas under the curve
+    labels: float | None = None
+    has_diverged: bool = False  # a seed ends without a usable model
 
 
 @dataclass(frozen=True)
@@ -72,6 +86,13 @@ class FinalTable:
     rows: tuple[Row, ...]
     untested: str
     published_in: str | None = None
+    is_scaled: bool = False  # errors are divided by the variance of the training targets
+
+    @property
+    def digits(self) -> int:
+        """Decimals of its scores: two of an accuracy, four digits of the best error in all."""
+        found = [r.score.mean for r in self.rows if r.score]
+        return 2 if self.measure == "accuracy" else decimals(found)
 
     @property
     def unit(self) -> str:
@@ -85,7 +106,28 @@ class FinalTable:
 
 def label_of(query: str, study: Study) -> str:
     """The name a reader knows: the published one, or the query's own."""
-    return names.label(query, (study.published or {}).get("names") or {})
+    printed = (study.published or {}).get("names") or {}
+    training = study.recipe.get("training")
+    by = str(training["name"]) if isinstance(training, Mapping) else "fedavg"
+    found = names.labels(study.queries, printed, by)
+    return found[query] if query in found else names.label(query, printed, by)
+
+
+def decimals(errors: Iterable[float]) -> int:
+    """As many decimals as show four digits of the smallest error, six at most.
+
+    >>> decimals([0.72, 11.0]), decimals([0.0284]), decimals([7855.0]), decimals([])
+    (4, 5, 0, 4)
+    """
+    smallest = min((abs(e) for e in errors if e), default=0.1)
+    return min(6, max(0, 3 - math.floor(math.log10(smallest))))
+
+
+def digits_of(study: StudyRecords) -> int:
+    """Decimals of the study's scores, as `FinalTable.digits` has them."""
+    if study.measure == "accuracy":
+        return 2
+    return decimals(fmean(f.values()) for q in study.study.queries if (f := study.final(q)))
 
 
 def _scale(study: StudyRecords) -> float:
@@ -174,15 +216,22 @@ def final_table(study: StudyRecords) -> FinalTable:
             area_comparison=by_area.get(q),
             saved=_saved(study, q),
             comparison=by_query.get(q),
+            labels=study.labels(q).get(study.last_cycle(q) or 0) if study.final(q) else None,
+            has_diverged=ends_diverged(study, q),
         )
         for q in (*ranked(study), *study.bounds)
     )
-    table = FinalTable(study.study.name, study.measure, study.study.reference, rows, untested)
+    table = FinalTable(
+        study.study.name,
+        study.measure,
+        study.study.reference,
+        rows,
+        untested,
+        is_scaled=study.is_scaled,
+    )
     where = study.study.published
-    if not where:
+    if not where or source(where["table"]).kind != "cells":  # tallies stand beside tallies
         return table
-    from fallow.lab.published import published  # data files: read only when a study names them
-
     return beside(
         table, published(where["table"]), where["setting"], f"{where['table']}, {where['setting']}"
     )

@@ -15,19 +15,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fallow import data, queries, training
+from fallow import data, personal, queries, training
 from fallow.core.ask import Carrier
 from fallow.core.banks import Layout
 from fallow.core.build import build
 from fallow.core.local import RowLoss
 from fallow.core.plan import Plan
-from fallow.core.streams import seed_of, stream
+from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import Loop, Stacked, can_stack, row_loss
 from fallow.lab.budgets import budgets
 from fallow.lab.files import raw
 from fallow.lab.recipe import Recipe
+from fallow.lab.rows import flipped, open_data, own_tests, split
 from fallow.lab.scale import Scale
 from fallow.models import build_model, check_model
 from fallow.oracles import Simulated
@@ -36,6 +37,8 @@ from fallow.queries import Random
 from fallow.runtimes import Bytes, InProcess, Parts, Site, Store
 from fallow.runtimes.inprocess import Executor
 from fallow.training import FedAvg
+from fallow.training.retention import Retention
+from fallow.training.scaling import Scaling
 
 Runtime = Literal["inprocess", "bytes"]
 
@@ -55,7 +58,10 @@ class World:
     methods: Mapping[str, Any]
     executor: str
     fresh: Callable[[torch.Generator], State]
-    scale: Scale | None  # of a user's own table
+    scale: Scale | None = None  # of features, once the sites have agreed on it
+    targets: State | None = None  # of numbers to predict: mean () and std ()
+    tests: Mapping[SiteId, Tensor] | None = None  # test rows of each site, where it has its own
+    flipped: tuple[SiteId, ...] = ()  # sites whose labels are wrong
 
     @property
     def sizes(self) -> dict[SiteId, int]:
@@ -67,15 +73,36 @@ class World:
         privacy = self.recipe.privacy
         return SecureSum(privacy.bound) if privacy.secure_sum else None
 
-    def budget(self, share: float | int) -> dict[SiteId, int]:
-        """Labels per site in one cycle, never more than a site has rows."""
-        wanted = budgets(self.recipe.budget, share, self.sizes)
-        if not any(wanted.values()):
+    def wanted(self, share: float | int) -> dict[SiteId, int]:
+        """Labels per site in one cycle, whatever a site has."""
+        found = budgets(self.recipe.budget, share, self.sizes)
+        if share and not any(found.values()):
             raise ValueError(
                 f"a budget of {share} of {sum(self.sizes.values())} rows gives no site a whole "
                 f"label under the policy {self.recipe.budget!r}; raise it, or use 'equal'"
             )
-        return {s: min(n, len(self.members[s].pool)) for s, n in wanted.items()}
+        return found
+
+    def within(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
+        """A budget without what sites cannot buy: nobody has more than its pool."""
+        return {s: min(n, len(self.members[s].pool)) for s, n in budget.items()}
+
+    def in_units(self, scale: Scale) -> World:
+        """The world once the sites have agreed on units of features: test rows follow."""
+        test = replace(self.dataset, x_test=scale(self.dataset.x_test))
+        return replace(self, dataset=test, scale=scale)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the query spends one budget of all sites, wherever the rows are."""
+        return is_shared(self.methods["query"])
+
+    @cached_property
+    def variance(self) -> float:
+        """Of the numbers to predict over all training rows: the mean squared error of predicting
+        their mean.  It only sets the unit of scores."""
+        y = self.dataset.y.double()
+        return float(y.var(correction=0)) or 1.0
 
     def counts(self) -> dict[SiteId, list[int]]:
         """Labels bought so far per site and class (regression: all together)."""
@@ -100,52 +127,6 @@ class World:
         return h.hexdigest()
 
 
-def open_data(recipe: Recipe, seed: int, data_dir: Path | None = None) -> Dataset:
-    """The recipe's data, one seeded subset per (data set, seed): the same for every method."""
-    found = data.open_dataset(recipe.data, data_dir=data_dir, label=recipe.label, site=recipe.site)
-    if not bool(found.is_labelled.all()):
-        # a simulated oracle can only answer what is known
-        found = _kept(found, found.is_labelled)
-    if len(found.x_test) == 0:
-        raise ValueError(f"{found.name} leaves no row to test on; give more labelled rows")
-    if recipe.rows is not None:
-        found = found.rows(recipe.rows, stream(seed, "rows", recipe.data))
-    if recipe.test_rows is not None:
-        found = found.test_rows(recipe.test_rows, stream(seed, "test rows", recipe.data))
-    return found
-
-
-def _kept(found: Dataset, keep: Tensor) -> Dataset:
-    """The data set with only the training rows of the mask ``keep``."""
-    at = keep.nonzero().squeeze(1)
-    groups = None if found.groups is None else found.groups[at]
-    ids = None if found.ids is None else tuple(found.ids[i] for i in at.tolist())
-    return replace(found, x=found.x[at], y=found.y[at], groups=groups, ids=ids)
-
-
-def split(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, np.ndarray[Any, Any]]:
-    """Rows of each site; drawn from (data, partition, seed) alone."""
-    recipe.check_rows(len(found.x))
-    rule = build(data.partitions, recipe.partition.name, **recipe.partition.fields)
-    rng = np.random.default_rng(seed_of(seed, "partition", str(recipe.partition)))
-    groups = None if found.groups is None else found.groups.numpy()
-    parts = rule.split(found.y.numpy(), recipe.sites, rng, groups)
-    return dict(zip(_site_names(found, parts), parts, strict=True))
-
-
-def _site_names(found: Dataset, parts: list[Any]) -> list[str]:
-    """The natural sites' own names where every part is one of them, else numbers."""
-    width = len(str(len(parts) - 1))
-    numbered = [f"site-{i:0{width}d}" for i in range(len(parts))]
-    if found.groups is None:
-        return numbered
-    held = [torch.unique(found.groups[torch.from_numpy(rows)]).tolist() for rows in parts]
-    if any(len(groups) != 1 for groups in held):
-        return numbered
-    named = [found.group_names[groups[0]] for groups in held]
-    return named if len(set(named)) == len(named) else numbered
-
-
 def build_world(
     recipe: Recipe,
     seed: int,
@@ -162,10 +143,6 @@ def world_of(
 ) -> World:
     """`build_world` with the data at hand."""
     shares = split(recipe, found, seed)
-    is_own_table = bool(found.columns) and recipe.data not in data.CATALOGUE
-    scale = Scale.of(found.x) if is_own_table else None
-    if scale is not None:
-        found = replace(found, x=scale(found.x), x_test=scale(found.x_test))
     dtype = getattr(torch, recipe.dtype)
     x, outputs = found.x.to(dtype), found.n_classes or 1
     shape = tuple(x.shape[1:])
@@ -183,21 +160,30 @@ def world_of(
 
     methods = methods_of(recipe)
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
+    wrong = flipped(recipe, found, [*rows], seed)
     hidden = {name: found.y[at] for name, at in rows.items()}
+    hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}
     shown = hidden if methods["query"].contract.simulator_only else {}
     parts = Parts(model, layout, methods, found.n_classes, seed, fresh, hidden=shown,
                   privacy=recipe.privacy.over(recipe.cycles))  # fmt: skip
     members = {name: Site(name, x[at], parts, store) for name, at in rows.items()}
     executor = executor_of(recipe, model)
     carrier = _carrier(recipe, executor, runtime, members, row_loss(found.task))
-    oracle = _oracle(recipe, members, hidden)
+    oracle = _oracle(recipe, members, hidden, is_shared(methods["query"]))
     parts_of_it = (carrier, members, oracle, model, layout, methods)
-    return World(recipe, seed, found, *parts_of_it, executor, fresh, scale)
+    tests = own_tests(recipe, found, shares, seed)
+    return World(recipe, seed, found, *parts_of_it, executor, fresh, tests=tests, flipped=wrong)
+
+
+def is_shared(query: Any) -> bool:
+    """Whether a query spends one budget of all sites: its field ``allot`` says "federation"."""
+    return getattr(query, "allot", "site") == "federation"
 
 
 def methods_of(recipe: Recipe) -> dict[str, Any]:
     """The methods of a run by the part they play; ValueError for an unknown name or field."""
-    method = build(training, recipe.training.name, plan=recipe.plan, **recipe.training.fields)
+    trainers = (training, personal)
+    method = build(trainers, recipe.training.name, plan=recipe.plan, **recipe.training.fields)
     query = build(queries, recipe.query.name, **recipe.query.fields)
     if recipe.sites and recipe.sites < query.contract.cohort:
         raise ValueError(
@@ -206,7 +192,8 @@ def methods_of(recipe: Recipe) -> dict[str, Any]:
         )
     contracts = {str(recipe.query): query.contract, str(recipe.training): method.contract}
     check_fit(recipe.privacy, contracts, math.ceil(recipe.participation * recipe.sites - 1e-9))
-    return {"initial": Random(), "query": query, "training": method, "plain": FedAvg()}
+    return {"initial": Random(), "query": query, "training": method, "plain": FedAvg(),
+            "scaling": Scaling(), "retention": Retention(method)}  # fmt: skip
 
 
 def local_plan(recipe: Recipe, query: Any) -> Plan | None:
@@ -231,13 +218,17 @@ def _carrier(
     return Bytes(members, engine) if runtime == "bytes" else InProcess(members, engine)
 
 
-def _oracle(recipe: Recipe, members: dict[SiteId, Site], hidden: dict[SiteId, Tensor]) -> Simulated:
-    """Held-back labels; a site may buy its share of every cycle and no more, over all resumes."""
+def _oracle(
+    recipe: Recipe, members: dict[SiteId, Site], hidden: dict[SiteId, Tensor], shared: bool
+) -> Simulated:
+    """Held-back labels; a site (or all together, where the budget is shared) may buy its share of
+    every cycle and no more, over all resumes."""
     sizes = {name: len(y) for name, y in hidden.items()}
     first = budgets(recipe.budget, recipe.initial, sizes)
     later = budgets(recipe.budget, recipe.per_cycle, sizes)
     limit = {name: first[name] + recipe.cycles * later[name] for name in sizes}
-    return Simulated(hidden, limit, {name: len(site.labelled) for name, site in members.items()})
+    spent = {name: int(site.bought.sum()) for name, site in members.items()}
+    return Simulated(hidden, sum(limit.values()) if shared else limit, spent)
 
 
 def partition_of(world: World) -> dict[str, Any]:
@@ -247,7 +238,8 @@ def partition_of(world: World) -> dict[str, Any]:
     ends = np.cumsum([0, *map(len, hidden)])
     parts = [np.arange(a, b) for a, b in pairwise(ends.tolist())]
     report = data.partition_report(np.concatenate(hidden), parts, classes) if classes else {}
-    return {"sites": list(world.members), "classes": list(world.dataset.classes), **report}
+    about = {"sites": list(world.members), "classes": list(world.dataset.classes)}
+    return {**about, "flipped": list(world.flipped), **report}
 
 
 def executor_of(recipe: Recipe, model: nn.Module) -> str:

@@ -17,28 +17,32 @@ from fallow.core.types import SiteId
 class Simulated:
     """Held-back labels behind a counter; the only holder of hidden labels in a simulation.
 
-    ``hidden``: per site (n,) labels of all its rows.  ``limit``: per site, how many labels may be
-    bought in all; None for no limit.
+    ``hidden``: per site (n,) labels of all its rows.  ``limit``: how many labels may be bought in
+    all, per site or (a number) by all sites together; None for no limit.
     """
 
     hidden: Mapping[SiteId, Tensor]
-    limit: Mapping[SiteId, int] | None = None
+    limit: Mapping[SiteId, int] | int | None = None
     spent: dict[SiteId, int] = field(default_factory=dict)
     _answers: dict[SiteId, dict[int, float]] = field(default_factory=dict)
 
     def submit(self, queries: Mapping[SiteId, Tensor]) -> None:
         """Ask for the labels of rows.  Raises when a site would exceed its budget."""
         for site, rows in queries.items():
-            spent = self.spent.get(site, 0) + len(rows)
-            if self.limit is not None and spent > self.limit[site]:
+            left = self._left(site)
+            if left is not None and len(rows) > left:
                 raise ValueError(
-                    f"site {site} asks for {len(rows)} labels with "
-                    f"{self.limit[site] - spent + len(rows)} of its budget left"
+                    f"site {site} asks for {len(rows)} labels with {left} of its budget left"
                 )
-            self.spent[site] = spent
+            self.spent[site] = self.spent.get(site, 0) + len(rows)
             values = self.hidden[site][rows].tolist()
             answers = dict(zip(rows.tolist(), map(float, values), strict=True))
             self._answers.setdefault(site, {}).update(answers)
+
+    def _left(self, site: SiteId) -> int | None:
+        if self.limit is None or isinstance(self.limit, int):
+            return None if self.limit is None else self.limit - sum(self.spent.values())
+        return self.limit[site] - self.spent.get(site, 0)
 
     def poll(self) -> dict[SiteId, dict[int, float]]:
         """Answers since the last poll: site -> row -> label."""

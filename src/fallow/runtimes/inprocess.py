@@ -82,7 +82,7 @@ def perform(
             site, step = members[name], requests[name].steps[at]
             if step.kind != "fit":
                 answers[name] = site.answer(step, requests[name])
-            elif (plan := site.handed(step)) is not None:
+            elif (plan := site.handed(step, requests[name])) is not None:
                 fits.setdefault((step.verb, plan), []).append(site)
         for (_, plan), group in fits.items():
             _train(executor, plan, group, requests, at)

@@ -17,12 +17,15 @@ from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import Picks, Release
 from fallow.engine import Fitted, Job
+from fallow.engine.batches import Streams
 from fallow.privacy import Guard, Privacy
 from fallow.privacy.guard import Noise
 from fallow.runtimes.store import Label, Store
 from fallow.runtimes.view import SiteView
 
 EMPTY = -1.0
+SCALES = ("features", "targets")
+"""What the federation has agreed on for the rest of the run: how rows and numbers are scaled."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +62,21 @@ class Site:
     parts: Parts
     store: Store
     memory: dict[str, State] = field(default_factory=dict)
+    seen: Tensor = field(init=False)  # the rows as models see them
     values: Tensor = field(init=False)
     weight: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         if len(self.x) == 0:
             raise ValueError(f"site {self.id} has no rows; use fewer sites or another partition")
+        self.seen = self.x
         self.values = torch.full((len(self.x),), EMPTY, dtype=torch.float64)
         self.weight = torch.ones(len(self.x), dtype=self.x.dtype)
         self.bought = torch.zeros(len(self.x), dtype=torch.bool)
+        self.held = torch.zeros(len(self.x), dtype=torch.bool)
         self._enter(self.store.written(self.id))
         self.memory |= self.store.kept(self.id)
+        self._scale()
 
     @property
     def pool(self) -> Tensor:
@@ -78,13 +85,26 @@ class Site:
 
     @property
     def labelled(self) -> Tensor:
-        """Rows with a label, ascending."""
-        return self.bought.nonzero().squeeze(1)
+        """Rows with a label that trains, ascending."""
+        return (self.bought & ~self.held).nonzero().squeeze(1)
+
+    @property
+    def validation(self) -> Tensor:
+        """Rows with a label that is held back, ascending."""
+        return self.held.nonzero().squeeze(1)
 
     @property
     def labels(self) -> Tensor:
-        y = self.values[self.labelled]
-        return y.long() if self.parts.classes else y.to(self.x.dtype)
+        """Of the labelled rows, as models see them."""
+        return self.targets(self.labelled)
+
+    def targets(self, rows: Tensor) -> Tensor:
+        """Labels as models see them: class ids, or numbers in the units that were agreed on."""
+        y = self.values[rows]
+        if self.parts.classes:
+            return y.long()
+        unit = self.memory.get("targets")
+        return (y if unit is None else (y - unit["mean"]) / unit["std"]).to(self.x.dtype)
 
     @property
     def counts(self) -> Tensor:
@@ -96,6 +116,7 @@ class Site:
     def _enter(self, labels: Sequence[Label]) -> None:
         for label in labels:
             self.bought[label.row] = True
+            self.held[label.row] = label.held
             self.values[label.row] = label.value
             self.weight[label.row] = label.weight
 
@@ -114,11 +135,19 @@ class Site:
         else:
             self.memory[name] = state
         self.store.keep(self.id, name, state)
+        if name == "features":
+            self._scale()
 
     def forget(self, keep: tuple[str, ...] = ()) -> None:
-        """End a cycle: forget everything but what begins with one of ``keep``."""
-        for name in [n for n in self.memory if not n.startswith(keep)]:
+        """End a cycle: forget everything but what begins with one of ``keep``, and scales."""
+        for name in [n for n in self.memory if not n.startswith((*SCALES, *keep))]:
             self.remember(name, None)
+
+    def _scale(self) -> None:
+        unit = self.memory.get("features")
+        if unit is not None:
+            away = (self.x.double() - unit["mean"]) / torch.where(unit["std"] > 0, unit["std"], 1.0)
+            self.seen = torch.where(unit["std"] > 0, away, 0.0).to(self.x.dtype)
 
     def streams(self, *name: str | int) -> torch.Generator:
         return stream(self.parts.seed, *name, self.id)
@@ -126,7 +155,10 @@ class Site:
     # -- local training ---------------------------------------------------------------------
 
     def job(self, step: Step, request: Request) -> Job:
-        """The engine's work order for a "fit" step: rows, starting model, own state, streams."""
+        """The engine's work order for a "fit" step: rows, starting model, own state, streams.
+
+        Where training starts at another model than the one that was sent, that one is a teacher.
+        """
         rows, name = self.labelled, (request.cycle, request.round)
 
         def streams(purpose: str, *more: int) -> torch.Generator:
@@ -136,18 +168,30 @@ class Site:
         sent = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
         if request.owner == "query":  # which was handed the global model before it began
             sent = self._deployed(sent) if sent else self.memory.get("global", {})
-        fresh = self.parts.fresh(streams("init")) if plan.start == "scratch" else None
+        start, beside = self._begun(plan, sent, streams)
         own = {n.removeprefix("own/"): Slot(**s) for n, s in self.memory.items()
-               if n.startswith("own/")} if request.owner == "training" else {}  # fmt: skip
-        start, beside = (fresh, sent or None) if fresh else (sent, None)
-        data = (self.x[rows], self.labels, self.weight[rows])
-        u = self.x[self.pool] if plan.mix else NONE
+               if n.startswith("own/")} if is_main(step, request) else {}  # fmt: skip
+        weight = self.weight[rows]
+        data = (self.seen[rows], self.labels, weight / weight.mean() if len(rows) else weight)
+        u = self.seen[self.pool] if plan.mix else NONE
         return Job(self.id, *data, start, streams, own, beside, self.counts, u)
+
+    def _begun(self, plan: Plan, sent: State, streams: Streams) -> tuple[State, State | None]:
+        """Where training starts, and the model that was sent if that is another one."""
+        if plan.start == "given":
+            return sent, None
+        if plan.start == "scratch":
+            return self.parts.fresh(streams("init")), sent or None
+        if plan.start not in self.memory:
+            raise ValueError(f"site {self.id} has no model {plan.start!r} for a plan to start at; "
+                             f"it remembers {sorted(self.memory) or 'nothing'}")  # fmt: skip
+        kept = self.memory[plan.start]
+        return {"w": kept["w"], "stats": kept["stats"]}, sent or None
 
     def fitted(self, step: Step, request: Request, result: Fitted) -> None:
         """Remember what the engine made."""
         self.remember(step.verb, result.sent)
-        if request.owner == "training":
+        if is_main(step, request):
             for name, own in result.own.items():
                 self.remember(f"own/{name}", own._asdict())
 
@@ -159,18 +203,21 @@ class Site:
         return self.parts.methods[owner]
 
     def local(self, step: Step, request: Request) -> Local:
-        """Whose step trains: the training method's own; for another model that a query orders the
-        query's, if it has one; else plain descent."""
+        """Whose step trains: the training method's own, for the model called "local"; the query's,
+        if it has one, for a model of another name; else plain descent."""
         found = self.method(request.owner)
-        if request.owner == "training" or (step.verb != "local" and isinstance(found, Local)):
+        is_its_own = request.owner == "query" and step.verb != "local" and isinstance(found, Local)
+        if is_main(step, request) or is_its_own:
             return cast(Local, found)
         return cast(Local, self.parts.methods["plain"])
 
-    def handed(self, step: Step) -> Plan | None:
-        """A "fit" without a plan hands a model over: remembered as the training method uses it."""
+    def handed(self, step: Step, request: Request) -> Plan | None:
+        """A "fit" without a plan hands a model over: remembered as the training method uses it,
+        or, where that method hands over one that is not "local", as it is."""
         if step.plan is None:
             given = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
-            self.remember(step.verb, self._deployed(given))
+            is_beside = request.owner == "training" and not is_main(step, request)
+            self.remember(step.verb, given if is_beside else self._deployed(given))
         return step.plan
 
     def _deployed(self, state: State) -> State:
@@ -229,3 +276,8 @@ class Site:
                 kept[name] = value
         self.remember("picks", kept)
         return {"count": len(picks.rows)}
+
+
+def is_main(step: Step, request: Request) -> bool:
+    """Whether a fit makes the model that the training method trains by its own step."""
+    return request.owner == "training" and step.verb == "local"

@@ -11,13 +11,17 @@ from fallow.privacy import Ledger, Released
 
 
 class Label(NamedTuple):
-    """One line of a site's ledger: a label that was bought, and what the query attached to it."""
+    """One line of a site's ledger: a label that was bought, and what the query attached to it.
+
+    ``held``: it is held back for validation and trains nothing.
+    """
 
     row: int
     value: float
     cycle: int
     weight: float = 1.0
     probability: float | None = None
+    held: bool = False
 
 
 class Store(Ledger, Protocol):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.types import SiteId, State
-from fallow.core.view import Rows
+from fallow.core.view import Predicting, Rows
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import look
 
@@ -41,6 +41,10 @@ class SiteView:
         return self._site.labels
 
     @property
+    def held(self) -> Tensor:
+        return self._site.targets(self._site.validation)
+
+    @property
     def weights(self) -> Tensor:
         return self._site.weight[self._site.labelled]
 
@@ -64,7 +68,9 @@ class SiteView:
         return self._site.parts.hidden[self.site][self._site.pool]
 
     def rows(self, which: Rows = "pool") -> Tensor:
-        return self._site.x[self._site.pool if which == "pool" else self._site.labelled]
+        site = self._site
+        kinds = {"pool": site.pool, "labelled": site.labelled, "validation": site.validation}
+        return site.seen[kinds[which]]
 
     def model(self, name: str) -> State:
         """A remembered model; a site without labels has no local one and uses the global."""
@@ -84,12 +90,22 @@ class SiteView:
     def _seen(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
         """Features and outputs: one pass gives both."""
         if (model, which) not in self._cache:
-            parts, state = self._site.parts, self.model(model)
-            self._cache[model, which] = look(parts.model, parts.layout, state, self.rows(which))
+            self._cache[model, which] = self.look(self.model(model), self.rows(which))
         return self._cache[model, which]
+
+    def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (n, h) and outputs (n, c) of the model at ``state``, without a graph."""
+        return look(self._site.parts.model, self.layout, state, rows)
 
     def forward(self, state: State, rows: Tensor, draw: torch.Generator | None = None) -> Tensor:
         return forward(self._site.parts.model, self.layout, state, rows, draw)
+
+    def outputs(self, state: State, rows: Tensor) -> Tensor:
+        """What the training method predicts at this site where it deploys ``state``.  (n, c)"""
+        method = self._site.method("training")
+        if isinstance(method, Predicting):
+            return method.predict(self, state, rows)
+        return self.forward(state, rows)
 
     def stream(self, purpose: str) -> torch.Generator:
         return self._site.streams(purpose, self.cycle)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.complete import each_of_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.models.orthogonal import haar, mix
-from fallow.training.parts import Scaled, check_linear, coordinates, scaled
+from fallow.training.parts import Scaled, centred, check_linear, coordinates, scaled
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -62,6 +63,7 @@ class MaskedSolve:
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
         verbs={
+            "centre": "totals over sites of labelled columns",
             "columns": "totals over sites of labelled columns and their squares",
             "turn": "nothing; the common rotation goes from one site to the others",
             "masked": "the site's labelled rows and numbers times secret rotations: products of "
@@ -87,12 +89,12 @@ class MaskedSolve:
                 f"one has {len(ask.cohort)}: the others could not use the model; set "
                 "participation=1, or use server-solve"
             )
-        total = ask.sum("columns")
+        total = sum_of_all(ask, "centre")
         if float(total["weight"]) > 0:
-            at = scaled(total["columns"], total["squares"], total["weight"], self.intercept)
+            at = self.units(ask, centred(total, self.intercept), total["weight"])
             lead, common = ask.cohort[0], at._asdict()
             ask.relay("turn", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=len(at.unit))
-            sent = ask.each("masked", lead=lead, **common).values()
+            sent = each_of_all(ask, "masked", lead=lead, **common).values()
             rows, targets = (
                 torch.cat([torch.as_tensor(a[name]) for a in sent]) for name in ("rows", "targets")
             )
@@ -102,11 +104,19 @@ class MaskedSolve:
         ask.fit(None, "local", None, **state)
         return state
 
+    def units(self, ask: Ask, centre: Tensor, weight: Tensor) -> Scaled:
+        total = sum_of_all(ask, "columns", centre=centre)
+        return scaled(centre, total["columns"], total["squares"], weight, self.intercept)
+
     # -- site half --------------------------------------------------------------------------
 
-    def columns(self, view: View) -> Answer:
+    def centre(self, view: View) -> Answer:
         x, _, w = self.labelled(view)
-        return {"weight": w.sum(), "columns": w @ x, "squares": w @ x.square()}
+        return {"weight": w.sum(), "columns": w @ x}
+
+    def columns(self, view: View, centre: Tensor) -> Answer:
+        x, _, w = self.labelled(view)
+        return {"columns": w @ (x - centre), "squares": w @ (x - centre).square()}
 
     def turn(self, view: View, size: int) -> Answer:
         return {"q": haar(size, view.stream("turn"))}

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.types import Answer, State
 from fallow.core.view import Rows, View
@@ -50,9 +51,9 @@ class Scaling:
 
     def of_features(self, ask: Ask) -> State:
         """The mean (d,) and deviation (d,) that all sites now use; 0 for a constant column."""
-        total = ask.sum("columns")
+        total = sum_of_all(ask, "columns")
         mean = total["columns"] / total["rows"]
-        seen = ask.sum("spread", mean=mean)
+        seen = sum_of_all(ask, "spread", mean=mean)
         std = torch.where(seen["varies"] > 0, (seen["squares"] / total["rows"]).sqrt(), 0.0)
         ask.keep("features", mean=mean, std=std)
         return {"mean": mean, "std": std}
@@ -60,10 +61,10 @@ class Scaling:
     def of_targets(self, ask: Ask) -> State:
         """The mean () and deviation () of the numbers bought; 0 and 1 where there are none, and
         deviation 1 where they are all the same."""
-        total = ask.sum("labelled")
+        total = sum_of_all(ask, "labelled")
         n = float(total["rows"])
         mean = total["targets"] / max(n, 1.0)
-        std = (ask.sum("deviation", mean=mean)["squares"] / max(n, 1.0)).sqrt()
+        std = (sum_of_all(ask, "deviation", mean=mean)["squares"] / max(n, 1.0)).sqrt()
         std = torch.where(std > TINY * mean.abs(), std, 1.0)
         ask.keep("targets", mean=mean, std=std)
         return {"mean": mean, "std": std}

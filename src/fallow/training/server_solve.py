@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.training.parts import Scaled, check_linear, coordinates, scaled
+from fallow.training.parts import Scaled, centred, check_linear, coordinates, scaled
 
 EPS = torch.finfo(torch.float64).eps
 FINE = 2.0**16  # products in the second exchange are so much larger: masked sums keep 40 bits
@@ -38,8 +39,9 @@ class ServerSolve:
 
     Notes
     -----
-    Products square the condition number.  So a first exchange finds the coordinates, and in these
-    the second one is well conditioned; ``passes=1`` is the first alone.  The paper solves masked
+    Products square the condition number.  So, about the mean of each column, which is asked for
+    before, a first exchange of products finds the coordinates, and in these the second one is well
+    conditioned; ``passes=1`` is the first alone.  The paper solves masked
     rows (``masked-solve``), which show the server each site's products up to a rotation; here it
     sees totals, not rotated, and the model.
 
@@ -58,7 +60,11 @@ class ServerSolve:
         title="Least squares at the server (FALE)",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
-        verbs={"normal": "totals over sites of products of labelled rows and labels"},
+        verbs={
+            "centre": "totals over sites of labelled columns",
+            "normal": "totals over sites of products of labelled rows and labels",
+        },
+        missing="stops: all exchanges are over the same rows; a resumed run asks again",
         regression=True,
     )
 
@@ -73,13 +79,15 @@ class ServerSolve:
     # -- server half ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        total = ask.sum("normal")
+        total = sum_of_all(ask, "centre")
         if float(total["weight"]) > 0:
-            at, noise, gram, target = equations(total, self.intercept)
+            centre = centred(total, self.intercept)
+            total = sum_of_all(ask, "normal", mean=centre)
+            at, noise, gram, target = equations(total, centre, self.intercept)
             basis = torch.eye(len(gram), dtype=gram.dtype)
             if self.passes == 2:
                 basis = whitening(gram + self.penalty(basis), noise, int(total["rows"]))
-                total = ask.sum("normal", mean=at.mean, basis=at.unit[:, None] * basis)
+                total = sum_of_all(ask, "normal", mean=at.mean, basis=at.unit[:, None] * basis)
                 gram, target = total["products"] / FINE, total["targets"]
             theta = solution(gram + self.penalty(basis), target, basis)
             state = {**state, "w": at.model(theta, len(state["w"])).to(state["w"].dtype)}
@@ -94,12 +102,14 @@ class ServerSolve:
 
     # -- site half --------------------------------------------------------------------------
 
-    def normal(self, view: View, mean: Tensor | None = None, basis: Tensor | None = None) -> Answer:
-        """Totals over the labelled rows of w, w z zᵀ and w y z, where z is the row with a 1 behind
-        it, or that in the coordinates of ``mean`` (d,) and ``basis`` (k, r)."""
-        x, y = view.rows("labelled"), view.labels.double()
-        check_linear(view, x, "server-solve", self.intercept)
-        w = view.weights.double() if self.weighted else torch.ones_like(y)
+    def centre(self, view: View) -> Answer:
+        x, _, w = self.labelled(view)
+        return {"weight": w.sum(), "columns": w @ x.flatten(1).double()}
+
+    def normal(self, view: View, mean: Tensor, basis: Tensor | None = None) -> Answer:
+        """Totals over the labelled rows of w, w z zᵀ and w y z, where z is the row about ``mean``
+        (d,) with a 1 behind it, or that in the coordinates of ``basis`` (k, r)."""
+        x, y, w = self.labelled(view)
         size = x.flatten(1).shape[1] + 1 if basis is None else basis.shape[1]
         products, targets = torch.zeros(size, size, dtype=y.dtype), torch.zeros(size, dtype=y.dtype)
         for rows in torch.split(torch.arange(len(x)), CHUNK):
@@ -110,19 +120,27 @@ class ServerSolve:
         return {"rows": float(len(x)), "weight": w.sum(), "products": fine * products,
                 "targets": targets}  # fmt: skip
 
+    def labelled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+        """Labelled rows (n, *shape), numbers (n,) and weights (n,)."""
+        x, y = view.rows("labelled"), view.labels.double()
+        check_linear(view, x, "server-solve", self.intercept)
+        return x, y, view.weights.double() if self.weighted else torch.ones_like(y)
+
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return state
 
 
-def equations(total: dict[str, Tensor], intercept: bool) -> tuple[Scaled, float, Tensor, Tensor]:
+def equations(
+    total: dict[str, Tensor], centre: Tensor, intercept: bool
+) -> tuple[Scaled, float, Tensor, Tensor]:
     """Coordinates of columns of length 1, how large rounding errors of their products are in units
     of the precision, and the normal equations (k, k), (k,) in them."""
     gram, target = total["products"], total["targets"]
     d = len(target) - 1
     k, size = d + int(intercept), gram.diagonal()
-    at = scaled(gram[:d, d], size[:d], gram[d, d], intercept)
+    at = scaled(centre, gram[:d, d], size[:d], gram[d, d], intercept)
     move = torch.eye(d + 1, dtype=gram.dtype)
-    move[d, :d] = -at.mean  # [x, 1] -> [x - mean, 1]
+    move[d, :d] = centre - at.mean  # [x - centre, 1] -> [x - mean, 1]
     gram, target = (move.T @ gram @ move)[:k, :k], (move.T @ target)[:k]
     noise = float((size[:k] * at.unit**2).max())
     return at, noise, at.unit[:, None] * gram * at.unit, at.unit * target

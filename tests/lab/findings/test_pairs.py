@@ -6,6 +6,7 @@ from fallow.lab.findings.pairs import (
     Pair,
     code_pairs,
     compared,
+    control_pairs,
     model_pairs,
     oracle_pairs,
     setting_pairs,
@@ -36,9 +37,27 @@ def test_a_setting_stands_beside_the_strategy_without_it():
     assert setting_pairs(names) == [Pair("ksas@training=kcfu", "ksas", "training=kcfu")]
 
 
+def test_a_strategy_that_has_a_setting_already_stands_beside_it_with_one_more():
+    names = ["logo@local_source=last_round", "logo@local_source=last_round@trainer=10x25", "logo2"]
+    assert setting_pairs(names) == [Pair(names[1], names[0], "trainer=10x25")]
+
+
 def test_code_stands_beside_the_paper_and_never_beside_an_ablation():
     names = ["ahfal:toggle=never", "ahfal", "fallow.compat:RatioAHFAL", "fallow.compat:PixelBADGE"]
     assert code_pairs(names) == [Pair("fallow.compat:RatioAHFAL", "ahfal", "RatioAHFAL")]
+
+
+def test_fale_stands_beside_uniform_rows_and_missing_weights_with_the_same_training():
+    names = ["random", "random@training=server-solve", "fale@training=server-solve",
+             "fale:weights=none@training=server-solve", "fale:weights=none@training=fedavg",
+             "fale:mode=fedsvd@training=masked-solve", "random@trainer=10x25"]  # fmt: skip
+    assert [(p.query, p.against) for p in control_pairs(names)] == [
+        ("fale@training=server-solve", "random@training=server-solve"),
+        ("fale@training=server-solve", "fale:weights=none@training=server-solve"),
+        ("fale:weights=none@training=server-solve", "random@training=server-solve"),
+        ("fale:weights=none@training=fedavg", "random"),
+        ("fale:mode=fedsvd@training=masked-solve", "random@training=server-solve"),
+    ]
 
 
 def test_pairs_are_compared_in_points_and_holm_counts_them_all(study_dir):

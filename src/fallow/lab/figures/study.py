@@ -27,6 +27,7 @@ from fallow.lab.figures.style import (
     plain,
     spread_line,
 )
+from fallow.lab.findings.diverged import FAR
 from fallow.lab.records import StudyRecords
 from fallow.lab.tables_final import label_of
 
@@ -35,23 +36,55 @@ _NAMED_CLASSES = 12
 """Up to this many classes are named in a figure; more are numbered sparsely."""
 
 
+_DECADE = 10.0
+"""Errors that span more than this are drawn on a logarithmic axis."""
+
+
 def _scale(study: StudyRecords) -> tuple[float, str]:
-    return (100.0, "Test accuracy, %") if study.measure == "accuracy" else (1.0, "Test error (MSE)")
+    if study.measure == "accuracy":
+        return 100.0, "Test accuracy, %"
+    return 1.0, "Test error (MSE; 1: the variance of the targets)" if study.is_scaled else (
+        "Test error (MSE)"
+    )
+
+
+def _bought(study: StudyRecords, query: str) -> dict[int, float]:
+    """Cycle -> place on the axis: labelled share in per cent, or for errors the labels bought."""
+    if study.measure != "accuracy":
+        return study.labels(query)
+    return {cycle: 100 * share for cycle, share in study.fractions(query).items()}
+
+
+def _fit_errors(axes: Axes, study: StudyRecords) -> None:
+    """Axes for errors: numbers of labels, and a scale that is logarithmic over more than a decade
+    and leaves diverged errors out."""
+    axes.set_xlabel("Labels bought, first labels among them")
+    axes.xaxis.set_major_formatter(lambda labels, _: f"{labels:,.0f}")
+    shown = [fmean(s.values()) for q in study.strategies for s in study.curve(q).values()]
+    shown += [fmean(study.final(q).values()) for q in study.bounds if study.final(q)]
+    usable = [e for e in shown if not study.is_scaled or e <= FAR] or shown
+    low, high = min(usable), max(usable)
+    if low > 0 and high > _DECADE * low:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda error, _: f"{error:g}")
+        axes.set_ylim(low / 1.25, high * 1.25)
+    elif len(usable) < len(shown):
+        axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low) + 1e-9)
 
 
 @mpl.rc_context(STYLE)
 def learning_curves(study: StudyRecords) -> Figure | None:
-    """Score against labelled share, mean ± sd over seeds; upper bounds as dashed lines."""
+    """Score against labels, mean ± sd over seeds; upper bounds as dashed lines."""
     figure, (axes,) = new_figure(3.7)
     scale, title = _scale(study)
     look, ends, bands = looks(study), [], banded(study)
     for query in (q for q in look if q in study.strategies):
-        curve, x = study.curve(query), study.fractions(query)
+        curve, x = study.curve(query), _bought(study, query)
         cycles = [c for c in curve if c in x]
         if cycles:
             end = spread_line(
                 axes,
-                [100 * x[c] for c in cycles],
+                [x[c] for c in cycles],
                 [[scale * s for s in curve[c].values()] for c in cycles],
                 look[query],
                 band=query in bands,
@@ -73,8 +106,10 @@ def learning_curves(study: StudyRecords) -> Figure | None:
                 linewidth=1.3,
             )
             ends.append((label_of(query, study.study), right, level, look[query].colour))
-    axes.set_xlabel("Labelled rows, % of all training rows")
     axes.set_title(title)
+    axes.set_xlabel("Labelled rows, % of all training rows")
+    if not study.higher_is_better:
+        _fit_errors(axes, study)
     name_ends(axes, ends)
     return figure
 

@@ -39,6 +39,9 @@ _VARIABLES = {
 MOST = 8
 """So many strategies are told apart in a figure; of more, the others are faint."""
 
+MARKED = 20
+"""A line of many points has markers on about so many of them."""
+
 _REFERENCE, _RANDOM = "#1f83c4", "#8c8c8c"
 _OTHERS = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#9467bd", "#56b4e9", "#b0722e", "#35978f")
 _MARKERS = "osD^vPX*"
@@ -133,8 +136,9 @@ def plain(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def spaced(heights: Sequence[float], gap: float) -> list[float]:
-    """Heights moved as little as needed to stand ``gap`` apart, in the same order.
+def spaced(heights: Sequence[float], gap: float, low: float = -np.inf) -> list[float]:
+    """Heights moved as little as needed to stand ``gap`` apart, in the same order, and none below
+    ``low``.
 
     >>> [round(h, 2) for h in spaced([1.0, 1.1, 3.0], gap=0.5)]
     [0.8, 1.3, 3.0]
@@ -150,7 +154,7 @@ def spaced(heights: Sequence[float], gap: float) -> list[float]:
     placed = dict(
         zip(
             np.argsort(heights, kind="stable").tolist(),
-            (h + i * gap for i, h in enumerate(flat)),
+            (max(h, low) + i * gap for i, h in enumerate(flat)),
             strict=True,
         )
     )
@@ -169,25 +173,30 @@ def spread_line(
     spread = [mean_sd(v) for v in values]
     mean = np.array([m for m, _ in spread])
     sd = np.array([s or 0.0 for _, s in spread])
-    axes.plot(x, mean, color=look.colour, marker=look.marker, linewidth=1 if look.is_faint else 1.8)
+    width, every = 1 if look.is_faint else 1.8, max(1, len(x) // MARKED)
+    axes.plot(x, mean, color=look.colour, marker=look.marker, linewidth=width, markevery=every)
     if band and (sd > 0).any():
         axes.fill_between(x, mean - sd, mean + sd, color=look.colour, alpha=0.14, linewidth=0)
     return float(x[-1]), float(mean[-1])
 
 
 def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: float = 9) -> None:
-    """Write each line's name at its right end: (name, x, y, colour), kept from overlapping."""
+    """Write each line's name at its right end: (name, x, y, colour), kept from overlapping; at the
+    edge where the line leaves the figure."""
     if not ends:
         return
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
+    there, back = (np.log, np.exp) if axes.get_yscale() == "log" else (float, float)
+    heights = [float(there(min(max(y, low), high))) for _, _, y, _ in ends]
+    low, high = float(there(low)), float(there(high))
     points = 0.78 * 72 * axes.figure.get_window_extent().height / axes.figure.dpi  # of the axes
     gap = (high - low) * (size + 3) / points
     right = max(x for _, x, _, _ in ends)
-    for (name, _, _, colour), y in zip(ends, spaced([e[2] for e in ends], gap), strict=True):
+    for (name, _, _, colour), y in zip(ends, spaced(heights, gap, low), strict=True):
         axes.annotate(
             plain(name),
-            (right, y),
+            (right, float(back(y))),
             xytext=(7, 0),
             textcoords="offset points",
             va="center",

@@ -62,14 +62,20 @@ def model_pairs(strategies: Sequence[str]) -> list[Pair]:
 
 
 def setting_pairs(strategies: Sequence[str]) -> list[Pair]:
-    """``X@setting=value`` and X: what a change of training, privacy or local model does to X.
+    """``X@setting=value`` and X: what a change of training, privacy or local model does to X, which
+    may have settings of its own.
 
     >>> setting_pairs(["ksas", "ksas@training=kcfu"])[0].what
     'training=kcfu'
     """
-    parsed = [Strategy.parse(q) for q in strategies]
-    plain = [(s, s.query.partition("@")[0]) for s in parsed if s.settings]
-    return [Pair(s.query, q, ", ".join(s.settings)) for s, q in plain if q in strategies]
+    found = []
+    for query in strategies:
+        shorter = [q for q in strategies if query.startswith(f"{q}@")]
+        if shorter:
+            plain = max(shorter, key=len)
+            changed = query.removeprefix(plain).split("@")[1:]
+            found.append(Pair(query, plain, ", ".join(changed)))
+    return found
 
 
 def code_pairs(strategies: Sequence[str]) -> list[Pair]:
@@ -93,6 +99,37 @@ def code_pairs(strategies: Sequence[str]) -> list[Pair]:
         if name:
             pairs.append(Pair(code.query, plain[name], code.spec.name.rpartition(":")[2]))
     return pairs
+
+
+def control_pairs(strategies: Sequence[str]) -> list[Pair]:
+    """FALE, and what it is without its parts under the same training: uniform rows, no weights.
+
+    >>> control_pairs(["random", "random@training=server-solve", "fale@training=server-solve"])[0]
+    Pair(query='fale@training=server-solve', against='random@training=server-solve', what='random')
+    """
+    parsed = [Strategy.parse(q) for q in strategies]
+    return [
+        Pair(ours.query, control.query, control.spec.name)
+        for ours in parsed
+        for control in parsed
+        if ours.key == "fale" and _is_control(control, ours)
+        if _training(control) == _training(ours)
+    ]
+
+
+def _is_control(control: Strategy, fale: Strategy) -> bool:
+    """Random, or the same draws without the weights that the other has."""
+    rest, fields = dict(fale.spec.fields), dict(control.spec.fields)
+    is_bare = fields.pop("weights", "importance") == "none"
+    is_weighted = rest.pop("weights", "importance") != "none"
+    same_draws = (control.key, fields) == ("fale", rest)
+    return control.key == "random" or (same_draws and is_bare and is_weighted)
+
+
+def _training(strategy: Strategy) -> list[str]:
+    """How models are trained; least squares at the server are the same with masks and without."""
+    words = ("training=solve" if w.endswith("-solve") else w for w in strategy.trainer)
+    return sorted(w for w in words if w != "training=fedavg")
 
 
 def compared(study: StudyRecords, pairs: Sequence[Pair]) -> list[tuple[Pair, Comparison]]:

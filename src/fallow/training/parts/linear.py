@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from fallow.core.view import View
 
 EPS = torch.finfo(torch.float64).eps
+TINY = 1e-12  # a column whose spread is smaller than that part of its mean is constant
 
 
 class Scaled(NamedTuple):
@@ -27,22 +29,30 @@ class Scaled(NamedTuple):
         return torch.cat([slope, bias[None]])[:size]
 
 
-def scaled(total: Tensor, squares: Tensor, weight: Tensor, intercept: bool) -> Scaled:
-    """Columns of length 1, from weighted totals (d,) and squares (d,) of columns, and the weight of
-    all rows ()."""
-    mean = total / weight * intercept
-    length = squares - mean * total
-    is_seen = length > 100 * EPS * squares  # else the column is constant, or its spread is lost
+def scaled(
+    centre: Tensor, total: Tensor, squares: Tensor, weight: Tensor, intercept: bool
+) -> Scaled:
+    """Columns of length 1, from weighted totals (d,) and squares (d,) of columns about a ``centre``
+    (d,) near their mean, without which digits would cancel, and the weight of all rows ()."""
+    rest = total / weight * intercept
+    mean, length = centre + rest, squares - rest * total
+    is_seen = (length > 100 * EPS * squares) & (length > weight * (TINY * mean).square())
     unit = torch.where(is_seen, length.clamp_min(0).rsqrt(), 0.0)
     return Scaled(mean, torch.cat([unit, weight.rsqrt().expand(int(intercept))]))
 
 
-def coordinates(x: Tensor, mean: Tensor | None, basis: Tensor | None) -> Tensor:
-    """Rows with a 1 behind each, or in the coordinates asked for.  (b, *shape) -> (b, k)"""
-    z = x.flatten(1).double()
-    if mean is None or basis is None:
+def centred(total: Mapping[str, Tensor], intercept: bool) -> Tensor:
+    """The weighted mean of columns, (d,), from their total and weight; 0 without an intercept."""
+    return total["columns"] / total["weight"] * intercept
+
+
+def coordinates(x: Tensor, mean: Tensor, basis: Tensor | None = None) -> Tensor:
+    """Rows about ``mean`` (d,) with a 1 behind each, or those times a basis (k, r).
+    (b, *shape) -> (b, d + 1) or (b, r)"""
+    z = x.flatten(1).double() - mean
+    if basis is None:
         return torch.cat([z, torch.ones_like(z[:, :1])], 1)
-    return (z - mean) @ basis[: len(mean)] + basis[len(mean) :].sum(0)
+    return z @ basis[: len(mean)] + basis[len(mean) :].sum(0)
 
 
 def check_linear(view: View, x: Tensor, name: str, intercept: bool) -> None:

@@ -1,0 +1,46 @@
+"""One row of results after a round: scores of what would be deployed then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fallow.core.types import SiteId, State
+from fallow.lab.evaluate import evaluate
+from fallow.lab.journal import Journal
+from fallow.lab.steps import cohort_of
+from fallow.lab.world import World
+from fallow.training.base import Finishing
+
+
+def scored(world: World, journal: Journal, cycle: int, r: int, state: State) -> dict[str, Any]:
+    """The row of round ``r``.
+
+    Where labels are held back, the model of each site that validated best so far is scored, and
+    the row of the last round alone counts (``final``).  A method that has a last word is scored as
+    it deploys after it.  ``point`` says which model was scored: ``retained``, the one that a site
+    ``deployed``, or the common one (``post_agg``).
+
+    Scores may read what sites remember, which a replayed round no longer finds there, so they are
+    journaled like an exchange.
+    """
+    key = f"{cycle}/train/{r}/scores"
+    found = journal.recall(key, "scores")
+    if found is None:
+        is_last = r == world.recipe.rounds - 1
+        ends = isinstance(world.methods["training"], Finishing)
+        is_retained = world.recipe.validation > 0 and not (ends and is_last)
+        found = {"round": r, "cohort": list(cohort_of(world, cycle, r))}
+        found |= evaluate(world, state, is_retained)
+        found["final"] = is_last or not (ends or is_retained)
+        found["point"] = "deployed" if found["per_site"] else "post_agg"
+        if is_retained:
+            found |= {"point": "retained", "retained": retained_rounds(world)}
+        with journal.transaction():
+            journal.record(key, "scores", found)
+    return found
+
+
+def retained_rounds(world: World) -> dict[SiteId, int]:
+    """The round that each site's best model is from."""
+    best = {name: site.memory.get("best") for name, site in world.members.items()}
+    return {name: int(kept["turn"]) for name, kept in best.items() if kept is not None}

@@ -1,0 +1,89 @@
+"""Training methods of the tests with one model per site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core import Ask, Contract, Plan, State, View
+from fallow.core.local import Batch, Learner, Slot
+
+
+class Plain:
+    """The step that the methods here share: plain descent."""
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        return {"w": learn.descend(s["w"], b)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+
+@final
+@dataclass(frozen=True)
+class Alone(Plain):
+    """Every site trains its own model, from where it stands, and nothing is sent."""
+
+    plan: Plan = Plan()
+
+    contract: ClassVar[Contract] = Contract("alone", "a test", 2024)
+
+    def round(self, state: State, ask: Ask) -> State:
+        first = ask.round == 0
+        common: dict[str, Tensor] = {"w": state["w"], "stats": state["stats"]} if first else {}
+        ask.fit(self.plan if first else replace(self.plan, start="local"), "local", None, **common)
+        return state
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return memory.get("local", state)
+
+
+@final
+@dataclass(frozen=True)
+class Tuned(Plain):
+    """One site's average that is tuned at each site after the last round."""
+
+    plan: Plan = Plan()
+
+    contract: ClassVar[Contract] = Contract("tuned", "a test", 2024, {"upload": "models"})
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, "local", None, **state)
+        total = ask.sum("upload")
+        return {**state, "w": (total["w"] / total["sites"]).to(state["w"].dtype)}
+
+    def upload(self, view: View) -> Any:
+        return {"w": view.memory["local"]["w"].double()}
+
+    def last(self, state: State, ask: Ask) -> None:
+        ask.fit(replace(self.plan, start="best"), "tuned")
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return memory.get("tuned", state)
+
+
+@final
+@dataclass(frozen=True)
+class Stubborn(Plain):
+    """A method whose sites predict the class that their labels hold most of, whatever the model."""
+
+    plan: Plan = Plan()
+
+    contract: ClassVar[Contract] = Contract("stubborn", "a test", 2024)
+
+    def round(self, state: State, ask: Ask) -> State:
+        return state
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return state
+
+    def predict(self, view: View, state: State, rows: Tensor) -> Tensor:
+        most = int(view.counts.argmax())
+        return torch.eye(view.classes)[most].expand(len(rows), -1)
