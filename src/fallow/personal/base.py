@@ -1,0 +1,51 @@
+"""What the personalised methods share: a weighted average, and who has been here before.
+
+A personalised method is a training method (`start`, `step`, `finish`, `round`, `deploy`) whose
+sites deploy different models.  Beside that it may have ``predict(view, state, rows)``, where a
+site predicts by more than a forward pass, and ``last(state, ask)``, asked once after the last round
+of a phase.  ``gradients_per_batch`` says what a batch costs beside FedAvg's 1: to give every method
+the same number of gradients, give those with 2 half the epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from fallow.core.types import Answer, SiteId, State
+from fallow.core.view import View
+
+
+def model(state: State) -> State:
+    """What is sent of a state: the model, and nothing that the server remembers beside it."""
+    return {"w": state["w"], "stats": state["stats"]}
+
+
+def addend(view: View, name: str = "local") -> Answer:
+    """A site's weighted model: n_k w_k and n_k; batch-norm statistics are averaged alike."""
+    n, own = float(len(view.labels)), view.memory[name]
+    return {"n": n, "w": n * own["w"].double(), "stats": n * own["stats"].double()}
+
+
+def average(total: dict[str, Tensor], state: State, keys: Iterable[str] = ("w", "stats")) -> State:
+    """The weighted mean of what sites added; ``state`` where nobody had a label."""
+    if float(total["n"]) == 0:
+        return state
+    return {**state, **{k: (total[k] / total["n"]).to(state["w"].dtype) for k in keys}}
+
+
+def listed(sites: Iterable[SiteId]) -> Tensor:
+    """Names of sites as a tensor, so that they can stand in a state.  -> (bytes,) uint8
+
+    >>> sorted(named(listed(["b", "a"])))
+    ['a', 'b']
+    """
+    return torch.tensor(list("\n".join(sorted(sites)).encode()), dtype=torch.uint8)
+
+
+def named(sites: Tensor | None) -> frozenset[SiteId]:
+    """The sites that `listed` wrote down; none for None."""
+    text = "" if sites is None else bytes(sites.tolist()).decode()
+    return frozenset(text.split("\n") if text else ())

@@ -1,0 +1,294 @@
+"""DPFL (Kharrat, Canini, Horváth, 2025), Algorithms 1-3: every site chooses whose models to average
+with its own, by what the average earns on its validation rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan, Segment
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.personal.base import model
+from fallow.personal.parts import door, graphs, greedy
+
+Graph = Literal["ggc", "symmetric-or", "symmetric-and", "degree", "static", "resampled", "full"]
+SEARCHED = ("ggc", "symmetric-or", "symmetric-and", "degree")
+
+
+@final
+@dataclass(frozen=True)
+class DPFL:
+    """ŵ_k <- the average, weighted by labels, of k's model and those of its collaborators C_k.
+
+    Preprocessing: ``tau_init`` epochs from the common start, then candidates Ω_k by BGGC among all
+    that k reaches, in batches of ``budget`` models, two passes.  Every round: the plan's epochs,
+    then C_k by GGC among Ω_k in every ``period``-th round.  The reward is minus the mean
+    cross-entropy on the site's validation rows.  Data stay where they are; models go from site to
+    site, and the coordinator learns who chose whom.
+
+    ``budget``: the models a site may average, for all sites or one number each, in the order of
+    their names; None: all.  It counts the site itself, as the paper's algorithms do, unless
+    ``counts_self=False``; 1 is local training, bit for bit.  ``reach``: who may receive from whom,
+    ``"all"``, ``"ring-k"`` (k on either side), ``"random-k"`` (k drawn by the site), or for every
+    site the numbers of those it reaches.  ``between``: rounds without GGC average the last C_k
+    again, or nothing.  ``guard="loop"``: a site whose choice earns less than its own model stays
+    alone in that round.
+
+    ``graph`` is GGC's, or a control: ``symmetric-or`` and ``symmetric-and`` make it symmetric after
+    every round; ``degree`` takes as many peers as GGC, at random; ``static`` draws a full budget
+    once, ``resampled`` in every round; ``full`` averages everyone in reach, whatever the budget.
+
+    Notes
+    -----
+    *Rounds.*  Preprocessing is round 0 and stands for ceil(tau_init / epochs of the plan) rounds;
+    the others of these are idle, so that a run of T rounds has T minus so many of the main loop.
+    Every cycle begins again with preprocessing.
+
+    *Edges.*  The break stands inside the loop and ends both loops of Algorithm 3.  Without a gain
+    on either side a candidate joins.  So a site without validation rows takes peers in its random
+    order until the budget is full; where no site has any, the run is refused.  A peer whose model
+    is not finite, or that has no labels, is kept out of every average, and a choice that met it
+    says so in ``state["refused"]``, (N,).  A site without labels weighs nothing in its own average.
+    Batches are paid whole.
+
+    *Traces.*  The state holds ``graph`` and ``omega`` (N, N), row k from whom site k receives, and
+    of each site's last choice the evaluations, the ``conflicts`` in which both gains were positive,
+    whether the budget broke it off and whether the guard fired.  Gains and the order of visits stay
+    at the site, in ``memory["search"]``.
+
+    *Controls.*  ``degree`` takes its numbers from a GGC in the same run.  ``symmetric-or`` drops
+    the added links that earn least where a site is beyond its budget, which leaves some one-way.
+    Both bring models a second time.  Random graphs and ``full`` exchange nothing in preprocessing.
+
+    *Not from the public code*, which averages in place, one site after another, and only in rounds
+    with GGC (``between="local"`` does the latter).
+    """
+
+    plan: Plan = Plan()
+    budget: int | Sequence[int] | None = None  # B_c
+    counts_self: bool = True
+    tau_init: int | None = None  # epochs; None: twice the plan's, as in the paper
+    period: int = 1  # P
+    between: Literal["reuse", "local"] = "reuse"
+    guard: Literal["off", "loop"] = "off"
+    gain_tol: float = 0.0  # smaller gains count as none
+    graph: Graph = "ggc"
+    reach: graphs.Reach = "all"
+
+    gradients_per_batch: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="DPFL",
+        paper="Decentralized Personalized Federated Learning",
+        year=2025,
+        verbs={
+            "model": "nothing; the site's model goes to the sites that try or average it",
+            "order": "a random order of the site's peers",
+            "search": "number of tensors kept",
+            "found": "whose models the site chose or refused, and how many it evaluated",
+            "weigh": "what the site's average would earn with one more model",
+            "average": "number of tensors kept",
+        },
+        secure_sum=False,  # a site evaluates every peer's model by itself
+        at_server=("reach", "omega", "graph", "refused", "evaluations", "conflicts", "broke",
+                   "guarded"),  # fmt: skip
+        missing="stops: the graph is over all sites",
+        regression=False,
+    )
+
+    def __post_init__(self) -> None:
+        least = int(self.counts_self)
+        given = [self.budget] if isinstance(self.budget, int) else self.budget or []
+        if any(b < least for b in given):
+            raise ValueError(f"DPFL's budget is {min(given)} models; it must be {least} or more")
+        if self.period < 1:
+            raise ValueError(f"DPFL's period is {self.period} rounds; it must be 1 or more")
+        if self.tau_init is not None and self.tau_init < 0:
+            raise ValueError(f"DPFL's tau_init is {self.tau_init} epochs; it must be 0 or more")
+        if not 0 <= self.gain_tol < math.inf:
+            raise ValueError(f"DPFL's gain_tol is {self.gain_tol}; it must be 0 or more and finite")
+        graphs.parse(self.reach)
+        for field, known in (("between", ("reuse", "local")), ("guard", ("off", "loop")),
+                             ("graph", (*SEARCHED, "static", "resampled", "full"))):  # fmt: skip
+            if getattr(self, field) not in known:
+                raise ValueError(
+                    f"DPFL's {field} is {getattr(self, field)!r}; use one of {', '.join(known)}"
+                )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def round(self, state: State, ask: Ask) -> State:
+        epochs = 2 * self.plan.epochs if self.tau_init is None else self.tau_init
+        before = math.ceil(epochs / max(self.plan.epochs, 1))
+        if ask.round == 0:
+            state = self.prepare(state, ask, epochs)
+        elif len(state["omega"]) != len(ask.cohort):
+            raise ValueError(
+                f"DPFL's graph is over {len(state['omega'])} sites and {len(ask.cohort)} take part "
+                f"in round {ask.round}; set participation=1"
+            )
+        t = ask.round - before
+        return {**state, **self.main(state, ask, t)} if t >= 0 else state
+
+    def prepare(self, state: State, ask: Ask, epochs: int) -> State:  # lines 1-4
+        if state["stats"].numel():
+            raise ValueError(
+                "DPFL averages models in every trial, and the running statistics of batch norm are "
+                "wrong for such an average; choose a model without batch norm, such as lenet"
+            )
+        state = model(state)
+        ask.fit(replace(self.plan, segments=(Segment(epochs),)), "local", None, **state)
+        reach, limits = door.reachable(ask, self.reach), self.limits(ask)
+        state |= {"reach": reach, "omega": reach, "graph": reach}
+        if self.graph in SEARCHED:
+            found = door.search(ask, reach, limits, turn=0)
+            if not found["can_judge"].any() and found["graph"].any():
+                raise ValueError(
+                    "DPFL chooses by the loss on validation rows and no site has any; set "
+                    "validation=0.2, so that a part of the labels is held back"
+                )
+            ask.keep("average", of="search")
+            return {**state, **found, "omega": found["graph"]}
+        if self.graph == "static":
+            once = door.drawn(ask, reach, limits.room, "static graph")
+            state |= {"omega": once, "graph": once}
+        ask.keep("average", of="own")
+        return state
+
+    def main(self, state: State, ask: Ask, t: int) -> State:  # line 5 on
+        ask.fit(replace(self.plan, start="average"), "local")
+        reach = state["reach"]
+        if self.graph == "resampled":
+            limits = self.limits(ask)
+            return self.mix(ask, door.drawn(ask, reach, limits.room, f"random graph {t}"))
+        if self.graph not in SEARCHED:
+            return self.mix(ask, state["omega"])
+        if t % self.period:
+            last = state["graph"]
+            return self.mix(ask, last if self.between == "reuse" else torch.zeros_like(last))
+        found = door.search(ask, state["omega"], self.limits(ask), turn=t + 1)
+        if self.graph == "ggc":
+            ask.keep("average", of="search")  # which X is already: no model travels again
+            return found
+        return {**found, **self.mix(ask, self.controlled(found["graph"], reach, ask, t))}
+
+    def controlled(self, chosen: Tensor, reach: Tensor, ask: Ask, t: int) -> Tensor:
+        if self.graph == "symmetric-and":
+            return chosen & chosen.T
+        if self.graph == "symmetric-or":
+            return door.either(ask, chosen, reach, self.limits(ask))
+        return door.drawn(ask, reach, chosen.sum(1), f"random graph {t}")
+
+    def mix(self, ask: Ask, graph: Tensor) -> State:  # Eq. 4
+        rows = graphs.peers(graph, ask.cohort)
+        if rows:
+            ask.relay("model", rows)
+        ask.keep("average", to={s: {"of": "held" if s in rows else "own"} for s in ask.cohort})
+        return {"graph": graph}
+
+    def limits(self, ask: Ask) -> door.Limits:
+        return door.Limits.of(self.budget, self.counts_self, ask.cohort)
+
+    # -- site half --------------------------------------------------------------------------
+
+    def model(self, view: View) -> Answer:
+        return {"w": view.memory["local"]["w"], "labels": float(len(view.labels))}
+
+    def order(self, view: View, candidates: int, purpose: str) -> Answer:
+        return {"order": torch.randperm(candidates, generator=view.stream(purpose))}
+
+    def search(self, view: View, candidates: int, room: int, turn: int) -> Answer:
+        """One batch of models: in pass 1 they enter Y, in pass 2 they are decided on."""
+        own, held, kept = own_model(view), brought(view), view.memory.get("search", {})
+        if int(kept.get("turn", -1)) != turn:
+            order = self.order(view, candidates, f"ggc order {turn}")["order"]
+            coins = torch.rand(candidates, dtype=torch.float64,
+                               generator=view.stream(f"ggc coins {turn}"))  # fmt: skip
+            g = greedy.begin(own, torch.as_tensor(order), coins, room)
+        else:
+            g = searched(view)
+        is_second = int(g.added) == candidates
+        if not is_second:
+            g = greedy.add(g, held)
+        if is_second or len(held) == candidates:  # one batch may be all there is
+            visits = g.order[g.at : g.at + len(held)]
+            batch = [held[i] for i in visits.argsort().argsort()]  # held stand in order of names
+            g = greedy.decide(g, own, batch, reward(view), self.gain_tol)
+        return {"turn": turn, **g._asdict()}
+
+    def found(self, view: View) -> Answer:
+        before, g = searched(view), self.choice(view)
+        return {
+            "chosen": g.chosen, "refused": g.refused, "full": before.is_full,
+            "evaluations": g.evaluations, "conflicts": g.conflicts, "broke": before.broke,
+            "guarded": not torch.equal(g.chosen, before.chosen), "can_judge": len(view.held) > 0,
+        }  # fmt: skip
+
+    def weigh(self, view: View) -> Answer:
+        g, own = self.choice(view), own_model(view)
+        return {"rewards": greedy.with_each(g, own, brought(view), reward(view))}
+
+    def average(self, view: View, of: Literal["own", "search", "held"]) -> Answer:
+        own = own_model(view)
+        if of == "search" and "search" in view.memory:
+            w = greedy.averaged(self.choice(view), own)
+        else:
+            w = greedy.mean(own, brought(view) if of == "held" else [])
+        return {"w": w, "stats": view.memory["local"]["stats"]}
+
+    def choice(self, view: View) -> greedy.Greedy:
+        """X as it ended; in the main loop the guard may leave the site alone."""
+        g = searched(view)
+        is_main = int(view.memory["search"]["turn"]) > 0
+        return greedy.guarded(g, own_model(view)) if self.guard == "loop" and is_main else g
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return memory.get("local", model(state))
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+        return {"w": learn.descend(s["w"], b)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+
+def own_model(view: View) -> greedy.Member:
+    return greedy.Member(view.memory["local"]["w"], len(view.labels))
+
+
+def brought(view: View) -> list[greedy.Member]:
+    """The models that the last relay brought, in the order of their senders' names."""
+    held = [view.memory[name] for name in sorted(view.memory) if name.startswith("model/")]
+    return [greedy.Member(peer["w"], float(peer["labels"])) for peer in held]
+
+
+def searched(view: View) -> greedy.Greedy:
+    kept = view.memory["search"]
+    return greedy.Greedy(**{name: kept[name] for name in greedy.Greedy._fields})
+
+
+def reward(view: View) -> greedy.Reward:
+    """Minus the mean cross-entropy on the site's validation rows; 0 for every model without any."""
+    rows, labels, local = view.rows("validation"), view.held, view.memory["local"]
+    if rows.ndim == 4:  # images in the memory layout that suits the CPU's convolutions
+        rows = rows.contiguous(memory_format=torch.channels_last)
+
+    def of(w: Tensor) -> float:
+        if len(labels) == 0:
+            return 0.0
+        outputs = view.forward({**local, "w": w.to(local["w"].dtype)}, rows)
+        return -float(cross_entropy(outputs.double(), labels))
+
+    return of

@@ -1,0 +1,117 @@
+"""Directed graphs over sites, (N, N) bool: graph[k, j] says that site k receives from site j."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fallow.core.types import SiteId
+
+Reach = str | Sequence[Sequence[int]]
+"""``"all"``, ``"ring-k"``, ``"random-k"``, or for every site the numbers of those it reaches."""
+
+
+def everyone(n: int) -> Tensor:
+    """All links between n sites, (n, n); nobody is linked to itself."""
+    return ~torch.eye(n, dtype=torch.bool)
+
+
+def ring(n: int, k: int) -> Tensor:
+    """The k nearest sites on either side of a ring, (n, n).
+
+    >>> ring(5, 1)[0].int()
+    tensor([0, 1, 0, 0, 1], dtype=torch.int32)
+    """
+    steps = (torch.arange(n)[:, None] - torch.arange(n)).abs()
+    return (torch.minimum(steps, n - steps) <= k) & everyone(n)
+
+
+def reachable(reach: Reach, n: int) -> Tensor:
+    """The graph of a rule that draws nothing, (n, n)."""
+    if isinstance(reach, str):
+        kind, k = parse(reach)
+        return ring(n, k) if kind == "ring" else everyone(n)
+    wrong = [j for row in reach for j in row if not 0 <= j < n]
+    if len(reach) != n or wrong:
+        raise ValueError(
+            f"reach lists {len(reach)} sites{f' and the number {wrong[0]}' if wrong else ''}; give "
+            f"one list for each of the {n} sites, of numbers from 0 to {n - 1}"
+        )
+    graph = torch.zeros(n, n, dtype=torch.bool)
+    for k, row in enumerate(reach):
+        graph[k, list(row)] = True
+    return graph & everyone(n)
+
+
+def parse(reach: Reach) -> tuple[str, int]:
+    """The kind of a rule and its number (0 for none); raises ValueError for another word.
+
+    >>> parse("ring-2"), parse("all"), parse([[1], [0]])
+    (('ring', 2), ('all', 0), ('lists', 0))
+    """
+    if not isinstance(reach, str):
+        return "lists", 0
+    kind, _, number = reach.partition("-")
+    if reach == "all" or (kind in ("ring", "random") and number.isdecimal()):
+        return kind, int(number or 0)
+    raise ValueError(f"reach is {reach!r}; use 'all', 'ring-K', 'random-K' or a list for each site")
+
+
+def peers(graph: Tensor, sites: Sequence[SiteId]) -> dict[SiteId, list[SiteId]]:
+    """Who receives from whom, without those who receive from nobody.
+
+    >>> peers(torch.tensor([[False, True], [False, False]]), ["a", "b"])
+    {'a': ['b']}
+    """
+    rows = {site: [sites[j] for j in row.nonzero().flatten()]
+            for site, row in zip(sites, graph, strict=True)}  # fmt: skip
+    return {site: row for site, row in rows.items() if row}
+
+
+def graph_of(rows: Mapping[SiteId, Sequence[SiteId]], sites: Sequence[SiteId]) -> Tensor:
+    """The inverse of `peers`: (N, N)."""
+    graph = torch.zeros(len(sites), len(sites), dtype=torch.bool)
+    for site, row in rows.items():
+        graph[sites.index(site), [sites.index(peer) for peer in row]] = True
+    return graph
+
+
+# -- what papers measure of a graph -------------------------------------------------------------
+
+
+def sparsity(graph: Tensor, with_self: bool = False) -> float:
+    """The share of links that are absent; ``with_self`` counts every site's link to itself as
+    present, as the paper's plots do."""
+    n = len(graph)
+    if with_self:
+        return 1 - (float(graph.sum()) + n) / n**2
+    return 1 - float(graph.sum()) / max(n * (n - 1), 1)
+
+
+def agreement(graph: Tensor) -> float:
+    """The share of pairs of sites linked in both directions or in none."""
+    pairs = torch.triu_indices(len(graph), len(graph), 1)
+    same = graph[pairs[0], pairs[1]] == graph.T[pairs[0], pairs[1]]
+    return float(same.double().mean()) if len(same) else 1.0
+
+
+def reciprocity(graph: Tensor) -> float:
+    """The share of links whose reverse exists; NaN where there is no link."""
+    links = float(graph.sum())
+    return float((graph & graph.T).sum()) / links if links else float("nan")
+
+
+def churn(before: Tensor, after: Tensor) -> float:
+    """The mean over sites of the Jaccard distance of their peers; 0 for a site without any."""
+    both, either = (before & after).sum(1).double(), (before | after).sum(1).double()
+    return float(torch.where(either > 0, 1 - both / either.clamp_min(1), 0.0).mean())
+
+
+def share_from(graph: Tensor, marked: Tensor) -> float:
+    """The share of links that come from ``marked`` sites (N,) bool, as a mean over the other sites
+    that have any link; NaN where none has."""
+    rows = graph[~marked].double()
+    rows = rows[rows.sum(1) > 0]
+    return float((rows[:, marked].sum(1) / rows.sum(1)).mean())

@@ -1,0 +1,218 @@
+"""GGC and BGGC (Kharrat, Canini, Horváth, 2025), Algorithms 2 and 3: whose models a site averages
+with its own, chosen by what the average earns on the site's validation rows.
+
+Both are one `Greedy` state that is stepped: `begin`, `add` every candidate to Y, `decide` on each.
+GGC does so with all models at hand, BGGC with one batch after the other, so both add the same
+numbers in the same order and end bit for bit the same (Theorem 1).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Reward = Callable[[Tensor], float]
+"""What a model (d,) in float64 earns; larger is better."""
+
+LOWEST = -sys.float_info.max  # of a model whose loss is not a finite number
+
+
+class Member(NamedTuple):
+    """A site's model, (d,), and the labels it was trained on: its weight in averages."""
+
+    w: Tensor
+    n: float
+
+    @property
+    def is_usable(self) -> bool:
+        """A model that is not finite would spoil every average, one without labels adds nothing."""
+        return self.n > 0 and bool(self.w.isfinite().all())
+
+    @property
+    def share(self) -> Tensor:
+        return self.n * self.w.double()
+
+
+class Greedy(NamedTuple):
+    """X grows from the site alone and Y shrinks from everybody until they meet.
+
+    Every field is a tensor, so that the state can wait at a site between two batches.  Candidates
+    have positions 0..m-1 in a fixed order, that of their names.
+    """
+
+    x: Tensor  # (d,) float64: sum of n_i w_i over X
+    x_mass: Tensor  # (): sum of n_i
+    x_reward: Tensor  # ()
+    y: Tensor  # (d,)
+    y_mass: Tensor  # ()
+    y_reward: Tensor  # ()
+    alone: Tensor  # () reward of the site's own model; NaN before anything was evaluated
+    order: Tensor  # (m,) int64: the positions as they are visited
+    coins: Tensor  # (m,) in [0, 1), one for each visit, used or not
+    room: Tensor  # () how many candidates may be chosen
+    added: Tensor  # () candidates in Y so far
+    at: Tensor  # () candidates visited so far
+    chosen: Tensor  # (m,) bool by position
+    refused: Tensor  # (m,) bool by position: not usable
+    gains: Tensor  # (m, 2) by position: a of joining X, b of leaving Y; NaN where not visited
+
+    @property
+    def is_full(self) -> bool:
+        return int(self.chosen.sum()) >= int(self.room)
+
+    @property
+    def broke(self) -> bool:
+        """Whether the budget ended the choice before every candidate was visited."""
+        return self.is_full and int(self.at) < len(self.order)
+
+    @property
+    def evaluations(self) -> int:
+        """How many models were evaluated: two to begin with and two for each candidate."""
+        visited = int((~self.gains[:, 0].isnan()).sum())
+        return 0 if bool(self.alone.isnan()) else 2 + 2 * visited
+
+    @property
+    def conflicts(self) -> int:
+        """How often both gains were positive, so that a coin decided."""
+        return int((self.gains > 0).all(1).sum())
+
+
+def begin(own: Member, order: Tensor, coins: Tensor, room: int) -> Greedy:
+    """X and Y hold the site alone.  order: (m,) int64, coins: (m,) float64."""
+    m, share, mass = len(order), own.share, torch.tensor(float(own.n), dtype=torch.float64)
+    unknown = torch.tensor(torch.nan, dtype=torch.float64)
+    none = torch.zeros(m, dtype=torch.bool)
+    return Greedy(
+        share, mass, unknown, share, mass, unknown, unknown, order, coins, torch.tensor(room),
+        torch.tensor(0), torch.tensor(0), none, none, unknown.expand(m, 2).clone(),
+    )  # fmt: skip
+
+
+def add(g: Greedy, batch: Sequence[Member]) -> Greedy:
+    """Pass 1: the next candidates, by position, enter Y; those that are not usable never do."""
+    y, mass, first, refused = g.y, g.y_mass, int(g.added), g.refused.clone()
+    for position, peer in enumerate(batch, first):
+        if peer.is_usable:
+            y, mass = y + peer.share, mass + peer.n
+        refused[position] = not peer.is_usable
+    return g._replace(y=y, y_mass=mass, refused=refused, added=g.added + len(batch))
+
+
+def decide(
+    g: Greedy, own: Member, batch: Sequence[Member], reward: Reward, tol: float = 0.0
+) -> Greedy:
+    """Pass 2: the next candidates, in the order of their visits, join X or leave Y, until there is
+    no room.  Two evaluations for each: of R(X), R(Y) and the two trials one is always known."""
+    if bool(g.alone.isnan()):
+        x = _value(reward, _mean(g.x, g.x_mass, own))
+        g = g._replace(x_reward=x, y_reward=_value(reward, _mean(g.y, g.y_mass, own)), alone=x)
+    for peer in batch:
+        if g.is_full:  # the published break, and out of every later batch too
+            break
+        g = _visit(g, own, peer, reward, tol)
+    return g
+
+
+def _visit(g: Greedy, own: Member, peer: Member, reward: Reward, tol: float) -> Greedy:
+    j, coin = int(g.order[g.at]), float(g.coins[g.at])
+    g = g._replace(at=g.at + 1)
+    if bool(g.refused[j]):
+        return g
+    x, x_mass, y, y_mass = g.x + peer.share, g.x_mass + peer.n, g.y - peer.share, g.y_mass - peer.n
+    with_j = _value(reward, _mean(x, x_mass, own))
+    without_j = _value(reward, _mean(y, y_mass, own))
+    a, b = _gain(with_j - g.x_reward, tol), _gain(without_j - g.y_reward, tol)
+    gains = g.gains.clone()
+    gains[j] = torch.tensor([a, b])
+    g = g._replace(gains=gains)
+    if coin < chance(a, b):
+        chosen = g.chosen.clone()
+        chosen[j] = True
+        return g._replace(x=x, x_mass=x_mass, x_reward=with_j, chosen=chosen)
+    return g._replace(y=y, y_mass=y_mass, y_reward=without_j)
+
+
+def chance(a: float, b: float) -> float:
+    """With which probability a candidate joins X, from the gains of joining and of leaving.
+
+    Where neither gains anything it joins: so a group is found whose members help together only.
+
+    >>> chance(0.0, 0.0), chance(4.0, 0.0), chance(1.0, 1.0), chance(0.0, 2.0)
+    (1.0, 1.0, 0.5, 0.0)
+    """
+    return 1.0 if a + b == 0 else a / (a + b)
+
+
+def averaged(g: Greedy, own: Member) -> Tensor:
+    """The average over X, (d,) in the model's dtype; alone it is the site's model, bit for bit."""
+    return _mean(g.x, g.x_mass, own).to(own.w.dtype) if bool(g.chosen.any()) else own.w
+
+
+def guarded(g: Greedy, own: Member) -> Greedy:
+    """The site alone, where X ended below it: the greedy, above all with a budget, may do worse."""
+    if not bool(g.x_reward < g.alone):
+        return g
+    mass = torch.tensor(float(own.n), dtype=torch.float64)
+    return g._replace(x=own.share, x_mass=mass, x_reward=g.alone, chosen=torch.zeros_like(g.chosen))
+
+
+def with_each(g: Greedy, own: Member, peers: Sequence[Member], reward: Reward) -> Tensor:
+    """What X earns with one more of these, each by itself.  -> (len(peers),) float64"""
+    sums = [(g.x + p.share, g.x_mass + p.n) if p.is_usable else (g.x, g.x_mass) for p in peers]
+    return torch.stack([_value(reward, _mean(x, mass, own)) for x, mass in sums])
+
+
+def mean(own: Member, peers: Sequence[Member]) -> Tensor:
+    """The average of a site's model and its peers', weighted by labels (Eq. 4), (d,).
+
+    Summed in float64 in the given order; peers that are not usable are left out.
+
+    >>> w = torch.tensor
+    >>> mean(Member(w([1.0]), 1), [Member(w([3.0]), 3), Member(w([torch.nan]), 5)])
+    tensor([2.5000])
+    """
+    usable = [peer for peer in peers if peer.is_usable]
+    if not usable:
+        return own.w
+    total = sum((peer.share for peer in usable), start=own.share)
+    return (total / (own.n + sum(peer.n for peer in usable))).to(own.w.dtype)
+
+
+def ggc(
+    own: Member, peers: Sequence[Member], reward: Reward, order: Tensor, coins: Tensor,
+    room: int | None = None, tol: float = 0.0, batch: int | None = None,
+) -> Greedy:  # fmt: skip
+    """The whole choice.  ``batch``: so many models at a time (BGGC); None: all at once (GGC).
+
+    >>> at = lambda *p: Member(torch.tensor(p), 1)
+    >>> peers, coins = [at(5.0, 0.0), at(-5.0, 0.0)], torch.tensor([0.5, 0.5])
+    >>> far = lambda w: -float(w @ w)  # each peer alone is worse than none, both are better
+    >>> ggc(at(0.0, 1.0), peers, far, torch.tensor([1, 0]), coins).chosen
+    tensor([True, True])
+    """
+    m = len(peers)
+    g, size = begin(own, order, coins, m if room is None else room), batch or max(m, 1)
+    for first in range(0, m, size):
+        g = add(g, peers[first : first + size])
+    for first in range(0, m, size):
+        g = decide(g, own, [peers[j] for j in order[first : first + size]], reward, tol)
+    return g
+
+
+def _mean(total: Tensor, mass: Tensor, own: Member) -> Tensor:
+    """A site without labels weighs nothing, and its model is all there is where nobody does."""
+    return total / mass if float(mass) > 0 else own.w.double()
+
+
+def _value(reward: Reward, w: Tensor) -> Tensor:
+    found = float(reward(w))
+    return torch.tensor(found if math.isfinite(found) else LOWEST, dtype=torch.float64)
+
+
+def _gain(difference: Tensor, tol: float) -> float:
+    return float(difference) if float(difference) > tol else 0.0

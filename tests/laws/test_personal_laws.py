@@ -1,0 +1,159 @@
+"""What must hold for personalised training, whatever the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from fallow.core import State
+from fallow.engine import Loop, Stacked
+from fallow.personal import APFL, Ditto, FedAvgFT, FedAvgPost, FedProxFT, KNNPer, Local, PFedGraph
+from fallow.runtimes.view import SiteView
+from fallow.training import FedAvg, FedProx
+from tests.engine.jobs import agree, linear, mlp, norm
+from tests.laws.test_training_laws import ROWS
+from tests.personal.federation import METHODS, PLAN, begun, federation, gone, rounds, tuned
+
+each_model = pytest.mark.parametrize("make", [linear, mlp, norm])
+each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+
+
+def same(ours: dict[str, State], theirs: dict[str, State]) -> None:
+    """Bit for bit, at every site."""
+    for name in theirs:
+        assert torch.equal(ours[name]["w"], theirs[name]["w"])
+        assert torch.equal(ours[name]["stats"], theirs[name]["stats"])
+
+
+def common(make: Callable[[], nn.Module], method: Any, executor: type = Loop) -> State:
+    """The server's model after three rounds."""
+    return rounds(federation(make, method, executor=executor), method, begun(make))
+
+
+@each_model
+def test_ditto_without_its_pull_is_local_training_bit_for_bit(
+    make: Callable[[], nn.Module],
+) -> None:
+    same(gone(make, Ditto(PLAN, lam=0.0)), gone(make, Local(PLAN)))
+
+
+@each_model
+def test_with_its_pull_it_is_not(make: Callable[[], nn.Module]) -> None:
+    ours, alone = gone(make, Ditto(PLAN)), gone(make, Local(PLAN))
+    assert all(not torch.equal(ours[name]["w"], alone[name]["w"]) for name in alone)
+
+
+@each_model
+@pytest.mark.parametrize("method", [Ditto(PLAN, lam=0.3), APFL(PLAN), FedAvgPost(PLAN)])
+def test_the_common_model_beside_personal_ones_is_that_of_fedavg(
+    make: Callable[[], nn.Module], method: Any
+) -> None:
+    agree(common(make, method), common(make, FedAvg(PLAN)), atol=0)
+
+
+@each_model
+def test_apfl_whose_mixture_is_all_private_is_local_training_bit_for_bit(
+    make: Callable[[], nn.Module],
+) -> None:
+    fixed = APFL(PLAN, alpha=1.0, adaptive=False)
+    same(gone(make, fixed), gone(make, Local(PLAN)))
+
+
+@pytest.mark.parametrize("make", [linear, mlp])
+def test_apfl_whose_mixture_is_all_shared_is_the_copy_of_fedavg_bit_for_bit(
+    make: Callable[[], nn.Module],
+) -> None:
+    fixed = APFL(PLAN, alpha=0.0, adaptive=False)
+    same(gone(make, fixed), gone(make, FedAvgPost(PLAN)))
+
+
+@each_model
+def test_knn_without_weight_predicts_as_fedavg(make: Callable[[], nn.Module]) -> None:
+    method = KNNPer(PLAN, weight=0.0)
+    carrier = federation(make, method)
+    state = rounds(carrier, method, begun(make))
+    agree(state, common(make, FedAvg(PLAN)), atol=0)
+    site = carrier.members["a"]
+    view = SiteView(site, 0)
+    ours, plain = view.outputs(state, site.x), view.forward(state, site.x)
+    assert_close(ours, plain.log_softmax(1), rtol=0, atol=1e-12)
+
+
+@each_model
+@pytest.mark.parametrize("tune_prox", [False, True])
+def test_fedprox_without_a_penalty_is_fedavg_before_and_after_tuning(
+    make: Callable[[], nn.Module], tune_prox: bool
+) -> None:
+    ours, theirs = FedProxFT(PLAN, mu=0.0, tune_prox=tune_prox), FedAvgFT(PLAN)
+    agree(common(make, ours), common(make, FedAvg(PLAN)), atol=0)
+    if not tune_prox:  # batches are drawn by the name of the model
+        same(gone(make, ours), gone(make, theirs))
+
+
+@each_model
+def test_before_tuning_the_tuned_methods_are_fedavg_and_fedprox(
+    make: Callable[[], nn.Module],
+) -> None:
+    agree(common(make, FedAvgFT(PLAN)), common(make, FedAvg(PLAN)), atol=0)
+    agree(common(make, FedProxFT(PLAN, mu=0.4)), common(make, FedProx(PLAN, mu=0.4)), atol=0)
+
+
+@each_model
+def test_a_graph_that_only_sees_shares_of_rows_is_fedavg(make: Callable[[], nn.Module]) -> None:
+    method = PFedGraph(PLAN, alpha=1e6, lam=0.0)
+    carrier = federation(make, method)
+    state = rounds(carrier, method, begun(make))
+    p = torch.tensor([8.0, 6.0, 12.0]) / 26
+    assert_close(state["weights"], p.double().expand(3, 3), rtol=0, atol=1e-6)
+    mixed = state["weights"] @ state["models"]
+    fedavg = common(make, FedAvg(PLAN))
+    assert_close(mixed, fedavg["w"].expand(3, -1), rtol=0, atol=1e-5)
+
+
+@each_method
+def test_the_order_of_sites_does_not_matter(method: Any) -> None:
+    same(gone(mlp, method, n=2), gone(mlp, method, dict(reversed(ROWS.items())), n=2))
+
+
+@each_method
+def test_both_executors_deploy_the_same(method: Any) -> None:
+    rows = {"one row": 1, "one batch": 4, "odd": 7, "none": 0, "many": 13}
+    there, back = (gone(mlp, method, rows, executor) for executor in (Loop, Stacked))
+    for name in rows:
+        assert bool(there[name]["w"].isfinite().all())
+        agree(back[name], there[name])
+
+
+@each_method
+def test_a_site_without_labels_leaves_the_others_as_they_are(method: Any) -> None:
+    alone, beside = gone(mlp, method, n=2), gone(mlp, method, {**ROWS, "d": 0}, n=2)
+    for name in alone:
+        assert_close(beside[name]["w"], alone[name]["w"], rtol=0, atol=1e-12)
+
+
+@each_method
+def test_one_site_with_one_batch_trains(method: Any) -> None:
+    (model,) = gone(mlp, method, {"a": 3}).values()
+    assert bool(model["w"].isfinite().all())
+    assert not torch.equal(model["w"], begun(mlp)["w"])
+
+
+@each_method
+def test_sites_that_come_and_go_train_on(method: Any) -> None:
+    carrier = federation(mlp, method)
+    cohorts = {0: ("a", "b"), 1: ("b", "c"), 2: ("a",)}
+    state = rounds(carrier, method, begun(mlp), 4, cohorts)
+    if hasattr(method, "last"):
+        tuned(carrier, method, state)
+    models = [method.deploy(state, site.memory)["w"] for site in carrier.members.values()]
+    assert all(bool(w.isfinite().all()) and not torch.equal(w, begun(mlp)["w"]) for w in models)
+
+
+@each_method
+def test_the_same_seed_gives_the_same_models(method: Any) -> None:
+    same(gone(norm, method, {"a": 6, "b": 4}, n=2), gone(norm, method, {"a": 6, "b": 4}, n=2))
