@@ -114,7 +114,8 @@ def test_weights_repair_what_leverage_alone_does_to_published_tables(
 
 LINE = Recipe(
     name="line", data="diabetes", partition=Spec("iid"), sites=3, plan=Plan(batch=16),
-    training=Spec("server-solve"), query=Spec("fale", {"allot": "site"}), rounds=1, score_rounds=1, initial=1,
+    training=Spec("server-solve"), query=Spec("fale", {"allot": "site"}), rounds=1,
+    score_rounds=1, initial=1,
     per_cycle=20, cycles=1, dtype="float64", protocol="cycles",
 )  # fmt: skip
 
