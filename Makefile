@@ -36,6 +36,7 @@ format: $(STAMP)  ## put the files into shape
 bench: $(STAMP)  ## speed beside the reference; writes bench/results.json
 	$(PY) -m bench
 	$(PY) -m bench.query_seconds
+	$(PY) -m bench.regression_run
 
 clean:  ## remove the environment and every cache; results in runs/ stay
 	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -34,7 +34,8 @@ class Result:
     """One row of ``bench/results.json``.
 
     ratio: median seconds of the reference over ours; bar: what it should be; outputs_equal:
-    whether both made the same, as ``compared`` says; machine: also how busy it was before.
+    whether both made the same, as ``compared`` says; machine: also how busy it was before; extra:
+    MB that ours needs at most, where that is measured, and limit: what it should stay below.
     """
 
     name: str
@@ -48,10 +49,13 @@ class Result:
     machine: str
     reference_seconds: Seconds
     seconds: Seconds
+    extra: float | None = None
+    limit: float | None = None
 
     @property
     def is_met(self) -> bool:
-        return self.outputs_equal and self.ratio >= self.bar
+        is_small = self.extra is None or self.limit is None or self.extra < self.limit
+        return self.outputs_equal and self.ratio >= self.bar and is_small
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -60,7 +64,7 @@ class Result:
 @dataclass(frozen=True)
 class Entry:
     """One race.  ``prepare(is_quick)`` makes the two sides, and the comparison of their outputs,
-    which may run them again in another precision."""
+    which may run them again in another precision; ``extra(is_quick)`` is the memory of `Result`."""
 
     name: str
     reference: str
@@ -68,6 +72,8 @@ class Entry:
     compared: str
     prepare: Callable[[bool], Race]
     clock: Clock = CPU
+    extra: Callable[[bool], float] | None = None
+    limit: float | None = None
 
     def run(self, is_quick: bool = False) -> Result:
         """Race, five runs each; ``is_quick`` is for tests: tiny, one run, times mean nothing."""
@@ -78,7 +84,7 @@ class Entry:
         return Result(
             self.name, self.reference, theirs.median / ours.median, self.bar,
             race.outputs_equal(), self.compared, "CPU" if self.clock is CPU else "wall", runs,
-            machine, theirs, ours,
+            machine, theirs, ours, self.extra and self.extra(is_quick), self.limit,
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench import linear_27, query_seconds
+from bench import leverage, linear_27, query_seconds, regression_run
 from bench.__main__ import MODULES, entry, main, table, write
 from bench.timing import CPU, Result, Seconds, interleaved
 
@@ -31,15 +31,21 @@ def test_a_quick_race_compares_outputs_and_has_every_column() -> None:
     assert found.runs == 1
 
 
-@pytest.mark.parametrize("name", ["k-center", "badge"])
-def test_our_kernels_pick_what_the_plain_ones_pick(name: str) -> None:
-    assert entry(name).run(is_quick=True).outputs_equal
+@pytest.mark.parametrize("name", ["k-center", "badge", "ggc", "leverage"])
+def test_our_kernels_find_what_the_plain_ones_find(name: str) -> None:
+    assert replace(entry(name), extra=None).run(is_quick=True).outputs_equal
 
 
 def test_the_cost_of_a_query_is_told_beside_that_of_ahfal() -> None:
     found = query_seconds.rows(query_seconds.seconds(pool=40, labelled=20, picks=5, runs=1))
     assert {row["query"] for row in found} == {"entropy", "ahfal", "ksas", "core_set", "badge"}
     assert next(row["times_ahfal"] for row in found if row["query"] == "ahfal") == 1.0
+
+
+def test_a_whole_run_of_regression_ends_alike_by_both_executors() -> None:
+    found = regression_run.rows(regression_run.TINY, regression_run.TINY, 200)
+    assert [row["query"] for row in found] == ["random", "core-set"]
+    assert all(row["seconds"] > 0 and row["short_by_loop"] > 0 for row in found)
 
 
 def test_outputs_that_differ_are_noticed() -> None:
@@ -69,6 +75,15 @@ def test_a_bar_is_met_by_speed_with_equal_outputs_only() -> None:
     assert result("lenet", 2.0).is_met
     assert not result("lenet", 1.9).is_met
     assert not result("lenet", 9.0, is_equal=False).is_met
+
+
+def test_a_bar_is_met_within_the_limit_of_memory_only() -> None:
+    assert replace(result("leverage", 2.0), extra=150.0, limit=200.0).is_met
+    assert not replace(result("leverage", 2.0), extra=250.0, limit=200.0).is_met
+
+
+def test_a_selection_needs_memory() -> None:
+    assert 0 <= leverage.selection(40, 3) < 500
 
 
 def test_results_are_a_list_in_which_one_race_replaces_its_own_row(tmp_path: Path) -> None:

@@ -68,6 +68,13 @@ def regression() -> nn.Module:
     return drawn(Linear((6,), 1))
 
 
+def no_bias() -> nn.Module:
+    return drawn(Linear((6,), 1, bias=False))
+
+
+REGRESSIONS = (regression, no_bias)
+
+
 def norm() -> nn.Module:
     return drawn(SmallNorm())
 
@@ -88,7 +95,7 @@ def jobs(
         weight = torch.ones(n, dtype=torch.float64)
         if weighted:
             weight += torch.rand(n, generator=draw, dtype=torch.float64)
-        targets = x.flatten(1).sum(1) if make is regression else y
+        targets = x.flatten(1).sum(1) if make in REGRESSIONS else y
         made.append(Job(f"site-{at}", x, targets, weight, start, streams(at)))
     return made
 
@@ -124,7 +131,7 @@ def stacked(make: Callable[[], nn.Module]) -> Stacked:
 
 
 def _loss(make: Callable[[], nn.Module]) -> Any:
-    return row_loss("regression" if make is regression else "classification")
+    return row_loss("regression" if make in REGRESSIONS else "classification")
 
 
 def over_rounds(
@@ -165,7 +172,7 @@ def by_torch(
             for rows in torch.split(torch.randperm(len(job.y), generator=draw), plan.batch):
                 optimiser.zero_grad()
                 loss = (job.weight[rows] * _losses(make, model(job.x[rows]), job.y[rows])).sum()
-                loss = loss / job.weight[rows].sum()
+                loss = loss / len(rows)
                 for parameter, was in zip(model.parameters(), near, strict=True):
                     loss = loss + mu / 2 * (parameter - was).square().sum()
                 loss.backward()
@@ -174,7 +181,7 @@ def by_torch(
 
 
 def _losses(make: Callable[[], nn.Module], outputs: Tensor, y: Tensor) -> Tensor:
-    if make is regression:
+    if make in REGRESSIONS:
         return (outputs[:, 0] - y).square()
     return -outputs.log_softmax(1).gather(1, y[:, None])[:, 0]
 

@@ -10,7 +10,7 @@ from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import stream
 from fallow.engine.batches import Epoch, Job, augment, batches, epochs, mixing, order
 from fallow.engine.stopping import Patience
-from fallow.engine.together import Joined, Seat
+from fallow.engine.together import Frame, Joined, Seat
 from tests.engine.jobs import POOLS, RAGGED, jobs, linear, with_pools
 
 FIRST = Epoch(0, "all", 0.1)
@@ -97,12 +97,15 @@ def by_rows(pools: bool = False) -> list[Job]:
 
 
 def joined(size: int = 4, mix: float | None = None) -> list[Batch]:
-    given = by_rows(pools=mix is not None)
+    return together(by_rows(pools=mix is not None), size, mix)
+
+
+def together(given: list[Job], size: int = 4, mix: float | None = None) -> list[Batch]:
     data, first, seats = Joined.of(given), 0, []
     for place, job in enumerate(given):
         seats.append(Seat(job, place, first, Patience(None)))
         first += len(job.y)
-    return data.batches(seats, FIRST, size, mix)
+    return list(data.batches(data.lines(Frame.of(seats, size), FIRST), mix))
 
 
 def test_sites_together_take_the_steps_that_each_takes_alone() -> None:
@@ -149,16 +152,12 @@ def test_sites_together_mix_what_each_mixes_alone() -> None:
 
 
 def test_where_no_site_has_a_pool_there_is_nothing_to_mix() -> None:
-    given = jobs(linear, (5, 3))
-    seats = [Seat(job, k, (0, 5)[k], Patience(None)) for k, job in enumerate(given)]
-    for b in Joined.of(given).batches(seats, FIRST, 4, 2.0):
+    for b in together(jobs(linear, (5, 3)), mix=2.0):
         assert b.u.numel() == b.mate.numel() == b.beta.numel() == b.pool.numel() == 0
 
 
 def test_sites_without_rows_take_no_step_together() -> None:
-    given = jobs(linear, (0, 0))
-    seats = [Seat(job, place, 0, Patience(None)) for place, job in enumerate(given)]
-    assert Joined.of(given).batches(seats, FIRST, 4) == []
+    assert together(jobs(linear, (0, 0))) == []
 
 
 def test_a_flip_mirrors_some_images_from_left_to_right() -> None:

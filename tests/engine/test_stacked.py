@@ -23,6 +23,7 @@ from tests.engine.jobs import (
     linear,
     loop,
     mlp,
+    no_bias,
     over_rounds,
     regression,
     with_pools,
@@ -48,7 +49,8 @@ PLANS = {
     "no epoch": replace(PLAN, segments=()),
 }
 CASES = [(mlp, FedAvg()), (mlp, FedProx(mu=0.5)), (mlp, Beside()), (mlp, LookAhead()),
-         (linear, FedAvg()), (regression, FedProx(mu=0.5))]  # fmt: skip
+         (linear, FedAvg()), (regression, FedProx(mu=0.5)), (regression, FedAvg()),
+         (no_bias, FedAvg())]  # fmt: skip
 ORDERS = [RAGGED, RAGGED[::-1], (3,), (0, 0), (4, 4, 4)]
 
 
@@ -100,6 +102,12 @@ def test_results_come_in_the_order_of_the_jobs(rows: tuple[int, ...]) -> None:
     given = jobs(mlp, rows)
     for a, b in zip(*(e(mlp).fit(FedAvg(), PLAN, 0, given) for e in (stack_of, loop)), strict=True):
         agree(a.sent, b.sent)
+
+
+def test_training_ends_when_it_has_ended_at_every_site() -> None:
+    given, plan = jobs(linear, (5, 3)), replace(PLAN, segments=(Segment(9),), stop_at=0.0)
+    done = stack_of(linear).fit(FedAvg(), plan, 0, given)
+    assert [one.steps for one in done] == [2, 1]  # of one epoch
 
 
 def test_no_jobs_have_no_results() -> None:

@@ -66,7 +66,7 @@ class Autograd:
         )
         g = torch.cat([part.reshape(*at.w.shape[:-1], -1) for part in parts], -1)
         if self.heard is not None:
-            self.heard.append((value.detach(), batch.weight.sum(-1)))
+            self.heard.append((value.detach(), (batch.weight > 0).sum(-1)))
         return (g if near is None else g + slope(near, at.w)), self.network.stats()
 
     def apply(self, at: Slot, gradient: Tensor, lr: float | Tensor) -> Slot:

@@ -46,11 +46,11 @@ def _adam(opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor, part: Tensor 
     t = at.t + (1 if part is None or at.t.shape[-1] == 1 else part)
     m1 = at.m1.lerp(g, 1 - b1)
     m2 = (at.m2 * b2).addcmul_(g, g, value=1 - b2)
-    spread = m2.sqrt().div_(_bias(b2, t).sqrt_()).add_(opt.eps)
-    w = at.w.addcdiv(m1 * (lr / _bias(b1, t)), spread, value=-1)
+    spread = m2.sqrt().div_(unbias(b2, t).sqrt_()).add_(opt.eps)
+    w = at.w.addcdiv(m1 * (lr / unbias(b1, t)), spread, value=-1)
     return at._replace(w=w, m1=m1, m2=m2, t=t)
 
 
-def _bias(beta: float, t: Tensor) -> Tensor:
+def unbias(beta: float, t: Tensor) -> Tensor:
     """1 - beta^t, also where beta^t is so near to 1 that the difference would lose its digits."""
     return torch.expm1(t * log(beta)).neg_() if beta else torch.ones_like(t)

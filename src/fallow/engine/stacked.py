@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -18,10 +18,12 @@ from fallow.core.types import State
 from fallow.engine.banked import BankedModel
 from fallow.engine.batches import Fitted, Job, epochs
 from fallow.engine.learner import Autograd, movable
+from fallow.engine.linear import descend, is_linear
 from fallow.engine.loop import Loop, reached
+from fallow.engine.plain import is_plain
 from fallow.engine.slots import finish, fitted, join, stack, start, take
 from fallow.engine.stopping import Heard, Patience, mean_losses
-from fallow.engine.together import Joined, Seat
+from fallow.engine.together import Frame, Joined, Seat
 
 
 @final
@@ -32,7 +34,8 @@ class Stacked:
     Sites are sorted by their rows; in an epoch those with fewer steps drop out first, so that the
     others stay a prefix.  For models that `can_stack` accepts: on a CPU, stacking convolutional
     sites is slower than training them in turn, and padding must not enter batch statistics.
-    Plans that augment images go through `Loop`.
+    Plans that augment images go through `Loop`.  Where a method's step is plain descent of a linear
+    model with one output, an epoch is done without autograd.
     """
 
     model: nn.Module
@@ -65,22 +68,40 @@ class Stacked:
         sent = _states([job.sent or job.start for job in jobs]) if is_sent else None
         w_t, s = start(method, plan, state, own, sent)
         data, seats = Joined.of(jobs), _seats(jobs, plan)
+        frame = Frame.of(seats, plan.batch)
         results: dict[int, Fitted] = {}
-        done = 0
+        done, is_whole = 0, False
         for epoch in epochs(plan, round_):
             learn.moves = movable(self.model, self.layout, epoch.part)
             learn.heard = [] if plan.patience else None
-            s = _steps(method, learn, s, w_t, data.batches(seats, epoch, plan.batch, plan.mix))
+            lines = data.lines(frame, epoch)
+            if epoch.number == 0:
+                is_whole = self._is_whole(method, plan, s, w_t, data.batches(lines, plan.mix))
+            if is_whole and learn.moves is None:
+                s = {"w": descend(plan.optimiser, s["w"], data, lines)}
+            else:
+                s = _steps(method, learn, s, w_t, data.batches(lines, plan.mix))
             done += 1
             over, on = self._stopped(method, plan, s, seats, learn.heard or [])
             if over:
                 gone = [seats[k] for k in over]
                 results |= _results(method, plan, _take(s, over), gone, done)
                 s, w_t, seats = _take(s, on), take(w_t, on), [seats[k] for k in on]
-            if not seats:
-                break
+                if not seats:
+                    break
+                frame = Frame.of(seats, plan.batch)
         results |= _results(method, plan, s, seats, done)
         return [results[place] for place in range(len(jobs))]
+
+    def _is_whole(
+        self, method: Local, plan: Plan, s: dict[str, Slot], w_t: Slot, batches: Iterator[Batch]
+    ) -> bool:
+        """Whether an epoch can be done in one go: plain descent of a linear model."""
+        if plan.patience is not None or not is_linear(self.model, self.loss):
+            return False
+        first = next(batches, None)
+        k = slice(len(first.x)) if first else slice(0)
+        return first is not None and is_plain(method, _take(s, k), take(w_t, k), first)
 
     def _stopped(
         self, method: Local, plan: Plan, s: dict[str, Slot], seats: list[Seat], heard: Heard

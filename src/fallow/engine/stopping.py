@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 Heard = list[tuple[Tensor, Tensor]]
-"""The loss of each gradient of an epoch and the weight of its rows: () for a site alone, (k,) for
-the first k of those that train in step."""
+"""The loss of each gradient of an epoch and of how many rows it is the mean: () for a site alone,
+(k,) for the first k of those that train in step."""
 
 
 def mean_losses(heard: Heard, sites: int) -> list[float]:
@@ -25,11 +25,11 @@ def mean_losses(heard: Heard, sites: int) -> list[float]:
     ... )
     [2.0, 2.0]
     """
-    total, weight = torch.zeros(2, sites, dtype=torch.float64)
-    for loss, share in heard:
-        total[: loss.numel()] += loss * share
-        weight[: loss.numel()] += share
-    means: list[float] = (total / weight.clamp_min(1e-30)).tolist()
+    total, rows = torch.zeros(2, sites, dtype=torch.float64)
+    for loss, n in heard:
+        total[: loss.numel()] += loss * n
+        rows[: loss.numel()] += n
+    means: list[float] = (total / rows.clamp_min(1)).tolist()
     return means
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fallow.core.local import Batch
 from fallow.engine.batches import Epoch, Job, mixing, order
@@ -26,6 +27,59 @@ class Seat(NamedTuple):
 
 @final
 @dataclass(frozen=True)
+class Frame:
+    """The lines of an epoch, step after step: a line is what one seat brings to one step.
+
+    Seats are sorted by their rows, most first, so the seats of a step are the first k; k falls as
+    sites run out of rows.  A last line is filled up with a row of its own site (whose loss is
+    finite if the site's is) that weighs nothing.
+
+    widths: k of each step; steps: (K, 1) of each seat; seat, step: (lines,) of each line; real:
+    (lines, size), 1 where a row stands and 0 where one fills.
+    """
+
+    seats: Sequence[Seat]
+    widths: list[int]
+    steps: Tensor
+    seat: Tensor
+    step: Tensor
+    real: Tensor
+
+    @staticmethod
+    def of(seats: Sequence[Seat], size: int) -> Frame:
+        n = torch.tensor([len(seat.job.y) for seat in seats]).unsqueeze(1)
+        size = max(1, min(size, int(n[0])))  # a batch beyond all rows would be padding
+        steps = -(-n // size)
+        active = steps > torch.arange(int(steps[0]))  # (K, steps)
+        step, seat = active.T.nonzero().unbind(1)
+        real = torch.arange(size) < (n - size * torch.arange(len(active.T))).T[step, seat, None]
+        return Frame(seats, active.sum(0).tolist(), steps, seat, step, real)
+
+    def filled(self, rows: Sequence[Tensor]) -> Tensor:
+        """The lines of a column of each seat, (n_k,), filled up with 0.  -> (lines, size)"""
+        steps, size = len(self.widths), self.real.shape[1]
+        spare = steps * size - len(rows[0])
+        padded = nn.functional.pad(nn.utils.rnn.pad_sequence([*rows], True), (0, spare))
+        return padded.view(-1, size).index_select(0, self.seat * steps + self.step)
+
+    @property
+    def turn(self) -> Tensor:
+        """Which line stands next, of all lines seat after seat.  (lines,)"""
+        return (self.steps.cumsum(0) - self.steps)[self.seat, 0] + self.step
+
+
+class Lines(NamedTuple):
+    """What stands in a frame in one epoch: (lines, size) each.  rows: in the joined data."""
+
+    frame: Frame
+    epoch: Epoch
+    rows: Tensor
+    y: Tensor
+    weight: Tensor
+
+
+@final
+@dataclass(frozen=True)
 class Joined:
     """The rows of all jobs, one job after another.  x: (n, *shape); y: (n,); weight: (n,)."""
 
@@ -38,37 +92,39 @@ class Joined:
         return Joined(*(torch.cat([getattr(job, name) for job in jobs])
                         for name in ("x", "y", "weight")))  # fmt: skip
 
-    def batches(
-        self, seats: Sequence[Seat], epoch: Epoch, size: int, mix: float | None = None
-    ) -> list[Batch]:
-        """A batch (k, size, ...) for every step of an epoch, of the first k of the seats.
+    @property
+    def flat(self) -> Tensor:
+        """The rows as vectors: (n, d)."""
+        return self.x.flatten(1)
 
-        Seats are sorted by their rows, most first, so k falls as sites run out of rows.  A last
-        batch is filled up with a row of its own site (whose loss is finite if the site's is) that
-        weighs nothing.  With ``mix`` rows of the pools come along, filled up in the same way.
+    @cached_property
+    def affine(self) -> Tensor:
+        """The rows as vectors, each with a 1 behind, which a bias multiplies: (n, d + 1)."""
+        return torch.cat([self.flat, self.x.new_ones(len(self.x), 1)], 1)
+
+    def lines(self, frame: Frame, epoch: Epoch) -> Lines:
+        """The rows of an epoch in the order in which it takes them."""
+        rows = frame.filled([order(seat.job, epoch) for seat in frame.seats])
+        rows += torch.tensor([seat.first for seat in frame.seats])[frame.seat].unsqueeze(1)
+        flat = rows.flatten()
+        y, weight = (part.index_select(0, flat).view_as(rows) for part in (self.y, self.weight))
+        return Lines(frame, epoch, rows, y, weight * frame.real)
+
+    def batches(self, lines: Lines, mix: float | None = None) -> Iterator[Batch]:
+        """A batch (k, size, ...) for every step of an epoch.
+
+        Rows are gathered when their step comes.  With ``mix`` rows of the pools come along.
         """
-        blocks = [_block(seat, epoch, size) for seat in seats]
-        at = torch.cat([torch.arange(len(rows)) for rows, _ in blocks])  # the step of each line
-        turn = at.argsort(stable=True)
-        rows = torch.cat([rows for rows, _ in blocks])[turn]
-        weight = self.weight[rows] * torch.cat([real for _, real in blocks])[turn]
-        columns = [self.x[rows], self.y[rows], weight]
-        if mix is not None and any(len(seat.job.u) for seat in seats):
-            second = [_second(seat.job, epoch, size, mix) for seat in seats]
-            columns += [torch.cat(parts)[turn] for parts in zip(*second, strict=True)]
-        widths = torch.bincount(at).tolist()
-        counts = torch.stack([seat.job.counts for seat in seats])
-        steps = zip(*(torch.split(part, widths) for part in columns), strict=True)
-        return [Batch(x, y, share, epoch.lr, counts[: len(x)], epoch.round, *more)
-                for x, y, share, *more in steps]  # fmt: skip
-
-
-def _block(seat: Seat, epoch: Epoch, size: int) -> tuple[Tensor, Tensor]:
-    """A site's rows of each step, and which of them are real.  -> (steps, size), (steps, size)"""
-    rows = order(seat.job, epoch) + seat.first
-    n = -(-len(rows) // size) * size
-    padded = torch.cat([rows, rows[:1].expand(n - len(rows))])
-    return padded.view(-1, size), (torch.arange(n) < len(rows)).view(-1, size)
+        frame, epoch, *columns = lines
+        if mix is not None and any(len(seat.job.u) for seat in frame.seats):
+            size = lines.rows.shape[1]
+            second = [_second(seat.job, epoch, size, mix) for seat in frame.seats]
+            columns += [torch.cat(parts)[frame.turn] for parts in zip(*second, strict=True)]
+        counts = torch.stack([seat.job.counts for seat in frame.seats])
+        steps = zip(*(torch.split(part, frame.widths) for part in columns), strict=True)
+        for rows, y, weight, *more in steps:
+            x = self.x.index_select(0, rows.flatten()).view(*rows.shape, *self.x.shape[1:])
+            yield Batch(x, y, weight, epoch.lr, counts[: len(x)], epoch.round, *more)
 
 
 def _second(job: Job, epoch: Epoch, size: int, mix: float) -> tuple[Tensor, ...]:

@@ -1,0 +1,108 @@
+"""GGC: a site's choice among 20 models of a LeNet, judged on 100 images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from bench.timing import Entry, Race
+from fallow.core.banks import Layout
+from fallow.core.streams import stream
+from fallow.models.build import build_model
+from fallow.personal.dpfl import reward
+from fallow.personal.parts.greedy import Member, ggc
+from fallow.runtimes import Label, MemoryStore, Parts, Site
+from fallow.runtimes.view import SiteView
+
+CLASSES = 10
+Group = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A site (the first model) that chooses among so many others, on so many images."""
+
+    candidates: int
+    images: int
+
+    def race(self) -> Race:
+        model = build_model("lenet", (3, 32, 32), CLASSES, stream(0, "bench model"))
+        layout, draw = Layout.of(model), stream(0, "bench ggc")
+        at = layout.flatten(model)
+        noise = torch.randn(self.candidates + 1, layout.d, generator=draw)
+        members = [Member(at["w"] + 0.05 * row, 10 + i) for i, row in enumerate(noise)]
+        x = torch.randn(self.images, 3, 32, 32, generator=draw)
+        y = torch.randint(0, CLASSES, (self.images,), generator=draw)
+        order = torch.randperm(self.candidates, generator=draw)
+        coins = torch.rand(self.candidates, dtype=torch.float64, generator=draw)
+
+        parts = Parts(model, layout, {}, CLASSES, 0, lambda generator: at)
+        site = Site("site", x, parts, MemoryStore(), {"local": at})
+        site.buy([Label(row, float(c), cycle=0, held=True) for row, c in enumerate(y)])
+        earned = reward(SiteView(site, 0))
+
+        def ours() -> list[int]:
+            found = ggc(members[0], members[1:], earned, order, coins)
+            return found.chosen.nonzero().flatten().tolist()
+
+        states = [named(model, layout, member) for member in members]
+        plainly = by_module(model.eval(), states, [member.n for member in members], x, y)
+
+        def theirs() -> list[int]:
+            return printed(plainly, order.tolist(), coins.tolist())
+
+        return Race(theirs, ours, lambda: theirs() == ours())
+
+
+def named(model: nn.Module, layout: Layout, member: Member) -> dict[str, Tensor]:
+    """What public codes keep of a model."""
+    loaded = layout.load(model, {"w": member.w, "stats": member.w[:0]})
+    return {name: value.clone() for name, value in loaded.state_dict().items()}
+
+
+def by_module(
+    model: nn.Module, states: list[dict[str, Tensor]], n: list[float], x: Tensor, y: Tensor
+) -> Callable[[Group], float]:
+    """The reward of a group as public codes compute it: average, ``load_state_dict``, predict."""
+
+    @torch.no_grad()
+    def earned(group: Group) -> float:
+        total = sum(n[i] for i in group)
+        average = {name: sum(states[i][name] * (n[i] / total) for i in group)
+                   for name in states[0]}  # fmt: skip
+        model.load_state_dict(average)
+        return -float(cross_entropy(model(x), y))
+
+    return earned
+
+
+def printed(earned: Callable[[Group], float], order: list[int], coins: list[float]) -> list[int]:
+    """Algorithm 2 as it is printed: four rewards for every candidate."""
+    x: Group = (0,)
+    y: Group = (0, *(j + 1 for j in sorted(order)))
+    for j, coin in zip(order, coins, strict=True):
+        less = tuple(i for i in y if i != j + 1)
+        a = max(earned((*x, j + 1)) - earned(x), 0.0)
+        b = max(earned(less) - earned(y), 0.0)
+        if coin < (1.0 if a + b == 0 else a / (a + b)):
+            x = (*x, j + 1)
+        else:
+            y = less
+    return sorted(i - 1 for i in x if i)
+
+
+def prepare(is_quick: bool) -> Race:
+    return (Choice(3, 4) if is_quick else Choice(20, 100)).race()
+
+
+ENTRY = Entry(
+    "ggc",
+    "Algorithm 2 as printed: an average and load_state_dict for each of four rewards a candidate",
+    bar=2.0,
+    compared="the models chosen out of 20: identical",
+    prepare=prepare,
+)

@@ -1,0 +1,115 @@
+"""Leverage scores of rows at ten sites, from totals of products, against one decomposition.
+
+`extra` measures in a process of its own what a whole selection by FALE needs beside the rows.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bench.query_seconds import Nothing
+from bench.timing import Entry, Race
+from fallow.core import Ask, Disclosure, Layout, stream
+from fallow.engine import Loop, row_loss
+from fallow.models import build_model
+from fallow.queries import FALE
+from fallow.queries.parts import leverage
+from fallow.runtimes import InProcess, MemoryStore, Parts, Site
+from fallow.training import FedAvg
+
+SITES = 10
+
+
+def scores(sites: list[Tensor]) -> Tensor:
+    """Of the rows of all sites, (n,), as FALE has them with neither intercept nor rotation."""
+    d, n = sites[0].shape[1], sum(len(x) for x in sites)
+    mean = torch.zeros(d, dtype=torch.float64)
+    spreads = [torch.stack(leverage.spread(x, mean)) for x in sites]
+    unit = leverage.scales(*torch.stack(spreads).sum(0)).unsqueeze(1)
+
+    def gram(basis: Tensor) -> Tensor:
+        parts = [leverage.products(x, mean, unit * basis) for x in sites]
+        return leverage.matrix(torch.stack(parts).sum(0), d)
+
+    first = leverage.first_pass(gram(torch.eye(d, dtype=torch.float64)), n)
+    basis = unit * leverage.second_pass(gram(first), first).basis
+    return torch.cat([leverage.leverages(x, mean, basis) for x in sites])
+
+
+def decomposed(x: Tensor) -> Tensor:
+    """The same from the left singular vectors."""
+    left: Tensor = torch.linalg.svd(x, full_matrices=False)[0]
+    return left.square().sum(1)
+
+
+def rows(n: int, d: int) -> Tensor:
+    """Columns of very different scales, two of them nearly the same."""
+    x = torch.randn(n, d, generator=stream(0, "bench rows"), dtype=torch.float64)
+    x[:, 1] = x[:, 0] + 1e-3 * x[:, 1]
+    return x.mul_(torch.logspace(-3, 3, d, dtype=torch.float64))
+
+
+def prepare(is_quick: bool) -> Race:
+    x = rows(500, 12) if is_quick else rows(53_500, 379)
+    sites = list(x.chunk(SITES))
+    return Race(
+        lambda: decomposed(x),
+        lambda: scores(sites),
+        lambda: torch.allclose(scores(sites), decomposed(x), rtol=0, atol=1e-10),
+    )
+
+
+def selection(n: int, d: int) -> float:
+    """MB that this process needed at most for a selection, beyond what it had before."""
+    model = build_model("linear", (d,), 1, stream(0, "template"))
+    layout = Layout.of(model)
+    methods = {"query": FALE(), "training": FedAvg(), "plain": FedAvg()}
+    parts = Parts(model, layout, methods, 0, 0, None)
+    members = {}
+    for at in range(SITES):
+        x = torch.randn(n // SITES, d, generator=stream(0, "rows", at))
+        members[f"site-{at}"] = Site(f"site-{at}", x, parts, MemoryStore())
+    ask = Ask(InProcess(members, Loop(model, layout, row_loss("regression"))), Nothing(),
+              Disclosure(), "0/query")  # fmt: skip
+    before = _peak()
+    FALE().query(ask, dict.fromkeys(members, 100), {})
+    return _peak() - before
+
+
+def _peak() -> float:
+    """The most memory that this program ever had, in MB.  What `resource` tells is no less than the
+    peak of the program that started this one, so it is right only where it started small."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        lines = status.read_text().splitlines()
+        return next(float(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM"))
+    unit = 1e6 if sys.platform == "darwin" else 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def extra(is_quick: bool) -> float:
+    """`selection` in a process of its own, whose peak is that of nothing else."""
+    size = "500, 12" if is_quick else "111_753, 132"
+    code = (
+        f"import torch; torch.set_num_threads(1); from bench import leverage; "
+        f"print(leverage.selection({size}))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(found.stdout)
+
+
+ENTRY = Entry(
+    "leverage",
+    "torch.linalg.svd of all 53,500 rows of 379 columns in float64",
+    bar=4.0,
+    compared="scores of all rows: 1e-10",
+    prepare=prepare,
+    extra=extra,
+    limit=200.0,
+)

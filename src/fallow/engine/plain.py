@@ -1,0 +1,46 @@
+"""Whether a method's step is plain descent, found out by asking the step itself."""
+
+from __future__ import annotations
+
+from typing import NoReturn, final
+
+from fallow.core.local import Batch, Local, Near, Objective, Slot
+
+
+def is_plain(method: Local, s: dict[str, Slot], w_t: Slot, batch: Batch) -> bool:
+    """Whether the step is one descent of ``s["w"]`` on the loss of the task, and nothing else.
+
+    The step runs once, with a learner that only watches.
+    """
+    if "w" not in s:
+        return False
+    watch = _Watch(s["w"]._replace(), batch)  # a copy, which no other slot is
+    try:
+        made = method.step({**s, "w": watch.begin}, w_t, batch, watch)
+    except _OtherStep:
+        return False
+    return made.keys() == {"w"} and made["w"] is watch.end
+
+
+class _OtherStep(Exception):
+    """A step asked for more than plain descent."""
+
+
+@final
+class _Watch:
+    """A `fallow.core.local.Learner` that knows plain descent only, and does not carry it out."""
+
+    def __init__(self, begin: Slot, batch: Batch) -> None:
+        self.begin, self.batch, self.end = begin, batch, begin._replace()
+
+    def descend(
+        self, at: Slot, batch: Batch, near: Near | None = None, objective: Objective | None = None
+    ) -> Slot:
+        if at is self.begin and batch is self.batch and near is None and objective is None:
+            return self.end
+        raise _OtherStep
+
+    def gradient(self, *args: object, **more: object) -> NoReturn:
+        raise _OtherStep
+
+    apply = predict = gradient

@@ -1,0 +1,37 @@
+"""Processes that do not outlive, and do not disturb, the one that started them."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+
+
+@contextmanager
+def deaf() -> Iterator[None]:
+    """Processes started here do not hear Ctrl-C: the one that started them ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may change this
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def end_with_parent() -> None:
+    """From here on this process ends when its parent does, even by a kill: nobody would collect
+    its work."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = mp.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)

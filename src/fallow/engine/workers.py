@@ -1,0 +1,194 @@
+"""`Loop` in several processes at once: for one large run of models that do not stack."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing as mp
+import os
+import traceback
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fallow.core.banks import Layout
+from fallow.core.local import Local, RowLoss, Slot
+from fallow.core.plan import Plan
+from fallow.engine.batches import Fitted, Job
+from fallow.engine.loop import Loop
+from fallow.engine.processes import deaf, end_with_parent
+
+ROWS = ("x", "y", "weight", "counts", "u")
+"""What a job brings that seldom changes from one round to the next."""
+
+
+@final
+@dataclass
+class Workers:
+    """Trains sites in processes of one thread each.
+
+    Each process runs `Loop` over its share of the sites, so results are those of `Loop` in one
+    thread, bit for bit.  Shares hold as many steps as each other.  Processes start with the first
+    jobs and end with this object, or with the process that holds it; rows that a process has seen
+    before are not sent to it again.  Method, model and loss must be importable by name there.
+    ``processes=None``: one for each core that this process may use.
+    """
+
+    model: nn.Module
+    layout: Layout
+    loss: RowLoss
+    channels_last: bool = False
+    processes: int | None = None
+    _staff: list[Worker] = field(default_factory=list, init=False, repr=False)
+
+    def fit(self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]) -> list[Fitted]:
+        """Train every job; the order of jobs does not matter."""
+        if not self._staff:
+            self._hire()
+        steps = [-(-len(job.y) // plan.batch) for job in jobs]
+        shares = [(w, s) for w, s in zip(self._staff, dealt(steps, len(self._staff)), strict=True)
+                  if s]  # fmt: skip
+        found: dict[int, Fitted] = {}
+        try:
+            for worker, share in shares:
+                worker.give(method, plan, round_, [jobs[place] for place in share])
+            for worker, share in shares:
+                found |= zip(share, worker.take(), strict=True)
+        except (EOFError, ConnectionError) as error:
+            self.close()
+            raise RuntimeError(
+                "a process that trains sites was killed, perhaps for memory; go on with --resume, "
+                "or with executor=loop"
+            ) from error
+        except BaseException:
+            self.close()  # the answers of others may still be on their way
+            raise
+        return [found[place] for place in range(len(jobs))]
+
+    def close(self) -> None:
+        """End the processes; the next jobs start new ones."""
+        dismiss(self._staff)
+
+    def _hire(self) -> None:
+        n = self.processes or os.cpu_count() or 1
+        model = copy.deepcopy(self.model)  # torch moves what it sends to shared memory
+        loop = Loop(model, self.layout, self.loss, self.channels_last)
+        self._staff += [Worker.hired(loop) for _ in range(n)]
+        weakref.finalize(self, dismiss, self._staff)
+
+
+@dataclass
+class Worker:
+    """A process as the one that started it sees it.  ``known``: the rows that it has, by site."""
+
+    process: SpawnProcess
+    pipe: Connection
+    known: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+
+    @staticmethod
+    def hired(loop: Loop) -> Worker:
+        context = mp.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=work, args=(theirs, loop), daemon=True)
+        with deaf():
+            process.start()
+        theirs.close()  # so that the end of the process is the end of what can be read
+        return Worker(process, ours)
+
+    def give(self, method: Local, plan: Plan, round_: int, jobs: list[Job]) -> None:
+        orders = [(self.new_rows(job), replace(job, **dict.fromkeys(ROWS))) for job in jobs]
+        self.pipe.send((method, plan, round_, over(Tensor, Tensor.numpy, orders)))
+
+    def new_rows(self, job: Job) -> dict[str, Tensor]:
+        """The rows of a job that the process does not have."""
+        known = self.known.setdefault(job.site, {})
+        new = {name: getattr(job, name) for name in ROWS
+               if name not in known or not is_same(known[name], getattr(job, name))}  # fmt: skip
+        known |= new
+        return new
+
+    def take(self) -> list[Fitted]:
+        found = self.pipe.recv()
+        if isinstance(found, BaseException):
+            raise found
+        trained: list[Fitted] = over(np.ndarray, torch.from_numpy, found)
+        return trained
+
+
+def dismiss(staff: list[Worker]) -> None:
+    while staff:
+        worker = staff.pop()
+        worker.pipe.close()
+        worker.process.terminate()
+        worker.process.join()
+
+
+def work(pipe: Connection, loop: Loop) -> None:
+    """What a process does: train the jobs that come, until nobody sends any."""
+    torch.set_num_threads(1)
+    end_with_parent()
+    known: dict[str, dict[str, Tensor]] = {}
+    while True:
+        try:
+            method, plan, round_, arrays = pipe.recv()
+        except EOFError:
+            return
+        try:
+            jobs = []
+            for new, job in over(np.ndarray, torch.from_numpy, arrays):
+                rows = known.setdefault(job.site, {})
+                rows |= new
+                jobs.append(replace(job, **rows))
+            found = loop.fit(method, plan, round_, jobs)
+            pipe.send(over(Tensor, Tensor.numpy, found))
+        except Exception as error:  # whatever a method raises is raised again in the other process
+            pipe.send(portable(error))
+
+
+def portable(error: Exception) -> Exception:
+    """An error that can be sent: errors of other modules need not survive it."""
+    is_plain = type(error).__module__ == "builtins"
+    sent = error if is_plain else RuntimeError(f"{type(error).__name__}: {error}")
+    sent.add_note(traceback.format_exc())
+    return sent
+
+
+def dealt(steps: Sequence[int], hands: int) -> list[list[int]]:
+    """Places of jobs, dealt so that each hand has about as many steps: the longest job first, each
+    to the hand with the fewest.
+
+    >>> dealt([5, 1, 3, 4, 1], 2)
+    [[0, 1, 4], [3, 2]]
+    """
+    held: list[list[int]] = [[] for _ in range(hands)]
+    total = [0] * hands
+    for place in sorted(range(len(steps)), key=lambda place: -steps[place]):
+        least = total.index(min(total))
+        held[least].append(place)
+        total[least] += steps[place]
+    return held
+
+
+def is_same(a: Tensor, b: Tensor) -> bool:
+    return a is b or (a.dtype == b.dtype and torch.equal(a, b))
+
+
+def over(kind: type, change: Callable[[Any], Any], tree: Any) -> Any:
+    """The tree with every leaf of a kind changed: tensors travel as arrays, because torch would
+    move their memory to where both processes can write."""
+    if isinstance(tree, kind):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {name: over(kind, change, part) for name, part in tree.items()}
+    if isinstance(tree, Job):
+        return Job(**over(kind, change, vars(tree)))
+    if isinstance(tree, tuple | list):
+        parts = [over(kind, change, part) for part in tree]
+        return type(tree)(*parts) if isinstance(tree, Slot | Fitted) else parts
+    return tree

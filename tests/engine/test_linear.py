@@ -1,0 +1,185 @@
+"""Whole epochs of linear models without autograd (tests T18 and T19 of the regression side)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from fallow.core.banks import Layout
+from fallow.core.local import Batch, Learner, Local, Slot, slot
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.engine import Stacked, row_loss
+from fallow.engine.batches import epochs
+from fallow.engine.linear import descend, is_linear
+from fallow.engine.plain import is_plain
+from fallow.engine.stopping import Patience
+from fallow.engine.together import Frame, Joined, Seat
+from fallow.models import MLP, Linear
+from fallow.training import FedAvg, FedProx
+from tests.engine.jobs import agree, by_torch, jobs, loop, regression, stacked
+from tests.engine.methods import Beside, LookAhead, Pupil, Stepping
+
+ADAM = Plan((Segment(3),), 4, Optimiser("adam", 0.02))
+SGD = replace(ADAM, optimiser=Optimiser("sgd", 0.05, momentum=0.9, weight_decay=0.01))
+each = pytest.mark.parametrize("plan", [ADAM, SGD], ids=["adam", "sgd"])
+
+
+@each
+@pytest.mark.parametrize("rows", [(11, 5, 0, 8, 1), (1,), (1, 1), (0, 0), (4, 8)], ids=str)
+def test_it_is_each_site_alone_by_torch(plan: Plan, rows: tuple[int, ...]) -> None:
+    given = jobs(regression, rows, weighted=True)
+    for job, done in zip(given, stacked(regression).fit(FedAvg(), plan, 0, given), strict=True):
+        agree(done.sent, by_torch(regression, plan, job) if len(job.y) else job.start)
+
+
+@each
+def test_one_site_and_one_batch_of_all_rows_is_plain_descent_by_torch(plan: Plan) -> None:
+    (job,) = jobs(regression, (30,))
+    plan = replace(plan, batch=30, segments=(Segment(15),))
+    (done,) = stacked(regression).fit(FedAvg(), plan, 0, [job])
+    agree(done.sent, by_torch(regression, plan, job))
+    assert done.steps == 15
+
+
+@each
+def test_equal_sites_are_one_site(plan: Plan) -> None:
+    (job,) = jobs(regression, (11,))
+    (alone,) = stacked(regression).fit(FedAvg(), plan, 0, [job])
+    for done in stacked(regression).fit(FedAvg(), plan, 0, [job] * 4):
+        agree(done.sent, alone.sent)
+
+
+def test_many_epochs_of_one_round_end_at_the_mean_of_what_each_site_would_solve() -> None:
+    given = jobs(regression, (40, 25, 15))
+    given = [replace(job, y=job.y + torch.sin(3 * job.x[:, 0])) for job in given]  # not linear
+    plan = Plan((Segment(400),), 40, Optimiser("sgd", 0.2, momentum=0.5))
+    made = stacked(regression).fit(FedAvg(), plan, 0, given)
+    n = torch.tensor([40.0, 25.0, 15.0], dtype=torch.float64)
+    mean = (n / n.sum()) @ torch.stack([done.sent["w"] for done in made])
+    solved = [torch.linalg.lstsq(affine(job.x), job.y).solution for job in given]
+    assert_close(mean, (n / n.sum()) @ torch.stack(solved), rtol=0, atol=1e-8)
+
+
+def affine(x: Tensor) -> Tensor:
+    return torch.cat([x, x.new_ones(len(x), 1)], 1)
+
+
+def test_a_row_that_weighs_nothing_moves_nothing() -> None:
+    (job,) = jobs(regression, (8,))
+    weight = torch.tensor([1.0, 0.0], dtype=torch.float64).repeat(4)
+    (weighed,) = stacked(regression).fit(FedAvg(), SGD, 0, [replace(job, weight=weight)])
+    y = torch.where(weight > 0, job.y, 1e6)
+    (other,) = stacked(regression).fit(FedAvg(), SGD, 0, [replace(job, weight=weight, y=y)])
+    agree(other.sent, weighed.sent)
+
+
+@pytest.mark.parametrize("change", [
+    {"patience": 1}, {"stop_at": 0.5}, {"segments": (Segment(1, "head"), Segment(2))},
+    {"segments": (Segment(1), Segment(1, "body"), Segment(1))}, {"mix": 1.0},
+])  # fmt: skip
+def test_rules_and_parts_of_a_plan_hold(change: dict[str, Any]) -> None:
+    plan, given = replace(ADAM, **change), jobs(regression, weighted=True)
+    ours, theirs = (e(regression).fit(FedAvg(), plan, 0, given) for e in (stacked, loop))
+    for a, b in zip(ours, theirs, strict=True):
+        agree(a.sent, b.sent)
+        assert a.steps == b.steps
+
+
+def test_a_frozen_bias_stays_where_it_is() -> None:
+    model = regression()
+    model.get_parameter("head.bias").requires_grad_(False)
+    executor = Stacked(model, Layout.of(model), row_loss("regression"))
+    given = jobs(regression)
+    for job, done in zip(given, executor.fit(FedAvg(), SGD, 0, given), strict=True):
+        assert done.sent["w"][-1] == job.start["w"][-1]
+
+
+def test_images_are_rows_and_float32_stays_float32() -> None:
+    model = Linear((2, 3), 1)
+    layout = Layout.of(model)
+    given = [replace(job, x=job.x.view(-1, 2, 3).float(), y=job.y.float(),
+                     weight=job.weight.float(), start=layout.flatten(model))
+             for job in jobs(regression)]  # fmt: skip
+    made = Stacked(model, layout, row_loss("regression")).fit(FedAvg(), ADAM, 0, given)
+    assert all(done.sent["w"].dtype == torch.float32 for done in made)
+    assert_close(made[0].sent["w"].double(), stacked(regression).fit(
+        FedAvg(), ADAM, 0, [replace(jobs(regression)[0], start={
+            name: part.double() for name, part in layout.flatten(model).items()})]
+    )[0].sent["w"], rtol=0, atol=1e-5)  # fmt: skip
+
+
+def test_epochs_leave_the_slot_that_they_were_given() -> None:
+    given = sorted(jobs(regression), key=lambda job: -len(job.y))
+    data = Joined.of(given)
+    ends = torch.tensor([len(job.y) for job in given]).cumsum(0).tolist()
+    seats = [Seat(job, k, ([0, *ends])[k], Patience(None)) for k, job in enumerate(given)]
+    epoch = next(iter(epochs(ADAM, 0)))
+    start = {name: torch.stack([job.start[name] for job in given]) for name in ("w", "stats")}
+    at = slot(start, ADAM.optimiser)
+    kept = [part.clone() for part in at]
+    made = descend(ADAM.optimiser, at, data, data.lines(Frame.of(seats, 4), epoch))
+    assert all(torch.equal(was, now) for was, now in zip(kept, at, strict=True))
+    assert made.t.flatten().tolist() == [3, 2, 2, 1, 0]
+
+
+# -- who is served --------------------------------------------------------------------------------
+
+
+def twice(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    return learn.descend(learn.descend(s, b), b)
+
+
+def from_the_sent_model(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    return learn.descend(w_t, b)
+
+
+def half_as_fast(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    return learn.descend(s, b._replace(lr=b.lr / 2))
+
+
+def and_then_shrink(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    made = learn.descend(s, b)
+    return made._replace(w=0.9 * made.w)
+
+
+OTHERS = [FedProx(), Beside(), LookAhead(), Pupil(),
+          *map(Stepping, (twice, from_the_sent_model, half_as_fast, and_then_shrink))]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", OTHERS, ids=str)
+def test_a_step_that_does_more_than_descend_is_noticed_and_taken(method: Local) -> None:
+    given = jobs(regression)
+    at = slot(given[0].start, ADAM.optimiser)
+    batch = Batch(given[0].x, given[0].y, given[0].weight, 0.1)
+    assert not is_plain(method, method.start(at, {}), at, batch)
+    ours, theirs = (e(regression).fit(method, ADAM, 0, given) for e in (stacked, loop))
+    for a, b in zip(ours, theirs, strict=True):
+        agree(a.sent, b.sent)
+
+
+def test_plain_descent_is_asked_once_and_other_plans_at_every_step() -> None:
+    seen: list[Batch] = []
+
+    def step(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+        seen.append(b)
+        return learn.descend(s, b)
+
+    fit = partial(stacked(regression).fit, Stepping(step), round_=0, jobs=jobs(regression))
+    fit(plan=ADAM)
+    assert len(seen) == 1
+    fit(plan=replace(ADAM, patience=9))
+    assert len(seen) == 1 + 3 * 3
+
+
+def test_only_linear_models_with_one_output_and_the_squared_error_are_served() -> None:
+    squared = row_loss("regression")
+    assert is_linear(Linear((3,), 1), squared)
+    assert not is_linear(Linear((3,), 2), row_loss("classification"))
+    assert not is_linear(Linear((3,), 1), lambda outputs, y: (outputs[..., 0] - y).abs())
+    assert not is_linear(MLP((3,), 1, hidden=(2,)), squared)

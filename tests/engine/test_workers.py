@@ -1,0 +1,225 @@
+"""Sites in several processes train as in one, and the processes end with whoever wants them."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing as mp
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fallow.core.banks import Layout
+from fallow.core.local import Batch, Learner, Local, Slot
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.types import State
+from fallow.engine import Fitted, Job, Loop, Workers, row_loss
+from fallow.engine.workers import Worker, dealt
+from fallow.training import KCFU, FedAvg, FedProx
+from tests.engine.jobs import jobs, mlp, norm, over_rounds, with_pools
+from tests.engine.methods import Beside, Pupil, Stepping
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9, persist=True))
+NORM_ROWS = (12, 6, 4, 0, 8)
+
+
+def norm32() -> nn.Module:
+    return norm().float()
+
+
+Make = Callable[[], nn.Module]
+
+
+def built(kind: type, make: Make, **more: Any) -> Any:
+    model = make()
+    return kind(model, Layout.of(model), row_loss("classification"), channels_last=True, **more)
+
+
+@pytest.fixture(scope="module")
+def hired() -> Iterator[dict[Make, Workers]]:
+    """Two processes for each model; they take seconds to start, so all tests share them."""
+    made = {make: built(Workers, make, processes=2) for make in (mlp, norm, norm32)}
+    yield made
+    for each in made.values():
+        each.close()
+
+
+def given(make: Make, plan: Plan = PLAN) -> list[Job]:
+    made = jobs(norm if make is norm32 else make, NORM_ROWS, weighted=True)
+    made = with_pools(made) if plan.mix else made
+    return [in_float32(job) for job in made] if make is norm32 else made
+
+
+def in_float32(job: Job) -> Job:
+    start: State = {name: part.float() for name, part in job.start.items()}
+    return replace(job, x=job.x.float(), weight=job.weight.float(), start=start)
+
+
+def same_bits(ours: list[Fitted], theirs: list[Fitted]) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.steps == b.steps and a.own.keys() == b.own.keys()
+        assert all(torch.equal(a.sent[name], b.sent[name]) for name in ("w", "stats"))
+        for name, at in a.own.items():
+            assert all(torch.equal(p, q) for p, q in zip(at, b.own[name], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("make", "method", "plan"),
+    [
+        (norm, FedAvg(), PLAN),
+        (norm32, FedAvg(), PLAN),
+        (norm32, FedAvg(), replace(PLAN, augment=("flip", "crop2"))),
+        (mlp, FedProx(mu=0.5), replace(PLAN, stop_at=0.5)),
+        (mlp, Beside(), PLAN),
+        (mlp, KCFU(), replace(PLAN, mix=2.0)),
+        (mlp, Pupil(), replace(PLAN, mix=2.0)),
+    ],
+)
+def test_it_is_the_loop_bit_for_bit(
+    hired: dict[Make, Workers], make: Make, method: Local, plan: Plan
+) -> None:
+    sites = given(make, plan)
+    ours = over_rounds(hired[make], method, plan, sites, 3)
+    for a, b in zip(ours, over_rounds(built(Loop, make), method, plan, sites, 3), strict=True):
+        same_bits(a, b)
+
+
+def test_rows_are_sent_when_they_are_new(
+    hired: dict[Make, Workers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[str, list[str]]] = []
+    ask = Worker.new_rows
+
+    def asked(worker: Worker, job: Job) -> Any:
+        new = ask(worker, job)
+        sent.append((job.site, sorted(new)))
+        return new
+
+    monkeypatch.setattr(Worker, "new_rows", asked)
+    sites = [replace(job, site=f"new {job.site}") for job in given(mlp)]
+    hired[mlp].fit(FedAvg(), PLAN, 0, sites)
+    assert all(new == ["counts", "u", "weight", "x", "y"] for _, new in sent)
+    sent.clear()
+    again = [replace(job, x=job.x.clone()) for job in sites]
+    again[1] = replace(again[1], x=again[1].x + 1.0)
+    ours = hired[mlp].fit(FedAvg(), PLAN, 0, again)
+    assert {site: new for site, new in sent if new} == {"new site-1": ["x"]}
+    same_bits(ours, built(Loop, mlp).fit(FedAvg(), PLAN, 0, again))
+
+
+def test_no_job_and_fewer_jobs_than_processes(hired: dict[Make, Workers]) -> None:
+    assert hired[mlp].fit(FedAvg(), PLAN, 0, []) == []
+    one = given(mlp)[:1]
+    ours = hired[mlp].fit(FedAvg(), PLAN, 0, one)
+    same_bits(ours, built(Loop, mlp).fit(FedAvg(), PLAN, 0, one))
+
+
+def test_results_and_jobs_share_no_memory(hired: dict[Make, Workers]) -> None:
+    sites = given(mlp)
+    before = [job.start["w"].clone() for job in sites]
+    for done in hired[mlp].fit(FedAvg(), PLAN, 0, sites):
+        done.sent["w"].add_(1.0)
+    assert all(torch.equal(job.start["w"], w) for job, w in zip(sites, before, strict=True))
+
+
+def test_shares_have_as_many_steps_as_each_other() -> None:
+    steps = [(7 * site) % 23 + 1 for site in range(100)]
+    shares = dealt(steps, 2)
+    assert sorted(place for share in shares for place in share) == list(range(100))
+    one, two = (sum(steps[place] for place in share) for share in shares)
+    assert abs(one - two) <= 1
+    assert dealt([], 2) == [[], []]
+
+
+def fails(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    raise ValueError(f"a batch of {len(b.x)} rows is not what this step is for")
+
+
+class Odd(Exception):
+    """An error of a method's own module."""
+
+
+def fails_oddly(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    raise Odd("no step today")
+
+
+def test_what_a_method_raises_is_raised_and_the_next_jobs_are_trained(
+    hired: dict[Make, Workers],
+) -> None:
+    with pytest.raises(ValueError, match="a batch of 4 rows is not what this step is for") as told:
+        hired[mlp].fit(Stepping(fails), PLAN, 0, given(mlp))
+    assert "in fails" in "".join(told.value.__notes__)
+    with pytest.raises(RuntimeError, match="Odd: no step today"):
+        hired[mlp].fit(Stepping(fails_oddly), PLAN, 0, given(mlp))
+    ours = hired[mlp].fit(FedAvg(), PLAN, 0, given(mlp))
+    same_bits(ours, built(Loop, mlp).fit(FedAvg(), PLAN, 0, given(mlp)))
+
+
+def test_a_process_that_was_killed_is_said_and_replaced(hired: dict[Make, Workers]) -> None:
+    hired[norm].fit(FedAvg(), PLAN, 0, given(norm))
+    os.kill(hired[norm]._staff[0].process.pid or 0, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="a process that trains sites was killed"):
+        hired[norm].fit(FedAvg(), PLAN, 0, given(norm))
+    ours = hired[norm].fit(FedAvg(), PLAN, 0, given(norm))
+    same_bits(ours, built(Loop, norm).fit(FedAvg(), PLAN, 0, given(norm)))
+
+
+def test_processes_end_when_nobody_holds_the_executor() -> None:
+    before = set(mp.active_children())
+    executor = built(Workers, mlp, processes=1)
+    executor.fit(FedAvg(), PLAN, 0, given(mlp))
+    (child,) = set(mp.active_children()) - before
+    del executor
+    gc.collect()
+    assert not child.is_alive()
+
+
+PARENT = """
+import os, signal, sys
+from tests.engine.test_workers import PLAN, built, given, mlp
+from fallow.engine import Workers
+from fallow.training import FedAvg
+
+if __name__ == "__main__":
+    executor = built(Workers, mlp, processes=2)
+    executor.fit(FedAvg(), PLAN, 0, given(mlp))
+    print(*[worker.process.pid for worker in executor._staff], flush=True)
+    os.kill(os.getpid(), signal.Signals[sys.argv[1]])
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("deadly", ["SIGKILL", "SIGINT"])
+def test_no_process_outlives_the_one_that_started_it(tmp_path: Path, deadly: str) -> None:
+    (tmp_path / "parent.py").write_text(PARENT)
+    ended = subprocess.run(
+        [sys.executable, tmp_path / "parent.py", deadly], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, check=False,
+    )  # fmt: skip
+    assert ended.returncode in (-signal.Signals[deadly], 130)
+    assert ended.stderr.count("KeyboardInterrupt") == (deadly == "SIGINT")  # of the parent alone
+    children = [int(pid) for pid in ended.stdout.split()]
+    assert len(children) == 2
+    for _ in range(100):
+        if not any(is_running(pid) for pid in children):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{children} still run")
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and not only its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
