@@ -205,7 +205,8 @@ def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
     n, d, k, sites = 50, 5, 6, 3
     assert shown["masked"]["bytes"] == 8 * n * (k + 1)
     assert shown["masked"]["bytes_down"] == sites * (8 * (d + k) + 1)
-    assert shown["columns"]["bytes"] == 8 * sites * (2 * d + 1)
+    assert shown["centre"]["bytes"] == 8 * sites * (d + 1)
+    assert shown["columns"]["bytes"] == 8 * sites * 2 * d
     assert shown["turn"]["bytes"] == 8 * sites * k * k
 
 

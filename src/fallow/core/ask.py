@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from fallow.core.disclosure import Disclosure, payload
+from fallow.core.disclosure import Disclosure, passed, payload
 from fallow.core.plan import Plan
 from fallow.core.totals import total, whole
 from fallow.core.types import Answer, SiteId
@@ -241,9 +241,10 @@ class Ask:
                 entry |= {"epsilon": sent.epsilon} if sent.epsilon else {}
                 self.journal.record(key, digest, entry)
         what = "public keys" if verb == KEYS and masked else self.reveals.get(verb, "nothing")
-        protected = {"epsilon": entry.get("epsilon", 0.0), "masked": kind == "sum" and bool(masked)}
         crossed = (entry["up"], entry["down"], len(requests))
-        self.disclosure.add(kind, verb or "fit", what, *crossed, **protected)
+        protected = (entry.get("epsilon", 0.0), kind == "sum" and bool(masked))
+        ways = passed(routes) if routes is not None else None
+        self.disclosure.add(kind, verb or "fit", what, *crossed, *protected, ways)
         found: dict[SiteId, Answer] = entry["answers"]
         return found
 

@@ -2,37 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
 from torch import Tensor
 
-from fallow.core.ask import Ask
+from fallow.core.ask import Ask, Masking
 from fallow.core.types import Answer, SiteId
 
 
 def sum_of_all(ask: Ask, verb: str, bound: float | None = None, **args: Any) -> dict[str, Tensor]:
-    """`Ask.sum`, where all sites must be in every total: the totals are used together.
+    """`Ask.sum`, where all sites must be in the total: several are used together.
 
-    Raises RuntimeError where one did not answer.  Then nothing is recorded, so that a resumed run
-    asks again.  Not for verbs that return a ``Release``: noise that has left a site is spent.
+    Raises RuntimeError where one did not answer.  Then the exchange is not recorded, so that a
+    resumed run asks again.
     """
-    with ask.journal.transaction():
-        total = ask.sum(verb, bound, **args)
-        _check(ask, verb, int(total["sites"]))
-    return total
+    masking = ask.masking
+    if masking is None:
+        with ask.journal.transaction():
+            total = ask.sum(verb, bound, **args)
+            _check(int(total["sites"]), len(ask.cohort), verb)
+        return total
+    ask.masking = _OfAll(masking, len(ask.cohort))
+    try:
+        return ask.sum(verb, bound, **args)
+    finally:
+        ask.masking = masking
 
 
 def each_of_all(ask: Ask, verb: str, **args: Any) -> dict[SiteId, Answer]:
     """`Ask.each`, where all sites must answer; else as `sum_of_all`."""
     with ask.journal.transaction():
         answers = ask.each(verb, **args)
-        _check(ask, verb, len(answers))
+        _check(len(answers), len(ask.cohort), verb)
     return answers
 
 
-def _check(ask: Ask, verb: str, there: int) -> None:
-    if there < len(ask.cohort):
+@final
+@dataclass(frozen=True)
+class _OfAll:
+    """Secure sums that do not begin again among fewer sites."""
+
+    masking: Masking
+    sites: int
+
+    def check(self, sites: Sequence[SiteId], verb: str) -> None:
+        _check(len(sites), self.sites, verb)
+        self.masking.check(sites, verb)
+
+    def total(self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
+        return self.masking.total(answers, verb, bound)
+
+
+def _check(there: int, wanted: int, verb: str) -> None:
+    if there < wanted:
         raise RuntimeError(
-            f"{there} of {len(ask.cohort)} sites answered {verb!r} and what follows needs all of "
-            "them; run again with --resume when they are there"
+            f"{there} of {wanted} sites answered {verb!r} and what follows needs all of them; run "
+            "again with --resume when they are there"
         )

@@ -28,6 +28,8 @@ class Contract:
     one_pass: bool = False  # the paper chooses for every budget from nothing, not cycle by cycle
     draws: bool = False  # picks depend on a random stream even without ties
     regression: bool | None = None  # works on targets; None: unless it reads predictions
+    classes: bool = True  # works on classes
+    linear: bool = False  # works for the model "linear" alone
     at_server: tuple[str, ...] = ()  # parts of a training method's state that no site is sent
     simulator_only: bool = False  # reads hidden labels: an upper bound, never at a real site
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from fallow.core.types import Answer
+from fallow.core.types import Answer, SiteId
+
+PASSED = ("sent", "received")
 
 
 def payload(answer: Answer) -> int:
@@ -28,12 +32,24 @@ def payload(answer: Answer) -> int:
     return sum(sizes)
 
 
+def passed(routes: Mapping[SiteId, Sequence[SiteId]]) -> dict[str, dict[SiteId, int]]:
+    """How many answers each site sends and receives.  routes: receiver -> senders.
+
+    >>> passed({"a": ["b", "c"], "b": ["c"]})
+    {'sent': {'b': 1, 'c': 2}, 'received': {'a': 2, 'b': 1}}
+    """
+    sent = Counter(sender for senders in routes.values() for sender in senders)
+    received = {to: len(senders) for to, senders in routes.items() if senders}
+    return {"sent": dict(sent), "received": received}
+
+
 @dataclass
 class Disclosure:
     """Totals per (kind, verb): the source of the table "What left each site".
 
     An entry has ``masked`` where the server saw totals of masked parts, and ``epsilon``, what a
-    site spent on noise, where there was any.
+    site spent on noise, where there was any.  That of a relay has how many answers each site
+    ``sent`` and ``received``: one that goes to three sites was sent three times.
     """
 
     entries: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
@@ -48,6 +64,7 @@ class Disclosure:
         sites: int,
         epsilon: float = 0.0,
         masked: bool = False,
+        passed: Mapping[str, Mapping[SiteId, int]] | None = None,
     ) -> None:
         zero = {"what": what, "bytes": 0, "bytes_down": 0, "sites": 0, "exchanges": 0}
         entry = self.entries.setdefault((kind, verb), zero)
@@ -59,6 +76,8 @@ class Disclosure:
             entry["epsilon"] = entry.get("epsilon", 0.0) + epsilon
         if masked:
             entry["masked"] = True
+        for way, many in (passed or {}).items():
+            entry[way] = dict(Counter(entry.get(way, {})) + Counter(many))
 
     def plus(self, other: Disclosure) -> Disclosure:
         """Both together; neither is changed."""
@@ -66,7 +85,8 @@ class Disclosure:
         for (kind, verb), e in other.entries.items():
             protected = (e.get("epsilon", 0.0), e.get("masked", False))
             crossed = (e["bytes"], e["bytes_down"], e["sites"])
-            joined.add(kind, verb, e["what"], *crossed, *protected)
+            passed = {way: e[way] for way in PASSED if way in e}
+            joined.add(kind, verb, e["what"], *crossed, *protected, passed)
             joined.entries[kind, verb]["exchanges"] += e["exchanges"] - 1
         return joined
 

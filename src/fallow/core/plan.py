@@ -58,8 +58,8 @@ class Segment:
     part: Literal["all", "head", "body"] = "all"
 
     def __post_init__(self) -> None:
-        if self.epochs < 0:
-            raise ValueError(f"a segment of {self.epochs} epochs cannot be trained")
+        if type(self.epochs) is not int or self.epochs < 0:
+            raise ValueError(f"a segment of {self.epochs!r} epochs cannot be trained")
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ def check_addend(site: SiteId, verb: str, name: str, value: Tensor, bound: float
     if not bool(torch.isfinite(value).all()):
         raise ValueError(
             f"site {site} answered {verb!r} with {name} that is NaN or infinite: its training "
-            "diverged or its data is damaged; lower the learning rate or check the site's rows"
+            "diverged or its data is damaged; lower the learning rate, standardise the features "
+            "or check the site's rows"
         )
     if bound is not None and bool((value.abs() > bound).any()):
         raise ValueError(f"site {site} answered {verb!r} with {name} beyond the bound {bound}")

@@ -22,6 +22,9 @@ from fallow.lab.versions import versions
 from fallow.lab.world import World, methods_of, world_of
 from fallow.runtimes import MemoryStore
 
+FOR_NUMBERS = "random, core-set, badge, lcmd, bait, acs-fw, logo or fale"
+"""The strategies that work where there are numbers to predict."""
+
 
 def prepared(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, World]:
     """The study as its data make it, and the world of its first run.
@@ -32,15 +35,33 @@ def prepared(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, Wo
     found = open_data(setup.recipe, seed, setup.data_dir)
     recipe = settled(setup.recipe, found)
     for query in queries:
-        made = methods_of(variant(recipe, query))["query"]
+        check_task(variant(recipe, query), found)
         is_one_pass(variant(recipe, query))  # raises where the protocol does not fit
-        reads = bool(made.contract.needs) if made.contract.regression is None else False
-        if found.task == "regression" and (reads or made.contract.regression is False):
-            raise ValueError(
-                f"{query} chooses by classes and {recipe.data} has numbers to predict; use random"
-            )
     world = world_of(variant(recipe, queries[0]), seed, found, MemoryStore())
     return replace(setup, recipe=recipe), world
+
+
+def check_task(recipe: Recipe, found: Dataset) -> None:
+    """Raise ValueError where a method is not for what the data has to predict, or for the model."""
+    methods = methods_of(recipe)
+    query, training = methods["query"].contract, methods["training"].contract
+    if found.task == "regression":
+        has = f"{recipe.data} has numbers to predict"
+        if query.regression is False or (query.regression is None and query.needs):
+            raise ValueError(f"{recipe.query} chooses by classes and {has}; use {FOR_NUMBERS}")
+        if training.regression is False:
+            raise ValueError(f"{recipe.training} trains on classes and {has}; use fedavg")
+    else:
+        has = f"numbers to predict and {recipe.data} has classes"
+        if not query.classes:
+            raise ValueError(f"{recipe.query} is for {has}; use badge or core-set")
+        if not training.classes:
+            raise ValueError(f"{recipe.training} is for {has}; use fedavg")
+    if training.linear and recipe.model.name.lower() != "linear" and ":" not in recipe.model.name:
+        raise ValueError(
+            f"{recipe.training} solves for a linear model and this one is {recipe.model}; set "
+            "model=linear"
+        )
 
 
 def settled(recipe: Recipe, found: Dataset) -> Recipe:

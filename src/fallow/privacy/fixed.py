@@ -43,7 +43,7 @@ def encode(
         raise ValueError(
             f"site {site} answered {verb!r} with {name} up to {largest:.6g}, beyond the "
             f"{most:.6g} that each of {sites} sites may add to a masked sum; set privacy.bound to "
-            "the largest value that a site may add"
+            f"the largest value that a site may add, such as {10 * largest:.0e}"
         )
     return (value * 2.0 ** bits(bound, sites)).round().long()
 

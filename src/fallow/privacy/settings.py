@@ -77,8 +77,9 @@ def masks_refusal(name: str, contract: Contract) -> str | None:
         return None
     told = "; ".join(dict.fromkeys(contract.verbs.values()))
     return (
-        f"{name} does not work under secure sums (privacy.secure_sum), because its server half "
-        f"reads single answers: {told}; choose another method or set privacy.secure_sum=false"
+        f"{name} does not work under secure sums (privacy.secure_sum): choose another method, "
+        "`fallow methods` says which ones work, or set privacy.secure_sum=false; its server half "
+        f"reads single answers: {told}"
     )
 
 

@@ -43,6 +43,7 @@ class ACSFW:
         verbs={"select": "number of picks"},
         needs=("local",),
         regression=True,
+        classes=False,
     )
 
     def __post_init__(self) -> None:

@@ -50,6 +50,7 @@ class BAIT:
         verbs={"select": "number of picks"},
         needs=("local",),
         regression=True,
+        classes=False,
     )
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.complete import each_of_all, sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.types import Answer
 from fallow.core.view import Picks, View
@@ -22,7 +23,7 @@ from fallow.queries.parts import leverage
 from fallow.queries.parts.clocks import LATEST, Clocks, clocks, edges
 from fallow.queries.parts.leverage import BOUND, Columns, Directions
 
-NARROW, TIED = 1e-8, 1e-15  # how closely the end of the draws is known; clocks that strike at once
+NARROW, TIED = 1e-8, 1e-14  # how closely the end of the draws is known; clocks that strike at once
 
 
 @final
@@ -64,8 +65,9 @@ class FALE:
     site.
 
     *Labels bought before* are outside the pool: their rows are neither scored nor drawn and weigh
-    what they weighed, 1 for first labels.  The paper lets a selection start from nothing for every
-    budget: one query a run.
+    what they weighed, 1 for first labels: these stand for themselves, what is drawn for all others,
+    and no label is lost.  The paper lets a selection start from nothing for every budget: one query
+    a run.
 
     *Columns* are scaled, and centred where there is an intercept, by totals that are not rotated:
     neither changes a score.  Constant ones are dropped.  ``ridge`` (not in the paper) is λ for
@@ -102,6 +104,7 @@ class FALE:
             "take": "number of picks",
         },
         local_dp=False,  # totals of features leave without noise
+        missing="stops: scores are those of the rows of all sites; a resumed run asks again",
         one_pass=True,
         draws=True,
         regression=True,
@@ -121,8 +124,13 @@ class FALE:
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:  # line 4 on
         n, columns = sum(budget.values()), self.columns(ask)
         found, warnings = self.scored(ask, columns)
-        total = ask.sum("mass")
+        total = sum_of_all(ask, "mass")
         mass, reachable = float(total["mass"]), int(total["reachable"])
+        if mass == 0:
+            raise ValueError(
+                f"no row has a score above 0: all features are 0, or ridge={self.ridge:g} is too "
+                "large, so there is no variance to select on; check the data, or choose random"
+            )
         common: dict[str, Any] = {"mass": mass, "rows": columns.rows}
         warnings += leverage.doubts(n, found)
         notes: Memo = {"rank": found.rank, "mass": mass, "warnings": warnings}
@@ -130,19 +138,19 @@ class FALE:
             ask.keep("select", to=orders(budget), **common)
         elif n > 0:
             end = self.finish(ask, n, common) if n < reachable else torch.inf
-            draws = ask.sum("draws", end=end, **common)["draws"] if n < reachable else reachable
-            notes["draws"] = int(draws)
-            ask.keep("take", end=end, draws=int(draws), **common)
+            made = sum_of_all(ask, "draws", end=end, **common) if n < reachable else None
+            notes["draws"] = draws = int(made["draws"]) if made else reachable
+            ask.keep("take", end=end, draws=draws, **common)
         return {**memo, "notes": notes}
 
     def columns(self, ask: Ask) -> Columns:
         """How columns are centred and scaled."""
-        total = ask.sum("totals")
+        total = sum_of_all(ask, "totals")
         rows = int(total["rows"])
         if rows == 0:
             raise ValueError("no site has a row without a label: there is nothing to choose from")
         mean = total["columns"] / rows * self.intercept
-        seen = ask.sum("spread", mean=mean)
+        seen = sum_of_all(ask, "spread", mean=mean)
         unit = leverage.scales(seen["squares"], seen["varies"])
         ones = torch.full((int(self.intercept),), rows**-0.5, dtype=torch.float64)
         return Columns(mean, torch.cat([unit, ones]), rows)
@@ -159,16 +167,11 @@ class FALE:
         if self.mode == "gram":
             found = self.from_totals(ask, columns, at)
         else:
-            sent = ask.each("masked" if self.mode == "fedsvd" else "triangle", **at)
+            sent = each_of_all(ask, "masked" if self.mode == "fedsvd" else "triangle", **at)
             rows = {site: torch.as_tensor(answer["rows"]) for site, answer in sent.items()}
             stack, ridge = torch.cat(list(rows.values())), self.ridge / columns.rows
             left, found = leverage.decomposed(stack, columns.rows, ridge)
             warnings += [leverage.ALONE.format(s) for s, x in rows.items() if len(x) == 1]
-        if found.rank == 0:
-            raise ValueError(
-                "all features of all rows are 0: there is no variance to select on; check the "
-                "data, or choose random"
-            )
         if self.mode == "fedsvd":
             own = dict(zip(rows, torch.split(left, [len(x) for x in rows.values()]), strict=True))
             ask.keep("unmask", to={site: {"left": u} for site, u in own.items()}, width=k)
@@ -180,16 +183,16 @@ class FALE:
         """Two passes over the rows: a basis in which they are orthonormal."""
         k, ridge = len(columns.unit), self.ridge / columns.rows
         bound = None if at["lead"] else BOUND
-        total = ask.sum("gram", bound=bound, **at)
+        total = sum_of_all(ask, "gram", bound, **at)
         basis = leverage.first_pass(leverage.matrix(total["products"], k), columns.rows, ridge)
-        total = ask.sum("gram", bound=bound, basis=basis, **at)
+        total = sum_of_all(ask, "gram", bound, basis=basis, **at)
         return leverage.second_pass(leverage.matrix(total["products"], k), basis, ridge)
 
     def finish(self, ask: Ask, n: int, common: dict[str, Any]) -> float:
         """The log of the time when the n-th row is drawn for the first time, from histograms."""
         low, high, below = -LATEST, LATEST, 0
         while True:
-            counts = ask.sum("arrivals", low=low, high=high, **common)["arrivals"]
+            counts = sum_of_all(ask, "arrivals", low=low, high=high, **common)["arrivals"]
             reached = below + counts.cumsum(0)
             at = int((reached < n).sum())
             below = int(reached[at - 1]) if at else below
@@ -225,8 +228,11 @@ class FALE:
         return {"tau": spread_out(leverage.leverages(x, mean, turned(view, **at)), good)}
 
     def unmask(self, view: View, left: Tensor, width: int) -> Answer:
+        x, good = self.features(view)
+        if len(left) != len(x):
+            raise ValueError(f"{len(x)} rows were masked and {len(left)} came back")
         u = unmix(left, view.stream("mask"), width)
-        return {"tau": spread_out(leverage.scores(u), self.features(view)[1])}
+        return {"tau": spread_out(leverage.scores(u), good)}
 
     def mass(self, view: View) -> Answer:
         tau = self.tau(view)

@@ -72,6 +72,8 @@ class MaskedSolve:
         secure_sum=False,  # the server reads what each site sends
         missing="stops: a site that misses the rotation could not use the model",
         regression=True,
+        classes=False,
+        linear=True,
     )
 
     def __post_init__(self) -> None:

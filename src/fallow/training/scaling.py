@@ -50,10 +50,18 @@ class Scaling:
     # -- server half ------------------------------------------------------------------------
 
     def of_features(self, ask: Ask) -> State:
-        """The mean (d,) and deviation (d,) that all sites now use; 0 for a constant column."""
+        """The mean (d,) and deviation (d,) that all sites now use; 0 for a constant column.
+
+        Raises ValueError for a column whose spread is lost in a masked sum.
+        """
         total = sum_of_all(ask, "columns")
         mean = total["columns"] / total["rows"]
         seen = sum_of_all(ask, "spread", mean=mean)
+        for c in ((seen["varies"] > 0) & (seen["squares"] <= 0)).nonzero().flatten().tolist():
+            raise ValueError(
+                f"column {c} is constant up to rounding, or too small for masked sums: leave it "
+                "out, multiply it by a large number, or lower privacy.bound"
+            )
         std = torch.where(seen["varies"] > 0, (seen["squares"] / total["rows"]).sqrt(), 0.0)
         ask.keep("features", mean=mean, std=std)
         return {"mean": mean, "std": std}

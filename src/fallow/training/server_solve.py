@@ -66,6 +66,8 @@ class ServerSolve:
         },
         missing="stops: all exchanges are over the same rows; a resumed run asks again",
         regression=True,
+        classes=False,
+        linear=True,
     )
 
     def __post_init__(self) -> None:

@@ -71,9 +71,10 @@ def finite(x: Tensor, may_drop: bool) -> Tensor:
         return good
     bad = (~x.flatten(1).isfinite()).sum(0)
     c = int(bad.argmax())
+    way = "leave the site out" if may_drop else "leave such rows out with fale:drop_rows=true"
     raise ValueError(
         f"column {c} has {int(bad[c])} values that are NaN or infinite in a pool of {len(x)} "
-        "rows; fill them, or leave such rows out with fale:drop_rows=true"
+        f"rows{' of which none is whole' * may_drop}; fill them, or {way}"
     )
 
 

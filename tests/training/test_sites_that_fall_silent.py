@@ -1,0 +1,108 @@
+"""What several exchanges together give: all sites are in each of them, or none is used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.privacy import Privacy
+from fallow.training.masked_solve import MaskedSolve
+from fallow.training.scaling import Scaling
+from fallow.training.server_solve import ServerSolve
+from tests.privacy.federation import SECURE, Losing, asking
+from tests.queries.regression import ANYWHERE, draws, federation, labelled, shared, with_ones
+from tests.worlds import World
+
+SIZES = (12, 9, 5, 7)
+WAY_OUT = "3 of 4 sites answered .* run again with --resume when they are there"
+
+
+def rows(far: float = 0.0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Rows and numbers of four sites; only site b has anything in the last column."""
+    x = draws(33, 4) + torch.tensor([0, far, 0, 0]).double()
+    x[:12, 3] = x[21:, 3] = 0
+    y = x[:, 0] - 2 * (x[:, 1] - far) + x[:, 3] + x[:, 2] ** 2
+    return shared(x, SIZES), shared(y, SIZES)
+
+
+def made(solver: Any, privacy: Privacy | None = None, far: float = 0.0) -> World:
+    x, y = rows(far)
+    return labelled(federation(x, ANYWHERE, solver=solver, privacy=privacy), y)
+
+
+def trained(world: World, lost: int | None) -> tuple[Tensor, Losing]:
+    """The model of a round in which site b falls silent in one exchange."""
+    site = world.members["b"]
+    solver = site.parts.methods["training"]
+    carrier = Losing(world.carrier, {} if lost is None else {lost: ["b"]})
+    ask = replace(asking(world, carrier), key="0/train", owner="training")
+    state = solver.round(site.parts.fresh(None), ask)
+    ask.flush()
+    return solver.deploy(state, site.memory)["w"], carrier
+
+
+@pytest.mark.parametrize(
+    ("solver", "privacy"),
+    [(ServerSolve(), None), (ServerSolve(), SECURE), (MaskedSolve(), None)],
+    ids=["server", "masked sums", "masked rows"],
+)
+def test_a_solution_is_that_of_all_sites_or_there_is_none(
+    solver: Any, privacy: Privacy | None
+) -> None:
+    whole, carrier = trained(made(solver, privacy), None)
+    sums = [n for n, (asked, _) in enumerate(carrier.seen) if asked.steps[-1].kind != "fit"]
+    stopped = 0
+    for n in sums:
+        try:
+            found, _ = trained(made(solver, privacy), n)
+        except RuntimeError as error:
+            assert "3 of 4 sites answered" in str(error)
+            stopped += 1
+        else:
+            torch.testing.assert_close(found, whole)
+    assert stopped >= len(sums) - 1  # a rotation that arrived and was not confirmed did arrive
+
+
+@pytest.mark.parametrize("what", ["of_features", "of_targets"])
+@pytest.mark.parametrize("exchange", [0, 1])
+def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int) -> None:
+    world = made(Scaling())
+    ask = replace(
+        asking(world, Losing(world.carrier, {exchange: ["b"]})), owner="training", key="0/units"
+    )
+    with pytest.raises(RuntimeError, match=WAY_OUT):
+        getattr(Scaling(), what)(ask)
+
+
+# -- what rounding takes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", [ServerSolve(), MaskedSolve()], ids=["server", "masked"])
+@pytest.mark.parametrize("far", [1e7, 1e9])
+def test_a_column_far_from_zero_counts(solver: Any, far: float) -> None:
+    w, _ = trained(made(solver, far=far), None)
+    x, y = (torch.cat([*part.values()]) for part in rows(far))
+    near = x - torch.tensor([0, far, 0, 0])
+    plain = torch.linalg.lstsq(with_ones(near), y[:, None]).solution[:, 0]
+    torch.testing.assert_close(w[:4], plain[:4], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", [ServerSolve(), MaskedSolve()], ids=["server", "masked"])
+def test_a_column_that_differs_by_rounding_alone_is_constant(solver: Any) -> None:
+    x, y = rows()
+    for name, part in x.items():
+        part[:, 3] = 0.3 if name < "c" else 0.1 * 3
+    w, _ = trained(labelled(federation(x, ANYWHERE, solver=solver), y), None)
+    assert float(w[3]) == 0
+
+
+def test_a_column_too_small_for_masked_sums_is_refused_and_not_made_0() -> None:
+    x, _ = rows()
+    small = {name: part * torch.tensor([1, 1e-8, 1, 0]) for name, part in x.items()}
+    world = federation(small, Scaling(), privacy=SECURE)
+    with pytest.raises(ValueError, match="column 1 is constant up to rounding, or too small"):
+        Scaling().of_features(asking(world))
