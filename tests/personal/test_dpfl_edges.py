@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from fallow.core import Ask, Disclosure
-from fallow.personal.dpfl import own_model, reward
+from fallow.personal.dpfl import reward
 from fallow.personal.parts import door
 from fallow.personal.parts.graphs import everyone, graph_of
 from fallow.personal.parts.greedy import Member, with_each
+from fallow.personal.parts.held import own_model
 from fallow.runtimes import Bytes, InProcess
 from fallow.runtimes.view import SiteView
 from tests.engine.jobs import norm
@@ -110,8 +111,8 @@ def test_a_cohort_that_is_not_everybody_is_refused() -> None:
     [
         ({"budget": 0}, "budget is 0 models; it must be 1 or more"),
         ({"budget": [2, -1], "counts_self": False}, "budget is -1 models; it must be 0 or more"),
-        ({"period": 0}, "period is 0 rounds"),
-        ({"tau_init": -1}, "tau_init is -1 epochs"),
+        ({"period": 0}, "period is 0; it must be 1 or more"),
+        ({"tau_init": -1}, "tau_init is -1; it must be 0 or more"),
         ({"gain_tol": float("nan")}, "gain_tol is nan"),
         ({"between": "both"}, "between is 'both'; use one of reuse, local"),
         ({"guard": "on"}, "guard is 'on'; use one of off, loop"),

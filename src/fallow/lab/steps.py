@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from fallow.core.disclosure import Disclosure
+from fallow.core.disclosure import PASSED, Disclosure
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.data import validation_split
 from fallow.lab.versions import threads, versions
 from fallow.lab.world import World
+from fallow.personal.parts.graphs import peers
 from fallow.runtimes import Label
 
 
@@ -52,8 +56,24 @@ def held_back(labels: list[Label], share: float, is_class: bool, seed: int) -> l
         return labels
     y = np.array([label.value for label in labels])
     y = y.astype(np.int64) if is_class else y
-    _, held = validation_split(y, share, np.random.default_rng(seed))
-    return [label._replace(held=at in set(held.tolist())) for at, label in enumerate(labels)]
+    held = set(validation_split(y, share, np.random.default_rng(seed))[1].tolist())
+    return [label._replace(held=at in held) for at, label in enumerate(labels)]
+
+
+@contextmanager
+def fresh_held(world: World, cycle: int, r: int) -> Iterator[None]:
+    """In the first round of a phase after a query, if the recipe says ``fresh_first``: the labels
+    that the query bought validate and do not train.  The ledger stays as it is."""
+    sites = world.members.values() if world.recipe.fresh_first and cycle and r == 0 else ()
+    before = [(site, site.held.clone()) for site in sites]
+    try:
+        for site in sites:
+            bought = site.store.written(site.id)
+            site.held[[label.row for label in bought if label.cycle == cycle - 1]] = True
+        yield
+    finally:
+        for site, held in before:
+            site.held = held
 
 
 def cohort_of(world: World, cycle: int, r: int) -> tuple[SiteId, ...]:
@@ -64,6 +84,42 @@ def cohort_of(world: World, cycle: int, r: int) -> tuple[SiteId, ...]:
     n = math.ceil(share * len(sites) - 1e-9)
     drawn = torch.randperm(len(sites), generator=stream(world.seed, "cohort", cycle, r))
     return tuple(sites[i] for i in sorted(drawn[:n].tolist()))
+
+
+TRACED = ("evaluations", "conflicts", "guarded")
+"""Counts of each site's last choice of collaborators that a record adds up."""
+
+
+def collaboration(state: State, sites: Sequence[SiteId], is_last: bool) -> dict[str, Any]:
+    """Who received from whom in a round, where a method's state has a ``graph`` over the sites.
+
+    ``graph``: receiver -> senders, without receivers that stay alone; ``refused``: whose models
+    were kept out of averages; the counts `TRACED`, over all sites.  The candidates, ``omega``, stay
+    the same for a cycle and stand with its last round.
+    """
+    graph = state.get("graph")
+    if graph is None or graph.shape != (len(sites), len(sites)):
+        return {}
+    counts = {name: int(state[name].sum()) for name in TRACED if name in state}
+    refused = state.get("refused", torch.zeros(len(sites), dtype=torch.bool))
+    told = {
+        "graph": peers(graph, sites),
+        **counts,
+        "refused": [site for site, no in zip(sites, refused.tolist(), strict=True) if no],
+    }
+    return told | ({"omega": peers(state["omega"], sites)} if is_last and "omega" in state else {})
+
+
+def relayed(revealed: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How many answers, which are models for the most part, each site sent to others and received
+    from them in the training of a cycle; nothing where none were relayed.
+
+    >>> relayed([{"kind": "relay", "verb": "model", "sent": {"a": 2}, "received": {"b": 2}}])
+    {'relayed': {'sent': {'a': 2}, 'received': {'b': 2}}}
+    """
+    found = {way: sum((Counter(row.get(way, {})) for row in revealed), Counter())
+             for way in PASSED}  # fmt: skip
+    return {"relayed": {w: dict(n) for w, n in found.items()}} if found["sent"] else {}
 
 
 def told(asked: list[dict[str, Any]]) -> dict[str, Any]:
@@ -92,5 +148,5 @@ def record(
         "seconds": spent.seconds, "bytes_up": spent.shown.bytes_up,
         "bytes_down": spent.shown.bytes_down, "revealed": spent.shown.rows(),
         "executor": world.executor, "threads": threads(), "versions": versions(),
-        "notes": {}, "pseudo_labels": None,
+        "notes": {}, "pseudo_labels": None, **relayed(done["revealed"]),
     }  # fmt: skip

@@ -20,9 +20,12 @@ from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.personal.base import model
 from fallow.personal.parts import door, graphs, greedy
+from fallow.personal.parts.held import brought, own_model, searched
 
 Graph = Literal["ggc", "symmetric-or", "symmetric-and", "degree", "static", "resampled", "full"]
 SEARCHED = ("ggc", "symmetric-or", "symmetric-and", "degree")
+STATE = ("reach", "begin", "omega", "graph", "refused", "evaluations", "conflicts", "broke",
+         "guarded", "can_judge")  # fmt: skip
 
 
 @final
@@ -42,7 +45,8 @@ class DPFL:
     ``"all"``, ``"ring-k"`` (k on either side), ``"random-k"`` (k drawn by the site), or for every
     site the numbers of those it reaches.  ``between``: rounds without GGC average the last C_k
     again, or nothing.  ``guard="loop"``: a site whose choice earns less than its own model stays
-    alone in that round.
+    alone in that round.  ``gate``: a gain counts if its mean over validation rows is above so many
+    standard errors; from fewer than 8 rows none does, so that all candidates are averaged.
 
     ``graph`` is GGC's, or a control: ``symmetric-or`` and ``symmetric-and`` make it symmetric after
     every round; ``degree`` takes as many peers as GGC, at random; ``static`` draws a full budget
@@ -52,7 +56,8 @@ class DPFL:
     -----
     *Rounds.*  Preprocessing is round 0 and stands for ceil(tau_init / epochs of the plan) rounds;
     the others of these are idle, so that a run of T rounds has T minus so many of the main loop.
-    Every cycle begins again with preprocessing.
+    Every cycle begins again with preprocessing.  With ``restart=continue`` sites go on from their
+    last averages, and preprocessing is one round of the plan's epochs and new candidates.
 
     *Edges.*  The break stands inside the loop and ends both loops of Algorithm 3.  Without a gain
     on either side a candidate joins.  So a site without validation rows takes peers in its random
@@ -60,6 +65,9 @@ class DPFL:
     is not finite, or that has no labels, is kept out of every average, and a choice that met it
     says so in ``state["refused"]``, (N,).  A site without labels weighs nothing in its own average.
     Batches are paid whole.
+
+    *Queries.*  With its average a site remembers which of the models at hand are in it (``peers``);
+    after preprocessing in several batches none is at hand.
 
     *Traces.*  The state holds ``graph`` and ``omega`` (N, N), row k from whom site k receives, and
     of each site's last choice the evaluations, the ``conflicts`` in which both gains were positive,
@@ -82,6 +90,7 @@ class DPFL:
     between: Literal["reuse", "local"] = "reuse"
     guard: Literal["off", "loop"] = "off"
     gain_tol: float = 0.0  # smaller gains count as none
+    gate: float = 0.0  # standard errors over validation rows; gains within count as none
     graph: Graph = "ggc"
     reach: graphs.Reach = "all"
 
@@ -99,23 +108,20 @@ class DPFL:
             "average": "number of tensors kept",
         },
         secure_sum=False,  # a site evaluates every peer's model by itself
-        at_server=("reach", "omega", "graph", "refused", "evaluations", "conflicts", "broke",
-                   "guarded"),  # fmt: skip
+        at_server=STATE,
         missing="stops: the graph is over all sites",
         regression=False,
     )
 
     def __post_init__(self) -> None:
         least = int(self.counts_self)
-        given = [self.budget] if isinstance(self.budget, int) else self.budget or []
-        if any(b < least for b in given):
-            raise ValueError(f"DPFL's budget is {min(given)} models; it must be {least} or more")
-        if self.period < 1:
-            raise ValueError(f"DPFL's period is {self.period} rounds; it must be 1 or more")
-        if self.tau_init is not None and self.tau_init < 0:
-            raise ValueError(f"DPFL's tau_init is {self.tau_init} epochs; it must be 0 or more")
-        if not 0 <= self.gain_tol < math.inf:
-            raise ValueError(f"DPFL's gain_tol is {self.gain_tol}; it must be 0 or more and finite")
+        given = self.budget if isinstance(self.budget, Sequence) else [self.budget]
+        if wrong := [b for b in given if b is not None and (type(b) is not int or b < least)]:
+            raise ValueError(f"DPFL's budget is {wrong[0]!r} models; it must be {least} or more")
+        for field, lowest in (("period", 1), ("tau_init", 0), ("gain_tol", 0), ("gate", 0)):
+            value = getattr(self, field)
+            if value is not None and not lowest <= value < math.inf:
+                raise ValueError(f"DPFL's {field} is {value}; it must be {lowest} or more")
         graphs.parse(self.reach)
         for field, known in (("between", ("reuse", "local")), ("guard", ("off", "loop")),
                              ("graph", (*SEARCHED, "static", "resampled", "full"))):  # fmt: skip
@@ -127,42 +133,51 @@ class DPFL:
     # -- server half ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        epochs = 2 * self.plan.epochs if self.tau_init is None else self.tau_init
-        before = math.ceil(epochs / max(self.plan.epochs, 1))
         if ask.round == 0:
-            state = self.prepare(state, ask, epochs)
+            state = self.resume(state, ask) if "omega" in state else self.prepare(state, ask)
         elif len(state["omega"]) != len(ask.cohort):
             raise ValueError(
                 f"DPFL's graph is over {len(state['omega'])} sites and {len(ask.cohort)} take part "
                 f"in round {ask.round}; set participation=1"
             )
-        t = ask.round - before
+        t = ask.round - int(state["begin"])
         return {**state, **self.main(state, ask, t)} if t >= 0 else state
 
-    def prepare(self, state: State, ask: Ask, epochs: int) -> State:  # lines 1-4
+    def prepare(self, state: State, ask: Ask) -> State:  # lines 1-4
         if state["stats"].numel():
             raise ValueError(
                 "DPFL averages models in every trial, and the running statistics of batch norm are "
                 "wrong for such an average; choose a model without batch norm, such as lenet"
             )
+        epochs = 2 * self.plan.epochs if self.tau_init is None else self.tau_init
         state = model(state)
         ask.fit(replace(self.plan, segments=(Segment(epochs),)), "local", None, **state)
-        reach, limits = door.reachable(ask, self.reach), self.limits(ask)
+        reach = door.reachable(ask, self.reach)
         state |= {"reach": reach, "omega": reach, "graph": reach}
+        state["begin"] = torch.tensor(math.ceil(epochs / max(self.plan.epochs, 1)))
         if self.graph in SEARCHED:
-            found = door.search(ask, reach, limits, turn=0)
-            if not found["can_judge"].any() and found["graph"].any():
-                raise ValueError(
-                    "DPFL chooses by the loss on validation rows and no site has any; set "
-                    "validation=0.2, so that a part of the labels is held back"
-                )
-            ask.keep("average", of="search")
-            return {**state, **found, "omega": found["graph"]}
+            return {**state, **self.candidates(reach, ask)}
         if self.graph == "static":
-            once = door.drawn(ask, reach, limits.room, "static graph")
+            once = door.drawn(ask, reach, self.limits(ask).room, "static graph")
             state |= {"omega": once, "graph": once}
         ask.keep("average", of="own")
         return state
+
+    def resume(self, state: State, ask: Ask) -> State:  # the next cycle, from the averages on
+        if self.graph not in SEARCHED:
+            return {**state, "begin": torch.tensor(0)}
+        ask.fit(replace(self.plan, start="average"), "local")
+        return {**state, **self.candidates(state["reach"], ask), "begin": torch.tensor(1)}
+
+    def candidates(self, reach: Tensor, ask: Ask) -> State:
+        found = door.search(ask, reach, self.limits(ask), turn=0)
+        if found["graph"].any() and not found["can_judge"].any():
+            raise ValueError(
+                "DPFL chooses by the loss on validation rows and no site has any; set "
+                "validation=0.2, so that a part of the labels is held back"
+            )
+        ask.keep("average", of="search")
+        return {**found, "omega": found["graph"]}
 
     def main(self, state: State, ask: Ask, t: int) -> State:  # line 5 on
         ask.fit(replace(self.plan, start="average"), "local")
@@ -222,7 +237,8 @@ class DPFL:
         if is_second or len(held) == candidates:  # one batch may be all there is
             visits = g.order[g.at : g.at + len(held)]
             batch = [held[i] for i in visits.argsort().argsort()]  # held stand in order of names
-            g = greedy.decide(g, own, batch, reward(view), self.gain_tol)
+            earned = reward(view, by_row=self.gate > 0)
+            g = greedy.decide(g, own, batch, earned, self.gain_tol, self.gate)
         return {"turn": turn, **g._asdict()}
 
     def found(self, view: View) -> Answer:
@@ -238,12 +254,15 @@ class DPFL:
         return {"rewards": greedy.with_each(g, own, brought(view), reward(view))}
 
     def average(self, view: View, of: Literal["own", "search", "held"]) -> Answer:
-        own = own_model(view)
+        own, held = own_model(view), brought(view)
+        w, peers = own.w, torch.zeros(len(held), dtype=torch.bool)
         if of == "search" and "search" in view.memory:
-            w = greedy.averaged(self.choice(view), own)
-        else:
-            w = greedy.mean(own, brought(view) if of == "held" else [])
-        return {"w": w, "stats": view.memory["local"]["stats"]}
+            g = self.choice(view)
+            w = greedy.averaged(g, own)
+            peers = g.chosen if len(g.chosen) == len(held) else peers  # all candidates are at hand
+        elif of == "held":
+            w, peers = greedy.mean(own, held), torch.tensor([peer.is_usable for peer in held])
+        return {"w": w, "stats": view.memory["local"]["stats"], "peers": peers}
 
     def choice(self, view: View) -> greedy.Greedy:
         """X as it ended; in the main loop the guard may leave the site alone."""
@@ -264,31 +283,17 @@ class DPFL:
         return s["w"], {}
 
 
-def own_model(view: View) -> greedy.Member:
-    return greedy.Member(view.memory["local"]["w"], len(view.labels))
-
-
-def brought(view: View) -> list[greedy.Member]:
-    """The models that the last relay brought, in the order of their senders' names."""
-    held = [view.memory[name] for name in sorted(view.memory) if name.startswith("model/")]
-    return [greedy.Member(peer["w"], float(peer["labels"])) for peer in held]
-
-
-def searched(view: View) -> greedy.Greedy:
-    kept = view.memory["search"]
-    return greedy.Greedy(**{name: kept[name] for name in greedy.Greedy._fields})
-
-
-def reward(view: View) -> greedy.Reward:
-    """Minus the mean cross-entropy on the site's validation rows; 0 for every model without any."""
+def reward(view: View, by_row: bool = False) -> greedy.Reward:
+    """Minus the mean cross-entropy on the site's validation rows, or that of each; 0 for every
+    model without any."""
     rows, labels, local = view.rows("validation"), view.held, view.memory["local"]
     if rows.ndim == 4:  # images in the memory layout that suits the CPU's convolutions
         rows = rows.contiguous(memory_format=torch.channels_last)
 
-    def of(w: Tensor) -> float:
+    def of(w: Tensor) -> float | Tensor:
         if len(labels) == 0:
             return 0.0
-        outputs = view.forward({**local, "w": w.to(local["w"].dtype)}, rows)
-        return -float(cross_entropy(outputs.double(), labels))
+        outputs = view.forward({**local, "w": w.to(local["w"].dtype)}, rows).double()
+        return -cross_entropy(outputs, labels, reduction="none" if by_row else "mean")
 
     return of

@@ -46,6 +46,7 @@ class FedRep:
             "receive": "number of sites that took the common body",
             "upload": "totals over sites of rows and of weighted bodies",
         },
+        at_server=("begun",),
     )
 
     def __post_init__(self) -> None:

@@ -29,6 +29,7 @@ class Local:
         paper="",
         year=0,
         missing="goes on: no site needs another one",
+        at_server=("begun",),
     )
 
     def round(self, state: State, ask: Ask) -> State:

@@ -50,6 +50,7 @@ class PerFedAvg:
         "Meta-Learning Approach",
         year=2020,
         verbs={"upload": "totals over sites of rows and of weighted models"},
+        at_server=("holders",),
     )
 
     def __post_init__(self) -> None:

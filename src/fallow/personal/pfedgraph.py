@@ -40,7 +40,8 @@ class PFedGraph:
     code adds.  All layers are compared.  As for every personalised method here the model is judged
     after local training, where the public code also judges it before.  Sites that miss a round
     stay in the graph with the last model they sent; one that joins later begins at the common
-    start.  A site without labels is in nobody's mixture.
+    start.  A site without labels is in nobody's mixture.  A model that is not finite is kept out:
+    the last one that was stands in, and ``state["refused"]`` names its site (read it by `named`).
     """
 
     plan: Plan = Plan()
@@ -55,7 +56,7 @@ class PFedGraph:
         year=2023,
         verbs={"upload": "each site's model and its number of rows"},
         secure_sum=False,
-        at_server=("sites", "models", "statistics", "rows", "weights"),
+        at_server=("sites", "models", "statistics", "rows", "weights", "refused"),
     )
 
     def __post_init__(self) -> None:
@@ -70,11 +71,14 @@ class PFedGraph:
 
     def round(self, state: State, ask: Ask) -> State:
         self.order(state, ask)
-        bank, n = known(state, ask.each("upload"))
+        answers = ask.each("upload")
+        sent = {site: answer for site, answer in answers.items() if is_finite(answer)}
+        bank, n = known(state, sent)
         p = n / n.sum() if float(n.sum()) else torch.full_like(n, 1 / len(n))
         x = graph(bank.w - state["w"], p, self.alpha)
         return {**model(state), "sites": listed(bank.sites), "models": bank.w,
-                "statistics": bank.stats, "rows": n, "weights": x}  # fmt: skip
+                "statistics": bank.stats, "rows": n, "weights": x,
+                "refused": listed(answers.keys() - sent.keys())}  # fmt: skip
 
     def order(self, state: State, ask: Ask) -> None:
         """Local training, from each site's mixture once there is one."""
@@ -129,10 +133,19 @@ def known(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank, Tensor]
     old = bank_of(state)
     models = {site: old.row(site) for site in old.sites}
     rows = dict(zip(old.sites, state.get("rows", torch.zeros(0)), strict=True))
+    if not models and not answers:
+        raise ValueError(
+            "no site sent PFedGraph a model without NaN or infinite numbers: training diverged; "
+            "lower the learning rate (plan.optimiser.lr)"
+        )
     for site, answer in answers.items():
         models[site] = {name: torch.as_tensor(answer[name]) for name in ("w", "stats")}
         rows[site] = torch.as_tensor(answer["n"], dtype=torch.float64)
     return Bank.stack(models), torch.stack([rows[site] for site in sorted(rows)])
+
+
+def is_finite(answer: Answer) -> bool:
+    return all(bool(torch.as_tensor(answer[name]).isfinite().all()) for name in ("w", "stats"))
 
 
 def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:

@@ -237,3 +237,40 @@ def test_an_average_in_the_loop_is_a_row_of_the_matrix_product() -> None:
     for k, row in enumerate(graph):
         peers = [members[j] for j in row.nonzero().flatten()]
         assert_close(mean(members[k], peers), product[k], rtol=0, atol=1e-12)
+
+
+# -- gains beyond chance ------------------------------------------------------------------------
+
+
+def by_row(rows: int, spread: float) -> Reward:
+    """-||w||² as the mean over validation rows that differ by ``spread``, most where w is far."""
+    tilt = torch.linspace(-1, 1, rows, dtype=F64)
+
+    def of(w: Tensor) -> Tensor:
+        return -float(w.square().sum()) + spread * tilt * float(w.norm())
+
+    return of
+
+
+def gated(gate: float, rows: int = 8, spread: float = 0.0) -> Greedy:
+    """A site at 2 and its peers at 0 and 5: the first lowers the mean loss, the second does not."""
+    own, peers = Member(torch.tensor([2.0]), 1), [Member(torch.tensor([w]), 1) for w in (0.0, 5.0)]
+    order, coins = torch.tensor([0, 1]), torch.tensor([0.5, 0.5])
+    return ggc(own, peers, by_row(rows, spread), order, coins, gate=gate)
+
+
+def test_a_gate_of_zero_is_the_paper_s_rule_whether_rewards_are_by_row_or_one() -> None:
+    assert gated(0.0).chosen.tolist() == gated(0.0, rows=1).chosen.tolist() == [True, False]
+    assert gated(0.0, spread=500.0).chosen.tolist() == [True, False]
+
+
+def test_a_clear_gain_passes_the_gate_and_one_within_chance_counts_as_none() -> None:
+    assert gated(2.0).chosen.tolist() == [True, False]
+    noisy = gated(2.0, spread=500.0)
+    assert noisy.gains.tolist() == [[0, 0], [0, 0]]
+    assert noisy.chosen.tolist() == [True, True]  # without a gain on either side both join
+
+
+def test_from_fewer_than_eight_rows_no_gain_is_clear_so_all_candidates_are_averaged() -> None:
+    assert gated(0.5, rows=7).chosen.tolist() == [True, True]
+    assert gated(0.5, rows=8).chosen.tolist() == [True, False]

@@ -16,10 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-Reward = Callable[[Tensor], float]
-"""What a model (d,) in float64 earns; larger is better."""
+Reward = Callable[[Tensor], float | Tensor]
+"""What a model (d,) in float64 earns; larger is better.  A number, or one for each validation row:
+then their mean is what it earns."""
 
-LOWEST = -sys.float_info.max  # of a model whose loss is not a finite number
+LOWEST = -sys.float_info.max / 4  # of a model whose loss is no finite number; two gains add up
+FEWEST = 8  # validation rows; from fewer no gain is beyond chance
 
 
 class Member(NamedTuple):
@@ -51,6 +53,8 @@ class Greedy(NamedTuple):
     y: Tensor  # (d,)
     y_mass: Tensor  # ()
     y_reward: Tensor  # ()
+    x_rows: Tensor  # (r,) of each validation row, where rewards are by row; else as one
+    y_rows: Tensor  # (r,)
     alone: Tensor  # () reward of the site's own model; NaN before anything was evaluated
     order: Tensor  # (m,) int64: the positions as they are visited
     coins: Tensor  # (m,) in [0, 1), one for each visit, used or not
@@ -88,8 +92,9 @@ def begin(own: Member, order: Tensor, coins: Tensor, room: int) -> Greedy:
     unknown = torch.tensor(torch.nan, dtype=torch.float64)
     none = torch.zeros(m, dtype=torch.bool)
     return Greedy(
-        share, mass, unknown, share, mass, unknown, unknown, order, coins, torch.tensor(room),
-        torch.tensor(0), torch.tensor(0), none, none, unknown.expand(m, 2).clone(),
+        share, mass, unknown, share, mass, unknown, unknown[None], unknown[None], unknown, order,
+        coins, torch.tensor(room), torch.tensor(0), torch.tensor(0), none, none,
+        unknown.expand(m, 2).clone(),
     )  # fmt: skip
 
 
@@ -104,37 +109,40 @@ def add(g: Greedy, batch: Sequence[Member]) -> Greedy:
 
 
 def decide(
-    g: Greedy, own: Member, batch: Sequence[Member], reward: Reward, tol: float = 0.0
-) -> Greedy:
+    g: Greedy, own: Member, batch: Sequence[Member], reward: Reward,
+    tol: float = 0.0, gate: float = 0.0,
+) -> Greedy:  # fmt: skip
     """Pass 2: the next candidates, in the order of their visits, join X or leave Y, until there is
     no room.  Two evaluations for each: of R(X), R(Y) and the two trials one is always known."""
     if bool(g.alone.isnan()):
-        x = _value(reward, _mean(g.x, g.x_mass, own))
-        g = g._replace(x_reward=x, y_reward=_value(reward, _mean(g.y, g.y_mass, own)), alone=x)
+        x, x_rows = _value(reward, _mean(g.x, g.x_mass, own))
+        y, y_rows = _value(reward, _mean(g.y, g.y_mass, own))
+        g = g._replace(x_reward=x, x_rows=x_rows, y_reward=y, y_rows=y_rows, alone=x)
     for peer in batch:
         if g.is_full:  # the published break, and out of every later batch too
             break
-        g = _visit(g, own, peer, reward, tol)
+        g = _visit(g, own, peer, reward, tol, gate)
     return g
 
 
-def _visit(g: Greedy, own: Member, peer: Member, reward: Reward, tol: float) -> Greedy:
+def _visit(g: Greedy, own: Member, peer: Member, reward: Reward, tol: float, gate: float) -> Greedy:
     j, coin = int(g.order[g.at]), float(g.coins[g.at])
     g = g._replace(at=g.at + 1)
     if bool(g.refused[j]):
         return g
     x, x_mass, y, y_mass = g.x + peer.share, g.x_mass + peer.n, g.y - peer.share, g.y_mass - peer.n
-    with_j = _value(reward, _mean(x, x_mass, own))
-    without_j = _value(reward, _mean(y, y_mass, own))
-    a, b = _gain(with_j - g.x_reward, tol), _gain(without_j - g.y_reward, tol)
+    with_j, x_rows = _value(reward, _mean(x, x_mass, own))
+    without_j, y_rows = _value(reward, _mean(y, y_mass, own))
+    a = _gain(with_j - g.x_reward, tol) if is_clear(x_rows - g.x_rows, gate) else 0.0
+    b = _gain(without_j - g.y_reward, tol) if is_clear(y_rows - g.y_rows, gate) else 0.0
     gains = g.gains.clone()
     gains[j] = torch.tensor([a, b])
     g = g._replace(gains=gains)
     if coin < chance(a, b):
         chosen = g.chosen.clone()
         chosen[j] = True
-        return g._replace(x=x, x_mass=x_mass, x_reward=with_j, chosen=chosen)
-    return g._replace(y=y, y_mass=y_mass, y_reward=without_j)
+        return g._replace(x=x, x_mass=x_mass, x_reward=with_j, x_rows=x_rows, chosen=chosen)
+    return g._replace(y=y, y_mass=y_mass, y_reward=without_j, y_rows=y_rows)
 
 
 def chance(a: float, b: float) -> float:
@@ -146,6 +154,21 @@ def chance(a: float, b: float) -> float:
     (1.0, 1.0, 0.5, 0.0)
     """
     return 1.0 if a + b == 0 else a / (a + b)
+
+
+def is_clear(gain: Tensor, gate: float) -> bool:
+    """Whether the mean gain is above ``gate`` standard errors; with ``gate`` 0 every gain counts.
+
+    gain: (r,) of each validation row.  From fewer than `FEWEST` rows no gain is clear;
+    one to or from a loss that is no finite number has no error, and counts.
+
+    >>> is_clear(torch.tensor([3.0, -1.0] * 4), 0.5), is_clear(torch.tensor([3.0, -1.0] * 4), 2.0)
+    (True, False)
+    """
+    if gate == 0 or not bool(gain.isfinite().all()):
+        return True
+    error = gain.std() / math.sqrt(len(gain)) if len(gain) >= FEWEST else torch.inf
+    return bool(gain.mean() > gate * error)
 
 
 def averaged(g: Greedy, own: Member) -> Tensor:
@@ -164,7 +187,7 @@ def guarded(g: Greedy, own: Member) -> Greedy:
 def with_each(g: Greedy, own: Member, peers: Sequence[Member], reward: Reward) -> Tensor:
     """What X earns with one more of these, each by itself.  -> (len(peers),) float64"""
     sums = [(g.x + p.share, g.x_mass + p.n) if p.is_usable else (g.x, g.x_mass) for p in peers]
-    return torch.stack([_value(reward, _mean(x, mass, own)) for x, mass in sums])
+    return torch.stack([_value(reward, _mean(x, mass, own))[0] for x, mass in sums])
 
 
 def mean(own: Member, peers: Sequence[Member]) -> Tensor:
@@ -185,7 +208,7 @@ def mean(own: Member, peers: Sequence[Member]) -> Tensor:
 
 def ggc(
     own: Member, peers: Sequence[Member], reward: Reward, order: Tensor, coins: Tensor,
-    room: int | None = None, tol: float = 0.0, batch: int | None = None,
+    room: int | None = None, tol: float = 0.0, batch: int | None = None, gate: float = 0.0,
 ) -> Greedy:  # fmt: skip
     """The whole choice.  ``batch``: so many models at a time (BGGC); None: all at once (GGC).
 
@@ -200,7 +223,7 @@ def ggc(
     for first in range(0, m, size):
         g = add(g, peers[first : first + size])
     for first in range(0, m, size):
-        g = decide(g, own, [peers[j] for j in order[first : first + size]], reward, tol)
+        g = decide(g, own, [peers[j] for j in order[first : first + size]], reward, tol, gate)
     return g
 
 
@@ -209,9 +232,11 @@ def _mean(total: Tensor, mass: Tensor, own: Member) -> Tensor:
     return total / mass if float(mass) > 0 else own.w.double()
 
 
-def _value(reward: Reward, w: Tensor) -> Tensor:
-    found = float(reward(w))
-    return torch.tensor(found if math.isfinite(found) else LOWEST, dtype=torch.float64)
+def _value(reward: Reward, w: Tensor) -> tuple[Tensor, Tensor]:
+    """What a model earns, (), and by row, (r,)."""
+    rows = torch.as_tensor(reward(w), dtype=torch.float64).reshape(-1)
+    mean = rows.mean()
+    return (mean, rows) if bool(mean.isfinite()) else (torch.full_like(mean, LOWEST), rows)
 
 
 def _gain(difference: Tensor, tol: float) -> float:

@@ -1,0 +1,141 @@
+"""What personalised methods equal, in whole runs: the same data, labels, batches and scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from fallow.core.types import State
+from fallow.lab.journal import Journal
+from fallow.lab.run import Run
+from fallow.lab.spec import Spec
+from fallow.lab.world import build_world
+from tests.runtimes.test_agree import TINY
+
+OWN = replace(
+    TINY, partition=Spec("patho", {"min_samples": 4}), sites=4, rows=200, test_rows=100,
+    validation=0.25, test="own", query=Spec("random"), budget="proportional", initial=0.4,
+    per_cycle=0.1, cycles=1, rounds=3, dtype="float32",
+)  # fmt: skip
+SCORES = ("accuracy", "per_site", "accuracy_weighted", "variance", "worst_tenth", "retained")
+each_executor = pytest.mark.parametrize("executor", ["loop", "stacked"])
+
+
+class Ended(NamedTuple):
+    """How a run ended: the server's state, what each site remembers, and its last record."""
+
+    state: State
+    memory: Mapping[str, Mapping[str, State]]
+    row: Mapping[str, Any]
+
+    def kept(self, name: str) -> Tensor:
+        """A model that every site remembers, (N, d)."""
+        return torch.stack([memory[name]["w"] for memory in self.memory.values()])
+
+    @property
+    def scores(self) -> list[Any]:
+        return [self.row.get(name) for name in SCORES]
+
+
+def ran(training: str, fields: Mapping[str, Any] | None = None, **changes: Any) -> Ended:
+    journal = Journal()
+    recipe = replace(OWN, training=Spec(training, fields or {}), **changes)
+    world = build_world(recipe, 0, journal)
+    rows = Run(world, journal).go()
+    done = journal.finished(f"{recipe.cycles}/train")
+    assert done is not None
+    return Ended(done["state"], {n: s.memory for n, s in world.members.items()}, rows[-1])
+
+
+def same(ours: Ended, theirs: Ended, name: str = "best") -> None:
+    """Bit for bit: a model of every site, the rounds that they chose, and every score."""
+    assert torch.equal(ours.kept(name), theirs.kept(name))
+    assert ours.scores == theirs.scores
+
+
+@pytest.fixture(scope="module")
+def fedavg() -> Ended:
+    return ran("fed-avg")
+
+
+@pytest.fixture(scope="module")
+def local() -> Ended:
+    return ran("local")
+
+
+@each_executor
+def test_dpfl_with_a_budget_of_one_is_local_training(executor: Any) -> None:
+    alone = ran("dpfl", {"budget": 1, "tau_init": 0}, executor=executor)
+    local = ran("local", executor=executor)
+    same(alone, local)
+    same(alone, local, "local")
+    assert not alone.state["graph"].any()
+
+
+@each_executor
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_dpfl_in_which_everyone_averages_everyone_is_fedavg_after_every_round(
+    executor: Any, rounds: int
+) -> None:
+    full = ran("dpfl", {"graph": "full", "tau_init": 0}, rounds=rounds, executor=executor)
+    common = ran("fed-avg", rounds=rounds, executor=executor).state["w"]
+    assert_close(full.kept("average"), common.expand(4, -1), rtol=0, atol=1e-6)
+
+
+def test_fedprox_without_a_penalty_is_fedavg(fedavg: Ended) -> None:
+    free = ran("fed-prox", {"mu": 0.0})
+    assert torch.equal(free.state["w"], fedavg.state["w"])
+    same(free, fedavg)
+
+
+def test_ditto_without_its_pull_is_local_training_beside_fedavg(
+    fedavg: Ended, local: Ended
+) -> None:
+    free = ran("ditto", {"lam": 0.0})
+    assert torch.equal(free.state["w"], fedavg.state["w"])
+    same(free, local)
+
+
+def test_apfl_with_a_fixed_alpha_is_fedavgs_copy_or_local_training(
+    fedavg: Ended, local: Ended
+) -> None:
+    shared, private = (ran("apfl", {"alpha": a, "adaptive": False}) for a in (0.0, 1.0))
+    assert torch.equal(shared.state["w"], fedavg.state["w"])
+    same(shared, ran("fed-avg-post"))
+    same(private, local)
+
+
+def test_knn_without_weight_is_fedavg(fedavg: Ended) -> None:
+    same(ran("knn-per", {"weight": 0.0}), fedavg)
+
+
+def test_a_graph_that_sees_shares_of_rows_alone_is_fedavg(fedavg: Ended) -> None:
+    graph = ran("pfedgraph", {"alpha": 1e6, "lam": 0.0})
+    state, n = graph.state, graph.state["rows"]
+    assert len(n.unique()) > 1
+    assert_close(state["weights"], (n / n.sum()).expand(4, 4), rtol=0, atol=1e-6)
+    mixed = state["weights"].float() @ state["models"]
+    assert_close(mixed, fedavg.state["w"].expand(4, -1), rtol=0, atol=1e-5)
+
+
+def test_before_its_last_word_fine_tuning_is_fedavg_and_starts_at_what_validation_chose(
+    fedavg: Ended,
+) -> None:
+    tuned = ran("fed-avg-ft")
+    assert torch.equal(tuned.state["w"], fedavg.state["w"])
+    assert torch.equal(tuned.kept("best"), fedavg.kept("best"))
+    assert not torch.equal(tuned.kept("tuned"), tuned.kept("best"))
+
+
+@pytest.mark.parametrize("training", ["dpfl", "fed-rep"])
+def test_all_methods_hold_back_and_train_on_the_same_labels(training: str, fedavg: Ended) -> None:
+    row = ran(training).row
+    for name in ("labelled", "labels_validation", "labelled_per_site", "labelled_per_class"):
+        assert row[name] == fedavg.row[name]
+    assert row["labels_validation"] > 0
