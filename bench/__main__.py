@@ -15,7 +15,7 @@ from rich.table import Table
 from bench.timing import Entry, Result
 
 MODULES = ("linear_27", "linear_379", "lenet", "resnet8", "k_center", "badge", "leverage",
-           "ggc", "study_two_processes")  # fmt: skip
+           "ggc", "study_two_processes", "workers")  # fmt: skip
 RESULTS = Path(__file__).with_name("results.json")
 
 

@@ -15,6 +15,7 @@ from fallow.queries import (
     IFAL,
     KSAS,
     LCMD,
+    Complementary,
     CoreSet,
     Ensemble,
     Entropy,
@@ -32,6 +33,9 @@ STRATEGIES = [
     Random(),
     Entropy(),
     Entropy(model="global"),
+    Entropy(model="personal"),
+    Entropy(model="better"),
+    Entropy(model="average"),
     Margin(),
     Margin(model="global"),
     LeastConfidence(),
@@ -42,6 +46,8 @@ STRATEGIES = [
     AHFAL(score="margin", toggle="always", balance="target_deficit"),
     AHFAL(score="least_confidence", toggle="never", balance="uniform"),
     AHFAL(balance="none"),
+    Complementary(),
+    Complementary(temperature=0.5),
     CoreSet(),
     CoreSet(model="global"),
     BADGE(),
@@ -91,7 +97,7 @@ every = pytest.mark.parametrize(  # in the tests' world of classes
 # In the tests' world a row's features are its logits, so shifting logits moves features too.
 READ_FEATURES = (
     *(CoreSet, BADGE, BALD, Ensemble, NoiseStability, Typicality, LoGo, FEAL, IFAL, FairFAL),
-    *(OracleHistogram, LCMD, BAIT, ACSFW),
+    *(OracleHistogram, LCMD, BAIT, ACSFW, Complementary),
 )
 of_logits = pytest.mark.parametrize(
     "strategy", [s for s in STRATEGIES if not isinstance(s, READ_FEATURES)], ids=str

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from fallow.core import Answer, Contract, Delivered, Request, View
-from fallow.queries import AHFAL, FALE, IFAL, FairFAL, OracleHistogram
+from fallow.queries import AHFAL, FALE, IFAL, Entropy, FairFAL, OracleHistogram
 from fallow.runtimes import Bytes, InProcess
 from fallow.runtimes.wire import pack, pack_request
 from tests.contracts.numbers import world
@@ -35,6 +35,9 @@ def listed(strategy: Any) -> Listed:
     if isinstance(strategy, FairFAL):
         once: Shapes = {"gamma": (), "one": ()}
         return Listed(("sum", "keep"), (once,), ({}, {"n": (), "gamma": ()}))
+    if isinstance(strategy, Entropy) and strategy.model == "average":
+        mean: Shapes = {"w": (2 * CLASSES * CLASSES + CLASSES,), "stats": (0,)}
+        return Listed(("sum", "keep"), ({"n": (), **mean},), ({}, {"n": (), **mean}))
     if isinstance(strategy, FALE):
         return of_fale(strategy)
     if isinstance(strategy, IFAL):

@@ -41,10 +41,11 @@ ALL: list[tuple[str, dict[str, Any], int]] = [
     ("Shards", {"classes": 2}, 7),
     ("LongTail", {"rho": 10, "inner": "ExactDirichlet", "inner_fields": {"alpha": 0.5}}, 7),
     ("TargetDirichlet", {"alpha": 0.5}, 7),
+    ("ClassWindows", {"least": 9, "mu": 1.0}, 7),
     ("Natural", {}, 7),
     ("Counts", {"table": tuple({0: 3, site: 5} for site in range(1, 8))}, 7),
 ]
-WHOLE = [case for case in ALL if case[0] not in ("LongTail", "Counts")]
+WHOLE = [case for case in ALL if case[0] not in ("LongTail", "Counts", "ClassWindows")]
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -77,6 +77,12 @@ def test_sites_without_a_pool_are_alone_what_they_are_beside_others() -> None:
         agree(done.sent, stack_of(mlp).fit(KCFU(), plan, 1, [job])[0].sent)
 
 
+def test_a_batch_holds_no_more_rows_than_the_largest_site() -> None:
+    hoarder = Hoarder([])
+    stack_of(mlp).fit(hoarder, replace(PLAN, batch=4096), 0, jobs(mlp))
+    assert {part.shape[1] for part, _ in hoarder.seen if part.ndim == 3} == {max(RAGGED)}
+
+
 def test_jobs_may_start_where_they_were_sent_or_elsewhere() -> None:
     given = [replace(j, sent=j.sent if at % 2 else None)
              for at, j in enumerate(with_pools(jobs(mlp)))]  # fmt: skip

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fallow.lab.names import Strategy, faithful, label, labels
+from fallow.lab.names import Strategy, faithful, label, labels, trainer_label
 
 NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
 
@@ -51,6 +51,38 @@ def test_fale_is_called_by_how_the_study_trains():
     assert label("fale", {}, "server-solve") == "FALE"
     assert label("fale:weights=none", {}, "ServerSolve") == "FALE, no weights"
     assert label("fale", {"fale": "leverage"}, "fedavg") == "leverage"
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("random", "FedAvg"),
+        ("random@training=local", "Local"),
+        ("random@training=Fed-Avg-FT", "FedAvg+FT"),
+        ("random@training=p-fed-graph:alpha=0.5", "pFedGraph, alpha=0.5"),
+        ("random@training=dpfl", "DPFL"),
+        ("random@training=dpfl:budget=5", "DPFL, 5 models"),
+        ("random@training=dpfl:budget=1", "DPFL, 1 model"),
+        ("random@training=dpfl:budget=[1,3]", "DPFL, 1 to 3 models"),
+        ("random@training=dpfl:graph=static:budget=5", "DPFL, random graph, 5 models"),
+        ("random@training=dpfl:period=2@rounds=7", "DPFL, period=2 + rounds=7"),
+        ("random@training=their.code:Method", "their.code:Method"),
+        ("random@training=unheard-of", "unheard-of"),
+        ("ksas", "KAFAL"),
+        ("bound:all-labels", "all labels"),
+    ],
+)
+def test_where_nothing_is_chosen_a_strategy_is_called_by_its_training(query, shown):
+    assert trainer_label(query, NAMES) == shown
+
+
+def test_by_training_no_two_strategies_share_a_name():
+    queries = ["random", "random@training=fedavg", "random@training=ditto"]
+    assert list(labels(queries, {}, by_training=True).values()) == [
+        "random",
+        "random + fedavg",
+        "Ditto",
+    ]
 
 
 def test_no_two_strategies_of_a_study_share_a_name():

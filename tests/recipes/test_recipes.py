@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from fallow.core.build import build
-from fallow.data import CATALOGUE
+from fallow.data import CATALOGUE, Dataset
 from fallow.data import partitions as rules
 from fallow.lab.published import published, tables, tallies
 from fallow.lab.recipe import Recipe
+from fallow.lab.rows import flipped
 from fallow.lab.variants import variant
 from fallow.lab.world import methods_of
 from fallow.recipes import RECIPES
@@ -31,6 +34,15 @@ PROTOCOLS: dict[str, tuple[Any, ...]] = {
     "fairfal/fmnist": ("fashion_mnist", 10, 100, 5, 0.01, 1e-5, 64, 0.05, 0.05, 0.45, 1.0),
     "fairfal/cifar10": ("cifar10", 10, 100, 5, 0.01, 1e-5, 64, 0.05, 0.05, 0.45, 1.0),
     "fairfal/cifar100": ("cifar100", 10, 100, 5, 0.01, 1e-5, 64, 0.05, 0.05, 0.45, 1.0),
+}
+
+# data, sites, rounds x epochs, lr, weight decay, batch, seeds
+PERSONAL: dict[str, tuple[Any, ...]] = {
+    "dpfl/cifar10-patho": ("cifar10", 100, 100, 5, 0.01, 1e-3, 16, 3),
+    "dpfl/cifar10-dir0.1": ("cifar10", 100, 100, 5, 0.01, 1e-3, 16, 3),
+    "dpfl/femnist": ("femnist_letters", 100, 50, 2, 0.001, 1e-3, 10, 3),
+    "dpfl/tau-init": ("cifar10", 100, 100, 5, 0.01, 1e-3, 16, 3),
+    "dpfl/period": ("cifar10", 100, 100, 5, 0.01, 1e-3, 16, 1),
 }
 
 
@@ -57,8 +69,11 @@ def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
         assert set(recipe.published.names) <= set(recipe.queries)
         return
     cells = published(recipe.published.table)
-    printed = {cell.method for cell in cells if cell.setting == recipe.published.setting}
+    setting = recipe.published.setting
+    printed = {cell.method for cell in cells if cell.setting == setting}
     known = {cell.method for cell in cells}
+    if not setting:  # rows are called by method and setting
+        printed = known = {f"{cell.method} {cell.setting}" for cell in cells}
     assert printed
     shown = {recipe.published.names[q] for q in recipe.queries if q in recipe.published.names}
     assert shown <= known | {"Entropy", "BADGE", "Core-Set"}  # not recovered for every setting
@@ -111,6 +126,68 @@ def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets
     assert (full.initial, full.sites, full.partition.fields["alpha"], full.resplit) == (
         0.01, 10, 5.0, True,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PERSONAL)
+def test_a_full_protocol_of_dpfl_is_the_papers(name: str) -> None:
+    r = RECIPES[name]
+    sgd = r.plan.optimiser
+    found = (r.data, r.sites, r.rounds, r.plan.epochs, sgd.lr, sgd.weight_decay, r.plan.batch,
+             r.seeds)  # fmt: skip
+    assert found == PERSONAL[name]
+    assert (sgd.momentum, r.validation, r.test) == (0.9, 0.2, "own")
+
+
+OF_DPFL = [recipe for name, recipe in RECIPES.items() if name.startswith("dpfl/")]
+
+
+def test_every_recipe_of_dpfl_labels_all_rows_first_and_records_every_round() -> None:
+    for recipe in OF_DPFL:
+        assert (recipe.initial, recipe.cycles, recipe.budget) == (1.0, 0, "proportional")
+        assert recipe.score_rounds == recipe.rounds
+        assert {variant(recipe, q).query.name for q in recipe.queries} == {"random"}
+
+
+def test_table_1_of_dpfl_has_a_row_for_every_method_that_it_prints() -> None:
+    for name in ("dpfl/cifar10-patho", "dpfl/cifar10-dir0.1", "dpfl/femnist"):
+        recipe = RECIPES[name]
+        assert recipe.published
+        assert set(recipe.published.names) <= set(recipe.queries)
+        printed = {cell.method for cell in published("dpfl-table1")}
+        assert set(recipe.published.names.values()) == printed
+
+
+def test_tables_2_and_3_of_dpfl_have_a_strategy_for_every_number() -> None:
+    for name, table in (("dpfl/tau-init", "dpfl-table2"), ("dpfl/period", "dpfl-table3")):
+        recipe = RECIPES[name]
+        assert recipe.published
+        rows = {f"{cell.method} {cell.setting}" for cell in published(table)}
+        assert {recipe.published.names[q] for q in recipe.queries} == rows
+
+
+def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> None:
+    recipe = RECIPES["dpfl/flip-one-way-mini"]
+    room = variant(recipe, recipe.queries[-1]).training.fields["budget"]
+    found = Dataset("ten", torch.zeros(40, 1), torch.arange(40) % 10, torch.zeros(1, 1),
+                    torch.zeros(1, dtype=torch.int64), classes=tuple("0123456789"))  # fmt: skip
+    sites = [f"site-{k:02d}" for k in range(recipe.sites)]
+    wrong = flipped(recipe, found, sites, seed=0)
+    assert [room[sites.index(site)] for site in wrong] == [1] * recipe.flip
+    assert sorted(room)[recipe.flip :] == [recipe.sites] * (recipe.sites - recipe.flip)
+    assert recipe.seeds == 1
+
+
+def test_three_sites_of_the_synergy_study_hold_the_papers_rows() -> None:
+    recipe = RECIPES["dpfl/synergy"]
+    rule = build(rules, recipe.partition.name, **recipe.partition.fields)
+    y = np.repeat(np.arange(10), 600)
+    held = [
+        np.bincount(y[part], minlength=10) for part in rule.split(y, 3, np.random.default_rng(0))
+    ]
+    assert [int(counts.sum()) for counts in held] == [200, 1000, 1000]
+    assert held[0].tolist() == [50, 0, 0, 0, 50, 0, 50, 0, 50, 0]
+    assert held[1].tolist() == [300, 200, 0, 200, 0, 0, 300, 0, 0, 0]
+    assert held[2].tolist() == [0, 0, 0, 0, 300, 200, 0, 200, 300, 0]
 
 
 def test_every_recipe_of_fale_runs_its_controls() -> None:

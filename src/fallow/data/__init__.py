@@ -9,6 +9,7 @@ from fallow.data.named import CATALOGUE, Entry, load
 from fallow.data.own import from_arrays, from_folder, from_npz, from_table, open_dataset
 from fallow.data.partitions import (
     IID,
+    ClassWindows,
     Counts,
     Dirichlet,
     ExactDirichlet,
@@ -28,6 +29,7 @@ from fallow.data.tables import standardise
 __all__ = [
     "CATALOGUE",
     "IID",
+    "ClassWindows",
     "Counts",
     "Dataset",
     "Dirichlet",

@@ -1,4 +1,4 @@
-"""Splits where a site holds a few of the classes: Patho (DPFL's protocol) and Shards."""
+"""Splits where a site holds a few of the classes: Patho (DPFL's protocol), Shards, ClassWindows."""
 
 from __future__ import annotations
 
@@ -140,6 +140,49 @@ class Shards:
             counts[holders, column] = each
             counts[holders[:more], column] += 1
         return finished(deal(counts, list(rows.values()), rng), "Shards")
+
+
+@final
+@dataclass(frozen=True)
+class ClassWindows:
+    """Site u holds the classes u, u+1, ... u+``classes``-1 (modulo their number), equally many rows
+    of each; its size is drawn from exp(N(mu, sigma)) + ``least``.
+
+    Not complete.  No row is used twice: where a class is used up, the sites that come later have
+    fewer of it.  The sizes are those of the public FEMNIST generator of DPFL's comparison.
+    """
+
+    classes: int = 3
+    least: int = 100
+    mu: float = 4.0
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("classes", self.classes)
+        if self.least < self.classes:
+            raise ValueError(
+                f"least is {self.least} rows a site of {self.classes} classes; give it one of each"
+            )
+
+    def split(
+        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+    ) -> list[IntArray]:
+        check_sites(y, sites)
+        rows = list(class_rows(y, "ClassWindows").values())
+        _check_holders("ClassWindows", self.classes, sites, len(rows))
+        sizes = rng.lognormal(self.mu, self.sigma, sites) + self.least
+        left = np.array([len(of_class) for of_class in rows])
+        counts = np.zeros((sites, len(rows)), dtype=np.int64)
+        for site, size in enumerate(sizes):
+            held = (site + np.arange(self.classes)) % len(rows)
+            counts[site, held] = np.minimum(int(size) // self.classes, left[held])
+            left -= counts[site]
+            if not counts[site].any():
+                raise ValueError(
+                    f"ClassWindows: the rows are used up before site {site} of {sites}; ask for "
+                    "fewer sites, or lower least"
+                )
+        return finished(deal(counts, rows, rng), "ClassWindows")
 
 
 def _check_holders(rule: str, classes: int, sites: int, n_classes: int) -> None:

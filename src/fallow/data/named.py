@@ -13,6 +13,7 @@ from fallow.data.bundled import Reader, bundled
 from fallow.data.dataset import Dataset, Task
 from fallow.data.diamonds import read_diamonds_onehot
 from fallow.data.digit_angle import read_digit_angle
+from fallow.data.femnist import femnist
 from fallow.data.published import published
 from fallow.data.sources import SOURCES, Source
 
@@ -139,6 +140,24 @@ CATALOGUE: dict[str, Entry] = {
             photos.read_svhn,
             "train_32x32.mat",
             "test_32x32.mat",
+        ),
+        _labelled(
+            "femnist",
+            805_263,
+            (1, 28, 28),
+            62,
+            "writer",
+            femnist("femnist"),
+            "femnist/all_data_0.json",
+        ),
+        _labelled(
+            "femnist_letters",
+            40_000,
+            (1, 28, 28),
+            10,
+            "writer",
+            femnist("femnist_letters", letters=True),
+            "femnist/all_data_0.json",
         ),
         _labelled("har", 10_299, (90,), 6, "person", files.read_har, "har_features.npz"),
         _labelled("heart", 920, (23,), 2, "hospital", files.read_heart, "heart_disease.npz"),

@@ -13,12 +13,13 @@ import numpy as np
 
 from fallow.data.cuts import IntArray, Partition, check_sites, class_rows, dealt, finished
 from fallow.data.dirichlet import Dirichlet, ExactDirichlet, FedMADirichlet
-from fallow.data.few_classes import Patho, Shards
+from fallow.data.few_classes import ClassWindows, Patho, Shards
 from fallow.data.longtail import LongTail
 from fallow.data.target_dirichlet import TargetDirichlet
 
 __all__ = [
     "IID",
+    "ClassWindows",
     "Counts",
     "Dirichlet",
     "ExactDirichlet",

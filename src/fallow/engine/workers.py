@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import Local, RowLoss, Slot
+from fallow.core.local import NONE, Local, RowLoss, Slot
 from fallow.core.plan import Plan
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.loop import Loop
@@ -54,21 +54,27 @@ class Workers:
         steps = [-(-len(job.y) // plan.batch) for job in jobs]
         shares = [(w, s) for w, s in zip(self._staff, dealt(steps, len(self._staff)), strict=True)
                   if s]  # fmt: skip
-        found: dict[int, Fitted] = {}
         try:
             for worker, share in shares:
                 worker.give(method, plan, round_, [jobs[place] for place in share])
-            for worker, share in shares:
-                found |= zip(share, worker.take(), strict=True)
+            answers = [worker.pipe.recv() for worker, _ in shares]
         except (EOFError, ConnectionError) as error:
             self.close()
             raise RuntimeError(
-                "a process that trains sites was killed, perhaps for memory; go on with --resume, "
-                "or with executor=loop"
+                "a process that trains sites has ended: it was killed, perhaps for memory, or "
+                "could not import the model; go on with --resume, or train with executor=loop"
             ) from error
         except BaseException:
             self.close()  # the answers of others may still be on their way
             raise
+        errors = [answer for answer in answers if isinstance(answer, Exception)]
+        if errors:
+            for worker, _ in shares:
+                worker.known.clear()  # it may not have come as far as the rows
+            raise errors[0]
+        found: dict[int, Fitted] = {}
+        for (_, share), answer in zip(shares, answers, strict=True):
+            found |= zip(share, over(np.ndarray, torch.from_numpy, answer), strict=True)
         return [found[place] for place in range(len(jobs))]
 
     def close(self) -> None:
@@ -102,7 +108,8 @@ class Worker:
         return Worker(process, ours)
 
     def give(self, method: Local, plan: Plan, round_: int, jobs: list[Job]) -> None:
-        orders = [(self.new_rows(job), replace(job, **dict.fromkeys(ROWS))) for job in jobs]
+        bare: dict[str, Any] = dict.fromkeys(ROWS, NONE)
+        orders = [(self.new_rows(job), replace(job, **bare)) for job in jobs]
         self.pipe.send((method, plan, round_, over(Tensor, Tensor.numpy, orders)))
 
     def new_rows(self, job: Job) -> dict[str, Tensor]:
@@ -112,13 +119,6 @@ class Worker:
                if name not in known or not is_same(known[name], getattr(job, name))}  # fmt: skip
         known |= new
         return new
-
-    def take(self) -> list[Fitted]:
-        found = self.pipe.recv()
-        if isinstance(found, BaseException):
-            raise found
-        trained: list[Fitted] = over(np.ndarray, torch.from_numpy, found)
-        return trained
 
 
 def dismiss(staff: list[Worker]) -> None:
@@ -137,9 +137,6 @@ def work(pipe: Connection, loop: Loop) -> None:
     while True:
         try:
             method, plan, round_, arrays = pipe.recv()
-        except EOFError:
-            return
-        try:
             jobs = []
             for new, job in over(np.ndarray, torch.from_numpy, arrays):
                 rows = known.setdefault(job.site, {})
@@ -147,6 +144,8 @@ def work(pipe: Connection, loop: Loop) -> None:
                 jobs.append(replace(job, **rows))
             found = loop.fit(method, plan, round_, jobs)
             pipe.send(over(Tensor, Tensor.numpy, found))
+        except EOFError:
+            return
         except Exception as error:  # whatever a method raises is raised again in the other process
             pipe.send(portable(error))
 

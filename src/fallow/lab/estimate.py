@@ -132,6 +132,7 @@ def _pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
         rounds=1,
         participation=1.0,
         plan=replace(recipe.plan, segments=(Segment(1),)),
+        executor="loop" if recipe.executor == "workers" else recipe.executor,  # starts at once
     )
     few = found.test_rows(min(tests, ENOUGH), stream(seed, "estimate"))
     shares = [min(1.0, times * min(first, ENOUGH) / len(found.x)) for times in (1, 3)]

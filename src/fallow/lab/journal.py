@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,16 +11,22 @@ from typing import Any, final
 from fallow.core.types import SiteId, State
 from fallow.lab.errors import Failed
 from fallow.privacy import Released
-from fallow.runtimes.store import Label
+from fallow.runtimes.store import MARK, Label, Letters, checksum
 from fallow.runtimes.wire import pack, unpack
 
-MARK = 16  # bytes of a checksum
+UNHELD = """
+DELETE FROM letter WHERE NOT EXISTS (SELECT 1 FROM received WHERE received.mark = letter.mark)
+"""
 HELD = "ALTER TABLE label ADD COLUMN held INTEGER NOT NULL DEFAULT 0"
 """For files from before labels could be held back for validation: theirs all train."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS exchange (key TEXT PRIMARY KEY, digest TEXT, entry BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS finished (step TEXT PRIMARY KEY, result BLOB) STRICT;
 CREATE TABLE IF NOT EXISTS kept (site TEXT, name TEXT, state BLOB, PRIMARY KEY (site, name)) STRICT;
+CREATE TABLE IF NOT EXISTS letter (mark BLOB PRIMARY KEY, content BLOB) STRICT;
+CREATE TABLE IF NOT EXISTS received (site TEXT, name TEXT, mark BLOB,
+                                     PRIMARY KEY (site, name)) STRICT;
+CREATE INDEX IF NOT EXISTS received_mark ON received (mark);
 CREATE TABLE IF NOT EXISTS label (site TEXT, row INTEGER, value REAL, cycle INTEGER, weight REAL,
                                   probability REAL, mark BLOB, held INTEGER NOT NULL DEFAULT 0,
                                   PRIMARY KEY (site, row)) STRICT;
@@ -43,6 +48,7 @@ class Journal:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self._depth = 0
+        self._read_letters: dict[bytes, State] = {}
         with self._plain():
             self._db = sqlite3.connect(path or ":memory:", isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -76,7 +82,7 @@ class Journal:
 
     def _opened(self, blob: bytes, what: str) -> Any:
         """What `sealed` closed; a changed byte is noticed."""
-        if _mark(blob[MARK:]) != blob[:MARK]:
+        if checksum(blob[MARK:]) != blob[:MARK]:
             raise self._damaged(f"{what} has another checksum")
         return unpack(blob[MARK:])
 
@@ -140,6 +146,7 @@ class Journal:
         with self.transaction():
             self._write("INSERT INTO finished VALUES (?, ?)", step, sealed(result))
             self._write("DELETE FROM exchange WHERE instr(key, ?) = 1", f"{step}/")
+            self._write(UNHELD)
         kept: dict[str, Any] = unpack(pack(result))
         return kept
 
@@ -155,8 +162,8 @@ class Journal:
 
     def tidy(self) -> None:
         """After the last step: drop what only a resume needs and give the space back."""
-        self._write("DELETE FROM kept")
-        self._write("DELETE FROM secret")
+        for table in ("kept", "received", "letter", "secret"):
+            self._write(f"DELETE FROM {table}")
         self._write("VACUUM")
 
     def close(self) -> None:
@@ -165,14 +172,36 @@ class Journal:
     # -- the sites' store -------------------------------------------------------------------
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
-        if state is None:
-            self._write("DELETE FROM kept WHERE site = ? AND name = ?", site, name)
-        else:
-            self._write("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", site, name, sealed(state))
+        for table in ("kept", "received"):
+            self._write(f"DELETE FROM {table} WHERE site = ? AND name = ?", site, name)
+        if state is not None:
+            self._write("INSERT INTO kept VALUES (?, ?, ?)", site, name, sealed(state))
+
+    def receive(self, site: SiteId, verb: str, letters: Letters) -> None:
+        """A letter is written once, whoever receives it, and kept while a site holds it."""
+        self._read_letters.clear()
+        for table in ("kept", "received"):
+            sql = f"DELETE FROM {table} WHERE site = ? AND instr(name, ?) = 1"
+            self._write(sql, site, f"{verb}/")
+        for sender, letter in letters.items():
+            if not self._read("SELECT 1 FROM letter WHERE mark = ?", letter.mark):
+                self._write("INSERT INTO letter VALUES (?, ?)", letter.mark, letter.content)
+            self._write("INSERT INTO received VALUES (?, ?, ?)", site, f"{verb}/{sender}",
+                        letter.mark)  # fmt: skip
+        self._write(UNHELD)
 
     def kept(self, site: SiteId) -> dict[str, State]:
         rows = self._read("SELECT name, state FROM kept WHERE site = ? ORDER BY name", site)
-        return {name: self._opened(blob, f"{name} of site {site}") for name, blob in rows}
+        kept = {name: self._opened(blob, f"{name} of site {site}") for name, blob in rows}
+        rows = self._read("SELECT name, mark FROM received WHERE site = ? ORDER BY name", site)
+        return kept | {name: self._letter(mark, f"{name} of site {site}") for name, mark in rows}
+
+    def _letter(self, mark: bytes, what: str) -> State:
+        """What a letter says; sites that hold the same one share it."""
+        if mark not in self._read_letters:
+            found = self._read("SELECT content FROM letter WHERE mark = ?", mark)
+            self._read_letters[mark] = self._opened(mark + (found[0][0] if found else b""), what)
+        return self._read_letters[mark]
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
         for label in labels:
@@ -215,14 +244,10 @@ class Journal:
 def sealed(tree: Any) -> bytes:
     """A structure as bytes, its checksum first."""
     blob = pack(tree)
-    return _mark(blob) + blob
+    return checksum(blob) + blob
 
 
 def _line_mark(site: SiteId, label: Label) -> bytes:
     row, value, cycle, weight, p, held = label
     line = (site, row, float(value), cycle, float(weight), None if p is None else float(p))
-    return _mark(repr((*line, "held") if held else line).encode())
-
-
-def _mark(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=MARK).digest()
+    return checksum(repr((*line, "held") if held else line).encode())

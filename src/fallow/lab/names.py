@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from fallow import personal
+from fallow import training as trainers
+from fallow.core.build import find
 from fallow.lab.records import BOUND, is_bound
 from fallow.lab.spec import Spec
 
@@ -118,6 +122,53 @@ def label(
     return " + ".join([shown, *map(_setting, settings)])
 
 
+def trainer_label(query: str, names: Mapping[str, str], training: str = "fedavg") -> str:
+    """A strategy of a study in which nothing is chosen, as a reader calls its training method.
+
+    >>> trainer_label("random@training=dpfl:budget=5", {})
+    'DPFL, 5 models'
+    >>> trainer_label("random", {}), trainer_label("random@training=ditto@rounds=5", {})
+    ('FedAvg', 'Ditto + rounds=5')
+    """
+    if query in names or is_bound(query):
+        return label(query, names, training)
+    settings = Strategy.parse(query).settings
+    own = [s.partition("=")[2] for s in settings if s.startswith("training=")]
+    rest = [_setting(s) for s in settings if not s.startswith("training=")]
+    return " + ".join([_trainer(own[-1] if own else training), *rest])
+
+
+GRAPHS = {"static": "random graph", "resampled": "random graph each round",
+          "degree": "random graph of its degrees", "full": "full graph"}  # fmt: skip
+
+
+def _trainer(text: str) -> str:
+    """A training method and its fields in words; a report runs no code that a study names, so one
+    that is not Fallow's own stands as it is typed."""
+    try:
+        spec = Spec.parse(text)
+        if ":" in spec.name:
+            return text
+        name = TITLES.get(found := find((trainers, personal), spec.name)) or found.contract.title
+    except ValueError:
+        return text
+    return ", ".join([name, *(_field(key, value) for key, value in spec.fields.items())])
+
+
+TITLES = {personal.Local: "Local", personal.FedAvgFT: "FedAvg+FT", personal.FedProxFT: "FedProx+FT"}
+"""Where tables have a shorter name than the contract of a method."""
+
+
+def _field(key: str, value: object) -> str:
+    if key == "budget" and isinstance(value, int):
+        return _counted(str(value), "model")
+    if key == "budget" and isinstance(value, list) and value:  # one for each site
+        return f"{min(value)} to {max(value)} models"
+    if key == "graph":
+        return GRAPHS.get(str(value), f"{value} graph")
+    return f"{key}={value if isinstance(value, str) else json.dumps(value)}"
+
+
 def _base(query: str, known: Iterable[str]) -> tuple[str, list[str]]:
     """The longest of the known queries that this one begins with, and the settings after it.
 
@@ -170,14 +221,18 @@ def _fale(strategy: Strategy, training: str, brief: bool) -> str:
 
 
 def labels(
-    queries: Iterable[str], names: Mapping[str, str], training: str = "fedavg"
-) -> dict[str, str]:
+    queries: Iterable[str], names: Mapping[str, str], training: str = "fedavg",
+    *, by_training: bool = False,
+) -> dict[str, str]:  # fmt: skip
     """Each strategy in a reader's words; those that would share them are called in full.
+
+    ``by_training``: they are called by their training methods, because nothing is chosen.
 
     >>> list(labels(["fale:weights=none", "fale:weights=none@initial=0"], {}).values())
     ['FALE-local', 'FALE-local + no first labels']
     """
-    found = {query: label(query, names, training) for query in queries}
+    call = trainer_label if by_training else label
+    found = {query: call(query, names, training) for query in queries}
     taken = Counter(found.values())
     full = {
         query: words if taken[words] == 1 else label(query, names, training, brief=False)

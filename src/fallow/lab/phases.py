@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fallow.core.types import State
+from fallow.core.types import SiteId, State
 from fallow.lab.errors import Failed
 from fallow.lab.files import load_tree, save_tree, sweep
 from fallow.lab.versions import threads, versions
 from fallow.lab.world import World
+from fallow.runtimes import Letter, Site
 
 INPUTS = (
     "model", "training", "plan", "rounds", "participation", "score_rounds",
@@ -63,3 +65,22 @@ class Phases:
 
     def _path(self, key: str) -> Path | None:
         return self.folder / f"{key}.safetensors" if self.folder else None
+
+
+def restore(members: Mapping[SiteId, Site], memory: Mapping[SiteId, Mapping[str, State]]) -> None:
+    """Give sites what they remembered when a phase ended.  What a relay brought was one object for
+    all its receivers, and is again."""
+    letters: dict[tuple[int, ...], Letter] = {}
+    for name, kept in memory.items():
+        members[name].forget()
+        brought: dict[str, dict[SiteId, Letter]] = {}
+        for what, state in kept.items():
+            verb, is_part, sender = what.partition("/")
+            if is_part and verb != "own":
+                alike = tuple(map(id, state.values()))
+                letter = letters.setdefault(alike, Letter(state))
+                brought.setdefault(verb, {})[sender] = letter
+            else:
+                members[name].remember(what, state)
+        for verb, found in brought.items():
+            members[name].receive(verb, found)

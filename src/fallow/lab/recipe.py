@@ -67,11 +67,14 @@ class Recipe:
     # share of the labels bought that is held back at each site; then the model of a site that is
     # best on them is scored
     validation: float = 0.0
+    # labels of a query validate, beside those, in the first round of the next phase, where dpfl
+    # looks for candidates, and train from the second on
+    fresh_first: bool = False
     privacy: Privacy = Privacy()  # noise on released counts, secure sums
     # evaluation and machinery
     test: Literal["common", "own"] = "common"  # own: each site on test rows like its own rows
     score_rounds: int = 5  # the score of a cycle is the mean over this many last rounds
-    executor: Literal["auto", "loop", "stacked"] = "auto"
+    executor: Literal["auto", "loop", "stacked", "workers"] = "auto"
     channels_last: bool = False
     dtype: Literal["float32", "float64"] = "float32"
     # the study it is usually run as
@@ -101,6 +104,10 @@ class Recipe:
             raise ValueError(
                 f"validation is {self.validation}; it is the share of bought labels that does not "
                 "train, at least 0 and below 1"
+            )
+        if self.fresh_first and self.rounds < 2:
+            raise ValueError(
+                "with fresh_first labels train from the second round on, and rounds is 1; raise it"
             )
         self.check_flip(self.sites)
         if self.plan.start not in ("given", "scratch"):

@@ -13,9 +13,10 @@ from fallow.lab.records import StudyRecords
 from fallow.lab.report_across import across, swept
 from fallow.lab.report_findings import findings
 from fallow.lab.report_html import Html, el, page, together
+from fallow.lab.report_personal import chooses_nothing, personal
 from fallow.lab.report_regression import regression, warning
 from fallow.lab.report_words import summary
-from fallow.lab.tables_final import final_table
+from fallow.lab.tables_final import final_table, label_of
 
 
 def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Html:
@@ -26,8 +27,9 @@ def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Ht
     final = final_table(study)
     described = study.study
     title = str(described.recipe.get("title") or "")
-    facts = f"Queries: {len(study.strategies)}, seeds: {len(described.seeds)}" + (
-        f", reference: {described.reference}" if described.reference else ""
+    what = "Methods" if chooses_nothing(study) else "Queries"
+    facts = f"{what}: {len(study.strategies)}, seeds: {len(described.seeds)}" + (
+        f", reference: {label_of(described.reference, described)}" if described.reference else ""
     )
     return el(
         "article",
@@ -36,11 +38,12 @@ def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Ht
         el("p", summary(study, final), class_="lead"),
         el("p", facts, class_="facts"),
         *warning(study),
-        part.curves(study, key),
+        *([] if chooses_nothing(study) else [part.curves(study, key)]),
         part.scores(study, final),
+        *personal(study, key),
         *regression(study),
         *(_about_classes(study, key) if study.higher_is_better else []),
-        *findings(study, key, with_slopes=with_slopes),
+        *([] if chooses_nothing(study) else findings(study, key, with_slopes=with_slopes)),
         report_run.left(study),
         report_run.how(study),
         id=key,
@@ -49,7 +52,8 @@ def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Ht
 
 def _about_classes(study: StudyRecords, key: str) -> list[Html]:
     """What only data with classes has."""
-    return [part.classes(study, key), part.partition(study, key), part.balance(study, key)]
+    shown = [part.classes(study, key), part.partition(study, key)]
+    return shown if chooses_nothing(study) else [*shown, part.balance(study, key)]
 
 
 def report_html(studies: Sequence[StudyRecords]) -> str:

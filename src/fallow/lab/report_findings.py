@@ -14,9 +14,11 @@ from matplotlib.figure import Figure
 from fallow.lab.figures import findings as draw
 from fallow.lab.figures.style import to_svg
 from fallow.lab.findings import pairs as find
+from fallow.lab.findings.crossed import interactions
 from fallow.lab.findings.families import FAMILIES, Family
 from fallow.lab.findings.labels import over_cycles
 from fallow.lab.findings.slopes import FEWEST, Slopes, slopes
+from fallow.lab.names import Strategy
 from fallow.lab.records import Record, StudyRecords
 from fallow.lab.report_html import Html, el, picture, section, table
 from fallow.lab.report_words import listed
@@ -30,6 +32,7 @@ Tested = list[tuple[find.Pair, Comparison]]
 def findings(study: StudyRecords, key: str, *, with_slopes: bool) -> list[Html]:
     """Every such section that the study has; ``with_slopes`` unless a sweep shows them."""
     found = [oracle(study, key), models(study), settings(study), codes(study)]
+    found.append(crossed(study))
     lines = slopes([study]) if with_slopes else None
     return [*filter(None, found), *([class_slopes(lines, study, key)] if lines else [])]
 
@@ -150,6 +153,27 @@ def settings(study: StudyRecords) -> Html | None:
     header = ["Query", "Setting", "Without", "With", *TESTS]
     made = table("The same strategy with and without a setting", header, rows, words=2)
     return section("What a setting changes", made, *few(tests))
+
+
+def crossed(study: StudyRecords) -> Html | None:
+    """Whether choosing rows and training belong together, where a study crosses them."""
+    found = interactions(study)
+    if not found:
+        return None
+    digits = digits_of(study)
+    rows = [
+        [i.query, i.training, *(f"{gain:+.{digits}f}" for gain in reversed(i.gains)),
+         *tested_cells(study, i.test)]
+        for i in found
+    ]  # fmt: skip
+    plain = Strategy.parse(found[0].test.reference).training
+    header = ["Query", "Training", f"Gain under {plain}", "Gain", "Interaction [95 %]", *TESTS[1:]]
+    return section(
+        "Choosing rows and training together",
+        table("What a query gains over random rows, by how models are trained", header, rows),
+        note("Interaction: the gain minus the gain under the plain training, seed by seed."),
+        *few([(find.Pair(i.query, "random", ""), i.test) for i in found]),
+    )
 
 
 def codes(study: StudyRecords) -> Html | None:

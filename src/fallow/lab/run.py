@@ -15,12 +15,12 @@ from fallow.core.types import SiteId, State
 from fallow.lab.evaluate import pseudo_labels
 from fallow.lab.files import load_tree, save_tree, write_lines
 from fallow.lab.journal import Journal
-from fallow.lab.phases import Phases
+from fallow.lab.phases import Phases, restore
 from fallow.lab.predict import one_model, save_model
 from fallow.lab.recipe import Recipe
 from fallow.lab.scale import Scale, is_standardised, targets_of
 from fallow.lab.scoring import scored
-from fallow.lab.steps import Spent, cohort_of, held_back, ledger, record, told
+from fallow.lab.steps import Spent, cohort_of, fresh_held, held_back, ledger, record, told
 from fallow.lab.world import World, local_plan
 from fallow.training.base import Finishing
 
@@ -140,7 +140,7 @@ class Run:
             if any(budget.values()):
                 self.world.methods["initial"].query(ask, budget, {})
             done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0, "scale": scale}
-            done = self._bought(0, "0/initial", budget, done)
+            done = self._bought(-1, "0/initial", budget, done)
         if self.world.scale is None and done["scale"]:
             self.world = self.world.in_units(Scale(**done["scale"]))
         return done
@@ -195,7 +195,7 @@ class Run:
         self._check(cycle, budget, {name: len(kept["rows"]) for name, kept in picks.items()})
         oracle.submit({name: kept["rows"] for name, kept in picks.items()})
         answers = oracle.poll()
-        keep += ("own/",) if self.recipe.restart == "continue" else ()
+        keep += ("own/", "average") if self.recipe.restart == "continue" else ()
         with self.journal.transaction():
             for name, site in members.items():
                 bought = ledger(cycle, picks.get(name, {}), answers.get(name, {}))
@@ -237,10 +237,8 @@ class Run:
         self.world = replace(self.world, targets=done["targets"])
         filed = self._filed(cycle, done)
         with self.journal.transaction():
-            for name, memory in found["memory"].items() if found else ():
-                self.world.members[name].forget()
-                for what, kept in memory.items():
-                    self.world.members[name].remember(what, kept)
+            if found:
+                restore(self.world.members, found["memory"])
             return self.journal.finish(step, filed)
 
     def train(self, cycle: int, before: State | None) -> dict[str, Any]:
@@ -271,8 +269,9 @@ class Run:
         training, key = self.world.methods["training"], f"{cycle}/train/{r}"
         about = {"round": r, "cohort": cohort_of(self.world, cycle, r)}
         ask = self._ask(key, "training", cycle, shown, **about)
-        state = training.round(state, ask)
-        ask.flush()
+        with fresh_held(self.world, cycle, r):
+            state = training.round(state, ask)
+            ask.flush()
         if self.recipe.validation:  # evaluation: not counted among the bytes of the run
             ask = self._ask(f"{key}/best", "retention", cycle, Disclosure(), **about)
             ask.keep("best", w=state["w"], stats=state["stats"], turn=r)

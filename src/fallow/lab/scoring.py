@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from fallow.core.disclosure import payload
 from fallow.core.types import SiteId, State
 from fallow.lab.evaluate import evaluate
 from fallow.lab.journal import Journal
-from fallow.lab.steps import cohort_of
+from fallow.lab.steps import cohort_of, collaboration
 from fallow.lab.world import World
 from fallow.training.base import Finishing
 
@@ -18,7 +19,8 @@ def scored(world: World, journal: Journal, cycle: int, r: int, state: State) -> 
     Where labels are held back, the model of each site that validated best so far is scored, and
     the row of the last round alone counts (``final``).  A method that has a last word is scored as
     it deploys after it.  ``point`` says which model was scored: ``retained``, the one that a site
-    ``deployed``, or the common one (``post_agg``).
+    ``deployed``, or the common one (``post_agg``).  Of a method with a graph over the sites the row
+    says who received from whom.
 
     Scores may read what sites remember, which a replayed round no longer finds there, so they are
     journaled like an exchange.
@@ -35,6 +37,8 @@ def scored(world: World, journal: Journal, cycle: int, r: int, state: State) -> 
         found["point"] = "deployed" if found["per_site"] else "post_agg"
         if is_retained:
             found |= {"point": "retained", "retained": retained_rounds(world)}
+        found["model_bytes"] = payload({"w": state["w"], "stats": state["stats"]})
+        found |= collaboration(state, world.carrier.sites, is_last)
         with journal.transaction():
             journal.record(key, "scores", found)
     return found

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing as mp
-import os
 import queue
-import signal
-import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fallow.data.dataset import Dataset
+from fallow.engine.processes import deaf, end_with_parent
 from fallow.lab.cell import Cell, Failure, Setup
 from fallow.lab.errors import sentence
 from fallow.lab.files import only_one, sweep, write_json
@@ -42,8 +39,10 @@ def run_study(
 ) -> list[Failure]:
     """Run every cell that is not finished; returns those that failed, with the reason.
 
-    ``jobs``: processes of ``setup.threads`` threads each.  Results do not depend on it.
+    ``jobs``: processes of ``setup.threads`` threads each.  Results do not depend on it.  Runs whose
+    executor is "workers" go one after the other, whatever ``jobs`` says: each has all cores.
     """
+    jobs = 1 if setup.recipe.executor == "workers" else jobs
     tasks = _tasks(cells, jobs)
     if jobs == 1 or len(tasks) == 1:
         with _threads(setup.threads):
@@ -53,7 +52,7 @@ def run_study(
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), context, _begin_worker, (events, setup.threads)
     ) as pool:
-        with _deaf():
+        with deaf():
             futures = {pool.submit(_worker, setup, task): task for task in tasks}
         try:
             return _collect(futures, events, say)
@@ -94,19 +93,6 @@ def _collect(
     return failures
 
 
-@contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes started here do not hear Ctrl-C: the one that started them ends them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may change this
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 _events: Any = None  # the queue of a worker process; set once when it starts
 
 
@@ -114,15 +100,7 @@ def _begin_worker(events: Any, threads: int) -> None:
     global _events
     _events = events
     torch.set_num_threads(threads)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Nobody collects the work of a process whose parent was killed, and it holds the locks."""
-    parent = mp.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    end_with_parent()
 
 
 def _worker(setup: Setup, cells: list[Cell]) -> list[Failure]:

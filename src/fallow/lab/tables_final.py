@@ -109,8 +109,9 @@ def label_of(query: str, study: Study) -> str:
     printed = (study.published or {}).get("names") or {}
     training = study.recipe.get("training")
     by = str(training["name"]) if isinstance(training, Mapping) else "fedavg"
-    found = names.labels(study.queries, printed, by)
-    return found[query] if query in found else names.label(query, printed, by)
+    is_noise = study.recipe.get("cycles") == 0  # all labels are bought: nothing is chosen
+    found = names.labels(dict.fromkeys((*study.queries, query)), printed, by, by_training=is_noise)
+    return found[query]
 
 
 def decimals(errors: Iterable[float]) -> int:
@@ -232,17 +233,19 @@ def final_table(study: StudyRecords) -> FinalTable:
     where = study.study.published
     if not where or source(where["table"]).kind != "cells":  # tallies stand beside tallies
         return table
-    return beside(
-        table, published(where["table"]), where["setting"], f"{where['table']}, {where['setting']}"
-    )
+    named = ", ".join(filter(None, (where["table"], where["setting"])))
+    return beside(table, published(where["table"]), where["setting"], named)
 
 
 def beside(
     table: FinalTable, cells: Iterable[PublishedCell], setting: str, source: str
 ) -> FinalTable:
-    """The table with the printed numbers of one setting beside the measured ones."""
+    """The table with the printed numbers of one setting beside the measured ones; without a
+    setting, of all of them: a row is then called by its method and its setting."""
     printed = {
-        c.method: Spread(c.mean, c.sd) for c in cells if c.setting == setting and c.mean is not None
+        c.method if setting else f"{c.method} {c.setting}": Spread(c.mean, c.sd)
+        for c in cells
+        if setting in ("", c.setting) and c.mean is not None
     }
     rows = tuple(replace(row, published=printed.get(row.label)) for row in table.rows)
     found = any(row.published for row in rows)

@@ -24,7 +24,7 @@ from fallow.core.plan import Plan
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
-from fallow.engine import Loop, Stacked, can_stack, row_loss
+from fallow.engine import Loop, Stacked, Workers, can_stack, row_loss
 from fallow.lab.budgets import budgets
 from fallow.lab.files import raw
 from fallow.lab.recipe import Recipe
@@ -210,11 +210,12 @@ def _carrier(
     recipe: Recipe, executor: str, runtime: Runtime, members: dict[SiteId, Site], loss: RowLoss
 ) -> Carrier:
     parts = next(iter(members.values())).parts
-    engine: Executor = (
-        Stacked(parts.model, parts.layout, loss)
-        if executor == "stacked"
-        else Loop(parts.model, parts.layout, loss, recipe.channels_last)
-    )
+    about = (parts.model, parts.layout, loss)
+    engine: Executor
+    if executor == "stacked":
+        engine = Stacked(*about)
+    else:
+        engine = (Workers if executor == "workers" else Loop)(*about, recipe.channels_last)
     return Bytes(members, engine) if runtime == "bytes" else InProcess(members, engine)
 
 

@@ -2,38 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final
+
+from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.types import Answer
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import top
+from fallow.queries.parts import logits, top
+
+Model = Literal["local", "global", "personal", "collaborators", "average", "better"]
 
 
 @final
 @dataclass(frozen=True)
 class Entropy:
-    """Shannon entropy of the prediction, by the site's local or the global model."""
+    """Shannon entropy of the prediction, by the site's local or the global model.
 
-    model: Literal["local", "global"] = "local"
+    Where every site has a model of its own there are more to ask.  ``local`` is the one that the
+    site trained last, before any averaging, and ``global`` the one that it deploys.  ``personal``:
+    its average with its collaborators, under a training method that makes one (dpfl), else what it
+    deploys.  ``collaborators``: that average without the site's own model; a site without
+    collaborators asks its own.  ``better``: of the local and the personal one the one that is right
+    on more validation rows.  ``average``: the mean over all sites of their local models, weighted
+    by labels, which costs a model up and a model down and is refused under local privacy.
+    """
+
+    model: Model = "local"
 
     contract: ClassVar[Contract] = Contract(
         title="Entropy sampling",
         paper="Settles, Active Learning Literature Survey",
         year=2009,
-        verbs={"select": "number of picks"},
+        verbs={
+            "upload": "totals over sites of rows and of weighted models, for the average alone",
+            "select": "number of picks",
+        },
         needs=("local",),
     )
 
     def __post_init__(self) -> None:
         check_choices(self)
+        if self.model == "average":  # models leave sites, without noise
+            object.__setattr__(self, "contract", replace(Entropy.contract, local_dp=False))
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
-        ask.keep("select", to=orders(budget))
+        mean: Answer = {}
+        if self.model == "average":
+            total = ask.sum("upload")
+            mean = {k: total[k] / total["n"].clamp_min(1) for k in ("w", "stats")}
+        ask.keep("select", to=orders(budget), **mean)
         return memo
 
-    def select(self, view: View, n: int) -> Picks:
-        return Picks(top(entropy(view.logits(self.model)), n, view.stream("ties")))
+    def upload(self, view: View) -> Answer:
+        n, own = float(len(view.labels)), view.model("local")
+        return {"n": n, "w": n * own["w"].double(), "stats": n * own["stats"].double()}
+
+    def select(
+        self, view: View, n: int, w: Tensor | None = None, stats: Tensor | None = None
+    ) -> Picks:
+        if w is None or stats is None:
+            seen = logits(view, self.model)
+        else:
+            kind = view.model("local")["w"].dtype
+            seen = view.forward({"w": w.to(kind), "stats": stats.to(kind)}, view.rows())
+        return Picks(top(entropy(seen), n, view.stream("ties")))

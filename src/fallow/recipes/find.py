@@ -7,9 +7,9 @@ from pathlib import Path
 
 from fallow.core.build import nearest
 from fallow.lab.recipe import Recipe, recipe_from
-from fallow.recipes import ahfal, demo, fairfal, fale, local_global, strategies
+from fallow.recipes import ahfal, demo, dpfl, fairfal, fale, local_global, personal_al, strategies
 
-FILES = (demo, strategies, ahfal, fairfal, fale, local_global)
+FILES = (demo, strategies, ahfal, fairfal, fale, dpfl, personal_al, local_global)
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for file in FILES for recipe in file.RECIPES}
 
 

@@ -3,6 +3,6 @@
 from fallow.runtimes.bytes import Bytes
 from fallow.runtimes.inprocess import InProcess
 from fallow.runtimes.site import Parts, Site
-from fallow.runtimes.store import Label, MemoryStore, Store
+from fallow.runtimes.store import Label, Letter, MemoryStore, Store
 
-__all__ = ["Bytes", "InProcess", "Label", "MemoryStore", "Parts", "Site", "Store"]
+__all__ = ["Bytes", "InProcess", "Label", "Letter", "MemoryStore", "Parts", "Site", "Store"]

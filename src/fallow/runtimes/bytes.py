@@ -38,5 +38,6 @@ class Bytes:
         answers = {site: unpack(blob) for site, blob in replies.items()}
         if routes is not None:
             sizes = deliver(self.members, received, answers, routes)
-            return Delivered(sizes, whole(sizes, "bytes"), down, cost)
+            passed = whole(sizes, "bytes")  # from site to site: up and down
+            return Delivered(sizes, passed, down + passed, cost)
         return Delivered(answers, sum(map(len, replies.values())), down, cost)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
@@ -17,6 +18,7 @@ from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
 from fallow.engine import Fitted, Job
 from fallow.runtimes.site import Site
+from fallow.runtimes.store import Letter
 
 
 class Executor(Protocol):
@@ -49,7 +51,8 @@ class InProcess:
         down = sum(payload_of(r) for r in requests.values())
         if routes is not None:
             sizes = deliver(self.members, requests, answers, routes)
-            return Delivered(sizes, whole(sizes, "bytes"), down, cost)
+            passed = whole(sizes, "bytes")  # from site to site: up and down
+            return Delivered(sizes, passed, down + passed, cost)
         return Delivered(answers, sum(payload(a) for a in answers.values()), down, cost)
 
 
@@ -106,13 +109,11 @@ def deliver(
     answers: Mapping[SiteId, Answer],
     routes: Routes,
 ) -> dict[SiteId, Answer]:
-    """Hand relayed answers to their receivers; the server half learns sizes only."""
-    for to, senders in routes.items():
-        verb = requests[senders[0]].steps[-1].verb if senders else ""
-        for name in [n for n in members[to].memory if n.startswith(f"{verb}/")]:
-            members[to].remember(name, None)  # what an earlier relay brought: memory stays bounded
-        for sender in senders:
-            tensors = {k: torch.as_tensor(v) for k, v in answers[sender].items()}
-            members[to].remember(f"{verb}/{sender}", tensors)
-    receivers = {s: sum(s in froms for froms in routes.values()) for s in answers}
+    """Hand relayed answers to their receivers, who share them; the server half learns sizes
+    only."""
+    receivers = Counter(sender for senders in routes.values() for sender in senders)
+    letters = {s: Letter({k: torch.as_tensor(v) for k, v in answers[s].items()}) for s in receivers}
+    for verb in {requests[sender].steps[-1].verb for sender in receivers}:  # there is one
+        for to, senders in routes.items():
+            members[to].receive(verb, {sender: letters[sender] for sender in senders})
     return {s: {"bytes": payload(a) * receivers[s]} for s, a in answers.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast, final
 
 import torch
@@ -20,7 +21,7 @@ from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
 from fallow.privacy import Guard, Privacy
 from fallow.privacy.guard import Noise
-from fallow.runtimes.store import Label, Store
+from fallow.runtimes.store import Label, Letters, Store, named_by
 from fallow.runtimes.view import SiteView
 
 EMPTY = -1.0
@@ -138,6 +139,14 @@ class Site:
         if name == "features":
             self._scale()
 
+    def receive(self, verb: str, letters: Letters) -> None:
+        """What a relay brought takes the place of what an earlier one of the same verb did: memory
+        stays bounded."""
+        for name in named_by(verb, self.memory):
+            del self.memory[name]
+        self.memory |= {f"{verb}/{sender}": letter.state for sender, letter in letters.items()}
+        self.store.receive(self.id, verb, letters)
+
     def forget(self, keep: tuple[str, ...] = ()) -> None:
         """End a cycle: forget everything but what begins with one of ``keep``, and scales."""
         for name in [n for n in self.memory if not n.startswith((*SCALES, *keep))]:
@@ -159,11 +168,8 @@ class Site:
 
         Where training starts at another model than the one that was sent, that one is a teacher.
         """
-        rows, name = self.labelled, (request.cycle, request.round)
-
-        def streams(purpose: str, *more: int) -> torch.Generator:
-            return self.streams(purpose, step.verb, *name, *more)
-
+        rows, name = self.labelled, (step.verb, request.cycle, request.round)
+        streams = partial(_stream, self.parts.seed, self.id, name)  # goes to other processes too
         plan = step.plan or Plan()
         sent = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
         if request.owner == "query":  # which was handed the global model before it began
@@ -276,6 +282,12 @@ class Site:
                 kept[name] = value
         self.remember("picks", kept)
         return {"count": len(picks.rows)}
+
+
+def _stream(
+    seed: int, site: SiteId, name: tuple[str | int, ...], purpose: str, *more: int
+) -> torch.Generator:
+    return stream(seed, purpose, *name, *more, site)
 
 
 def is_main(step: Step, request: Request) -> bool:

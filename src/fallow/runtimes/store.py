@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from fallow.core.types import SiteId, State
 from fallow.privacy import Ledger, Released
+from fallow.runtimes.wire import pack
+
+MARK = 16  # bytes of a checksum
 
 
 class Label(NamedTuple):
@@ -24,11 +29,32 @@ class Label(NamedTuple):
     held: bool = False
 
 
+@dataclass(frozen=True)
+class Letter:
+    """An answer that goes from one site to others: one object, whoever receives it."""
+
+    state: State
+
+    @cached_property
+    def content(self) -> bytes:
+        return pack(self.state)
+
+    @cached_property
+    def mark(self) -> bytes:
+        """By which equal contents are known: their checksum."""
+        return checksum(self.content)
+
+
+Letters = Mapping[SiteId, Letter]
+"""What one site received in one relay, by sender."""
+
+
 class Store(Ledger, Protocol):
     """Keeps what sites remember, released and hide.  All changes of one exchange are one
     transaction."""
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None: ...  # None forgets
+    def receive(self, site: SiteId, verb: str, letters: Letters) -> None: ...  # under verb/sender
     def kept(self, site: SiteId) -> dict[str, State]: ...
     def write(self, site: SiteId, labels: Sequence[Label]) -> None: ...
     def written(self, site: SiteId) -> list[Label]: ...
@@ -48,6 +74,12 @@ class MemoryStore:
             self.states.get(site, {}).pop(name, None)
         else:
             self.states.setdefault(site, {})[name] = state
+
+    def receive(self, site: SiteId, verb: str, letters: Letters) -> None:
+        kept = self.states.setdefault(site, {})
+        for name in named_by(verb, kept):
+            del kept[name]
+        kept |= {f"{verb}/{sender}": letter.state for sender, letter in letters.items()}
 
     def kept(self, site: SiteId) -> dict[str, State]:
         return dict(self.states.get(site, {}))
@@ -69,3 +101,12 @@ class MemoryStore:
 
     def hidden(self, site: SiteId) -> dict[str, Any] | None:
         return self.secrets.get(site)
+
+
+def named_by(verb: str, memory: Mapping[str, State]) -> list[str]:
+    """The names in a memory under which relays of the verb left something."""
+    return [name for name in memory if name.startswith(f"{verb}/")]
+
+
+def checksum(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=MARK).digest()

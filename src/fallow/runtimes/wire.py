@@ -21,19 +21,22 @@ KEY = 32  # bytes of a public key
 
 
 def pack(tree: Any) -> bytes:
-    """A nested structure of dicts, lists, tensors and plain values as bytes.
+    """A nested structure of dicts, lists, tensors and plain values as bytes.  A tensor that stands
+    in several places is written once, and is one tensor again when it is read.
 
     >>> import torch
     >>> unpack(pack({"a": torch.arange(3), "b": [1, None, "x"]}))
     {'a': tensor([0, 1, 2]), 'b': [1, None, 'x']}
     """
     tensors: dict[str, Tensor] = {}
+    names: dict[int, str] = {}
 
     def walk(node: Any) -> Any:
         if isinstance(node, Tensor):
-            name = str(len(tensors))
-            tensors[name] = node.detach().contiguous().clone()
-            return {"#": name}
+            if id(node) not in names:
+                names[id(node)] = name = str(len(tensors))
+                tensors[name] = node.detach().contiguous().clone()
+            return {"#": names[id(node)]}
         if isinstance(node, dict):
             return {"d": {str(k): walk(v) for k, v in node.items()}}
         if isinstance(node, (list, tuple)):

@@ -1,5 +1,6 @@
 """Pure functions with two or more users among the strategies."""
 
+from fallow.queries.parts.committee import Committee, committee, logits, personal
 from fallow.queries.parts.density import typicality
 from fallow.queries.parts.diverse import by_cover, by_gradient
 from fallow.queries.parts.gradients import residuals
@@ -20,6 +21,7 @@ from fallow.queries.parts.top import ranked, top
 
 __all__ = [
     "SIGMA",
+    "Committee",
     "Features",
     "Gradients",
     "LastLayer",
@@ -29,11 +31,14 @@ __all__ = [
     "by_gradient",
     "check_sigma",
     "clusters",
+    "committee",
     "fill",
     "first_best",
     "k_center",
     "k_means_pp",
+    "logits",
     "most_similar",
+    "personal",
     "ranked",
     "refuse_classes",
     "residuals",

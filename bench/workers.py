@@ -1,0 +1,78 @@
+"""One round of a hundred LeNet sites: two processes of one thread against one.
+
+Both sides are timed by the clock on the wall, so this race means something on a machine with two
+idle cores only.  The processes have started and have their rows, as in all rounds but the first;
+models go there and back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from bench.local_training import Sides, Task
+from bench.timing import WALL, Entry, Race
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.engine import Fitted, Job, Workers
+from fallow.training import FedAvg
+
+PLAN = Plan((Segment(1),), 32, Optimiser("sgd", 0.01, momentum=0.9))
+ROWS = tuple(100 + 37 * site % 400 for site in range(100))  # 30,000 in all
+TASK = Task(
+    "lenet", (3, 32, 32), 10, ROWS, PLAN, "channels_last",
+    compared_rows=(70, 64, 33, 9, 1), compared_by="channels_last", tolerance=0.0,
+)  # fmt: skip
+
+
+@dataclass
+class Round:
+    """The same jobs for both executors, and what they made of them."""
+
+    sides: Sides
+    workers: Workers
+    made: dict[str, list[Fitted]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(task: Task, dtype: torch.dtype) -> Round:
+        sides = Sides.of(task, dtype)
+        about = (sides.model, sides.layout, sides.executor.loss)
+        return Round(sides, Workers(*about, channels_last=True, processes=2))
+
+    def alone(self) -> None:
+        self.made["alone"] = self.sides.executor.fit(FedAvg(PLAN), PLAN, 0, self.jobs())
+
+    def together(self) -> None:
+        self.made["together"] = self.workers.fit(FedAvg(PLAN), PLAN, 0, self.jobs())
+
+    def jobs(self) -> list[Job]:
+        """As sites make them for every round: with rows that have to be looked at to be known."""
+        return [replace(job, x=job.x.clone()) for job in self.sides.jobs]
+
+    def are_equal(self) -> bool:
+        pairs = zip(self.made["alone"], self.made["together"], strict=True)
+        return all(torch.equal(a.sent[name], b.sent[name]) for a, b in pairs for name in a.sent)
+
+
+def _prepare(is_quick: bool) -> Race:
+    few = replace(TASK, rows=TASK.compared_rows)
+    timed, exact = Round.of(few if is_quick else TASK, torch.float32), Round.of(few, torch.float64)
+    if not is_quick:
+        timed.together()  # starts the processes
+
+    def are_equal() -> bool:
+        exact.alone()
+        exact.together()
+        return timed.are_equal() and exact.are_equal()
+
+    return Race(timed.alone, timed.together, are_equal)
+
+
+ENTRY = Entry(
+    "workers",
+    "one process; a hundred sites, 30,000 rows, batch 32",
+    bar=1.8,
+    compared="models, bit for bit, in float32 and over few sites in float64",
+    prepare=_prepare,
+    clock=WALL,
+)

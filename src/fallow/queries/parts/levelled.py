@@ -1,0 +1,54 @@
+"""Labels that were not drawn evenly, weighted so that a mean over them stands for the whole pool.
+
+The levelled unbiased risk estimator of Farquhar, Gal and Rainforth, On Statistical Bias in Active
+Learning (2021), Eq. 11.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+EVEN = 0.1  # of the probability is spread evenly, so that every row may be drawn
+
+
+def drawn(
+    scores: Tensor, n: int, temperature: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """``n`` positions drawn one after the other, and the probability of each when it was drawn.
+
+    scores: (m,).  Of the rows that are left each has softmax(scores / temperature), with a tenth of
+    the even probability in place of a tenth of it.  Rows without a finite score come last.  Raises
+    ValueError where no score is finite.
+    """
+    left, good = torch.ones(len(scores), dtype=torch.bool), scores.isfinite()
+    if len(scores) and not bool(good.any()):
+        raise ValueError(
+            f"all {len(scores)} scores are NaN or infinite: the model has diverged; lower the "
+            "learning rate or check the rows"
+        )
+    picks, chances = [], []
+    for _ in range(min(n, len(scores))):
+        among = left & good if bool((left & good).any()) else left
+        sharp = (scores.double().nan_to_num() / temperature).masked_fill(~among, -torch.inf)
+        p = (1 - EVEN) * sharp.softmax(0) + EVEN * among / among.sum()
+        j = int(torch.multinomial(p, 1, generator=generator))
+        left[j] = False
+        picks.append(j)
+        chances.append(min(float(p[j]), 1.0))  # the last row's may be above by rounding
+    return torch.tensor(picks, dtype=torch.int64), torch.tensor(chances, dtype=torch.float64)
+
+
+def levelled(chance: Tensor, pool: int) -> Tensor:
+    """The weights v_i, (M,), of rows drawn without replacement from a pool of N rows.
+
+    chance: (M,) π_i, the probability of the i-th row among those that were left.  v_i = 1 + (N - M)
+    / (N - i) · (1 / ((N - i + 1) π_i) - 1); evenly drawn rows weigh 1.  The mean of v_i times the
+    i-th loss is unbiased for the mean loss over the pool.
+
+    >>> levelled(torch.tensor([0.5, 0.25]), 4)
+    tensor([0.6667, 1.3333])
+    """
+    i, m = torch.arange(1, len(chance) + 1), len(chance)
+    rest = (pool - i).clamp_min(1)  # of the last row of a pool 0 / 0: it weighs 1
+    return 1 + (pool - m) / rest * (1 / ((pool - i + 1) * chance) - 1)

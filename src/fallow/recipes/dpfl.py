@@ -1,0 +1,268 @@
+"""DPFL's experiments: Tables 1 to 3, random graphs, flipped labels and group synergy, in the full
+protocol of the paper and in forms that two cores finish.
+
+Strategies differ in how they train; all labels are bought before the first round.  The full recipes
+follow the paper's appendix F: 100 sites, SGD with momentum 0.9 and weight decay 1e-3, 20 % of every
+site's labels for validation, test rows by class shares, every site's best model on its validation
+rows.  CIFAR-10: 100 rounds of 5 epochs, learning rate 0.01, batch 16; crops and flips are the
+public code's.  Budgets count the site itself, as its algorithms do.
+
+Every recipe runs local training, FedAvg scored after local training, a graph of everybody and a
+random graph beside DPFL: the controls that say what choosing is worth.  All rounds are scored, so
+that records hold the graph of each.  CINIC-10 is not among the data sets that Fallow reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.streams import stream
+from fallow.lab.recipe import Recipe
+from fallow.lab.spec import Published, Spec
+
+
+def by(training: str) -> str:
+    """The strategy that trains so; which rows it would choose does not matter."""
+    return f"random@training={training}"
+
+
+TABLE1 = {
+    by("local"): "Local",
+    "random": "FedAvg",
+    by("fed-avg-ft"): "FedAvg+FT",
+    by("fed-prox:mu=0.1"): "FedProx",
+    by("fed-prox-ft"): "FedProx+FT",
+    by("apfl"): "APFL",
+    by("per-fed-avg"): "PerFedAvg",
+    by("ditto"): "Ditto",
+    by("fed-rep"): "FedRep",
+    by("knn-per"): "kNN-Per",
+    by("p-fed-graph"): "pFedGraph",
+    by("dpfl"): "DPFL B_c=inf",
+    by("dpfl:budget=20"): "DPFL B_c=0.2N",  # of 100 sites
+    by("dpfl:budget=10"): "DPFL B_c=0.1N",
+    by("dpfl:budget=5"): "DPFL B_c=0.05N",
+}
+CONTROLS = (by("fed-avg-post"), by("dpfl:graph=full"))
+BUDGETS: dict[str, int | None] = {"inf": None, "20": 20, "10": 10, "5": 5}
+
+
+def random_graphs(*budgets: int) -> tuple[str, ...]:
+    """As many collaborators as DPFL may have, drawn once."""
+    return tuple(by(f"dpfl:graph=static:budget={b}") for b in budgets)
+
+
+def varied(
+    field: str, values: tuple[int, ...], budgets: dict[str, int | None] = BUDGETS
+) -> dict[str, str]:
+    """DPFL under several values of a field and several budgets, as Tables 2 and 3 call them."""
+    return {
+        by(f"dpfl:{field}={v}" + (f":budget={b}" if b else "")): f"DPFL {field}={v} B_c={name}"
+        for v in values
+        for name, b in budgets.items()
+    }
+
+
+PAPER_SGD = Optimiser(lr=0.01, momentum=0.9, weight_decay=1e-3)
+PATHO, DIR = Spec("patho"), Spec("fed-ma-dirichlet", {"alpha": 0.1, "min_size": 20})
+
+CIFAR10 = Recipe(
+    name="dpfl/cifar10-patho",
+    title="DPFL Table 1: CIFAR-10, 100 sites of 3 classes, full protocol",
+    data="cifar10",
+    partition=PATHO,
+    sites=100,
+    model=Spec("lenet"),
+    plan=Plan((Segment(5),), 16, PAPER_SGD, augment=("flip", "crop4")),
+    rounds=100,
+    score_rounds=100,
+    initial=1.0,
+    cycles=0,
+    budget="proportional",
+    validation=0.2,
+    test="own",
+    channels_last=True,
+    queries=(*TABLE1, *CONTROLS, *random_graphs(20, 10, 5)),
+    reference=by("dpfl:budget=10"),
+    seeds=3,
+    bounds=(),
+    published=Published("dpfl-table1", "dataset=CIFAR10 partition=Patho(3)", TABLE1),
+)
+CIFAR10_DIR = replace(
+    CIFAR10,
+    name="dpfl/cifar10-dir0.1",
+    title="DPFL Table 1 and random graphs (Figure 3): CIFAR-10, 100 sites, Dir(0.1), full protocol",
+    partition=DIR,
+    published=Published("dpfl-table1", "dataset=CIFAR10 partition=Dir(0.1)", TABLE1),
+)
+FEMNIST = replace(
+    CIFAR10,
+    name="dpfl/femnist",
+    title="DPFL Table 1: ten letters of FEMNIST, 100 sites of 3 letters, full protocol",
+    data="femnist_letters",
+    partition=Spec("class-windows"),
+    model=Spec("lenet-femnist"),
+    plan=Plan((Segment(2),), 10, replace(PAPER_SGD, lr=0.001)),
+    rounds=50,  # appendix F; section 4.1 says 100
+    score_rounds=50,
+    published=Published("dpfl-table1", "dataset=FEMNIST", TABLE1),
+)
+
+
+def table(recipe: Recipe, name: str, title: str, number: int, rows: dict[str, str]) -> Recipe:
+    """The recipe as Table 2 or 3, whose rows are all DPFL."""
+    return replace(
+        recipe, name=f"dpfl/{name}", title=title, queries=tuple(rows), reference=next(iter(rows)),
+        published=Published(f"dpfl-table{number}", "", rows),
+    )  # fmt: skip
+
+
+def flipped(recipe: Recipe, name: str, sites: int, budgets: tuple[int, ...]) -> Recipe:
+    """The recipe with so many sites whose labels are wrong, and what graphs make of it."""
+    some = [by("local"), "random", by("dpfl"), *(by(f"dpfl:budget={b}") for b in budgets)]
+    where = recipe.title.partition(": ")[2].removesuffix(", full protocol")
+    return replace(
+        recipe, name=f"dpfl/{name}", flip=sites, reference=by("dpfl"), published=None,
+        title=f"DPFL among {sites} sites with flipped labels: {where}",
+        queries=(*some, by("dpfl:guard=loop"), *CONTROLS, *random_graphs(*budgets)),
+    )  # fmt: skip
+
+
+# -- small ----------------------------------------------------------------------------------------
+
+BASELINES = tuple(TABLE1)[:11]
+WITHOUT_BUDGET = {query: row for query, row in TABLE1.items() if "budget" not in query}
+FEW: dict[str, int | None] = {"inf": None, "5": 5}
+
+DIGITS = replace(
+    CIFAR10,
+    name="dpfl/digits-mini",
+    title="DPFL and all its baselines: digits, 20 sites of 3 classes",
+    data="digits",
+    partition=replace(PATHO, fields={"min_samples": 2}),
+    sites=20,
+    model=Spec("mlp"),
+    plan=Plan((Segment(2),), 8, replace(PAPER_SGD, lr=0.02)),
+    rounds=14,  # DPFL's preprocessing is two of them
+    score_rounds=14,
+    channels_last=False,
+    queries=(*BASELINES, by("dpfl"), by("dpfl:budget=5"), by("dpfl:budget=5:guard=loop"), *CONTROLS,
+             *random_graphs(5), by("dpfl:graph=resampled:budget=5"),
+             by("dpfl:graph=degree:budget=5")),
+    reference=by("dpfl"),
+    seeds=5,
+    published=None,
+)  # fmt: skip
+CIFAR10_MINI = replace(
+    CIFAR10,
+    name="dpfl/cifar10-patho-mini",
+    title="DPFL Table 1: CIFAR-10, 2,000 rows, 20 sites of 3 classes",
+    rows=2000,
+    test_rows=2000,
+    sites=20,
+    plan=Plan((Segment(2),), 16, PAPER_SGD),
+    rounds=20,
+    score_rounds=20,
+    queries=(by("local"), "random", by("fed-avg-ft"), by("ditto"), by("dpfl"), by("dpfl:budget=5"),
+             by("dpfl:budget=3"), *CONTROLS, *random_graphs(5)),
+    reference=by("dpfl"),
+    published=Published("dpfl-table1", "dataset=CIFAR10 partition=Patho(3)", WITHOUT_BUDGET),
+)  # fmt: skip
+WRITERS = replace(
+    DIGITS,
+    name="dpfl/mnist-writers-mini",
+    title="DPFL among people: MNIST, the 20 writers with most digits",
+    data="mnist",
+    resplit=True,  # MNIST's own test digits are by other people
+    partition=Spec("natural"),
+    queries=(by("local"), "random", by("fed-avg-ft"), by("ditto"), by("dpfl"), by("dpfl:budget=5"),
+             *CONTROLS, *random_graphs(5)),
+)  # fmt: skip
+
+# Appendix A: rows by class of the three sites; together they help the first, in pairs they do not
+THREE = ({0: 50, 4: 50, 6: 50, 8: 50}, {0: 300, 6: 300, 1: 200, 3: 200},
+         {4: 300, 8: 300, 5: 200, 7: 200})  # fmt: skip
+PAIRS = ("[[1],[0],[]]", "[[2],[],[0]]", "[[1,2],[0,2],[0,1]]")
+SYNERGY = replace(
+    CIFAR10,
+    name="dpfl/synergy",
+    title="Group synergy (DPFL, appendix A): three sites of CIFAR-10, in pairs and together",
+    partition=Spec("counts", {"table": THREE}),
+    sites=3,
+    queries=(by("local"), *(by(f"dpfl:graph=full:tau_init=0:reach={p}") for p in PAIRS),
+             by("dpfl:tau_init=0")),
+    reference=by("local"),
+    seeds=5,
+    published=None,
+)  # fmt: skip
+
+
+def one_way(recipe: Recipe, name: str) -> Recipe:
+    """Sites with flipped labels send and never average (mode 1 of section 4.5): a budget of 1.
+
+    Which sites those are is drawn from the seed, so there is one seed.
+    """
+    drawn = torch.randperm(recipe.sites, generator=stream(0, "flip"))[: recipe.flip].tolist()
+    room = [1 if k in drawn else recipe.sites for k in range(recipe.sites)]
+    graph = by(f"dpfl:budget={str(room).replace(' ', '')}")
+    title = recipe.title.replace("labels:", "labels that never average:")
+    return replace(
+        recipe, name=f"dpfl/{name}", title=title,
+        queries=(by("local"), by("dpfl"), graph), seeds=1,
+    )  # fmt: skip
+
+
+FLIP_MINI = flipped(DIGITS, "flip-mini", 8, (5,))
+RECIPES = (
+    DIGITS,
+    FLIP_MINI,
+    one_way(FLIP_MINI, "flip-one-way-mini"),
+    replace(
+        DIGITS,
+        name="dpfl/tau-init-mini",
+        title="DPFL's epochs before the first graph (Table 2): digits",
+        queries=(by("dpfl"), *varied("tau_init", (1, 2), FEW), by("dpfl:budget=5")),
+    ),
+    replace(
+        DIGITS,
+        name="dpfl/period-mini",
+        title="DPFL's rounds between two graphs (Table 3): digits",
+        queries=(by("dpfl"), *varied("period", (2, 5), FEW), by("dpfl:budget=5"),
+                 by("dpfl:period=5:between=local")),
+    ),
+    WRITERS,
+    CIFAR10_MINI,
+    replace(
+        CIFAR10_MINI,
+        name="dpfl/cifar10-dir0.1-mini",
+        title="DPFL Table 1: CIFAR-10, 2,000 rows, 20 sites, Dir(0.1)",
+        partition=replace(DIR, fields={"alpha": 0.1, "min_size": 10}),
+        published=Published("dpfl-table1", "dataset=CIFAR10 partition=Dir(0.1)", WITHOUT_BUDGET),
+    ),
+    replace(
+        SYNERGY,
+        name="dpfl/synergy-mini",
+        title="Group synergy (DPFL, appendix A): three sites of CIFAR-10, 30 rounds",
+        test_rows=4000,
+        plan=Plan((Segment(5),), 16, PAPER_SGD),
+        rounds=30,
+        score_rounds=30,
+        seeds=3,
+    ),
+    CIFAR10,
+    CIFAR10_DIR,
+    FEMNIST,
+    table(CIFAR10, "tau-init", "DPFL Table 2: epochs before the first graph, CIFAR-10, Patho(3)", 2,
+          varied("tau_init", (1, 5, 10))),
+    replace(
+        table(CIFAR10_DIR, "period", "DPFL Table 3: rounds between two graphs, CIFAR-10, Dir(0.1)",
+              3, varied("period", (1, 5, 10, 20))),
+        seeds=1,
+    ),
+    flipped(CIFAR10, "flip", 40, (10,)),
+    flipped(CIFAR10_DIR, "flip-dir0.1", 40, (10,)),
+    SYNERGY,
+)  # fmt: skip

@@ -1,0 +1,90 @@
+"""The page of a study with one model per site, and a run whose records it can read."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.lab.findings.graph import graphs_of
+from fallow.lab.reading import Cell
+from fallow.lab.report import write_report
+from tests.lab.conftest import NAMES, rewrite
+from tests.lab.test_personal_ground import ran
+from tests.lab.test_report import parsed
+
+QUERIES = ("random@training=local", "random", "random@training=dpfl:budget=2")
+
+
+def by_site(row: dict[str, Any], cell: Path) -> dict[str, Any]:
+    """Two of the three sites scored; the third has flipped labels."""
+    scores = {NAMES[0]: row["accuracy"], NAMES[1]: row["accuracy"] - 0.1}
+    more = {"per_site": scores, "variance": 25.0, "worst_tenth": row["accuracy"] - 0.1,
+            "accuracy_weighted": row["accuracy"], "model_bytes": 100}  # fmt: skip
+    if "dpfl" in cell.parent.name:
+        more |= {"graph": {NAMES[0]: [NAMES[1 + row["round"] % 2]]}, "evaluations": 8,
+                 "conflicts": 0, "omega": {NAMES[0]: NAMES[1:]}}  # fmt: skip
+    return more
+
+
+@pytest.fixture
+def page(make_study: Callable[..., Path]) -> Path:
+    root = make_study(queries=QUERIES, seeds=3, cycles=1, reference=QUERIES[2],
+                      recipe={"data": "digits", "cycles": 0})  # fmt: skip
+    rewrite(root, by_site)
+    return root
+
+
+def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None:
+    text = write_report([page]).read_text()
+    parsed(text)
+    assert re.findall(r"<h3>(.*?)</h3>", text) == [
+        "Final scores", "Accuracy over rounds", "Sites", "Site by site", "Who learns from whom",
+        "Accuracy by class", "Partition", "What left each site", "How it was run",
+    ]  # fmt: skip
+    assert "The 1 sites with flipped labels" not in text
+    assert "One site with flipped labels is left out of all scores" in text
+
+
+def test_strategies_are_called_by_how_they_train(page: Path) -> None:
+    text = write_report([page]).read_text()
+    assert "Methods: 3, seeds: 3, reference: DPFL, 2 models" in text
+    assert "Minus DPFL, 2 models [95 %]" in text
+    assert ">FedAvg<" in text and ">Local<" in text
+
+
+def test_who_sends_wrong_labels_and_how_often_by_chance(page: Path) -> None:
+    text = write_report([page]).read_text()
+    assert "By chance, 50 % of links would come from sites with flipped labels." in text
+    assert "Links from flipped sites, %" in text
+
+
+def test_a_study_that_has_only_begun_makes_a_page(page: Path) -> None:
+    shutil.rmtree(page / "cells" / QUERIES[2])
+    text = write_report([page]).read_text()
+    parsed(text)
+    assert "Who learns from whom" not in text
+    assert "<h3>Sites</h3>" in text
+
+
+def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
+    world, rows = ran(training="dpfl:budget=3", score_rounds=4, rounds=4, flip=1)
+    run = graphs_of(Cell("random", 0, tuple(rows), None, 0))
+    assert run is not None
+    assert run.sites == world.carrier.sites
+    assert list(run.by_round) == [0, 1, 2, 3]
+    assert int(run.by_round[0].sum(1).max()) <= 2
+    assert [name for name, is_wrong in zip(run.sites, run.wrong, strict=True) if is_wrong] == list(
+        world.flipped
+    )
+    assert run.omega is not None and not bool((run.by_round[3] & ~run.omega).any())
+    assert rows[-1]["model_bytes"] == 4 * world.layout.flatten(world.model)["w"].numel()
+
+
+def test_a_method_without_a_graph_records_none() -> None:
+    _, rows = ran(training="local", rounds=1, score_rounds=1)
+    assert "graph" not in rows[-1]
