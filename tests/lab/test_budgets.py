@@ -77,7 +77,7 @@ def test_a_policy_that_rounds_every_budget_to_nothing_is_refused(tmp_path: Path)
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"initial": 0}, "initial is 0; it must be above 0"),
+        ({"initial": -1}, "initial is -1; it must be 0 or more"),
         ({"per_cycle": -0.1}, "per_cycle is -0.1; it must be above 0"),
         ({"per_cycle": float("nan")}, "per_cycle is nan"),
         ({"initial": 1.5}, "more than all rows"),

@@ -51,6 +51,7 @@ LATER: dict[str, Any] = {  # decides nothing before the first query
     "query": Spec("entropy"),
     "protocol": "one_pass",
     "queries_per_cycle": 2,
+    "fresh_first": True,
     "per_cycle": 0.2,
     "cycles": 1,
 }

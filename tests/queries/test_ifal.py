@@ -208,7 +208,7 @@ def test_the_loss_of_the_distilled_model_is_that_of_the_definition():
     for i in range(3):  # the last row is padding
         p, q = softmax(teacher[i] / 4, 0), softmax(out[i] / 4, 0)
         kl = float((p * (p.log() - q.log())).sum())
-        plain += float(weight[i]) / 4 * (0.1 * float(cross_entropy(out[i], y[i])) + 0.9 * 16 * kl)
+        plain += float(weight[i]) / 3 * (0.1 * float(cross_entropy(out[i], y[i])) + 0.9 * 16 * kl)
     batch = Batch(torch.empty(4, 0), y, weight, 0.1)
     assert float(taught(out, teacher, batch)) == pytest.approx(plain)
     two = Batch(torch.empty(2, 4, 0), y.expand(2, 4), weight.expand(2, 4), 0.1)

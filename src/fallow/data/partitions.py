@@ -101,6 +101,9 @@ class Counts:
     table: tuple[Mapping[int, int], ...]  # one {class id: rows} a site
 
     def __post_init__(self) -> None:
+        # a recipe that was a file has class ids in quotes
+        table = tuple({int(c): n for c, n in wanted.items()} for wanted in self.table)
+        object.__setattr__(self, "table", table)
         for site, wanted in enumerate(self.table):
             if sum(wanted.values()) < 1 or min(wanted.values()) < 0:
                 raise ValueError(

@@ -190,7 +190,8 @@ def _positive(recipe: Recipe, *names: str) -> None:
 def _share(name: str, value: float | int, none: bool = False) -> None:
     kinds = "a fraction of all rows such as 0.05, or a whole number of labels per site"
     if not value > 0 and not (none and value == 0):
-        raise ValueError(f"the budget {name} is {value}; it must be above 0 ({kinds})")
+        least = "0 or more" if none else "above 0"
+        raise ValueError(f"the budget {name} is {value}; it must be {least} ({kinds})")
     if isinstance(value, float) and value > 1:
         raise ValueError(f"the budget {name} is {value}, more than all rows; use {kinds}")
 

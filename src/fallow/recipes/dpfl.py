@@ -183,8 +183,8 @@ WRITERS = replace(
 )  # fmt: skip
 
 # Appendix A: rows by class of the three sites; together they help the first, in pairs they do not
-THREE = ({0: 50, 4: 50, 6: 50, 8: 50}, {0: 300, 6: 300, 1: 200, 3: 200},
-         {4: 300, 8: 300, 5: 200, 7: 200})  # fmt: skip
+THREE = [{"0": 50, "4": 50, "6": 50, "8": 50}, {"0": 300, "6": 300, "1": 200, "3": 200},
+         {"4": 300, "8": 300, "5": 200, "7": 200}]  # fmt: skip
 PAIRS = ("[[1],[0],[]]", "[[2],[],[0]]", "[[1,2],[0,2],[0,1]]")
 SYNERGY = replace(
     CIFAR10,
