@@ -81,7 +81,10 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ({"plan.optimiser.momentum": "1"}, "momentum 1.0 must be at least 0 and below 1"),
         ({"plan.batch": "0"}, "batch size 0 must be at least 1"),
         ({"budget": "equl"}, "budget: Input should be 'equal', 'equal_rounded' or 'proportional'"),
-        ({"executor": "gpu"}, "executor: Input should be 'auto', 'loop', 'stacked' or 'workers', not 'gpu'"),
+        (
+            {"executor": "gpu"},
+            "executor: Input should be 'auto', 'loop', 'stacked' or 'workers', not 'gpu'",
+        ),
     ],
 )
 def test_a_bad_setting_is_named(settings: dict[str, str], sentence: str) -> None:
