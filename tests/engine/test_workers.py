@@ -208,6 +208,7 @@ import os, signal
 from tests.engine.test_workers import PLAN, FedAvg, Workers, built, given, mlp
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what nohup starts ignores it
     executor = built(Workers, mlp, processes=1)
     executor.fit(FedAvg(), PLAN, 0, given(mlp))
     try:
