@@ -1,6 +1,6 @@
 # Every target sets up what it needs: .venv, filled once from constraints.txt.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test soak check format bench clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt
 
-test check bench: export OMP_NUM_THREADS := 1
+test soak check bench: export OMP_NUM_THREADS := 1
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / {printf "make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,10 @@ demo: $(STAMP)  ## a federated active learning run on bundled digits, with a rep
 
 test: $(STAMP)  ## tests, docstring examples and the code blocks of the documents
 	$(PY) -m pytest
+
+soak: export FALLOW_SOAK := 1
+soak: $(STAMP)  ## the long form of the tests of real sites: kills, schedules, malformed messages
+	$(PY) -m pytest tests/federation tests/flower -m 'soak or processes or not soak'
 
 check: $(STAMP)  ## format, lint, types, layers and house rules, docstring examples
 	$(PY) -m ruff format --check .

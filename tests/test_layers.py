@@ -29,7 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lab": BELOW_LAB,
     "recipes": BELOW_LAB | {"lab"},
     "compat": BELOW_LAB | {"lab"},
-    "cli": BELOW_LAB | {"lab", "recipes", "compat"},
+    "federation": BELOW_LAB | {"lab", "recipes"},
+    "cli": BELOW_LAB | {"lab", "recipes", "compat", "federation"},
 }
 METHODS = {"queries", "training", "personal"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
@@ -40,7 +41,11 @@ REQUIRED = {
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "fastapi", "flwr", "huggingface_hub"),
-    *("jinja2", "opendp", "pyarrow", "uvicorn"),
+    *("jinja2", "opendp", "pyarrow", "starlette", "uvicorn"),
+}
+WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
+    Path("federation/page"): {"fastapi", "jinja2", "uvicorn", "starlette"},
+    Path("runtimes/flower/app"): {"flwr"},  # runs inside Flower
 }
 
 
@@ -121,8 +126,10 @@ def outside(arrow: Arrow) -> str | None:
         return None
     if arrow.package == "core" and top != "torch":
         return "core stands on torch and the standard library alone"
-    if top == "flwr" and arrow.source != Path("runtimes/flower.py"):
-        return "Flower stays inside runtimes/flower.py"
+    if any(folder in arrow.source.parents and top in own for folder, own in WHOLE.items()):
+        return None
+    if top == "flwr" and Path("runtimes/flower") not in arrow.source.parents:
+        return "Flower stays inside runtimes/flower"
     if top in OPTIONAL and not arrow.deferred:
         return "an optional dependency is imported inside the function that needs it"
     if top not in REQUIRED | OPTIONAL:
@@ -133,6 +140,10 @@ def outside(arrow: Arrow) -> str | None:
 def inside(arrow: Arrow, concrete: set[str]) -> str | None:
     """What is wrong with an import within Fallow, if anything."""
     target = arrow.steps[1] if len(arrow.steps) > 1 else ""
+    page = Path("federation/page")
+    is_page = arrow.steps[1:3] == [*page.parts] and page not in arrow.source.parents
+    if is_page and not arrow.deferred:
+        return "the page needs an extra: it is imported inside the function that needs it"
     if target not in MAY_IMPORT:
         return "it is the root package or in no package of the layer table"
     if target != arrow.package:
@@ -197,12 +208,13 @@ def plant(root: Path, file: str, code: str) -> list[str]:
         ("queries/badge.py", "from . import entropy", "another method"),
         ("queries/parts/kcenter.py", "from ..badge import Badge", "another method"),
         ("queries/badge.py", "from fallow.models.lenet import LeNet", "through its protocol"),
+        ("cli/label.py", "from fallow.federation.page.app import app", "inside the function"),
         ("personal/ditto.py", "from fallow.training.base import Training", "personal may import"),
         ("engine/loop.py", "from fallow.privacy import Ledger", "engine may import"),
         ("privacy/ledger.py", "def f():\n    import fallow.engine", "privacy may import"),
         ("runtimes/inprocess.py", "from fallow.lab import study", "runtimes may import"),
-        ("runtimes/inprocess.py", "def f():\n    import flwr", "inside runtimes/flower.py"),
-        ("runtimes/flower.py", "import flwr", "inside the function"),
+        ("runtimes/inprocess.py", "def f():\n    import flwr", "inside runtimes/flower"),
+        ("runtimes/flower/link.py", "import flwr", "inside the function"),
         ("lab/study.py", "import_module('fallow.cli')", "lab may import"),
         ("recipes/ahfal.py", "from fallow.compat import ahfal", "recipes may import"),
         ("cli/run.py", "from fallow import __version__", "the root package"),
@@ -228,7 +240,7 @@ def test_a_forbidden_import_is_named_with_its_reason(
         ("queries/parts/kcenter.py", "from fallow.queries.parts.features import factors"),
         ("data/table.py", "def read(path):\n    import pyarrow.parquet"),
         ("data/table.py", "if TYPE_CHECKING:\n    import pyarrow"),
-        ("runtimes/flower.py", "def start():\n    from flwr.server import Grid"),
+        ("runtimes/flower/link.py", "def start():\n    from flwr.server import Grid"),
         ("engine/loop.py", "from fallow.models.lenet import LeNet"),
         ("cli/run.py", "import typer\nfrom fallow.lab import study"),
     ],

@@ -32,9 +32,9 @@ TINY = {
 }  # fmt: skip
 
 
-def ran(**changes: Any) -> tuple[World, list[dict[str, Any]]]:
+def ran(seed: int = 0, **changes: Any) -> tuple[World, list[dict[str, Any]]]:
     journal = Journal()
-    world = build_world(recipe_from({**TINY, **changes}), 0, journal)
+    world = build_world(recipe_from({**TINY, **changes}), seed, journal)
     return world, Run(world, journal).go()
 
 
@@ -260,3 +260,11 @@ def test_training_methods_are_found_in_both_packages() -> None:
     assert find((training, personal), "fed-avg") is FedAvg
     with pytest.raises(ValueError, match="'fed-agv' is not one of the training methods; did you"):
         build((training, personal), "fed-agv")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_flipped_sites_that_stay_alone_are_those_of_the_seed(seed: int) -> None:
+    settings = {"training": "dpfl:alone=flipped:graph=full", "flip": 2, "rounds": 4}
+    world, rows = ran(seed, score_rounds=4, **settings)
+    receivers = {site for row in rows for site in row["graph"]}
+    assert receivers == set(world.members) - set(world.flipped)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,17 @@ import torch
 
 from fallow.lab.cell import Cell, Setup
 from fallow.lab.errors import Failed
+from fallow.lab.files import load_tree
+from fallow.lab.journal import Journal
 from fallow.lab.opening import open_study
 from fallow.lab.predict import predict_file
-from fallow.lab.recipe import Recipe
+from fallow.lab.reading import read_study
+from fallow.lab.recipe import Recipe, recipe_from
+from fallow.lab.run import Run
 from fallow.lab.scale import Scale
 from fallow.lab.spec import Spec
 from fallow.lab.study import run_cell, study_cells
+from fallow.lab.world import build_world
 from tests.lab.crash import tiny
 
 ROWS = 80
@@ -133,6 +139,77 @@ def test_a_constant_column_is_scaled_to_zero() -> None:
     assert scale(torch.tensor([[3.0, 9.0]])).tolist() == [[1.0, 0.0]]
 
 
+# -- where each site has its own ------------------------------------------------------------------
+
+
+def own(folder: Path, training: str, **changes: Any) -> Path:
+    recipe = replace(
+        tiny(folder), cycles=0, initial=1.0, rounds=4, training=Spec.parse(training),
+        partition=Spec("patho", {"classes": 1, "min_samples": 2}), validation=0.2, **changes,
+    )  # fmt: skip
+    np.savez(folder / "new.npz", x=3 * np.eye(3, 6))
+    return study(folder, recipe)
+
+
+def said(done: Path, **whose: Any) -> list[dict[str, str]]:
+    path, _ = predict_file(done, done.parent / "new.npz", **whose)
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) -> None:
+    done = own(tmp_path, "local")
+    path = Cell("random", 0).folder(done) / "model.safetensors"
+    saved = load_tree(path, path.parent)
+    assert saved["state"] is None and list(saved["sites"]) == ["site-0", "site-1", "site-2"]
+    by_site = {name: said(done, site=name) for name in saved["sites"]}
+    assert len({str(rows) for rows in by_site.values()}) == 3  # each has seen one class alone
+    journal = Journal()
+    recipe = replace(recipe_from(read_study(done).study.recipe), query=Spec("random"))
+    world = build_world(recipe, 0, journal)
+    Run(world, journal).go()
+    for name, site in world.members.items():
+        assert torch.equal(saved["sites"][name]["w"], site.memory["best"]["w"])
+
+
+def test_a_method_with_a_last_word_predicts_with_it(tmp_path: Path) -> None:
+    done = own(tmp_path, "fed-avg-ft")
+    alike = {str(said(done, site=f"site-{k}")) for k in range(3)}
+    assert len(alike) == 3
+
+
+def test_without_a_site_or_with_an_unknown_one_the_sites_are_named(tmp_path: Path) -> None:
+    done = own(tmp_path, "ditto")
+    with pytest.raises(ValueError, match="its own; say whose with --site: site-0, site-1 and sit"):
+        said(done)
+    with pytest.raises(ValueError, match=r"has no site 'site-9'; did you mean 'site-"):
+        said(done, site="site-9")
+
+
+def test_a_model_for_all_is_meant_unless_a_site_is_named(tmp_path: Path, trained: Path) -> None:
+    done = own(tmp_path, "fedavg")  # sites keep the one that validates best, each of another round
+    path = Cell("random", 0).folder(done) / "model.safetensors"
+    saved = load_tree(path, path.parent)
+    assert said(done)
+    assert all(said(done, site=name) for name in saved["sites"])
+    with pytest.raises(ValueError, match="no models of its sites alone; leave out --site hall"):
+        predict_file(trained, table(tmp_path / "new.csv", label=False), site="hall")
+
+
+def test_a_method_that_predicts_with_labelled_rows_is_refused(tmp_path: Path) -> None:
+    done = own(tmp_path, "knn-per")
+    for site in (None, "site-0"):
+        with pytest.raises(ValueError, match="knn-per predicts with the labelled rows of a site"):
+            said(done, site=site)
+
+
+def test_a_resumed_run_still_has_the_models_of_its_sites(tmp_path: Path) -> None:
+    done = own(tmp_path, "local")
+    before = said(done, site="site-1")
+    (Cell("random", 0).folder(done) / "model.safetensors").unlink()
+    run_cell(Setup(recipe_from(read_study(done).study.recipe), done), Cell("random", 0))
+    assert said(done, site="site-1") == before
+
+
 def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> None:
     recipe = replace(
         tiny(tmp_path), cycles=0, rounds=1, model=Spec("tests.lab.norm:Norm"),
@@ -140,5 +217,6 @@ def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> No
     )  # fmt: skip
     done = study(tmp_path, recipe)
     np.savez(tmp_path / "new.npz", x=np.eye(3, 6))
-    with pytest.raises(ValueError, match="deploys a model of its own, so there is no one model"):
+    with pytest.raises(ValueError, match="deploys a model of its own; say whose with --site"):
         predict_file(done, tmp_path / "new.npz")
+    assert predict_file(done, tmp_path / "new.npz", site="site-2")[1] == 3

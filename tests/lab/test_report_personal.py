@@ -57,6 +57,12 @@ def test_strategies_are_called_by_how_they_train(page: Path) -> None:
     assert ">FedAvg<" in text and ">Local<" in text
 
 
+def test_no_column_of_a_study_of_training_methods_is_headed_query(page: Path) -> None:
+    text = write_report([page]).read_text()
+    assert ">Query<" not in text
+    assert text.count(">Method</th>") >= 7
+
+
 def test_who_sends_wrong_labels_and_how_often_by_chance(page: Path) -> None:
     text = write_report([page]).read_text()
     assert "By chance, 50 % of links would come from sites with flipped labels." in text
@@ -88,3 +94,22 @@ def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
 def test_a_method_without_a_graph_records_none() -> None:
     _, rows = ran(training="local", rounds=1, score_rounds=1)
     assert "graph" not in rows[-1]
+
+
+def test_redundancy_has_a_section_where_picks_were_measured(
+    make_study: Callable[..., Path],
+) -> None:
+    queries = ("random@training=local", "random@training=dpfl:budget=2")
+    root = make_study(queries=queries, seeds=3, cycles=2, reference=queries[0])
+
+    def told(row: dict[str, Any], cell: Path) -> dict[str, Any]:
+        near = 0.5 if "dpfl" in cell.parent.name else None
+        known = {"accuracy": 0.5, "per_class": [], "redundancy": near}
+        return {**by_site(row, cell), "pseudo_labels": None if row["cycle"] else known}
+
+    rewrite(root, told)
+    text = write_report([root]).read_text()
+    parsed(text)
+    shown = text.partition("Redundancy of what was picked")[2].partition("</table>")[0]
+    assert "0.500 ± 0.000" in shown
+    assert shown.count("<tr") == 2  # its head and DPFL

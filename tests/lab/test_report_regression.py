@@ -65,7 +65,7 @@ def test_lower_is_better_in_words_and_order(study):
     assert table.row(FALE).comparison.difference < 0
     assert table.row(FALE).comparison.wins == 4
     notes = " ".join(tables.footnotes(table))
-    assert "below zero the query is better" in notes
+    assert "below zero the strategy is better" in notes
     assert "variance of the training targets" in notes
 
 
@@ -113,13 +113,13 @@ def test_a_csv_keeps_small_errors_whole(tmp_path):
 def test_of_three_hundred_cycles_five_have_a_column(tmp_path):
     study = read_study(write_regression(tmp_path / "a", ("random", "lcmd", FALE), 2, 300))
     first, *_ = cells(errors(study))
-    assert first == ["Query", *(f"Cycle {c}" for c in (60, 120, 180, 240, 300))]
+    assert first == ["Strategy", *(f"Cycle {c}" for c in (60, 120, 180, 240, 300))]
     assert "cycles 30, 60, 90, 120, 150, 180, 210, 240, 270 and 300" in wins(study)
 
 
 def test_errors_stand_at_equal_labels_too_where_strategies_differ_in_them(study):
     rows = cells(errors(study))
-    assert rows[6] == ["Query", *(f"{n} labels" for n in (40, 100, 140, 200, 240))]
+    assert rows[6] == ["Strategy", *(f"{n} labels" for n in (40, 100, 140, 200, 240))]
     by_cycle, by_labels = rows[1], rows[7]
     assert by_cycle == by_labels  # FALE has the fewest: its own checkpoints
     assert rows[3][0] == rows[9][0] == "random"
@@ -128,7 +128,7 @@ def test_errors_stand_at_equal_labels_too_where_strategies_differ_in_them(study)
 
 def test_strategies_with_the_same_labels_have_one_table_by_labels(tmp_path):
     rows = cells(errors(read_study(write_regression(tmp_path / "a", QUERIES[:3]))))
-    assert rows[0] == ["Query", *(f"{n} labels" for n in (80, 140, 180, 240, 280))]
+    assert rows[0] == ["Strategy", *(f"{n} labels" for n in (80, 140, 180, 240, 280))]
     assert len(rows) == 4
 
 
@@ -188,7 +188,7 @@ def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path):
     assert "random + server-solve (seed 0, first in cycle 0)" in solved
     assert "server-solve:ridge=0.001" in solved
     shown = tables.columns(tables.final_table(study))
-    assert shown["Query"][-2:] == ["random + server-solve (diverged)", "lcmd (diverged)"]
+    assert shown["Strategy"][-2:] == ["random + server-solve (diverged)", "lcmd (diverged)"]
     assert shown["Final mean squared error"][-1] == "5.00e+08 ± 5.77e+08"
     assert "5.00e+08 ± 5.77e+08 †" in errors(study)
     assert "a seed has diverged" in errors(study)

@@ -140,3 +140,32 @@ def test_the_terminal_table_fits_eighty_columns(study):
 def test_plain_text_names_every_query(study):
     text = tables.to_text(tables.final_table(study))
     assert all(name in text for name in ("random", "entropy", "ahfal", "all labels (bound)"))
+
+
+@pytest.mark.parametrize(
+    ("queries", "cycles", "word"),
+    [
+        (("random", "entropy", "bound:all-labels"), 3, "Query"),
+        (("random", "random@training=ditto", "bound:all-labels"), 3, "Method"),
+        (("entropy", "entropy@trainer=2x5"), 3, "Method"),
+        (("random",), 0, "Method"),
+        (("random", "entropy@training=ditto"), 3, "Strategy"),
+        (("entropy", "entropy:model=global@rounds=3"), 3, "Strategy"),
+        (("entropy", "entropy@local_source=scratch"), 3, "Query"),
+    ],
+)
+def test_strategies_are_called_by_what_they_differ_in(make_study, queries, cycles, word):
+    root = make_study(queries=queries, reference=None, recipe={"data": "digits", "cycles": cycles})
+    made = tables.final_table(read_study(root))
+    assert next(iter(tables.columns(made))) == word
+    assert tables.to_markdown(made).startswith(f"| {word} | Final")
+    assert ("A strategy is a query and how its models are trained." in tables.footnotes(made)) == (
+        word == "Strategy"
+    )
+
+
+def test_the_notes_speak_of_what_the_rows_are(make_study):
+    queries = ("random@training=local", "random")
+    root = make_study(queries=queries, reference="random", recipe={"data": "d", "cycles": 0})
+    notes = tables.footnotes(tables.final_table(read_study(root)))
+    assert any(n.startswith("Differences are method minus reference") for n in notes)

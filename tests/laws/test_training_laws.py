@@ -18,7 +18,7 @@ from fallow.core.local import Batch, slot
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.engine.learner import Autograd
 from fallow.runtimes import InProcess, Label, MemoryStore, Parts, Site
-from fallow.training import KCFU, Evidential, FedAvg, FedProx
+from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust
 from tests.engine.jobs import linear, mlp, norm, optimiser_of
 from tests.worlds import Forgetful
 
@@ -100,7 +100,10 @@ def test_one_site_with_fedavg_is_plain_sgd(executor: type) -> None:
     assert_close(ours["w"], Layout.of(model).flatten(model)["w"], rtol=0, atol=1e-10)
 
 
-METHODS = (FedAvg(PLAN), FedProx(PLAN, mu=0.5), KCFU(PLAN), Evidential(PLAN))
+METHODS = (
+    *(FedAvg(PLAN), FedProx(PLAN, mu=0.5), KCFU(PLAN), Evidential(PLAN)),
+    *(Robust(PLAN), Robust(PLAN, rule="clipped")),
+)
 each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
 
 

@@ -17,6 +17,7 @@ from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data.dataset import Dataset
 from fallow.lab.files import load_tree
 from fallow.lab.journal import Journal
+from fallow.lab.opening import check_task, settled
 from fallow.lab.recipe import Recipe
 from fallow.lab.run import Run
 from fallow.lab.spec import Spec
@@ -226,3 +227,22 @@ def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
     state = load_tree(tmp_path / "checkpoints" / "cycle-1.safetensors", tmp_path)["state"]
     contract: Contract = world.methods["training"].contract
     assert state.keys() - set(contract.at_server) <= {"w", "stats", "body"}
+
+
+@pytest.mark.parametrize(("share", "taken"), [(0.5, 2), (0.7, 3)])
+def test_dpfl_with_some_sites_a_round_is_refused_before_anything_starts(
+    share: float, taken: int
+) -> None:
+    recipe = replace(RECIPE, training=Spec("dpfl"), participation=share)
+    said = rf"dpfl needs all sites in every round, and participation={share:g} takes {taken} of 4"
+    with pytest.raises(ValueError, match=f"{said}; set participation=1"):
+        methods_of(recipe)
+    assert methods_of(replace(recipe, participation=0.8))  # rounded up, these are all
+    assert methods_of(replace(recipe, training=Spec("ditto")))
+
+
+def test_where_the_data_name_the_sites_they_are_counted_first() -> None:
+    recipe = replace(RECIPE, training=Spec("dpfl"), participation=0.5, sites=0)
+    assert methods_of(recipe)
+    with pytest.raises(ValueError, match="takes 2 of 4; set participation=1"):
+        check_task(settled(recipe, odd()), odd())

@@ -11,9 +11,9 @@ from torch.testing import assert_close
 
 from fallow.core.streams import stream
 from fallow.engine import predict
-from fallow.personal.dpfl import reward
 from fallow.personal.parts import greedy
 from fallow.personal.parts.greedy import Member, ggc
+from fallow.personal.parts.held import reward
 from fallow.runtimes.view import SiteView
 from tests.personal.collaborators import dpfl, federation
 

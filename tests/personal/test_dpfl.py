@@ -9,9 +9,9 @@ import torch
 from torch.testing import assert_close
 
 from fallow.personal import Local
-from fallow.personal.dpfl import reward
 from fallow.personal.parts.graphs import everyone, share_from
 from fallow.personal.parts.greedy import Member, averaged, ggc
+from fallow.personal.parts.held import reward
 from fallow.runtimes.view import SiteView
 from fallow.training import FedAvg
 from tests.engine.jobs import mlp

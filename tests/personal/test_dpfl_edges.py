@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from fallow.core import Ask, Disclosure
-from fallow.personal.dpfl import reward
 from fallow.personal.parts import door
 from fallow.personal.parts.graphs import everyone, graph_of
 from fallow.personal.parts.greedy import Member, with_each
-from fallow.personal.parts.held import own_model
+from fallow.personal.parts.held import own_model, reward
 from fallow.runtimes import Bytes, InProcess
 from fallow.runtimes.view import SiteView
 from tests.engine.jobs import norm
@@ -114,6 +113,7 @@ def test_a_cohort_that_is_not_everybody_is_refused() -> None:
         ({"period": 0}, "period is 0; it must be 1 or more"),
         ({"tau_init": -1}, "tau_init is -1; it must be 0 or more"),
         ({"gain_tol": float("nan")}, "gain_tol is nan"),
+        ({"smooth": 0}, "smooth is 0; it must be 1 or more"),
         ({"between": "both"}, "between is 'both'; use one of reuse, local"),
         ({"guard": "on"}, "guard is 'on'; use one of off, loop"),
         ({"graph": "greedy"}, "graph is 'greedy'; use one of ggc, symmetric-or"),
@@ -138,3 +138,36 @@ def test_beyond_a_budget_the_added_links_that_earn_most_are_kept() -> None:
     assert kept.sum() == 2 and not kept[earned.argmin()]
     assert either[3].tolist() == [True, False, False, False, True]  # d has room for e
     assert torch.equal(either[[1, 2, 4]], chosen[[1, 2, 4]])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"budget": 3}, {"reach": "random-2"}, {"graph": "symmetric-or", "budget": 3},
+     {"graph": "degree"}, {"graph": "static", "budget": 3}, {"graph": "resampled"},
+     {"graph": "full"}],
+    ids=str,
+)  # fmt: skip
+def test_sites_that_stay_alone_send_and_average_nobody(fields: dict[str, Any]) -> None:
+    found = ran(4, alone=("b", "d"), **fields)
+    graphs = [state["graph"] for state in found.history]
+    assert not any(bool(graph[[1, 3]].any()) for graph in graphs)
+    assert any(bool(graph[[0, 2, 4]][:, [1, 3]].any()) for graph in graphs)
+    assert not {"b", "d"} & {*found.watch.received}
+    for name in "bd":
+        memory = found.members[name].memory
+        assert torch.equal(memory["average"]["w"], memory["local"]["w"])
+
+
+def test_a_site_that_stays_alone_is_one_of_the_federation() -> None:
+    with pytest.raises(ValueError, match="alone names site 'z'; known: a, b, c, d, e"):
+        ran(1, alone=("a", "z"))
+
+
+@pytest.mark.parametrize(("smooth", "kept"), [(1, 0), (2, 1), (3, 2)])
+def test_gains_are_remembered_for_as_many_choices_as_asked(smooth: int, kept: int) -> None:
+    found = ran(6, smooth=smooth)
+    for site in found.members.values():
+        assert len(site.memory["search"]["past"]) == kept
+    assert len(ran(3, smooth=smooth).members["a"].memory["search"]["past"]) == 0  # the first choice
+    packed = ran(6, {"runtime": Bytes}, smooth=smooth)
+    assert torch.equal(found.kept("average"), packed.kept("average"))

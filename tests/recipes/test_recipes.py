@@ -40,6 +40,8 @@ PROTOCOLS: dict[str, tuple[Any, ...]] = {
 PERSONAL: dict[str, tuple[Any, ...]] = {
     "dpfl/cifar10-patho": ("cifar10", 100, 100, 5, 0.01, 1e-3, 16, 3),
     "dpfl/cifar10-dir0.1": ("cifar10", 100, 100, 5, 0.01, 1e-3, 16, 3),
+    "dpfl/cinic10-patho": ("cinic10", 200, 50, 5, 0.01, 1e-3, 16, 3),
+    "dpfl/cinic10-dir0.1": ("cinic10", 200, 50, 5, 0.01, 1e-3, 16, 3),
     "dpfl/femnist": ("femnist_letters", 100, 50, 2, 0.001, 1e-3, 10, 3),
     "dpfl/tau-init": ("cifar10", 100, 100, 5, 0.01, 1e-3, 16, 3),
     "dpfl/period": ("cifar10", 100, 100, 5, 0.01, 1e-3, 16, 1),
@@ -167,14 +169,15 @@ def test_tables_2_and_3_of_dpfl_have_a_strategy_for_every_number() -> None:
 
 def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> None:
     recipe = RECIPES["dpfl/flip-one-way-mini"]
-    room = variant(recipe, recipe.queries[-1]).training.fields["budget"]
+    one_way = variant(recipe, recipe.queries[-1])
     found = Dataset("ten", torch.zeros(40, 1), torch.arange(40) % 10, torch.zeros(1, 1),
                     torch.zeros(1, dtype=torch.int64), classes=tuple("0123456789"))  # fmt: skip
     sites = [f"site-{k:02d}" for k in range(recipe.sites)]
-    wrong = flipped(recipe, found, sites, seed=0)
-    assert [room[sites.index(site)] for site in wrong] == [1] * recipe.flip
-    assert sorted(room)[recipe.flip :] == [recipe.sites] * (recipe.sites - recipe.flip)
-    assert recipe.seeds == 1
+    drawn = {flipped(recipe, found, sites, seed) for seed in range(recipe.seeds)}
+    assert len(drawn) == recipe.seeds == 5
+    for wrong in drawn:
+        assert methods_of(one_way, wrong)["training"].alone == wrong
+    assert methods_of(recipe, sites)["training"] == methods_of(recipe)["training"]
 
 
 def test_three_sites_of_the_synergy_study_hold_the_papers_rows() -> None:

@@ -33,7 +33,6 @@ from fallow.core import Optimiser, Plan, Segment, stream
 from fallow.data.dataset import Dataset
 from fallow.lab.journal import Journal
 from fallow.lab.recipe import Recipe
-from fallow.lab.rows import flipped
 from fallow.lab.run import Run
 from fallow.lab.spec import Spec
 from fallow.lab.world import world_of
@@ -126,7 +125,5 @@ def test_where_labels_conflict_dpfl_is_better_than_a_static_random_graph() -> No
 
 def test_flipped_sites_that_choose_nobody_are_chosen_less_and_less() -> None:
     """The published first mode: they train alone and only send."""
-    wrong = flipped(replace(RECIPE, flip=8), ground(0), NAMES, 0)
-    budget = [1 if name in wrong else SITES for name in NAMES]
-    ended = ran(Spec("dpfl", {"budget": budget}), 0, 8)
+    ended = ran(Spec("dpfl", {"alone": "flipped"}), 0, 8)
     assert ended.chosen < ended.candidates < BASE

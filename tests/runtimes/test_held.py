@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -51,6 +52,7 @@ def test_a_row_is_in_the_pool_or_trains_or_validates() -> None:
     assert view.labels.tolist() == [0, 1, 0, 1, 0, 1]
     assert view.held.tolist() == [2, 2]
     assert view.weights.tolist() == [1, 2, 4, 5, 7, 8]
+    assert view.held_weights.tolist() == [3, 6]
     assert view.counts.tolist() == made.counts.tolist() == [3, 3, 0]
 
 
@@ -92,3 +94,14 @@ def test_a_training_method_may_predict_in_its_own_way() -> None:
     made = bought(training=Constant())
     state = Layout.of(mlp()).flatten(mlp())
     assert SiteView(made, 0).outputs(state, made.x[:2]).tolist() == [[7.0] * 3] * 2
+
+
+def test_secret_draws_come_from_the_sites_own_secret_where_it_has_one() -> None:
+    simulated, real = site(), site()
+    real.parts = replace(real.parts, secret=77)
+    drawn = [
+        torch.rand(3, generator=SiteView(one, 2).secret("mask")) for one in (simulated, real, real)
+    ]
+    assert torch.equal(drawn[0], torch.rand(3, generator=simulated.streams("mask", 2)))
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[1], drawn[2])

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fallow.cli import lists, results, studies
+from fallow.cli import coordinate, label, lists, results, site, studies
 from fallow.lab.errors import Failed, sentence
 from fallow.lab.versions import versions
 
@@ -24,8 +24,11 @@ app = typer.Typer(
 )
 
 for command in (studies.demo, studies.run, studies.compare, results.report, results.export,
-                results.predict, lists.methods, lists.datasets, lists.recipes):  # fmt: skip
+                results.predict, lists.methods, lists.datasets, lists.recipes,
+                label.label):  # fmt: skip
     app.command()(command)
+for group in (coordinate.coordinate, site.site):
+    app.add_typer(group)
 
 UsageError: Any = typer.BadParameter.__base__  # of click, which is typer's business
 STOPPED = 130  # what typer returns after Ctrl-C

@@ -40,8 +40,11 @@ def predict(
     data: Annotated[Path, typer.Argument(help="A .csv, .parquet or .npz file of rows.")],
     query: Query = None,
     seed: Annotated[int | None, typer.Option(help="Whose model; by default the first.")] = None,
+    site: Annotated[
+        str | None, typer.Option(help="Whose model, where each site deploys its own.")
+    ] = None,
     out: Output = None,
 ) -> None:
     """Predict with a finished run's model; writes a CSV file."""
-    path, rows = predict_file(study, data, query, seed, out)
+    path, rows = predict_file(study, data, query, seed, out, site)
     opt.console().print(f"Wrote {rows} predictions to {path}", markup=False, soft_wrap=True)

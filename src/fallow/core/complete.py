@@ -59,5 +59,5 @@ def _check(there: int, wanted: int, verb: str) -> None:
     if there < wanted:
         raise RuntimeError(
             f"{there} of {wanted} sites answered {verb!r} and what follows needs all of them; run "
-            "again with --resume when they are there"
+            "again with --resume when they are there (coordinate start goes on without the option)"
         )

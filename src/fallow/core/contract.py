@@ -30,6 +30,7 @@ class Contract:
     regression: bool | None = None  # works on targets; None: unless it reads predictions
     classes: bool = True  # works on classes
     linear: bool = False  # works for the model "linear" alone
+    everyone: bool = False  # trains only where all sites take part in every round
     at_server: tuple[str, ...] = ()  # parts of a training method's state that no site is sent
     simulator_only: bool = False  # reads hidden labels: an upper bound, never at a real site
 

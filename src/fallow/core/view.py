@@ -37,6 +37,8 @@ class View(Protocol):
     @property
     def held(self) -> Tensor: ...  # (v,) labels held back for validation
     @property
+    def held_weights(self) -> Tensor: ...  # (v,) what the query attached to each of those
+    @property
     def weights(self) -> Tensor: ...  # (n,) weight that the query attached to each label
     @property
     def counts(self) -> Tensor: ...  # (C,) float64 labels bought per class
@@ -52,6 +54,7 @@ class View(Protocol):
     def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]: ...  # (n, h), (n, c)
     def outputs(self, state: State, rows: Tensor) -> Tensor: ...  # as the training method predicts
     def stream(self, purpose: str) -> torch.Generator: ...
+    def secret(self, purpose: str) -> torch.Generator: ...  # that no other party can repeat
 
 
 @runtime_checkable
@@ -83,12 +86,14 @@ class Picks:
     """Rows to label: positions in the pool, in the order they were chosen, all different.
 
     ``weight`` and ``probability`` (k,) stay with the label in the site's ledger: training reads
-    the weight.
+    the weight.  ``score`` (k,) is what the rows were ranked by, where that is one number: people at
+    the site see it beside the question.
     """
 
     rows: Tensor
     weight: Tensor | None = None
     probability: Tensor | None = None
+    score: Tensor | None = None
 
     def check(self, pool: int, n: int) -> None:
         """Raise unless the rows are ``n`` different positions of a pool of ``pool`` rows."""

@@ -10,6 +10,7 @@ from typing import Literal, final
 from fallow.core.build import nearest
 from fallow.data import files, photos
 from fallow.data.bundled import Reader, bundled
+from fallow.data.cinic import read_cinic10
 from fallow.data.dataset import Dataset, Task
 from fallow.data.diamonds import read_diamonds_onehot
 from fallow.data.digit_angle import read_digit_angle
@@ -131,6 +132,7 @@ CATALOGUE: dict[str, Entry] = {
             "cifar-100-binary/test.bin",
             optional=("cifar-100-binary/fine_label_names.txt",),
         ),
+        _labelled("cinic10", 270_000, (3, 32, 32), 10, "", read_cinic10, "cinic-10"),
         _labelled(
             "svhn",
             99_289,

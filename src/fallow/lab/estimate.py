@@ -5,44 +5,60 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
 import torch
 
-from fallow.core.disclosure import Disclosure
+from fallow.core.disclosure import Disclosure, payload
 from fallow.core.plan import Segment
 from fallow.core.streams import stream
+from fallow.core.types import State
 from fallow.data.dataset import Dataset
 from fallow.lab.cell import Cell, Setup
 from fallow.lab.evaluate import evaluate
 from fallow.lab.journal import Journal
+from fallow.lab.methods import local_plan, methods_of
 from fallow.lab.one_pass import is_one_pass
+from fallow.lab.phases import INPUTS
 from fallow.lab.recipe import Recipe
 from fallow.lab.report_words import duration, size
 from fallow.lab.rows import open_data
 from fallow.lab.run import Run
+from fallow.lab.spec import Spec
 from fallow.lab.variants import BOUND, variant
-from fallow.lab.world import local_plan, methods_of, world_of
+from fallow.lab.world import World, world_of
+from fallow.personal.base import Choosing, Load
+from fallow.runtimes.view import SiteView
 
 ENOUGH = 600  # rows that tell how fast a round is
+TRIES = 7  # that tell how fast a model is tried
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Rows seen in training, seconds on this machine, bytes that cross in both directions."""
+    """Rows seen in training, seconds on this machine, bytes that cross in both directions.
+
+    Where sites choose collaborators, at most: ``tried`` models on validation rows, and bytes that
+    go from site to site (``relayed``, which records count up and down).
+    """
 
     runs: int
     rows: int
     seconds: float
     bytes: int
     jobs: int
+    tried: int = 0
+    relayed: int = 0
 
     def sentence(self) -> str:
         processes = "1 process" if self.jobs == 1 else f"{self.jobs} processes"
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        tried = f"up to {self.tried:,} models tried on validation rows, " if self.tried else ""
+        passed = f" and up to {size(self.relayed)} from site to site" if self.relayed else ""
         return (
-            f"{runs}: {self.rows:,} training rows in all, about "
+            f"{runs}: {self.rows:,} training rows in all, {tried}about "
             f"{duration(self.seconds)} in {processes} on this machine, {size(self.bytes)} between "
-            "server and sites. Nothing was started."
+            f"server and sites{passed}. Nothing was started."
         )
 
 
@@ -55,8 +71,10 @@ class Pace:
     scoring: float  # evaluating a model once
     start: float  # reading data, making sites
     per_look: float  # one row of a pool, seen by one model
+    per_try: float  # a model averaged and seen with one row, beyond per_look
     pool: int
-    bytes: int  # of a round of all sites
+    model: int  # bytes
+    world: World  # that was timed
 
 
 def estimate(setup: Setup, cells: Sequence[Cell], jobs: int) -> Estimate:
@@ -67,31 +85,75 @@ def estimate(setup: Setup, cells: Sequence[Cell], jobs: int) -> Estimate:
     before = torch.get_num_threads()
     torch.set_num_threads(setup.threads)
     paces: dict[str, Pace] = {}
+    crossing: dict[tuple[str, str], tuple[int, int]] = {}
     try:
         begun = time.perf_counter()
         found = open_data(setup.recipe, cells[0].seed, setup.data_dir)
         reading = time.perf_counter() - begun
         for cell in cells:
-            if _kind(cell) not in paces:
-                pace = _pace(variant(setup.recipe, cell.query), cell.seed, found)
-                paces[_kind(cell)] = replace(pace, start=pace.start + reading)
+            recipe, kind = variant(setup.recipe, cell.query), _kind(cell)
+            if kind not in paces:
+                pace = _pace(recipe, cell.seed, found)
+                paces[kind] = replace(pace, start=pace.start + reading)
+            if (way := (kind, str(recipe.training))) not in crossing:
+                crossing[way] = _crossing(recipe, paces[kind])
     finally:
         torch.set_num_threads(before)
-    jobs = min(jobs, len(cells))
-    rows, seconds, crossed, started = 0, 0.0, 0.0, set()
+    total, started = _Sum(), set[tuple[object, ...]]()
     for cell in cells:
-        recipe, pace = variant(setup.recipe, cell.query), paces[_kind(cell)]
-        phases = labelled(recipe, pace.pool)
+        recipe, kind = variant(setup.recipe, cell.query), _kind(cell)
+        pace, phases = paces[kind], labelled(recipe, paces[kind].pool)
         is_shared = not cell.query.startswith(BOUND)
         if is_one_pass(recipe):
             phases, is_shared = phases[1:], False
-        trained = phases[1:] if is_shared and cell.seed in started else phases
-        started |= {cell.seed} if is_shared else set()
-        rows += sum(trained) * recipe.rounds * recipe.plan.epochs
-        crossed += len(phases) * recipe.rounds * pace.bytes * recipe.participation
-        seconds += pace.start + sum(_phase(recipe, pace, n) for n in trained)
-        seconds += sum(_query(recipe, pace, n) for n in phases[:-1])
-    return Estimate(len(cells), rows, seconds / jobs, round(crossed), jobs)
+        first = (cell.seed, *(str(getattr(recipe, name)) for name in INPUTS))
+        done = is_shared and first in started
+        started |= {first} if is_shared else set()
+        total.add(recipe, pace, phases, crossing[kind, str(recipe.training)], done)
+    jobs = min(jobs, len(cells))
+    seconds = total.seconds / jobs
+    return Estimate(len(cells), total.rows, seconds, round(total.bytes), jobs, total.tried,
+                    total.relayed)  # fmt: skip
+
+
+@dataclass
+class _Sum:
+    rows: int = 0
+    seconds: float = 0.0
+    bytes: float = 0.0
+    tried: int = 0
+    relayed: int = 0
+
+    def add(
+        self, recipe: Recipe, pace: Pace, phases: Sequence[int], crossing: tuple[int, int],
+        done: bool,
+    ) -> None:  # fmt: skip
+        """A cell with so many labelled rows in its phases, the first of which may be done."""
+        first, later = crossing
+        self.bytes += len(phases) * (first + (recipe.rounds - 1) * later) * recipe.participation
+        self.bytes += len(phases[:-1]) * recipe.sites * pace.model  # before a query, to each site
+        self.seconds += pace.start + sum(_query(recipe, pace, n) for n in phases[:-1])
+        for cycle, n in enumerate(phases):
+            chosen = _chosen(recipe, cycle)
+            self.relayed += chosen.models * pace.model
+            if done and cycle == 0:
+                continue
+            self.tried += chosen.evaluations
+            self.rows += n * recipe.rounds * recipe.plan.epochs
+            self.seconds += _phase(recipe, pace, n) + chosen.evaluations * _try(recipe, pace, n)
+
+
+def _chosen(recipe: Recipe, cycle: int) -> Load:
+    """What choosing collaborators costs in a phase; nothing where nobody does."""
+    method = methods_of(recipe)["training"]
+    if not isinstance(method, Choosing):
+        return Load(0, 0)
+    return method.load(recipe.sites, recipe.rounds, recipe.restart == "continue" and cycle > 0)
+
+
+def _try(recipe: Recipe, pace: Pace, n: int) -> float:
+    """Seconds of a model on the validation rows of a site, of ``n`` labelled rows in all."""
+    return pace.per_try + recipe.validation * n / recipe.sites * pace.per_look
 
 
 def labelled(recipe: Recipe, pool: int) -> list[int]:
@@ -104,7 +166,7 @@ def labelled(recipe: Recipe, pool: int) -> list[int]:
 
 
 def _phase(recipe: Recipe, pace: Pace, n: int) -> float:
-    training = pace.base + pace.per_row * n * recipe.plan.epochs
+    training = pace.base + pace.per_row * n * recipe.plan.epochs * _gradients(recipe)
     scored = min(recipe.rounds, recipe.score_rounds)
     return recipe.rounds * recipe.participation * training + scored * pace.scoring
 
@@ -117,20 +179,32 @@ def _query(recipe: Recipe, pace: Pace, n: int) -> float:
 
 
 def _kind(cell: Cell) -> str:
-    """Cells of one kind train at one pace; pooled rows cannot be trained side by side."""
+    """Cells of one kind train at one pace, but for the gradients that a batch takes; pooled rows
+    cannot be trained side by side."""
     return cell.query if cell.query == f"{BOUND}pooled" else ""
 
 
+def _gradients(recipe: Recipe) -> int:
+    """Gradients that a batch takes, beside FedAvg's 1."""
+    return int(getattr(methods_of(recipe)["training"], "gradients_per_batch", 1))
+
+
 def _pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
-    """Two rounds of one epoch over few rows, so that a long recipe takes no long look."""
+    """Two rounds of one epoch over few rows, so that a long recipe takes no long look.
+
+    Training methods that choose collaborators are timed without: as FedAvg.
+    """
     tests, first = len(found.x_test), next(filter(None, labelled(recipe, len(found.x))), 1)
+    plain = Spec("fedavg") if _chosen(recipe, 0).models else recipe.training
     short = replace(
         recipe,
         protocol="cycles",
         initial_by="random",
         cycles=0,
         rounds=1,
+        fresh_first=False,
         participation=1.0,
+        training=plain,
         plan=replace(recipe.plan, segments=(Segment(1),)),
         executor="loop" if recipe.executor == "workers" else recipe.executor,  # starts at once
     )
@@ -140,8 +214,9 @@ def _pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
     n, once, pace = _timed(replace(short, initial=shares[0]), seed, few)
     m, more, _ = _timed(replace(short, initial=shares[1]), seed, few)
     per_row = max((more - once) / max(m - n, 1), 0.1 * once / max(n, 1))
+    base = max(once - per_row * n, 0.0)
     scoring = pace.scoring * tests / len(few.x_test)
-    return replace(pace, base=max(once - per_row * n, 0.0), per_row=per_row, scoring=scoring)
+    return replace(pace, base=base, per_row=per_row / _gradients(short), scoring=scoring)
 
 
 def _timed(recipe: Recipe, seed: int, found: Dataset) -> tuple[int, float, Pace]:
@@ -157,9 +232,39 @@ def _timed(recipe: Recipe, seed: int, found: Dataset) -> tuple[int, float, Pace]
     begun = time.perf_counter()
     evaluate(world, done["state"])
     scoring = time.perf_counter() - begun
-    journal.close()
-    shown, pool = Disclosure.of(done["revealed"]), sum(world.sizes.values())
-    look = scoring / len(found.x_test)
+    look, pool = scoring / len(found.x_test), sum(world.sizes.values())
     n = sum(len(site.labelled) for site in world.members.values())
-    crossed = shown.bytes_up + shown.bytes_down
-    return n, max(spent - scoring, 1e-6), Pace(0.0, 0.0, scoring, start, look, pool, crossed)
+    model = payload({name: done["state"][name] for name in ("w", "stats")})
+    tried = _tried(world, done["state"])
+    pace = Pace(0.0, 0.0, scoring, start, look, tried, pool, model, world)
+    return n, max(spent - scoring, 1e-6), pace
+
+
+def _tried(world: World, state: State) -> float:
+    """Seconds of adding a model to an average and running it on one row: the median of a few."""
+    site, spent = next(iter(world.members.values())), []
+    view, w = SiteView(site, 0), state["w"].double()
+    for _ in range(TRIES):
+        begun = time.perf_counter()
+        mean = ((w + w) / 2 - w / 2).to(state["w"].dtype)
+        view.forward({**state, "w": mean}, site.seen[:1])
+        spent.append(time.perf_counter() - begun)
+    return median(spent)
+
+
+def _crossing(recipe: Recipe, pace: Pace) -> tuple[int, int]:
+    """Bytes between server and sites in the first round of a training method, and in each later
+    one, of all sites.  Where sites choose collaborators, only the first model."""
+    world, told = pace.world, []
+    if _chosen(recipe, 0).models:
+        return len(world.members) * pace.model, 0
+    for rounds in (1, 2):
+        short = replace(world.recipe, training=recipe.training, rounds=rounds, score_rounds=1)
+        methods = methods_of(short)
+        for site in world.members.values():
+            site.parts = replace(site.parts, methods=methods)
+            site.forget()
+        done = Run(replace(world, recipe=short, methods=methods), Journal()).train(0, None)
+        shown = Disclosure.of(done["revealed"])
+        told.append(shown.bytes_up + shown.bytes_down)
+    return told[0], told[1] - told[0]

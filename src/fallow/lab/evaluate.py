@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,9 +13,13 @@ from fallow.core.view import Predicting
 from fallow.engine import predict
 from fallow.lab.metrics import accuracy, balanced_accuracy, per_class_accuracy
 from fallow.lab.over_sites import NOT_BY_SITE, of_accuracy
+from fallow.lab.redundancy import redundancy
 from fallow.lab.scale import in_units
-from fallow.lab.world import World
 from fallow.runtimes.view import SiteView
+from fallow.training.base import Finishing
+
+if TYPE_CHECKING:
+    from fallow.lab.world import World
 
 
 def evaluate(world: World, state: State, retained: bool = False) -> dict[str, Any]:
@@ -41,6 +45,29 @@ def evaluate(world: World, state: State, retained: bool = False) -> dict[str, An
         return _errors(world, outputs_of, true)
     guess = {name: outputs.argmax(1) for name, outputs in outputs_of.items()}
     return of_accuracy(guess, true, test.n_classes)
+
+
+def one_model(world: World, state: State) -> State | None:
+    """The model that all sites deploy; None where they deploy different ones."""
+    deploy = world.methods["training"].deploy
+    first, *others = [deploy(state, site.memory) for site in world.members.values()]
+    found = {name: first[name] for name in ("w", "stats")}
+    same = all(torch.equal(one[name], found[name]) for one in others for name in found)
+    return found if same else None
+
+
+def own_models(world: World, state: State) -> dict[SiteId, State]:
+    """The model that each site has been tested with at the end; none where all have the same, or
+    where predicting takes more than a model."""
+    training = world.methods["training"]
+    if isinstance(training, Predicting):
+        return {}
+    is_retained = world.recipe.validation > 0 and not isinstance(training, Finishing)
+    used = {name: _used(world, name, state, is_retained) for name in world.members}
+    kept = {name: {part: own[part] for part in ("w", "stats")} for name, own in used.items()}
+    first = next(iter(kept.values()))
+    is_one = all(torch.equal(own[part], first[part]) for own in kept.values() for part in own)
+    return {} if is_one else kept
 
 
 def _used(world: World, name: SiteId, state: State, retained: bool) -> State:
@@ -69,6 +96,7 @@ def _finite(outputs: Tensor, whose: str) -> Tensor:
 def pseudo_labels(world: World) -> dict[str, Any] | None:
     """How right the sites' own models are about their pools, before labels are bought: accuracy
     over all pools and recall of each class.  It reads hidden labels, so only a simulation has it.
+    With them stands the `redundancy` of what was picked.
 
     None for regression, and where every pool is empty.
     """
@@ -83,6 +111,7 @@ def pseudo_labels(world: World) -> dict[str, Any] | None:
     return {
         "accuracy": accuracy(found, true),
         "per_class": per_class_accuracy(found, true, classes),
+        "redundancy": redundancy(world),
     }
 
 

@@ -48,8 +48,8 @@ def write_whole(path: Path, content: bytes) -> str:
 def unwritable(path: Path, error: OSError) -> Failed:
     """The error of a disk that is full or read-only, in one sentence."""
     return Failed(
-        f"{path} cannot be written ({error.strerror}): free some space or choose another folder "
-        "with --out; earlier results are untouched"
+        f"{path} cannot be written ({error.strerror}): free some space, make it "
+        "writable, or choose another folder; earlier results are untouched"
     )
 
 
@@ -106,7 +106,7 @@ def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
 
     folder: of the run, the way out of a damaged file.
     """
-    way_out = f"delete the folder {folder} and run again with --resume"
+    way_out = f"delete the folder {folder} and run again with --resume (coordinate start: without)"
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -14,6 +14,7 @@ from fallow.privacy import Released
 from fallow.runtimes.store import MARK, Label, Letters, checksum
 from fallow.runtimes.wire import pack, unpack
 
+DURABLE = "FULL"  # SQLite's word for it
 UNHELD = """
 DELETE FROM letter WHERE NOT EXISTS (SELECT 1 FROM received WHERE received.mark = letter.mark)
 """
@@ -41,18 +42,19 @@ class Journal:
     """Journal of the server half and store of the simulated sites.
 
     Both halves of an exchange are one transaction: after ``kill -9`` either all of it happened or
-    nothing did.  ``path=None`` keeps everything in memory.  Every value carries a checksum.  Raises
-    Failed when the file is damaged or its disk is full or read-only.
+    nothing did.  ``path=None`` keeps everything in memory.  ``is_durable``: a power cut takes back
+    nothing either, as real sites need, which drop their answers once they count.  Every value
+    carries a checksum.  Raises Failed when the file is damaged or its disk is full or read-only.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, is_durable: bool = False) -> None:
         self.path = path
         self._depth = 0
         self._read_letters: dict[bytes, State] = {}
         with self._plain():
             self._db = sqlite3.connect(path or ":memory:", isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute(f"PRAGMA synchronous={DURABLE if is_durable else 'NORMAL'}")
             found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
@@ -68,7 +70,8 @@ class Journal:
         except sqlite3.OperationalError as error:
             raise Failed(
                 f"{self.path} cannot be written ({error}): free some space or make the folder "
-                "writable, then run again with --resume; what was finished is kept"
+                "writable, then run again with --resume (coordinate start: without); what was "
+                "finished is kept"
             ) from error
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of its schema
             raise self._damaged(str(error)) from error
@@ -76,8 +79,8 @@ class Journal:
     def _damaged(self, why: str) -> Failed:
         return Failed(
             f"journal {self.path} is damaged ({why}): delete the folder "
-            f"{self.path and self.path.parent} and run again with --resume; other runs are not "
-            "touched"
+            f"{self.path and self.path.parent} and run again with --resume (coordinate start: "
+            "without); other runs are not touched"
         )
 
     def _opened(self, blob: bytes, what: str) -> Any:
@@ -159,6 +162,15 @@ class Journal:
         """The value first given for ``name``: a later, different one is not stored."""
         self._write("INSERT OR IGNORE INTO about VALUES (?, ?)", name, value)
         return str(self._read("SELECT value FROM about WHERE name = ?", name)[0][0])
+
+    def noted(self, name: str) -> str | None:
+        """What was last noted under ``name``, or None."""
+        found = self._read("SELECT value FROM about WHERE name = ?", name)
+        return str(found[0][0]) if found else None
+
+    def note(self, name: str, value: str) -> None:
+        """Remember ``value`` under ``name``, in place of what was noted there before."""
+        self._write("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
 
     def tidy(self) -> None:
         """After the last step: drop what only a resume needs and give the space back."""

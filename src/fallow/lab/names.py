@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fallow import personal
 from fallow import training as trainers
 from fallow.core.build import find
-from fallow.lab.records import BOUND, is_bound
+from fallow.lab.records import BOUND, Study, is_bound
 from fallow.lab.spec import Spec
 
 COMPAT = "fallow.compat:"
@@ -65,9 +65,24 @@ class Strategy:
         return folded(next(named, "").partition(":")[0])
 
     @property
+    def chooser(self) -> tuple[str, ...]:
+        """What it is apart from how its models are trained."""
+        return (self.query.partition("@")[0], *(s for s in self.settings if s not in self.trainer))
+
+    @property
     def key(self) -> str:
         """The name of its class without case, dash and underscore."""
         return folded(self.spec.name)
+
+
+def heading(study: Study) -> str:
+    """What the strategies of a study are called: queries; methods where they differ by how they are
+    trained alone; strategies where they differ in both."""
+    made = [Strategy.parse(query) for query in study.queries if not is_bound(query)]
+    chosen, trained = {s.chooser for s in made}, {s.trainer for s in made}
+    if study.recipe.get("cycles") == 0 or (len(chosen) == 1 and len(trained) > 1):
+        return "Method"
+    return "Strategy" if len(trained) > 1 else "Query"
 
 
 def folded(name: str) -> str:
@@ -164,6 +179,8 @@ def _field(key: str, value: object) -> str:
         return _counted(str(value), "model")
     if key == "budget" and isinstance(value, list) and value:  # one for each site
         return f"{min(value)} to {max(value)} models"
+    if key == "alone":
+        return f"{value} sites only send" if isinstance(value, str) else "some sites only send"
     if key == "graph":
         return GRAPHS.get(str(value), f"{value} graph")
     return f"{key}={value if isinstance(value, str) else json.dumps(value)}"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fallow.core.contract import Contract
 from fallow.lab.files import write_whole
+from fallow.lab.methods import methods_of
 from fallow.lab.recipe import Recipe
-from fallow.lab.world import methods_of
 
 
 def is_one_pass(recipe: Recipe) -> bool:

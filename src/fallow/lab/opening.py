@@ -14,12 +14,13 @@ from fallow.data.dataset import Dataset
 from fallow.lab.cell import Cell, Setup
 from fallow.lab.errors import Failed
 from fallow.lab.files import only_one, write_json
+from fallow.lab.methods import methods_of
 from fallow.lab.one_pass import is_one_pass
 from fallow.lab.recipe import OUTSIDE, Recipe, recipe_from
 from fallow.lab.rows import open_data
 from fallow.lab.variants import BOUND, variant
 from fallow.lab.versions import versions
-from fallow.lab.world import World, methods_of, world_of
+from fallow.lab.world import World, world_of
 from fallow.runtimes import MemoryStore
 
 FOR_NUMBERS = "random, core-set, badge, lcmd, bait, acs-fw, logo or fale"

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fallow.core.types import SiteId, State
 from fallow.lab.errors import Failed
 from fallow.lab.files import load_tree, save_tree, sweep
 from fallow.lab.versions import threads, versions
-from fallow.lab.world import World
 from fallow.runtimes import Letter, Site
+
+if TYPE_CHECKING:
+    from fallow.lab.world import World
+
+Memory = Mapping[SiteId, Mapping[str, State]]
+"""What each site remembered when a phase ended."""
 
 INPUTS = (
     "model", "training", "plan", "rounds", "participation", "score_rounds",
@@ -46,6 +51,19 @@ class Phases:
             h.update(site.validation.numpy().tobytes())
         return h.hexdigest()[:32]
 
+    def first(
+        self, world: World, train: Callable[[], dict[str, Any]]
+    ) -> tuple[dict[str, Any], Memory | None]:
+        """The phase as ``train`` makes it, or as another strategy left it with what its sites
+        remembered then."""
+        key = self.key(world)
+        found = self.load(key)
+        if found:
+            return found["done"], found["memory"]
+        done = train()
+        self.save(key, done, {name: site.memory for name, site in world.members.items()})
+        return done, None
+
     def load(self, key: str) -> dict[str, Any] | None:
         """The phase, or None when it was never finished; a damaged file counts as not finished."""
         path = self._path(key)
@@ -57,7 +75,7 @@ class Phases:
             return None
         return phase
 
-    def save(self, key: str, done: dict[str, Any], memory: dict[str, dict[str, State]]) -> None:
+    def save(self, key: str, done: dict[str, Any], memory: Memory) -> None:
         path = self._path(key)
         if path is not None:
             sweep(path.parent, f"{path.name}.*")
@@ -67,7 +85,7 @@ class Phases:
         return self.folder / f"{key}.safetensors" if self.folder else None
 
 
-def restore(members: Mapping[SiteId, Site], memory: Mapping[SiteId, Mapping[str, State]]) -> None:
+def restore(members: Mapping[SiteId, Site], memory: Memory) -> None:
     """Give sites what they remembered when a phase ended.  What a relay brought was one object for
     all its receivers, and is again."""
     letters: dict[tuple[int, ...], Letter] = {}

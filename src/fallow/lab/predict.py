@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,43 +12,41 @@ import torch
 from torch import Tensor
 
 from fallow.core.banks import Layout
+from fallow.core.build import nearest
 from fallow.core.streams import stream
-from fallow.core.types import State
-from fallow.data import Dataset, read_rows
+from fallow.core.types import SiteId, State
+from fallow.core.view import Predicting
+from fallow.data import read_rows
 from fallow.engine import predict
 from fallow.lab.cell import Cell
 from fallow.lab.files import load_tree, save_tree, write_whole
+from fallow.lab.ground import Ground
+from fallow.lab.methods import methods_of
 from fallow.lab.reading import read_study
 from fallow.lab.recipe import Recipe, recipe_from
+from fallow.lab.report_words import some
 from fallow.lab.scale import Scale, in_units
-from fallow.lab.world import World
+from fallow.lab.variants import variant
 from fallow.models import build_model
 
 
-def one_model(world: World, state: State) -> State | None:
-    """The model that all sites deploy; None where they deploy different ones."""
-    deploy = world.methods["training"].deploy
-    first, *others = [deploy(state, site.memory) for site in world.members.values()]
-    found = {name: first[name] for name in ("w", "stats")}
-    same = all(torch.equal(one[name], found[name]) for one in others for name in found)
-    return found if same else None
-
-
-def save_model(path: Path, world: World, state: State | None) -> None:
-    """The deployed model, if there is one, with what predicting needs: classes, columns, shape,
-    scale."""
-    d: Dataset = world.dataset
+def save_model(
+    path: Path, world: Ground, state: State | None, sites: Mapping[SiteId, State]
+) -> None:
+    """The deployed model, if there is one for all, and those of ``sites`` that have their own, with
+    what predicting needs: classes, columns, shape, scale."""
     scale = world.scale and {"mean": world.scale.mean, "std": world.scale.std}
-    about = {"classes": d.classes, "columns": d.columns, "shape": tuple(d.x.shape[1:])}
-    save_tree(path, {"state": state, "about": about, "scale": scale, "targets": world.targets})
+    kept = {"state": state, "about": world.about, "scale": scale, "targets": world.targets}
+    save_tree(path, {**kept, "sites": dict(sites)})
 
 
 def predict_file(
     folder: Path, data: Path, query: str | None = None, seed: int | None = None,
-    out: Path | None = None,
+    out: Path | None = None, site: SiteId | None = None,
 ) -> tuple[Path, int]:  # fmt: skip
     """Predict every row of ``data``; writes a CSV (``out``, by default beside the data).
 
+    ``site``: with the model that this site was tested with at the end, where each has its own.
     Classification: the class and its probability; regression: the value.  Returns file and rows.
     """
     study = read_study(folder)
@@ -59,13 +58,9 @@ def predict_file(
             f"{folder} has no finished run of {cell.query} with seed {cell.seed}; its queries are "
             f"{', '.join(study.study.queries)}, its seeds {', '.join(map(str, study.study.seeds))}"
         )
-    saved, made = load_tree(path, path.parent), recipe_from(dict(study.study.recipe))
-    if saved["state"] is None:
-        raise ValueError(
-            f"each site of {folder} deploys a model of its own, so there is no one model to "
-            "predict with; train one for all (fedavg, with bn=average where the model has batch "
-            "norm)"
-        )
+    saved = load_tree(path, path.parent)
+    made = variant(recipe_from(dict(study.study.recipe)), cell.query)
+    saved["state"] = _model(saved, made, folder, site)
     x = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
@@ -73,6 +68,25 @@ def predict_file(
     target = out or data.with_name(f"{data.stem}-predictions.csv")
     write_whole(target, _csv(outputs, saved["about"]["classes"]))
     return target, len(x)
+
+
+def _model(saved: dict[str, Any], made: Recipe, folder: Path, site: SiteId | None) -> State:
+    """The model that is meant; ValueError where there is none, or several."""
+    own: dict[SiteId, State] = saved.get("sites", {})
+    state: State | None = saved["state"] if site is None else own.get(site)
+    if isinstance(methods_of(made)["training"], Predicting):
+        raise ValueError(
+            f"{made.training} predicts with the labelled rows of a site, which {folder} does not "
+            "keep with the model; train with another method, such as fedavg-ft"
+        )
+    if state is not None:
+        return state
+    if site is not None and own:
+        raise ValueError(f"{folder} has no site {site!r}{nearest(site, list(own))}")
+    if site is not None:
+        raise ValueError(f"{folder} has no models of its sites alone; leave out --site {site}")
+    whose = f"say whose with --site: {some([*own])}" if own else "the folder of a site has it"
+    raise ValueError(f"each site of {folder} deploys a model of its own; {whose}")
 
 
 def _outputs(made: Recipe, saved: dict[str, Any], x: Tensor) -> Tensor:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from fallow.lab import report_run
 from fallow.lab import report_sections as part
+from fallow.lab.names import heading
 from fallow.lab.reading import read_study
 from fallow.lab.records import StudyRecords
 from fallow.lab.report_across import across, swept
 from fallow.lab.report_findings import findings
 from fallow.lab.report_html import Html, el, page, together
+from fallow.lab.report_live import live, read_live, refresh
 from fallow.lab.report_personal import chooses_nothing, personal
 from fallow.lab.report_regression import regression, warning
 from fallow.lab.report_words import summary
@@ -27,7 +29,7 @@ def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Ht
     final = final_table(study)
     described = study.study
     title = str(described.recipe.get("title") or "")
-    what = "Methods" if chooses_nothing(study) else "Queries"
+    what = {"Method": "Methods", "Query": "Queries", "Strategy": "Strategies"}[heading(described)]
     facts = f"{what}: {len(study.strategies)}, seeds: {len(described.seeds)}" + (
         f", reference: {label_of(described.reference, described)}" if described.reference else ""
     )
@@ -37,6 +39,7 @@ def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Ht
         *([el("p", title, class_="facts")] if title else []),
         el("p", summary(study, final), class_="lead"),
         el("p", facts, class_="facts"),
+        *live(study.path),
         *warning(study),
         *([] if chooses_nothing(study) else [part.curves(study, key)]),
         part.scores(study, final),
@@ -52,6 +55,8 @@ def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Ht
 
 def _about_classes(study: StudyRecords, key: str) -> list[Html]:
     """What only data with classes has."""
+    if read_live(study.path):  # real sites do not tell of which classes their rows are
+        return [part.classes(study, key)]
     shown = [part.classes(study, key), part.partition(study, key)]
     return shown if chooses_nothing(study) else [*shown, part.balance(study, key)]
 
@@ -77,6 +82,7 @@ def report_html(studies: Sequence[StudyRecords]) -> str:
     return page(
         ", ".join(names) + " – Fallow report",
         el("main", el("h1", "Fallow report"), *contents, *over_all, together(*articles)),
+        refresh=refresh([study.path for study in studies]),
     )
 
 

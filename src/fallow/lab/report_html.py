@@ -140,11 +140,12 @@ pre { background: var(--band); padding: 0.8rem 1rem; overflow-x: auto; font-size
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(title: str, *parts: Html) -> str:
-    """The whole document."""
+def page(title: str, *parts: Html, refresh: int | None = None) -> str:
+    """The whole document; ``refresh``: seconds after which a browser reads it again."""
+    again = Html(f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else "")
     head = Html(
         f'<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" '
-        f'content="{_POLICY}">\n<meta name="viewport" '
+        f'content="{_POLICY}">\n{again}<meta name="viewport" '
         f'content="width=device-width, initial-scale=1">\n{el("title", title)}\n'
         f"<style>{CSS}</style>\n"
     )

@@ -9,6 +9,7 @@ from fallow.lab.figures import sites as draw
 from fallow.lab.findings import graph as find_graph
 from fallow.lab.findings import personal as find
 from fallow.lab.findings.graph import Graphs, Measured
+from fallow.lab.names import heading
 from fallow.lab.records import StudyRecords
 from fallow.lab.report_findings import drawn, note
 from fallow.lab.report_html import Html, section, table
@@ -29,7 +30,7 @@ def personal(study: StudyRecords, key: str) -> list[Html]:
     if not (study.higher_is_better and find.has_sites(study)):
         return []
     found = find_graph.all_graphs(study)
-    parts = [over_rounds(study, key), sites(study, key), pairs(study)]
+    parts = [over_rounds(study, key), sites(study, key), pairs(study), redundancy(study)]
     return [*filter(None, parts), *([graphs(study, found, key)] if found else [])]
 
 
@@ -116,6 +117,24 @@ def pairs(study: StudyRecords) -> Html | None:
             "The same seed gives all methods the same sites, rows and first weights. Intervals "
             "are percentiles of means over seeds and, within them, sites drawn again with "
             f"replacement ({find.DRAWS:,} draws).{few}"
+        ),
+    )
+
+
+def redundancy(study: StudyRecords) -> Html | None:
+    """How much of what sites asked for their collaborators had labelled already."""
+    found = find.redundant(study)
+    if not found:
+        return None
+    rows = [[label_of(query, study.study), Spread(*mean_sd(by_seed)).text(3), str(len(by_seed))]
+            for query, by_seed in found.items()]  # fmt: skip
+    return section(
+        "What collaborators had labelled already",
+        table("Redundancy of what was picked", [heading(study.study), "Cosine", "Seeds"], rows),
+        note(
+            "Mean over picks of the largest cosine to a labelled row of a collaborator, in the "
+            "features of the site's own average; lower is less alike. Only a simulation can look "
+            "into several sites at once."
         ),
     )
 

@@ -8,7 +8,7 @@ from fallow.lab.findings import pairs as find
 from fallow.lab.findings.checkpoints import at_labels, checkpoints, is_even
 from fallow.lab.findings.diverged import FAR, diverged, diverged_at
 from fallow.lab.findings.wtl import CHECKPOINTS, Block, Rival, blocks, shared, total
-from fallow.lab.names import Strategy, folded
+from fallow.lab.names import Strategy, folded, heading
 from fallow.lab.published import Tally, source, tallies
 from fallow.lab.records import StudyRecords
 from fallow.lab.report_findings import few, note, tested_cells
@@ -82,13 +82,11 @@ def errors(study: StudyRecords) -> Html | None:
     cycles = checkpoints(study, COLUMNS)
     if not cycles:
         return None
-    order, even = ranked(study), is_even(study)
+    order, even, what = ranked(study), is_even(study), heading(study.study)
     rows = [[label_of(q, study.study), *(_error(study, q, c) for c in cycles)] for q in order]
     bought = study.labels(order[0])
     header = [f"{bought[c]:,.0f} labels" if even and c in bought else f"Cycle {c}" for c in cycles]
-    parts = [
-        table("Error by labels bought" if even else "Error by cycle", ["Query", *header], rows)
-    ]
+    parts = [table("Error by labels bought" if even else "Error by cycle", [what, *header], rows)]
     if not even:
         parts.append(_at_equal_labels(study, cycles))
     text = "Mean ± standard deviation over seeds; lower is better."
@@ -116,7 +114,8 @@ def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Html:
         for q in ranked(study)
     ]
     caption = "Error by labels bought, first labels among them (curves joined linearly)"
-    return table(caption, ["Query", *(f"{n:,.0f} labels" for n in columns)], rows)
+    header = [heading(study.study), *(f"{n:,.0f} labels" for n in columns)]
+    return table(caption, header, rows)
 
 
 # -- wins, ties and losses --------------------------------------------------------------------
@@ -271,7 +270,8 @@ def costs(study: StudyRecords) -> Html | None:
         ]
         for q in shown
     ]
-    header = ["Query", "Error", "Labels", "Exchanges", "Sites to server", "Server to sites"]
+    header = [heading(study.study), "Error", "Labels", "Exchanges", "Sites to server",
+              "Server to sites"]  # fmt: skip
     return section(
         "What the error cost",
         table("At the last checkpoint, mean over seeds", header, rows),

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from fallow.lab.names import heading
 from fallow.lab.reading import Cell, Record, StudyRecords
 from fallow.lab.report_html import Html, el, section, table
+from fallow.lab.report_live import read_live
 from fallow.lab.report_words import duration, listed, size
 from fallow.lab.spec import Spec
 from fallow.lab.tables_final import label_of
@@ -28,9 +30,13 @@ NOISE = (
     "counts that a query releases, where one labelled row is replaced by another. It does not "
     "cover model weights (which tell much about class counts), the number of labelled rows of a "
     "site (which weights its model), who took part, or which rows a label made a site buy later. "
-    "This was a simulation: its noise comes from the seed, and a real site's from its "
-    "operating system."
 )
+SOURCE = {
+    True: "The noise came from the operating systems of the sites.",
+    False: "This was a simulation: its noise comes from the seed, and a real site's from its "
+    "operating system.",
+}
+"""Where noise came from, by whether the sites were real."""
 MASKS = (
     "Masked sums keep each site's part from a coordinator that follows the protocol and does not "
     "collude with all but one of the sites in a sum. The totals themselves are seen, and the "
@@ -96,6 +102,7 @@ def left(study: StudyRecords) -> Html:
             "What left each site", el("p", "The records name no exchange.", class_="note")
         )
     is_noisy = any(e.epsilon for e in found)
+    is_real = read_live(study.path) is not None
     rows = [
         [
             label_of(e.query, study.study),
@@ -112,9 +119,10 @@ def left(study: StudyRecords) -> Html:
     ]
     names = [e.query for e in found]
     marks = ["first" if i and names[i] != names[i - 1] else "" for i in range(len(names))]
-    columns = ["Query", "Kind", "Verb", "What", "Who saw it", "Sites", "Exchanges", "Bytes"]
-    said = [text for text, is_said in ((NOISE, is_noisy), (MASKS, any(e.masked for e in found)))
-            if is_said]  # fmt: skip
+    columns = [heading(study.study), "Kind", "Verb", "What", "Who saw it", "Sites", "Exchanges",
+               "Bytes"]  # fmt: skip
+    notes = {NOISE + SOURCE[is_real]: is_noisy, MASKS: any(e.masked for e in found)}
+    said = [text for text, is_said in notes.items() if is_said]
     return section(
         "What left each site",
         table(
@@ -158,7 +166,8 @@ def _costs(study: StudyRecords) -> Html:
         for q in study.study.queries
     ]
     caption = "Cost of a run, mean over seeds (bytes with the models, all sites)"
-    return table(caption, ["Query", "Runs", "Time", "Sites to server", "Server to sites"], rows)
+    header = [heading(study.study), "Runs", "Time", "Sites to server", "Server to sites"]
+    return table(caption, header, rows)
 
 
 def _settings(study: StudyRecords) -> Html:

@@ -13,6 +13,7 @@ from fallow.lab.figures import cycles
 from fallow.lab.figures import study as draw
 from fallow.lab.figures.style import banded, looks, to_svg, told_apart
 from fallow.lab.findings import labels
+from fallow.lab.names import heading
 from fallow.lab.records import StudyRecords
 from fallow.lab.report_html import Html, el, picture, section, table, together
 from fallow.lab.report_words import listed
@@ -72,14 +73,14 @@ def scores(study: StudyRecords, final: FinalTable) -> Html:
     colours = (look[row.query].on_page for row in final.rows)
     dots = [el("span", class_="swatch", style=f"background:{colour}") for colour in colours]
     shown, tests = score_columns(final), comparison_columns(final)
-    names = [Html(dot + escape(name)) for dot, name in zip(dots, shown["Query"], strict=True)]
+    names = [Html(dot + escape(name)) for dot, name in zip(dots, shown[final.heading], strict=True)]
     rows = zip(names, *list(shown.values())[1:], strict=True)
     parts = [table("Final score", list(shown), rows, classes=[_mark(r, final) for r in final.rows])]
     if tests:
         lines = zip(final.rows, zip(names, *tests.values(), strict=True), strict=True)
         tested = [cells for row, cells in lines if row.comparison]
         caption = "Differences to the reference, paired over seeds"
-        parts.append(table(caption, ["Query", *tests], tested))
+        parts.append(table(caption, [final.heading, *tests], tested))
     parts.append(el("ul", *(el("li", note) for note in footnotes(final)), class_="notes"))
     if signs(final):
         parts.append(_signs(final))
@@ -98,7 +99,7 @@ def _signs(final: FinalTable) -> Html:
     return together(
         table(
             f"Minus {name}, measured and published (points)",
-            ["Query", "Measured", "Published", "Sign"],
+            [final.heading, "Measured", "Published", "Sign"],
             rows,
         ),
         el(
@@ -145,7 +146,7 @@ def classes(study: StudyRecords, key: str) -> Html:
         return section("Accuracy by class", figure)
     gap = table(
         "Accuracy of low- and high-variance classes, %",
-        ["Query", "Low-variance", "High-variance", "Gap", "Seeds"],
+        [heading(study.study), "Low-variance", "High-variance", "Gap", "Seeds"],
         rows,
     )
     note = (
@@ -212,7 +213,7 @@ def _labels_table(study: StudyRecords) -> list[Html]:
         "and total variation are of each site's labels from all, mean over sites; empty cells are "
         "pairs of site and class without a label."
     )
-    made = table("Labels at the end", ["Query", *LABELS], rows)
+    made = table("Labels at the end", [heading(study.study), *LABELS], rows)
     return [made, el("p", f"{text} {_goes_with(study)}".strip(), class_="note")]
 
 

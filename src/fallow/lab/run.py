@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
-from fallow.core.streams import seed_of, stream
+from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
-from fallow.lab.evaluate import pseudo_labels
 from fallow.lab.files import load_tree, save_tree, write_lines
+from fallow.lab.ground import Done, Ground
 from fallow.lab.journal import Journal
-from fallow.lab.phases import Phases, restore
-from fallow.lab.predict import one_model, save_model
+from fallow.lab.methods import local_plan
+from fallow.lab.phases import Phases
+from fallow.lab.predict import save_model
 from fallow.lab.recipe import Recipe
-from fallow.lab.scale import Scale, is_standardised, targets_of
-from fallow.lab.scoring import scored
-from fallow.lab.steps import Spent, cohort_of, fresh_held, held_back, ledger, record, told
-from fallow.lab.world import World, local_plan
+from fallow.lab.scale import Scale
+from fallow.lab.steps import Spent, cohort_of, record, told
 from fallow.training.base import Finishing
 
 Say = Callable[[dict[str, Any]], None]
@@ -42,7 +41,7 @@ class Run:
     with the same picks and weights.
     """
 
-    world: World
+    world: Ground
     journal: Journal
     phases: Phases = field(default_factory=Phases)
     folder: Path | None = None
@@ -111,10 +110,12 @@ class Run:
             return
         last = self.journal.finished("model")
         if last is None:
-            last = {"state": one_model(self.world, self._state(done))}
-            last = self.journal.finish("model", last)
+            state = self._state(done)
+            last = {"state": self.world.one_model(self.journal, state)}
+            last = self.journal.finish("model", {**last, "sites": self.world.own_models(state)})
         self.journal.tidy()
-        save_model(self.folder / "model.safetensors", self.world, last["state"])
+        sites = last.get("sites", {})
+        save_model(self.folder / "model.safetensors", self.world, last["state"], sites)
 
     def _ask(self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any) -> Ask:
         reveals = self.world.methods[owner].contract.verbs
@@ -131,7 +132,7 @@ class Run:
         if done is None:
             shown = Disclosure()
             scale = None
-            if is_standardised(recipe, self.world.dataset):
+            if self.world.is_standardised:
                 ask = self._ask("0/initial/features", "scaling", 0, shown)
                 scale = self.world.methods["scaling"].of_features(ask)
             ask = self._ask("0/initial", "initial", 0, shown)
@@ -177,7 +178,7 @@ class Run:
         ask.flush()
         seconds = time.perf_counter() - started
         done = {"memo": memo, "revealed": shown.rows(), "seconds": seconds}
-        done |= {"pseudo_labels": None if part else pseudo_labels(self.world)}
+        done |= {"pseudo_labels": None if part else self.world.pseudo_labels()}
         is_last = part == self.recipe.queries_per_cycle - 1
         return self._bought(cycle, step, budget, done, () if is_last else ("local", "global"))
 
@@ -186,38 +187,12 @@ class Run:
         cycle: int,
         step: str,
         budget: Mapping[SiteId, int],
-        done: dict[str, Any],
+        done: Done,
         keep: tuple[str, ...] = (),
-    ) -> dict[str, Any]:
-        """Ask the oracle, write the ledgers, end the cycle at the sites: one transaction."""
-        members, oracle = self.world.members, self.world.oracle
-        picks = {n: s.memory["picks"] for n, s in members.items() if "picks" in s.memory}
-        self._check(cycle, budget, {name: len(kept["rows"]) for name, kept in picks.items()})
-        oracle.submit({name: kept["rows"] for name, kept in picks.items()})
-        answers = oracle.poll()
+    ) -> Done:
+        """Labels for what was picked; what sites remember beyond the cycle is ``keep``."""
         keep += ("own/", "average") if self.recipe.restart == "continue" else ()
-        with self.journal.transaction():
-            for name, site in members.items():
-                bought = ledger(cycle, picks.get(name, {}), answers.get(name, {}))
-                drawn = seed_of(self.world.seed, "validation", step, name)
-                is_class = bool(self.world.dataset.classes)
-                site.buy(held_back(bought, self.recipe.validation, is_class, drawn))
-                site.forget(keep)
-            return self.journal.finish(step, done)
-
-    def _check(
-        self, cycle: int, budget: Mapping[SiteId, int], picked: Mapping[SiteId, int]
-    ) -> None:
-        """Raise where more was picked than the budget says, at a site or in all."""
-        if self.world.is_shared:
-            budget, picked = {"": sum(budget.values())}, {"": sum(picked.values())}
-        for name, n in picked.items():
-            if n > budget[name]:
-                where = f"at site {name}" if name else "at all sites"
-                raise ValueError(
-                    f"{self.recipe.query} picked {n} rows {where} in cycle {cycle}, beyond its "
-                    f"budget of {budget[name]}"
-                )
+        return self.world.bought(self.journal, cycle, step, budget, done, keep)
 
     # -- training ---------------------------------------------------------------------------
 
@@ -226,19 +201,16 @@ class Run:
         step = f"{cycle}/train"
         done = self.journal.finished(step)
         if done is not None:
-            self.world = replace(self.world, targets=done["targets"])
+            self.world = self.world.with_targets(done["targets"])
             return done
-        key = self.phases.key(self.world) if cycle == 0 else ""
-        found = self.phases.load(key) if key else None
-        done = found["done"] if found else self.train(cycle, before)
-        if key and not found:
-            memory = {name: site.memory for name, site in self.world.members.items()}
-            self.phases.save(key, done, memory)
-        self.world = replace(self.world, targets=done["targets"])
+        if cycle == 0:
+            done, memory = self.world.first_phase(self.phases, lambda: self.train(0, before))
+        else:
+            done, memory = self.train(cycle, before), None
+        self.world = self.world.with_targets(done["targets"])
         filed = self._filed(cycle, done)
         with self.journal.transaction():
-            if found:
-                restore(self.world.members, found["memory"])
+            self.world.restore(memory)
             return self.journal.finish(step, filed)
 
     def train(self, cycle: int, before: State | None) -> dict[str, Any]:
@@ -250,17 +222,17 @@ class Run:
             state = self.world.fresh(stream(self.world.seed, "init", cycle))
         if self.world.targets is None:
             ask = self._ask(f"{step}/targets", "scaling", cycle, shown)
-            self.world = replace(self.world, targets=targets_of(self.world, ask))
+            self.world = self.world.with_targets(self.world.targets_by(ask))
         for r in range(recipe.rounds):
             state = self._round(cycle, r, state, shown)
             if r >= recipe.rounds - recipe.score_rounds:
-                rows.append(scored(self.world, self.journal, cycle, r, state))
+                rows.append(self.world.scored(self.journal, shown, cycle, r, state))
             self.say({"event": "round", "cycle": cycle, "round": r})
         return {
             "state": state, "rows": rows, "revealed": shown.rows(),
             "seconds": time.perf_counter() - started, "labels": self.world.counts(),
             "targets": self.world.targets,
-            "held": sum(len(site.validation) for site in self.world.members.values()),
+            "held": self.world.held,
         }  # fmt: skip
 
     def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
@@ -269,7 +241,7 @@ class Run:
         training, key = self.world.methods["training"], f"{cycle}/train/{r}"
         about = {"round": r, "cohort": cohort_of(self.world, cycle, r)}
         ask = self._ask(key, "training", cycle, shown, **about)
-        with fresh_held(self.world, cycle, r):
+        with self.world.fresh_held(cycle, r):
             state = training.round(state, ask)
             ask.flush()
         if self.recipe.validation:  # evaluation: not counted among the bytes of the run

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from fallow.core.disclosure import PASSED, Disclosure
-from fallow.core.streams import stream
+from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data import validation_split
+from fallow.lab.ground import Done, Ground
+from fallow.lab.journal import Journal
 from fallow.lab.versions import threads, versions
-from fallow.lab.world import World
 from fallow.personal.parts.graphs import peers
 from fallow.runtimes import Label
+
+if TYPE_CHECKING:
+    from fallow.lab.world import World
 
 
 @dataclass
@@ -60,6 +64,46 @@ def held_back(labels: list[Label], share: float, is_class: bool, seed: int) -> l
     return [label._replace(held=at in held) for at, label in enumerate(labels)]
 
 
+def bought(
+    world: World,
+    journal: Journal,
+    cycle: int,
+    step: str,
+    budget: Mapping[SiteId, int],
+    done: Done,
+    keep: tuple[str, ...],
+) -> Done:
+    """Ask the oracle, write the ledgers, end the cycle at the sites: one transaction."""
+    members, oracle = world.members, world.oracle
+    picks = {n: s.memory["picks"] for n, s in members.items() if "picks" in s.memory}
+    check_picked(world, cycle, budget, {name: len(kept["rows"]) for name, kept in picks.items()})
+    oracle.submit({name: kept["rows"] for name, kept in picks.items()})
+    answers = oracle.poll()
+    with journal.transaction():
+        for name, site in members.items():
+            lines = ledger(cycle, picks.get(name, {}), answers.get(name, {}))
+            drawn = seed_of(world.seed, "validation", step, name)
+            is_class = bool(world.dataset.classes)
+            site.buy(held_back(lines, world.recipe.validation, is_class, drawn))
+            site.forget(keep)
+        return journal.finish(step, done)
+
+
+def check_picked(
+    world: Ground, cycle: int, budget: Mapping[SiteId, int], picked: Mapping[SiteId, int]
+) -> None:
+    """Raise where more was picked than the budget says, at a site or in all."""
+    if world.is_shared:
+        budget, picked = {"": sum(budget.values())}, {"": sum(picked.values())}
+    for name, n in picked.items():
+        if n > budget[name]:
+            where = f"at site {name}" if name else "at all sites"
+            raise ValueError(
+                f"{world.recipe.query} picked {n} rows {where} in cycle {cycle}, beyond its "
+                f"budget of {budget[name]}"
+            )
+
+
 @contextmanager
 def fresh_held(world: World, cycle: int, r: int) -> Iterator[None]:
     """In the first round of a phase after a query, if the recipe says ``fresh_first``: the labels
@@ -76,7 +120,7 @@ def fresh_held(world: World, cycle: int, r: int) -> Iterator[None]:
             site.held = held
 
 
-def cohort_of(world: World, cycle: int, r: int) -> tuple[SiteId, ...]:
+def cohort_of(world: Ground, cycle: int, r: int) -> tuple[SiteId, ...]:
     """The sites of a round; all of them in the last, so that each has a local model."""
     sites, share = world.carrier.sites, world.recipe.participation
     if share == 1 or r == world.recipe.rounds - 1:
@@ -129,11 +173,12 @@ def told(asked: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def record(
-    world: World, cycle: int, row: dict[str, Any], done: dict[str, Any], spent: Spent
+    world: Ground, cycle: int, row: dict[str, Any], done: dict[str, Any], spent: Spent
 ) -> Any:
     """One evaluation, ``row``, of a phase that is ``done``, as it is written.
 
-    Labels by site and by class are those that train; ``labelled`` are all that were bought.
+    Labels by site and by class are those that train; ``labelled`` are all that were bought.  Real
+    sites tell how many they have and not of which class.
     """
     recipe, labels = world.recipe, done["labels"]
     by_class = [sum(c) for c in zip(*labels.values(), strict=True)]
@@ -143,8 +188,8 @@ def record(
         **row, "labelled": sum(map(sum, labels.values())) + done["held"],
         "labels_validation": done["held"], "pool": sum(world.sizes.values()),
         "labelled_per_site": labels,
-        "labelled_per_class": by_class if world.dataset.classes else None,
-        "target_variance": None if world.dataset.classes else world.variance,
+        "labelled_per_class": by_class if len(by_class) == len(world.classes) else None,
+        "target_variance": None if world.classes else world.variance,
         "seconds": spent.seconds, "bytes_up": spent.shown.bytes_up,
         "bytes_down": spent.shown.bytes_down, "revealed": spent.shown.rows(),
         "executor": world.executor, "threads": threads(), "versions": versions(),

@@ -38,7 +38,7 @@ DIVERGED = " (diverged)"
 
 
 def score_columns(table: FinalTable) -> Columns:
-    """Query, final score, seeds, and (where there are any) published, area, labels saved."""
+    """Name, final score, seeds, and (where there are any) published, area, labels saved."""
     rows, final = table.rows, f"Final {table.unit}"
     spreads = {
         final: [r.score for r in rows],
@@ -59,7 +59,9 @@ def score_columns(table: FinalTable) -> Columns:
         "Labels saved": [NOTHING if r.saved is None else f"{r.saved:+.0f} %" for r in rows],
     }
     return {
-        "Query": [r.label + " (bound)" * r.is_bound + DIVERGED * r.has_diverged for r in rows],
+        table.heading: [
+            r.label + " (bound)" * r.is_bound + DIVERGED * r.has_diverged for r in rows
+        ],
         final: text[final],
         "Seeds": [str(r.score.seeds) if r.score else "0" for r in rows],
         **{name: cells for name, cells in more.items() if any(c != NOTHING for c in cells)},
@@ -99,12 +101,14 @@ def columns(table: FinalTable) -> Columns:
 def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     """What a reader must know to read the table, one sentence each; ``left_out``: columns that a
     form does not show."""
-    notes = ["Mean ± standard deviation over seeds (ddof = 1)."]
+    notes, what = ["Mean ± standard deviation over seeds (ddof = 1)."], table.heading.lower()
+    if what == "strategy":
+        notes.append("A strategy is a query and how its models are trained.")
     tests = [r.comparison for r in table.rows if r.comparison]
     if tests:
         notes.append(
-            "Differences are query minus reference, seed by seed, with a 95 % Student interval"
-            + ("." if table.measure == "accuracy" else "; below zero the query is better.")
+            f"Differences are {what} minus reference, seed by seed, with a 95 % Student interval"
+            + ("." if table.measure == "accuracy" else f"; below zero the {what} is better.")
         )
         if "Hodges-Lehmann" not in left_out:
             notes.append(

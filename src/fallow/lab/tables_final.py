@@ -87,6 +87,7 @@ class FinalTable:
     untested: str
     published_in: str | None = None
     is_scaled: bool = False  # errors are divided by the variance of the training targets
+    heading: str = "Query"  # what its rows are
 
     @property
     def digits(self) -> int:
@@ -229,6 +230,7 @@ def final_table(study: StudyRecords) -> FinalTable:
         rows,
         untested,
         is_scaled=study.is_scaled,
+        heading=names.heading(study.study),
     )
     where = study.study.published
     if not where or source(where["table"]).kind != "cells":  # tallies stand beside tallies

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -15,30 +15,32 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fallow import data, personal, queries, training
-from fallow.core.ask import Carrier
+from fallow import data
+from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
-from fallow.core.build import build
+from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
-from fallow.core.plan import Plan
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
-from fallow.engine import Loop, Stacked, Workers, can_stack, row_loss
+from fallow.engine import Loop, Stacked, Workers, row_loss
 from fallow.lab.budgets import budgets
+from fallow.lab.evaluate import one_model, own_models, pseudo_labels
 from fallow.lab.files import raw
+from fallow.lab.ground import Done
+from fallow.lab.journal import Journal
+from fallow.lab.methods import executor_of, is_shared, methods_of
+from fallow.lab.phases import Memory, Phases, restore
 from fallow.lab.recipe import Recipe
 from fallow.lab.rows import flipped, open_data, own_tests, split
-from fallow.lab.scale import Scale
+from fallow.lab.scale import Scale, is_standardised, targets_of
+from fallow.lab.scoring import scored
+from fallow.lab.steps import bought, fresh_held
 from fallow.models import build_model, check_model
 from fallow.oracles import Simulated
-from fallow.privacy import SecureSum, check_fit
-from fallow.queries import Random
+from fallow.privacy import SecureSum
 from fallow.runtimes import Bytes, InProcess, Parts, Site, Store
 from fallow.runtimes.inprocess import Executor
-from fallow.training import FedAvg
-from fallow.training.retention import Retention
-from fallow.training.scaling import Scaling
 
 Runtime = Literal["inprocess", "bytes"]
 
@@ -87,15 +89,35 @@ class World:
         """A budget without what sites cannot buy: nobody has more than its pool."""
         return {s: min(n, len(self.members[s].pool)) for s, n in budget.items()}
 
+    @property
+    def is_standardised(self) -> bool:
+        return is_standardised(self.recipe, self.dataset)
+
     def in_units(self, scale: Scale) -> World:
         """The world once the sites have agreed on units of features: test rows follow."""
         test = replace(self.dataset, x_test=scale(self.dataset.x_test))
         return replace(self, dataset=test, scale=scale)
 
+    def targets_by(self, ask: Ask) -> State | None:
+        return targets_of(self, ask)
+
+    def with_targets(self, targets: State | None) -> World:
+        return replace(self, targets=targets)
+
     @property
     def is_shared(self) -> bool:
         """Whether the query spends one budget of all sites, wherever the rows are."""
         return is_shared(self.methods["query"])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.dataset.classes)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What predicting needs to know of rows."""
+        d = self.dataset
+        return {"classes": d.classes, "columns": d.columns, "shape": tuple(d.x.shape[1:])}
 
     @cached_property
     def variance(self) -> float:
@@ -113,6 +135,43 @@ class World:
             else [len(site.labels)]
             for name, site in self.members.items()
         }
+
+    @property
+    def held(self) -> int:
+        """Labels held back for validation, at all sites."""
+        return sum(len(site.validation) for site in self.members.values())
+
+    # -- what the program of a run has done at the sites (`Ground`) -------------------------
+
+    def bought(
+        self, journal: Journal, cycle: int, step: str, budget: Mapping[SiteId, int], done: Done,
+        keep: tuple[str, ...],
+    ) -> Done:  # fmt: skip
+        return bought(self, journal, cycle, step, budget, done, keep)
+
+    def pseudo_labels(self) -> dict[str, Any] | None:
+        return pseudo_labels(self)
+
+    def first_phase(self, phases: Phases, train: Callable[[], Done]) -> tuple[Done, Memory | None]:
+        return phases.first(self, train)
+
+    def restore(self, memory: Memory | None) -> None:
+        if memory is not None:
+            restore(self.members, memory)
+
+    def fresh_held(self, cycle: int, r: int) -> AbstractContextManager[None]:
+        return fresh_held(self, cycle, r)
+
+    def scored(
+        self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
+    ) -> dict[str, Any]:
+        return scored(self, journal, cycle, r, state)
+
+    def one_model(self, journal: Journal, state: State) -> State | None:
+        return one_model(self, state)
+
+    def own_models(self, state: State) -> dict[SiteId, State]:
+        return own_models(self, state)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -158,9 +217,9 @@ def world_of(
     def fresh(generator: torch.Generator) -> State:
         return layout.flatten(new_model(generator), dtype)
 
-    methods = methods_of(recipe)
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
     wrong = flipped(recipe, found, [*rows], seed)
+    methods = methods_of(recipe, wrong)
     hidden = {name: found.y[at] for name, at in rows.items()}
     hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}
     shown = hidden if methods["query"].contract.simulator_only else {}
@@ -173,37 +232,6 @@ def world_of(
     parts_of_it = (carrier, members, oracle, model, layout, methods)
     tests = own_tests(recipe, found, shares, seed)
     return World(recipe, seed, found, *parts_of_it, executor, fresh, tests=tests, flipped=wrong)
-
-
-def is_shared(query: Any) -> bool:
-    """Whether a query spends one budget of all sites: its field ``allot`` says "federation"."""
-    return getattr(query, "allot", "site") == "federation"
-
-
-def methods_of(recipe: Recipe) -> dict[str, Any]:
-    """The methods of a run by the part they play; ValueError for an unknown name or field."""
-    trainers = (training, personal)
-    method = build(trainers, recipe.training.name, plan=recipe.plan, **recipe.training.fields)
-    query = build(queries, recipe.query.name, **recipe.query.fields)
-    if recipe.sites and recipe.sites < query.contract.cohort:
-        raise ValueError(
-            f"{recipe.query} compares sites and needs at least {query.contract.cohort}; the recipe "
-            f"has {recipe.sites}"
-        )
-    contracts = {str(recipe.query): query.contract, str(recipe.training): method.contract}
-    check_fit(recipe.privacy, contracts, math.ceil(recipe.participation * recipe.sites - 1e-9))
-    return {"initial": Random(), "query": query, "training": method, "plain": FedAvg(),
-            "scaling": Scaling(), "retention": Retention(method)}  # fmt: skip
-
-
-def local_plan(recipe: Recipe, query: Any) -> Plan | None:
-    """How the local model that ``query`` looks at is made; None where it is the last round's."""
-    source = recipe.local_source
-    if source == "auto":
-        source = query.contract.local_source
-    if source == "last_round":
-        return None
-    return replace(recipe.local_plan, start="scratch" if source == "scratch" else "given")
 
 
 def _carrier(
@@ -241,17 +269,3 @@ def partition_of(world: World) -> dict[str, Any]:
     report = data.partition_report(np.concatenate(hidden), parts, classes) if classes else {}
     about = {"sites": list(world.members), "classes": list(world.dataset.classes)}
     return {**about, "flipped": list(world.flipped), **report}
-
-
-def executor_of(recipe: Recipe, model: nn.Module) -> str:
-    """Which executor trains: ``auto`` stacks the library's linear and dense models and loops over
-    the rest.  A user's own model may mix rows, which no layer says, so it is stacked on request.
-    """
-    if recipe.executor == "stacked" and not can_stack(model):
-        raise ValueError(
-            f"executor 'stacked' trains linear and dense models only; model {recipe.model.name} "
-            "needs executor 'loop' or 'auto'"
-        )
-    if recipe.executor != "auto":
-        return recipe.executor
-    return "stacked" if can_stack(model) and ":" not in recipe.model.name else "loop"

@@ -10,12 +10,29 @@ the same number of gradients, give those with 2 half the epochs.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
+
+
+class Load(NamedTuple):
+    """What choosing collaborators costs in a phase, at all sites together and at most: ``models``
+    that go from site to site, ``evaluations`` of a model on a site's validation rows."""
+
+    models: int
+    evaluations: int
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A method whose sites choose whose models to average; ``resumed``: not the first phase of a
+    run that goes on from its last models."""
+
+    def load(self, sites: int, rounds: int, resumed: bool = False) -> Load: ...
 
 
 def model(state: State) -> State:

@@ -10,17 +10,16 @@ from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, Slot
 from fallow.core.plan import Plan, Segment
-from fallow.core.types import Answer, State
+from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
-from fallow.personal.base import model
+from fallow.personal.base import Load, model
 from fallow.personal.parts import door, graphs, greedy
-from fallow.personal.parts.held import brought, own_model, searched
+from fallow.personal.parts.held import begun, brought, order_of, own_model, reward, searched
 
 Graph = Literal["ggc", "symmetric-or", "symmetric-and", "degree", "static", "resampled", "full"]
 SEARCHED = ("ggc", "symmetric-or", "symmetric-and", "degree")
@@ -36,17 +35,21 @@ class DPFL:
     Preprocessing: ``tau_init`` epochs from the common start, then candidates Ω_k by BGGC among all
     that k reaches, in batches of ``budget`` models, two passes.  Every round: the plan's epochs,
     then C_k by GGC among Ω_k in every ``period``-th round.  The reward is minus the mean
-    cross-entropy on the site's validation rows.  Data stay where they are; models go from site to
-    site, and the coordinator learns who chose whom.
+    cross-entropy on the site's validation rows, weighted as the query weighted their labels: rows
+    that were not drawn evenly stand for the whole pool.  Data stay where they are; models go from
+    site to site, and the coordinator learns who chose whom.
 
     ``budget``: the models a site may average, for all sites or one number each, in the order of
     their names; None: all.  It counts the site itself, as the paper's algorithms do, unless
     ``counts_self=False``; 1 is local training, bit for bit.  ``reach``: who may receive from whom,
     ``"all"``, ``"ring-k"`` (k on either side), ``"random-k"`` (k drawn by the site), or for every
-    site the numbers of those it reaches.  ``between``: rounds without GGC average the last C_k
-    again, or nothing.  ``guard="loop"``: a site whose choice earns less than its own model stays
-    alone in that round.  ``gate``: a gain counts if its mean over validation rows is above so many
-    standard errors; from fewer than 8 rows none does, so that all candidates are averaged.
+    site the numbers of those it reaches.  ``alone``: names of sites that send their models and
+    average none; in a recipe "flipped" stands for those with wrong labels.  ``between``: rounds
+    without GGC average the last C_k again, or nothing.  ``guard="loop"``: a site whose choice earns
+    less than its own model stays alone in that round.  ``smooth=3``: the gains of who was chosen
+    last are means over three choices.  ``gate``: a gain counts if its mean over validation rows is
+    above so many standard errors; from fewer than 8 rows none does, so that all candidates are
+    averaged.
 
     ``graph`` is GGC's, or a control: ``symmetric-or`` and ``symmetric-and`` make it symmetric after
     every round; ``degree`` takes as many peers as GGC, at random; ``static`` draws a full budget
@@ -59,27 +62,26 @@ class DPFL:
     Every cycle begins again with preprocessing.  With ``restart=continue`` sites go on from their
     last averages, and preprocessing is one round of the plan's epochs and new candidates.
 
-    *Edges.*  The break stands inside the loop and ends both loops of Algorithm 3.  Without a gain
-    on either side a candidate joins.  So a site without validation rows takes peers in its random
-    order until the budget is full; where no site has any, the run is refused.  A peer whose model
-    is not finite, or that has no labels, is kept out of every average, and a choice that met it
-    says so in ``state["refused"]``, (N,).  A site without labels weighs nothing in its own average.
-    Batches are paid whole.
+    *Edges.*  The break ends both loops of Algorithm 3.  Without a gain on either side a candidate
+    joins: a site without validation rows takes peers in its random order until the budget is full;
+    where no site has any, the run is refused.  A peer whose model is not finite, or that has no
+    labels, is kept out of every average, and a choice that met it says so in ``state["refused"]``,
+    (N,).  A site without labels weighs nothing in its own average.  Batches are paid whole.
+
+    *Smoothing.*  Gains are averaged and not rewards, which differ with the models of a round.
 
     *Queries.*  With its average a site remembers which of the models at hand are in it (``peers``);
     after preprocessing in several batches none is at hand.
 
     *Traces.*  The state holds ``graph`` and ``omega`` (N, N), row k from whom site k receives, and
     of each site's last choice the evaluations, the ``conflicts`` in which both gains were positive,
-    whether the budget broke it off and whether the guard fired.  Gains and the order of visits stay
-    at the site, in ``memory["search"]``.
+    and whether the budget broke it off or the guard fired.  Gains stay in ``memory["search"]``.
 
     *Controls.*  ``degree`` takes its numbers from a GGC in the same run.  ``symmetric-or`` drops
-    the added links that earn least where a site is beyond its budget, which leaves some one-way.
-    Both bring models a second time.  Random graphs and ``full`` exchange nothing in preprocessing.
+    the added links that earn least beyond a budget, which leaves some one-way.  Both bring models a
+    second time.  Random graphs and ``full`` exchange nothing in preprocessing.
 
-    *Not from the public code*, which averages in place, one site after another, and only in rounds
-    with GGC (``between="local"`` does the latter).
+    *Not from the public code*, which averages in place, site after site, in rounds with GGC alone.
     """
 
     plan: Plan = Plan()
@@ -91,8 +93,10 @@ class DPFL:
     guard: Literal["off", "loop"] = "off"
     gain_tol: float = 0.0  # smaller gains count as none
     gate: float = 0.0  # standard errors over validation rows; gains within count as none
+    smooth: int = 1  # choices over which the gains of the last collaborators are averaged
     graph: Graph = "ggc"
     reach: graphs.Reach = "all"
+    alone: Sequence[SiteId] = ()
 
     gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
@@ -108,17 +112,16 @@ class DPFL:
             "average": "number of tensors kept",
         },
         secure_sum=False,  # a site evaluates every peer's model by itself
+        everyone=True,
         at_server=STATE,
         missing="stops: the graph is over all sites",
         regression=False,
     )
 
     def __post_init__(self) -> None:
-        least = int(self.counts_self)
-        given = self.budget if isinstance(self.budget, Sequence) else [self.budget]
-        if wrong := [b for b in given if b is not None and (type(b) is not int or b < least)]:
-            raise ValueError(f"DPFL's budget is {wrong[0]!r} models; it must be {least} or more")
-        for field, lowest in (("period", 1), ("tau_init", 0), ("gain_tol", 0), ("gate", 0)):
+        door.Limits.check(self.budget, self.counts_self)
+        lowest_of = {"period": 1, "tau_init": 0, "gain_tol": 0, "gate": 0, "smooth": 1}
+        for field, lowest in lowest_of.items():
             value = getattr(self, field)
             if value is not None and not lowest <= value < math.inf:
                 raise ValueError(f"DPFL's {field} is {value}; it must be {lowest} or more")
@@ -138,7 +141,7 @@ class DPFL:
         elif len(state["omega"]) != len(ask.cohort):
             raise ValueError(
                 f"DPFL's graph is over {len(state['omega'])} sites and {len(ask.cohort)} take part "
-                f"in round {ask.round}; set participation=1"
+                f"in round {ask.round}; all of them are needed in every round"
             )
         t = ask.round - int(state["begin"])
         return {**state, **self.main(state, ask, t)} if t >= 0 else state
@@ -149,12 +152,12 @@ class DPFL:
                 "DPFL averages models in every trial, and the running statistics of batch norm are "
                 "wrong for such an average; choose a model without batch norm, such as lenet"
             )
-        epochs = 2 * self.plan.epochs if self.tau_init is None else self.tau_init
         state = model(state)
-        ask.fit(replace(self.plan, segments=(Segment(epochs),)), "local", None, **state)
-        reach = door.reachable(ask, self.reach)
+        first = replace(self.plan, segments=(Segment(self.first_epochs),))
+        ask.fit(first, "local", None, **state)
+        reach = door.reachable(ask, self.reach, self.alone)
         state |= {"reach": reach, "omega": reach, "graph": reach}
-        state["begin"] = torch.tensor(math.ceil(epochs / max(self.plan.epochs, 1)))
+        state["begin"] = torch.tensor(self.begin)
         if self.graph in SEARCHED:
             return {**state, **self.candidates(reach, ask)}
         if self.graph == "static":
@@ -210,8 +213,23 @@ class DPFL:
         ask.keep("average", to={s: {"of": "held" if s in rows else "own"} for s in ask.cohort})
         return {"graph": graph}
 
+    @property
+    def first_epochs(self) -> int:
+        return 2 * self.plan.epochs if self.tau_init is None else self.tau_init
+
+    @property
+    def begin(self) -> int:
+        """The round in which the main loop begins: how many rounds preprocessing stands for."""
+        return math.ceil(self.first_epochs / max(self.plan.epochs, 1))
+
     def limits(self, ask: Ask) -> door.Limits:
         return door.Limits.of(self.budget, self.counts_self, ask.cohort)
+
+    def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
+        limits = door.Limits.of(self.budget, self.counts_self, [str(k) for k in range(sites)])
+        main = max(rounds - (int(self.graph in SEARCHED) if resumed else self.begin), 0)
+        reach, reuses = graphs.reached(self.reach, sites), self.between == "reuse"
+        return door.load(self.graph, reach, limits, main, self.period, reuses)
 
     # -- site half --------------------------------------------------------------------------
 
@@ -219,18 +237,13 @@ class DPFL:
         return {"w": view.memory["local"]["w"], "labels": float(len(view.labels))}
 
     def order(self, view: View, candidates: int, purpose: str) -> Answer:
-        return {"order": torch.randperm(candidates, generator=view.stream(purpose))}
+        return {"order": order_of(view, candidates, purpose)}
 
     def search(self, view: View, candidates: int, room: int, turn: int) -> Answer:
         """One batch of models: in pass 1 they enter Y, in pass 2 they are decided on."""
         own, held, kept = own_model(view), brought(view), view.memory.get("search", {})
-        if int(kept.get("turn", -1)) != turn:
-            order = self.order(view, candidates, f"ggc order {turn}")["order"]
-            coins = torch.rand(candidates, dtype=torch.float64,
-                               generator=view.stream(f"ggc coins {turn}"))  # fmt: skip
-            g = greedy.begin(own, torch.as_tensor(order), coins, room)
-        else:
-            g = searched(view)
+        is_new = int(kept.get("turn", -1)) != turn
+        g = begun(view, candidates, room, turn, self.smooth - 1) if is_new else searched(view)
         is_second = int(g.added) == candidates
         if not is_second:
             g = greedy.add(g, held)
@@ -281,19 +294,3 @@ class DPFL:
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
         return s["w"], {}
-
-
-def reward(view: View, by_row: bool = False) -> greedy.Reward:
-    """Minus the mean cross-entropy on the site's validation rows, or that of each; 0 for every
-    model without any."""
-    rows, labels, local = view.rows("validation"), view.held, view.memory["local"]
-    if rows.ndim == 4:  # images in the memory layout that suits the CPU's convolutions
-        rows = rows.contiguous(memory_format=torch.channels_last)
-
-    def of(w: Tensor) -> float | Tensor:
-        if len(labels) == 0:
-            return 0.0
-        outputs = view.forward({**local, "w": w.to(local["w"].dtype)}, rows).double()
-        return -cross_entropy(outputs, labels, reduction="none" if by_row else "mean")
-
-    return of

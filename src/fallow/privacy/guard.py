@@ -39,10 +39,12 @@ class Guard:
     def check(self, step: Step) -> None:
         """Raise ValueError for a request that would let a part of a sum out without its mask.
 
-        A relay too: it is the runtime, and not the site, that hands its answer to the receiver.
+        What is relayed goes to other sites, and the server half learns its size: runtimes hand it
+        over or seal it, whether or not it has a receiver.
         """
         is_masked = step.kind == "sum" and step.masked is not None
-        if self.privacy.secure_sum and step.kind != "keep" and not is_masked:
+        is_shown = step.kind not in ("keep", "relay") and not is_masked
+        if self.privacy.secure_sum and is_shown:
             raise ValueError(
                 f"site {self.site} does not answer {step.verb!r} by {step.kind}: with secure sums "
                 "(privacy.secure_sum) only masked parts of sums leave it"

@@ -113,13 +113,14 @@ class AHFAL:
             h = torch.where(low[label], both, h)
         order = ranked(h, view.stream("ties"))
         if self.balance == "none":
-            return Picks(order[:n])
+            return Picks(order[:n], score=h[order[:n]])
         scored = order[h[order].isfinite()]  # a row without a score has no class: it comes last
         buckets = [scored[label[scored] == c] for c in range(view.classes)]
         caps = torch.tensor([len(bucket) for bucket in buckets])
         quota = fill(n, self.weights(view.counts, mean, n), caps)
         best = interleave([b[:q] for b, q in zip(buckets, quota.tolist(), strict=True)])
-        return Picks(torch.cat([best, order[len(scored) :]])[:n])
+        rows = torch.cat([best, order[len(scored) :]])[:n]
+        return Picks(rows, score=h[rows])
 
     def weights(self, counts: Tensor, mean: Tensor, n: int) -> Tensor:
         """Eq. 4: class weights of the budget; 1/n_c, and 1 where the site has no label."""

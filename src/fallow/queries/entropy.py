@@ -70,4 +70,6 @@ class Entropy:
         else:
             kind = view.model("local")["w"].dtype
             seen = view.forward({"w": w.to(kind), "stats": stats.to(kind)}, view.rows())
-        return Picks(top(entropy(seen), n, view.stream("ties")))
+        h = entropy(seen)
+        rows = top(h, n, view.stream("ties"))
+        return Picks(rows, score=h[rows])

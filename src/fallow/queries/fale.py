@@ -50,8 +50,7 @@ class FALE:
     -----
     *Masks* obscure and give no formal guarantee: what they let through, and to whom, stands in
     docs/privacy.md.  Q is drawn by one site, sealed to the others (``rotate``), fresh in every
-    query; P_i never leaves its site.  The paper's trusted authority is not needed.  Under secure
-    sums sites pass nothing on to one another, so totals are not rotated; the report says so.
+    query; P_i never leaves its site.  The paper's trusted authority is not needed.
 
     *Weights and masks.*  Algorithm 1 as printed applies the weights to masked rows, which solves
     another problem.  Here weights travel with the labels and are applied before rows are masked.
@@ -159,11 +158,9 @@ class FALE:
         """Lines 1-3: every site keeps the scores of its rows."""
         k, warnings = len(columns.unit), []
         at: dict[str, Any] = {"mean": columns.mean, "unit": columns.unit, "lead": ""}
-        if self.rotate and ask.masking is None:
+        if self.rotate:
             at["lead"] = ask.cohort[0]
             ask.relay("rotation", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=k)
-        elif self.rotate:
-            warnings.append(leverage.UNTURNED)
         if self.mode == "gram":
             found = self.from_totals(ask, columns, at)
         else:
@@ -211,14 +208,14 @@ class FALE:
         return {"squares": squares, "varies": varies}
 
     def rotation(self, view: View, size: int) -> Answer:
-        return {"q": haar(size, view.stream("rotation"))}
+        return {"q": haar(size, view.secret("rotation"))}
 
     def gram(self, view: View, mean: Tensor, **at: Any) -> Answer:
         return {"products": leverage.products(self.features(view)[0], mean, turned(view, **at))}
 
     def masked(self, view: View, mean: Tensor, **at: Any) -> Answer:
         z = torch.cat(list(leverage.projected(self.features(view)[0], mean, turned(view, **at))))
-        return {"rows": mix(z, view.stream("mask"), z.shape[1])}
+        return {"rows": mix(z, view.secret("mask"), z.shape[1])}
 
     def triangle(self, view: View, mean: Tensor, **at: Any) -> Answer:
         return {"rows": leverage.triangle(self.features(view)[0], mean, turned(view, **at))}
@@ -231,7 +228,7 @@ class FALE:
         x, good = self.features(view)
         if len(left) != len(x):
             raise ValueError(f"{len(x)} rows were masked and {len(left)} came back")
-        u = unmix(left, view.stream("mask"), width)
+        u = unmix(left, view.secret("mask"), width)
         return {"tau": spread_out(leverage.scores(u), good)}
 
     def mass(self, view: View) -> Answer:

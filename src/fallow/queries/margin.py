@@ -36,4 +36,6 @@ class Margin:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        return Picks(top(margin(view.logits(self.model)), n, view.stream("ties")))
+        score = margin(view.logits(self.model))
+        rows = top(score, n, view.stream("ties"))
+        return Picks(rows, score=score[rows])

@@ -9,17 +9,14 @@ public code's.  Budgets count the site itself, as its algorithms do.
 
 Every recipe runs local training, FedAvg scored after local training, a graph of everybody and a
 random graph beside DPFL: the controls that say what choosing is worth.  All rounds are scored, so
-that records hold the graph of each.  CINIC-10 is not among the data sets that Fallow reads.
+that records hold the graph of each.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.core.streams import stream
 from fallow.lab.recipe import Recipe
 from fallow.lab.spec import Published, Spec
 
@@ -29,23 +26,28 @@ def by(training: str) -> str:
     return f"random@training={training}"
 
 
-TABLE1 = {
-    by("local"): "Local",
-    "random": "FedAvg",
-    by("fed-avg-ft"): "FedAvg+FT",
-    by("fed-prox:mu=0.1"): "FedProx",
-    by("fed-prox-ft"): "FedProx+FT",
-    by("apfl"): "APFL",
-    by("per-fed-avg"): "PerFedAvg",
-    by("ditto"): "Ditto",
-    by("fed-rep"): "FedRep",
-    by("knn-per"): "kNN-Per",
-    by("p-fed-graph"): "pFedGraph",
-    by("dpfl"): "DPFL B_c=inf",
-    by("dpfl:budget=20"): "DPFL B_c=0.2N",  # of 100 sites
-    by("dpfl:budget=10"): "DPFL B_c=0.1N",
-    by("dpfl:budget=5"): "DPFL B_c=0.05N",
-}
+def table1(sites: int) -> dict[str, str]:
+    """The rows of Table 1, whose budgets are shares of the sites."""
+    budgets = {f"{share:g}N": by(f"dpfl:budget={round(share * sites)}")
+               for share in (0.2, 0.1, 0.05)}  # fmt: skip
+    return {
+        by("local"): "Local",
+        "random": "FedAvg",
+        by("fed-avg-ft"): "FedAvg+FT",
+        by("fed-prox:mu=0.1"): "FedProx",
+        by("fed-prox-ft"): "FedProx+FT",
+        by("apfl"): "APFL",
+        by("per-fed-avg"): "PerFedAvg",
+        by("ditto"): "Ditto",
+        by("fed-rep"): "FedRep",
+        by("knn-per"): "kNN-Per",
+        by("p-fed-graph"): "pFedGraph",
+        by("dpfl"): "DPFL B_c=inf",
+        **{query: f"DPFL B_c={name}" for name, query in budgets.items()},
+    }
+
+
+TABLE1 = table1(100)
 CONTROLS = (by("fed-avg-post"), by("dpfl:graph=full"))
 BUDGETS: dict[str, int | None] = {"inf": None, "20": 20, "10": 10, "5": 5}
 
@@ -97,6 +99,26 @@ CIFAR10_DIR = replace(
     title="DPFL Table 1 and random graphs (Figure 3): CIFAR-10, 100 sites, Dir(0.1), full protocol",
     partition=DIR,
     published=Published("dpfl-table1", "dataset=CIFAR10 partition=Dir(0.1)", TABLE1),
+)
+CINIC10 = replace(
+    CIFAR10,
+    name="dpfl/cinic10-patho",
+    title="DPFL Table 1: CINIC-10, 200 sites of 3 classes, full protocol",
+    data="cinic10",
+    sites=200,
+    plan=replace(CIFAR10.plan, augment=()),  # the public code's images are not changed
+    rounds=50,
+    score_rounds=50,
+    queries=(*table1(200), *CONTROLS, *random_graphs(40, 20, 10)),
+    reference=by("dpfl:budget=20"),
+    published=Published("dpfl-table1", "dataset=CINIC10 partition=Patho(3)", table1(200)),
+)
+CINIC10_DIR = replace(
+    CINIC10,
+    name="dpfl/cinic10-dir0.1",
+    title="DPFL Table 1: CINIC-10, 200 sites, Dir(0.1), full protocol",
+    partition=DIR,
+    published=Published("dpfl-table1", "dataset=CINIC10 partition=Dir(0.1)", table1(200)),
 )
 FEMNIST = replace(
     CIFAR10,
@@ -201,21 +223,13 @@ SYNERGY = replace(
 
 
 def one_way(recipe: Recipe, name: str) -> Recipe:
-    """Sites with flipped labels send and never average (mode 1 of section 4.5): a budget of 1.
-
-    Which sites those are is drawn from the seed, so there is one seed.
-    """
-    drawn = torch.randperm(recipe.sites, generator=stream(0, "flip"))[: recipe.flip].tolist()
-    room = [1 if k in drawn else recipe.sites for k in range(recipe.sites)]
-    graph = by(f"dpfl:budget={str(room).replace(' ', '')}")
+    """Sites with flipped labels send and never average (mode 1 of section 4.5)."""
     title = recipe.title.replace("labels:", "labels that never average:")
-    return replace(
-        recipe, name=f"dpfl/{name}", title=title,
-        queries=(by("local"), by("dpfl"), graph), seeds=1,
-    )  # fmt: skip
+    queries = (by("local"), by("dpfl"), by("dpfl:alone=flipped"))
+    return replace(recipe, name=f"dpfl/{name}", title=title, queries=queries)
 
 
-FLIP_MINI = flipped(DIGITS, "flip-mini", 8, (5,))
+FLIP, FLIP_MINI = flipped(CIFAR10, "flip", 40, (10,)), flipped(DIGITS, "flip-mini", 8, (5,))
 RECIPES = (
     DIGITS,
     FLIP_MINI,
@@ -254,6 +268,8 @@ RECIPES = (
     ),
     CIFAR10,
     CIFAR10_DIR,
+    CINIC10,
+    CINIC10_DIR,
     FEMNIST,
     table(CIFAR10, "tau-init", "DPFL Table 2: epochs before the first graph, CIFAR-10, Patho(3)", 2,
           varied("tau_init", (1, 5, 10))),
@@ -262,7 +278,8 @@ RECIPES = (
               3, varied("period", (1, 5, 10, 20))),
         seeds=1,
     ),
-    flipped(CIFAR10, "flip", 40, (10,)),
+    FLIP,
+    one_way(FLIP, "flip-one-way"),
     flipped(CIFAR10_DIR, "flip-dir0.1", 40, (10,)),
     SYNERGY,
 )  # fmt: skip

@@ -6,6 +6,7 @@ that they belong together is their interaction, which the report computes (`lab.
 Twenty sites of three classes each share 16,000 rows of MNIST; a small dense network, 8 rounds of 2
 epochs, 20 first labels a site and 20 a cycle, a fifth of them held back for validation and paid for
 like the others.  Models go on from one cycle to the next, and every site is tested on its classes.
+``query-model`` asks whose model should choose, also with as many collaborators drawn at random.
 ``flip``: among eight sites whose labels are mirrored, so that collaborators conflict.
 """
 
@@ -58,4 +59,20 @@ FLIP = replace(
     flip=8,
 )
 
-RECIPES = (GRID, FLIP)
+ASKED = ("local", "collaborators", "personal", "average", "better")
+"""Models that the same entropy may look at, as `queries.Entropy` calls them."""
+
+QUERY_MODEL = replace(
+    GRID,
+    name="personal-al/query-model",
+    title="Whose model should choose: entropy by five models, under DPFL and random collaborators",
+    queries=tuple(
+        f"{q}@training={t}"
+        for t, q in product(
+            ("dpfl:budget=5", "dpfl:budget=5:graph=degree"),
+            ("random", *(f"entropy:model={model}" for model in ASKED), "complementary"),
+        )
+    ),
+)
+
+RECIPES = (GRID, FLIP, QUERY_MODEL)

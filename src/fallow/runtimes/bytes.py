@@ -9,7 +9,7 @@ from typing import final
 from fallow.core.ask import Delivered, Request
 from fallow.core.totals import whole
 from fallow.core.types import SiteId
-from fallow.runtimes.inprocess import Executor, Routes, dearest, deliver, perform, spent
+from fallow.runtimes.inprocess import Executor, Routes, dearest, deliver, is_relay, perform, spent
 from fallow.runtimes.site import Site
 from fallow.runtimes.wire import pack, pack_request, unpack, unpack_request
 
@@ -36,8 +36,8 @@ class Bytes:
         replies = {s: pack(a) for s, a in perform(self.members, self.executor, received).items()}
         cost = dearest(before, spent(self.members))
         answers = {site: unpack(blob) for site, blob in replies.items()}
-        if routes is not None:
-            sizes = deliver(self.members, received, answers, routes)
+        if is_relay(received):
+            sizes = deliver(self.members, received, answers, routes or {})
             passed = whole(sizes, "bytes")  # from site to site: up and down
             return Delivered(sizes, passed, down + passed, cost)
         return Delivered(answers, sum(map(len, replies.values())), down, cost)

@@ -49,11 +49,17 @@ class InProcess:
         answers = perform(self.members, self.executor, requests)
         cost = dearest(before, spent(self.members))
         down = sum(payload_of(r) for r in requests.values())
-        if routes is not None:
-            sizes = deliver(self.members, requests, answers, routes)
+        if is_relay(requests):
+            sizes = deliver(self.members, requests, answers, routes or {})
             passed = whole(sizes, "bytes")  # from site to site: up and down
             return Delivered(sizes, passed, down + passed, cost)
         return Delivered(answers, sum(payload(a) for a in answers.values()), down, cost)
+
+
+def is_relay(requests: Mapping[SiteId, Request]) -> bool:
+    """Whether answers go to other sites: the server half has none of them, with or without a
+    receiver."""
+    return any(step.kind == "relay" for request in requests.values() for step in request.steps)
 
 
 def spent(members: Mapping[SiteId, Site]) -> dict[SiteId, dict[str, float]]:

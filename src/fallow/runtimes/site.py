@@ -21,6 +21,7 @@ from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
 from fallow.privacy import Guard, Privacy
 from fallow.privacy.guard import Noise
+from fallow.runtimes.fits import is_main, named_stream
 from fallow.runtimes.store import Label, Letters, Store, named_by
 from fallow.runtimes.view import SiteView
 
@@ -36,7 +37,8 @@ class Parts:
     ``methods``: "initial", "query" and "training", whose verbs may be called, and "plain", which
     fits the models that only a query looks at, unless the query has a step of its own.
     ``hidden``: true labels of all rows of each site; empty but in a simulation of a strategy that
-    reads them.
+    reads them.  ``secret``: of what a site draws for itself alone; None in a simulation, where it
+    comes from ``seed`` too.
     """
 
     model: torch.nn.Module
@@ -48,6 +50,7 @@ class Parts:
     hidden: Mapping[SiteId, Tensor] = field(default_factory=dict)  # for contract.simulator_only
     privacy: Privacy = Privacy()
     noise: Noise = "seeded"  # "os": from the operating system, as at every real site
+    secret: int | None = None
 
 
 @final
@@ -71,28 +74,25 @@ class Site:
         if len(self.x) == 0:
             raise ValueError(f"site {self.id} has no rows; use fewer sites or another partition")
         self.seen = self.x
-        self.values = torch.full((len(self.x),), EMPTY, dtype=torch.float64)
-        self.weight = torch.ones(len(self.x), dtype=self.x.dtype)
-        self.bought = torch.zeros(len(self.x), dtype=torch.bool)
-        self.held = torch.zeros(len(self.x), dtype=torch.bool)
-        self._enter(self.store.written(self.id))
+        self.gone = torch.zeros(len(self.x), dtype=torch.bool)
+        self.reread(self.store.written(self.id))
         self.memory |= self.store.kept(self.id)
         self._scale()
 
     @property
     def pool(self) -> Tensor:
         """Rows without a label, ascending."""
-        return (~self.bought).nonzero().squeeze(1)
+        return (~self.bought & ~self.gone).nonzero().squeeze(1)
 
     @property
     def labelled(self) -> Tensor:
         """Rows with a label that trains, ascending."""
-        return (self.bought & ~self.held).nonzero().squeeze(1)
+        return (self.bought & ~self.held & ~self.gone).nonzero().squeeze(1)
 
     @property
     def validation(self) -> Tensor:
         """Rows with a label that is held back, ascending."""
-        return self.held.nonzero().squeeze(1)
+        return (self.held & ~self.gone).nonzero().squeeze(1)
 
     @property
     def labels(self) -> Tensor:
@@ -128,6 +128,19 @@ class Site:
             raise ValueError(f"site {self.id} has a label for row {twice[0]} already")
         self.store.write(self.id, labels)
         self._enter(labels)
+
+    def reread(self, labels: Sequence[Label]) -> None:
+        """These are all labels now: some may have been corrected or taken away."""
+        self.values = torch.full((len(self.x),), EMPTY, dtype=torch.float64)
+        self.weight = torch.ones(len(self.x), dtype=self.x.dtype)
+        self.bought = torch.zeros(len(self.x), dtype=torch.bool)
+        self.held = torch.zeros(len(self.x), dtype=torch.bool)
+        self._enter(labels)
+
+    def leave(self, rows: Sequence[int]) -> None:
+        """From now on exactly these rows are in no pool, train nothing and validate nothing."""
+        self.gone = torch.zeros_like(self.gone)
+        self.gone[list(rows)] = True
 
     def remember(self, name: str, state: State | None) -> None:
         """Keep (or with None forget) something until the cycle ends."""
@@ -169,7 +182,7 @@ class Site:
         Where training starts at another model than the one that was sent, that one is a teacher.
         """
         rows, name = self.labelled, (step.verb, request.cycle, request.round)
-        streams = partial(_stream, self.parts.seed, self.id, name)  # goes to other processes too
+        streams = partial(named_stream, self.parts.seed, self.id, name)
         plan = step.plan or Plan()
         sent = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
         if request.owner == "query":  # which was handed the global model before it began
@@ -276,20 +289,9 @@ class Site:
         n = min(int(step.args.get("n", len(picks.rows))), len(self.pool))  # type: ignore[arg-type]
         picks.check(len(self.pool), n)
         kept = {"rows": self.pool[picks.rows]}
-        for name in ("weight", "probability"):
+        for name in ("weight", "probability", "score"):
             value = getattr(picks, name)
             if value is not None:
                 kept[name] = value
         self.remember("picks", kept)
         return {"count": len(picks.rows)}
-
-
-def _stream(
-    seed: int, site: SiteId, name: tuple[str | int, ...], purpose: str, *more: int
-) -> torch.Generator:
-    return stream(seed, purpose, *name, *more, site)
-
-
-def is_main(step: Step, request: Request) -> bool:
-    """Whether a fit makes the model that the training method trains by its own step."""
-    return request.owner == "training" and step.verb == "local"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 import torch
 from torch import Tensor
 
+from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.view import Predicting, Rows
 from fallow.engine.forward import forward, has_dropout
@@ -43,6 +44,10 @@ class SiteView:
     @property
     def held(self) -> Tensor:
         return self._site.targets(self._site.validation)
+
+    @property
+    def held_weights(self) -> Tensor:
+        return self._site.weight[self._site.validation]
 
     @property
     def weights(self) -> Tensor:
@@ -109,3 +114,8 @@ class SiteView:
 
     def stream(self, purpose: str) -> torch.Generator:
         return self._site.streams(purpose, self.cycle)
+
+    def secret(self, purpose: str) -> torch.Generator:
+        parts = self._site.parts
+        seed = parts.seed if parts.secret is None else parts.secret
+        return stream(seed, purpose, self.cycle, self.site)

@@ -5,6 +5,7 @@ from fallow.training.fedavg import FedAvg
 from fallow.training.fedprox import FedProx
 from fallow.training.kcfu import KCFU
 from fallow.training.masked_solve import MaskedSolve
+from fallow.training.robust import Robust
 from fallow.training.server_solve import ServerSolve
 
-__all__ = ["KCFU", "Evidential", "FedAvg", "FedProx", "MaskedSolve", "ServerSolve"]
+__all__ = ["KCFU", "Evidential", "FedAvg", "FedProx", "MaskedSolve", "Robust", "ServerSolve"]

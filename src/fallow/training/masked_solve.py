@@ -121,7 +121,7 @@ class MaskedSolve:
         return {"columns": w @ (x - centre), "squares": w @ (x - centre).square()}
 
     def turn(self, view: View, size: int) -> Answer:
-        return {"q": haar(size, view.stream("turn"))}
+        return {"q": haar(size, view.secret("turn"))}
 
     def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
         x, y, w = self.labelled(view)
@@ -129,7 +129,7 @@ class MaskedSolve:
         rows = torch.cat([s[:, None] * z, self.penalty(len(unit), view.site == lead)])  # (m, k)
         targets = torch.cat([s * y, y.new_zeros(len(rows) - len(y))])
         both = torch.cat([rows @ rotation(view.memory), targets[:, None]], 1)
-        hidden = mix(both, view.stream("mask of labelled rows"), len(unit))
+        hidden = mix(both, view.secret("mask of labelled rows"), len(unit))
         return {"rows": hidden[:, :-1].contiguous(), "targets": hidden[:, -1].contiguous()}
 
     def labelled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:

@@ -206,6 +206,19 @@ def nested(by_seed: list[Floats]) -> Interval:
     return Interval(float(low), float(high), LEVEL)
 
 
+def redundant(study: StudyRecords) -> dict[str, list[float]]:
+    """Strategy -> for each seed the mean over cycles of how near its picks were to rows that
+    collaborators had labelled, as a cosine; without strategies that have no collaborators."""
+    found: dict[str, list[float]] = {}
+    for query in ranked(study):
+        for cell in study.of(query):
+            told = [(row.get("pseudo_labels") or {}).get("redundancy") for row in cell.records]
+            known = [float(value) for value in told if value is not None]
+            if known:
+                found.setdefault(query, []).append(fmean(known))
+    return found
+
+
 def over_rounds(study: StudyRecords, query: str) -> dict[int, list[float]]:
     """Round of the last cycle -> accuracy of each seed, per cent, where rounds were scored."""
     found: dict[int, list[float]] = {}

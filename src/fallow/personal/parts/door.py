@@ -6,6 +6,7 @@ The site half is a method's verbs: ``model`` (what travels), ``order``, ``search
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,9 @@ import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
+from fallow.core.build import nearest
 from fallow.core.types import Answer, SiteId, State
+from fallow.personal.base import Load
 from fallow.personal.parts import graphs
 from fallow.personal.parts.graphs import Reach, graph_of, peers
 
@@ -26,6 +29,13 @@ class Limits(NamedTuple):
 
     room: Tensor
     batch: Mapping[SiteId, int]
+
+    @staticmethod
+    def check(budget: int | Sequence[int] | None, counts_self: bool) -> None:
+        """Raise unless every budget is a number of models that a site may have."""
+        least, given = int(counts_self), budget if isinstance(budget, Sequence) else [budget]
+        if wrong := [b for b in given if b is not None and (type(b) is not int or b < least)]:
+            raise ValueError(f"DPFL's budget is {wrong[0]!r} models; it must be {least} or more")
 
     @staticmethod
     def of(
@@ -77,6 +87,32 @@ def search(ask: Ask, among: Tensor, limits: Limits, turn: int) -> State:
     return _traced(told, rows, ask.cohort)
 
 
+def load(graph: str, reach: Tensor, limits: Limits, rounds: int, period: int, reuses: bool) -> Load:
+    """What choosing costs at most: candidates once, then so many rounds of the main loop.
+
+    reach: (N,) how many sites each may receive from; ``reuses``: rounds without a choice average
+    the last one again.
+
+    >>> load("ggc", torch.tensor([4, 4]), Limits.of(3, True, ["a", "b"]), 2, 1, True)
+    Load(models=24, evaluations=44)
+    """
+    few = torch.minimum(reach, limits.room)
+    if graph in ("static", "resampled", "full"):
+        return Load(rounds * int((reach if graph == "full" else few).sum()), 0)
+    first, each, searches = _search(reach, limits), _search(few, limits), math.ceil(rounds / period)
+    again = searches * (graph != "ggc") + (rounds - searches) * reuses
+    weighed = searches * (graph == "symmetric-or") * int(reach.sum())
+    models = first.models + searches * each.models + again * int(few.sum()) + weighed
+    return Load(models, first.evaluations + searches * each.evaluations + weighed)
+
+
+def _search(among: Tensor, limits: Limits) -> Load:
+    """What `search` costs at most, where a site has so many candidates, (N,)."""
+    n, batch = torch.where(limits.room > 0, among, 0), torch.tensor([*limits.batch.values()])
+    models = torch.where(n > batch, 2 * n, n)  # two passes, unless one batch holds all
+    return Load(int(models.sum()), int((2 * n + 2)[n > 0].sum()))
+
+
 def either(ask: Ask, chosen: Tensor, reach: Tensor, limits: Limits) -> Tensor:
     """Every link of a graph in both directions; beyond a site's room, of the added ones those whose
     models would earn most.  (N, N) -> (N, N)"""
@@ -95,12 +131,16 @@ def either(ask: Ask, chosen: Tensor, reach: Tensor, limits: Limits) -> Tensor:
     return chosen | added
 
 
-def reachable(ask: Ask, reach: Reach) -> Tensor:
-    """Who may receive from whom, (N, N); of ``"random-k"`` every site draws its own row."""
+def reachable(ask: Ask, reach: Reach, alone: Sequence[SiteId] = ()) -> Tensor:
+    """Who may receive from whom, (N, N); of ``"random-k"`` every site draws its own row, and sites
+    that stay ``alone`` have an empty one."""
     n, (kind, k) = len(ask.cohort), graphs.parse(reach)
+    if unknown := [site for site in alone if site not in ask.cohort]:
+        raise ValueError(f"alone names site {unknown[0]!r}{nearest(unknown[0], list(ask.cohort))}")
+    others = torch.tensor([site not in alone for site in ask.cohort])[:, None]
     if kind == "random":
-        return drawn(ask, graphs.everyone(n), torch.full((n,), k), "reach")
-    return graphs.reachable(reach, n)
+        return drawn(ask, graphs.everyone(n) & others, torch.full((n,), k), "reach")
+    return graphs.reachable(reach, n) & others
 
 
 def drawn(ask: Ask, among: Tensor, counts: Tensor, purpose: str) -> Tensor:

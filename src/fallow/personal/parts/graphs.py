@@ -45,6 +45,16 @@ def reachable(reach: Reach, n: int) -> Tensor:
     return graph & everyone(n)
 
 
+def reached(reach: Reach, n: int) -> Tensor:
+    """How many sites each of n reaches, (n,).
+
+    >>> reached("ring-1", 5), reached("random-9", 3)
+    (tensor([2, 2, 2, 2, 2]), tensor([2, 2, 2]))
+    """
+    kind, k = parse(reach)
+    return torch.full((n,), min(k, n - 1)) if kind == "random" else reachable(reach, n).sum(1)
+
+
 def parse(reach: Reach) -> tuple[str, int]:
     """The kind of a rule and its number (0 for none); raises ValueError for another word.
 

@@ -64,6 +64,7 @@ class Greedy(NamedTuple):
     chosen: Tensor  # (m,) bool by position
     refused: Tensor  # (m,) bool by position: not usable
     gains: Tensor  # (m, 2) by position: a of joining X, b of leaving Y; NaN where not visited
+    past: Tensor  # (k, m, 2) gains of earlier choices that count beside these; NaN: none
 
     @property
     def is_full(self) -> bool:
@@ -86,15 +87,17 @@ class Greedy(NamedTuple):
         return int((self.gains > 0).all(1).sum())
 
 
-def begin(own: Member, order: Tensor, coins: Tensor, room: int) -> Greedy:
-    """X and Y hold the site alone.  order: (m,) int64, coins: (m,) float64."""
+def begin(
+    own: Member, order: Tensor, coins: Tensor, room: int, past: Tensor | None = None
+) -> Greedy:
+    """X and Y hold the site alone.  order: (m,) int64, coins: (m,) float64, past: (k, m, 2)."""
     m, share, mass = len(order), own.share, torch.tensor(float(own.n), dtype=torch.float64)
     unknown = torch.tensor(torch.nan, dtype=torch.float64)
     none = torch.zeros(m, dtype=torch.bool)
     return Greedy(
         share, mass, unknown, share, mass, unknown, unknown[None], unknown[None], unknown, order,
         coins, torch.tensor(room), torch.tensor(0), torch.tensor(0), none, none,
-        unknown.expand(m, 2).clone(),
+        unknown.expand(m, 2).clone(), torch.zeros(0, m, 2).double() if past is None else past,
     )  # fmt: skip
 
 
@@ -136,8 +139,9 @@ def _visit(g: Greedy, own: Member, peer: Member, reward: Reward, tol: float, gat
     a = _gain(with_j - g.x_reward, tol) if is_clear(x_rows - g.x_rows, gate) else 0.0
     b = _gain(without_j - g.y_reward, tol) if is_clear(y_rows - g.y_rows, gate) else 0.0
     gains = g.gains.clone()
-    gains[j] = torch.tensor([a, b])
+    gains[j] = torch.tensor([a, b], dtype=torch.float64)
     g = g._replace(gains=gains)
+    a, b = torch.cat([gains[None, j], g.past[:, j]]).nanmean(0).tolist()
     if coin < chance(a, b):
         chosen = g.chosen.clone()
         chosen[j] = True
@@ -174,6 +178,15 @@ def is_clear(gain: Tensor, gate: float) -> bool:
 def averaged(g: Greedy, own: Member) -> Tensor:
     """The average over X, (d,) in the model's dtype; alone it is the site's model, bit for bit."""
     return _mean(g.x, g.x_mass, own).to(own.w.dtype) if bool(g.chosen.any()) else own.w
+
+
+def remembered(last: Greedy, candidates: int, rounds: int) -> Tensor | None:
+    """The gains of the last ``rounds`` choices, (k, m, 2), of those that the last one took; None
+    where it was among others or nothing is to be remembered."""
+    if rounds == 0 or len(last.chosen) != candidates:
+        return None
+    past = torch.cat([last.gains[None], last.past])[:rounds]
+    return torch.where(last.chosen[:, None], past, torch.nan)
 
 
 def guarded(g: Greedy, own: Member) -> Greedy:

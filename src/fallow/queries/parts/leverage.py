@@ -204,10 +204,6 @@ def span(directions: Tensor) -> Tensor:
     return basis
 
 
-UNTURNED = (
-    "under secure sums sites pass nothing on to one another, so the total of products of columns "
-    "was not rotated: the server saw covariances over all sites"
-)
 ALONE = (
     "site {} has one row, which no mask hides: the server saw its length and, up to the common "
     "rotation, the row; use fale:mode=gram"

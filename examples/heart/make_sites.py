@@ -1,0 +1,96 @@
+"""Files of four hospitals: rows without labels, test rows, and the answers that people would give.
+
+``python make_sites.py FOLDER`` writes for each hospital ``NAME.csv``, ``NAME-test.csv`` and
+``NAME-answers.csv``, and ``example.csv``, from which the columns are taken; it prints the names.
+The rows are those of the heart disease data (``heart_disease.npz`` in the folder FALLOW_DATA
+names), else those of breast_cancer, which comes with scikit-learn, cut into four.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.datasets import load_breast_cancer
+
+from fallow.core.streams import stream
+
+TEXTS = {
+    "sex": {0: "female", 1: "male"},
+    "chest_pain": {1: "typical angina", 2: "atypical angina", 3: "other pain", 4: "no pain"},
+    "resting_ecg": {0: "normal", 1: "ST-T abnormality", 2: "hypertrophy"},
+    "exercise_angina": {0: "no", 1: "yes"},
+}
+COLUMNS = {
+    "age": "age", "sex": "sex", "chest_pain": "cp", "resting_pressure": "trestbps",
+    "resting_ecg": "restecg", "max_heart_rate": "thalach", "exercise_angina": "exang",
+    "st_depression": "oldpeak",
+}  # fmt: skip
+TEST = 0.25  # share of a hospital's rows
+Rows = list[list[str]]  # cells; the last one is the diagnosis
+
+
+def heart(file: Path) -> tuple[list[str], dict[str, Rows]]:
+    """The columns that most hospitals fill in, and each hospital's rows; cells may be empty."""
+    with np.load(file, allow_pickle=False) as z:
+        x, y, client = z["X"], z["y"], z["client"]
+        named = {str(name): i for i, name in enumerate(z["feature_names"])}
+        hospitals = [str(name) for name in z["client_names"]]
+
+    def cell(row: int, column: str) -> str:
+        value = float(x[row, named[COLUMNS[column]]])
+        if np.isnan(value):
+            return ""
+        return TEXTS[column][int(value)] if column in TEXTS else f"{value:g}"
+
+    rows = [[*(cell(i, column) for column in COLUMNS), "ill" if y[i] else "healthy"]
+            for i in range(len(x))]  # fmt: skip
+    sites = {name: [rows[i] for i in np.flatnonzero(client == k)]
+             for k, name in enumerate(hospitals)}  # fmt: skip
+    return list(COLUMNS), sites
+
+
+def breast() -> tuple[list[str], dict[str, Rows]]:
+    """Ten measurements of cells; four sites of equal size."""
+    found = load_breast_cancer()
+    columns = [str(name).replace(" ", "_") for name in found.feature_names[:10]]
+    rows = [[*(f"{value:.6g}" for value in x[:10]), ("ill", "healthy")[y]]
+            for x, y in zip(found.data, found.target, strict=True)]  # fmt: skip
+    return columns, {name: rows[k::4] for k, name in enumerate(("east", "north", "south", "west"))}
+
+
+def write(path: Path, head: list[str], rows: Rows) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([head, *rows])
+
+
+def write_site(folder: Path, name: str, columns: list[str], rows: Rows) -> None:
+    """One hospital: every fourth row, in a random order, is one to test on."""
+    order = torch.randperm(len(rows), generator=stream(0, "test rows", name)).tolist()
+    test = set(order[: int(TEST * len(rows))])
+    named = [[f"{name}-{i:03d}", *row] for i, row in enumerate(rows)]
+    head = ["id", *columns, "disease"]
+    write(folder / f"{name}-test.csv", head, [named[i] for i in sorted(test)])
+    train = [row for i, row in enumerate(named) if i not in test]
+    write(folder / f"{name}.csv", head, [[*row[:-1], ""] for row in train])
+    write(folder / f"{name}-answers.csv", ["id", "label"], [[r[0], r[-1]] for r in train])
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    file = Path(os.environ.get("FALLOW_DATA", "nowhere")) / "heart_disease.npz"
+    columns, sites = heart(file) if file.exists() else breast()
+    for name, rows in sites.items():
+        write_site(folder, name, columns, rows)
+    first = next(iter(sites.values()))  # an example shows every text and class once or more
+    write(folder / "example.csv", [*columns, "disease"], first)
+    print(",".join(sites))
+
+
+if __name__ == "__main__":
+    main()

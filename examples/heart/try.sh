@@ -1,0 +1,128 @@
+#!/bin/sh
+# Four hospitals and a coordinator on this machine, each a process of its own, talking through
+# Flower with TLS and keys of their own. One command starts everything, and Ctrl-C ends everything:
+#
+#     sh examples/heart/try.sh [FOLDER] [--people]
+#
+# A script answers as people would; with --people nobody does, and the commands that open the
+# labelling pages are printed. It takes a few minutes; after a Ctrl-C the same command goes on.
+# FALLOW_DATA names the folder of heart_disease.npz; without it the sites share a data set that
+# comes with scikit-learn.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+out=runs/heart people=no
+for word in "$@"; do
+    case $word in
+        --people) people=yes ;;
+        -*) echo "there is no option $word, only --people" >&2; exit 2 ;;
+        *) out=$word ;;
+    esac
+done
+
+# A program by its name or path, here or in the repository, or as 'make setup' installs it.
+program() {
+    for found in "$1" "$root/$1" "$root/.venv/bin/$1"; do
+        if command -v "$found"; then return; fi
+    done
+    echo "there is no $1: run 'make setup' in $root, or pip install 'fallow[flower,deploy]'" >&2
+    return 2
+}
+FALLOW=$(program "${FALLOW:-fallow}")
+beside=$(dirname "$FALLOW")/python
+[ -x "$beside" ] || beside=python
+PYTHON=$(program "${PYTHON:-$beside}")
+export OMP_NUM_THREADS=1
+
+started=
+# In a session of its own, so that a Ctrl-C of this terminal is heard here, and by each once.
+aside() {
+    "$PYTHON" -c 'import os, sys; os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])' "$@" &
+    last=$!
+    started="$started $last"
+}
+finish() {
+    trap - EXIT INT TERM HUP
+    # shellcheck disable=SC2086  # a list of numbers
+    [ -z "$started" ] || kill $started 2>/dev/null || true
+    wait
+}
+interrupted() {
+    echo
+    echo "== Ending everybody; the same command goes on from here"
+    exit "$1"
+}
+trap finish EXIT
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
+trap 'interrupted 129' HUP
+
+prepare() {
+    echo "== 1 of 4: the data of each hospital"
+    sites=$("$PYTHON" "$here/make_sites.py" "$out/data")
+    names=$(echo "$sites" | tr , ' ')
+    for name in $names; do
+        echo "   $name: $(($(wc -l <"$out/data/$name.csv") - 1)) rows without labels"
+    done
+    port=$("$PYTHON" -c 'import socket as s; x = s.create_server(("127.0.0.1", 0)); print(x.getsockname()[1])')
+
+    echo "== 2 of 4: the coordinator writes the agreement, $out/coordinator/study.toml"
+    "$FALLOW" coordinate init "$out/coordinator" --recipe "$here/settings.toml" --sites "$sites" \
+        --example "$out/data/example.csv" --label disease --name heart \
+        --address "127.0.0.1:$port" --host 127.0.0.1 >"$out/coordinator.txt"
+    # units and limits are for people to agree on, before anybody joins
+    study=$out/coordinator/study.toml
+    sed -e 's/name = "age", unit = ""/name = "age", unit = "years", low = 0, high = 120/' \
+        -e 's/name = "resting_pressure", unit = ""/name = "resting_pressure", unit = "mmHg", low = 50, high = 250/' \
+        -e 's/name = "max_heart_rate", unit = ""/name = "max_heart_rate", unit = "beats a minute"/' \
+        -e 's/name = "st_depression", unit = ""/name = "st_depression", unit = "mm"/' \
+        "$study" >"$study.new"
+    mv "$study.new" "$study"
+
+    echo "== 3 of 4: each hospital reads it, checks its data, and makes keys; this is what one is told"
+    for name in $names; do
+        aside "$FALLOW" site init "$out/$name" --study "$study" --name "$name" \
+            --data "$out/data/$name.csv" --test "$out/data/$name-test.csv" \
+            --superlink "127.0.0.1:$port" --ca "$out/coordinator/keys/authority.pem" \
+            >"$out/$name.txt" 2>&1
+    done
+    for one in $started; do
+        wait "$one" || { cat "$out"/*.txt >&2; exit 1; }
+    done
+    started=
+    sed 's/^/   | /' "$out/${names%% *}.txt"
+    joins=
+    for name in $names; do joins="$joins $out/$name/join.json"; done
+    # shellcheck disable=SC2086  # a list of files
+    "$FALLOW" coordinate admit "$out/coordinator" $joins
+    echo "$names" >"$out/ready"
+}
+
+if [ -e "$out/ready" ]; then
+    names=$(cat "$out/ready")
+    echo "== $out is there: the study goes on where it was"
+elif [ -e "$out" ]; then
+    echo "$out is there, and is no study that can go on: remove it, or name another folder" >&2
+    exit 2
+else
+    prepare
+fi
+
+echo "== 4 of 4: everybody starts; until all have met it takes up to a minute"
+for name in $names; do
+    aside "$FALLOW" site start "$out/$name" >>"$out/$name.log" 2>&1
+done
+if [ "$people" = yes ]; then
+    echo "   People label, each hospital's in a terminal of their own:"
+    for name in $names; do echo "      $FALLOW label $out/$name"; done
+else
+    aside "$PYTHON" "$here/annotate.py" "$out" >>"$out/people.log" 2>&1
+    echo "   A script labels in the place of people: $out/people.log"
+fi
+echo "   Each hospital says what it does in $out/NAME.log; how it stands, from another terminal:"
+echo "      $FALLOW coordinate status $out/coordinator"
+echo "   Ctrl-C ends everybody, and nothing is lost."
+aside "$FALLOW" coordinate start "$out/coordinator"
+wait "$last"
+echo "== Done. The results: $out/coordinator/report.html"
+echo "   At each hospital: $out/NAME/model.safetensors and $out/NAME/model-card.md"

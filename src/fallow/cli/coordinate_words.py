@@ -1,0 +1,124 @@
+"""What a coordinator says while it runs, in lines, and its sites as a table."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fallow.federation.agreement import Agreement
+from fallow.federation.coordinate_folder import CoordinatorFolder
+from fallow.federation.coordinate_labels import Ended
+from fallow.lab.report_live import HEADER, site_rows
+
+QUIET = 60.0  # seconds between lines that say the same
+ENDED: dict[Ended, str] = {
+    "settled": "every question is answered",
+    "deadline": "the deadline has passed; open questions are given back",
+    "advance": "cut short; open questions are given back",
+}
+
+
+@dataclass
+class Lines:
+    """Takes the events of a run and prints a line for those that people care about."""
+
+    console: Console
+    agreement: Agreement
+    last: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        text, kind = said(event, self.agreement), str(event["event"])
+        now, (before, at) = time.monotonic(), self.last.get(kind, ("", -QUIET))
+        if text is None or (text == before and now - at < QUIET):
+            return
+        self.last[kind] = (text, now)
+        stamp = datetime.now().strftime("%H:%M:%S")
+        style = "red" if kind in ("refused", "failed", "process", "flower") else None
+        self.console.print(f"{stamp}  {text}", style=style, markup=False, soft_wrap=True)
+
+
+def said(event: dict[str, Any], agreement: Agreement) -> str | None:
+    """An event in one line; None for what nobody needs to see.
+
+    >>> said({"event": "waiting", "sites": ["a"], "key": "0/train/0/0"}, None)
+    'still waiting for a (0/train/0/0)'
+    """
+    match event["event"]:
+        case "met":
+            return f"all sites are there: {', '.join(event['sites'])}"
+        case "round":
+            of = f"{event['round'] + 1} of {agreement.recipe.rounds}"
+            return f"cycle {event['cycle']}: round {of}"
+        case "query":
+            return f"cycle {event['cycle']}: sites choose rows"
+        case "labels":
+            return _labels(event)
+        case "labelled":
+            return f"labels of {event['step']}: {ENDED[event['why']]}"
+        case "scored":
+            return _scored(event)
+        case "waiting":
+            return f"still waiting for {', '.join(event['sites'])} ({event['key']})"
+        case "missing" if not event["key"].startswith("progress/"):
+            return f"went on without {', '.join(event['sites'])} ({event['key']})"
+        case "refused":
+            return f"{event['site']} is not counted: {event['why']}"
+        case "clock":
+            return (
+                f"the clock was set back: it is {event['now']} and was {event['newest']}; people "
+                "have longer by that much"
+            )
+        case "finished" | "failed" | "stopped":
+            return str(event["event"]) + (f": {event['why']}" if event.get("why") else "")
+        case _:
+            return str(event["why"]) if event.get("why") else None
+
+
+def _labels(event: dict[str, Any]) -> str:
+    counts = [
+        f"{site} {n['answered'] + n['declined']} of {n['asked']}"
+        + (f", {n['conflicts']} in conflict" if n["conflicts"] else "")
+        for site, n in sorted(event["sites"].items())
+    ]
+    return f"people label until {event['deadline']}: {'; '.join(counts) or 'no site says how far'}"
+
+
+def _scored(event: dict[str, Any]) -> str:
+    score, error = event["accuracy"], event["mse"]
+    good = "" if error is None else f", mse {error:.4g}"
+    good = good if score is None else f", accuracy {score:.3f}"
+    return f"cycle {event['cycle']}: {event['labelled']} labels{good}"
+
+
+def after_init(office: CoordinatorFolder, host: str) -> list[str]:
+    """What to do with the folder that was just made; ``host``: how sites call this machine."""
+    folder, agreed, port = office.path, office.agreement, office.address.rpartition(":")[2]
+    return [
+        f"Wrote {folder / 'study.toml'}: read it, add units and limits of columns if you like, and "
+        "have every site agree.",
+        f"Its digest is {agreed.digest}: sites ask you for it before they join.",
+        f"Send study.toml and {office.tls.authority} to the sites ({', '.join(agreed.sites)}). "
+        "Each runs:",
+        f"  fallow site init SITE --study study.toml --name {agreed.sites[0]} --data rows.csv "
+        f"--superlink {host}:{port} --ca authority.pem",
+        "and sends back its join.json. Then:",
+        f"  fallow coordinate admit {folder} join.json ...",
+        f"  fallow coordinate start {folder}",
+        f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
+    ]
+
+
+def show_sites(console: Console, about: dict[str, Any]) -> None:
+    """The sites of a run as a table."""
+    table = Table(title="Sites", title_justify="left", box=None, pad_edge=False)
+    for head in HEADER:
+        table.add_column(head)
+    for row in site_rows(about):
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table)

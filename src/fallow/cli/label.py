@@ -1,0 +1,46 @@
+"""``fallow label``: a page on this machine where people label the samples of a site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fallow.cli import options as opt
+from fallow.data.optional import optional
+from fallow.federation.folder import SiteFolder
+
+PLAIN: Any = {"markup": False, "soft_wrap": True}
+Site = Annotated[Path, typer.Argument(help="Folder of the site.")]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, help="Where the page listens; 0: any that is free.")
+]
+Who = Annotated[str | None, typer.Option(help="Who is labelling; by default the page asks.")]
+Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")]
+
+
+def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> None:
+    """Label samples in the browser, while the site runs and while it does not.
+
+    The page is reached from this machine only, by the address that is printed.
+    """
+    for package in ("fastapi", "jinja2", "uvicorn"):
+        optional(package, "fallow[deploy]", "the labelling page")
+    from fallow.federation.page import Desk, serve
+
+    folder = SiteFolder.open(site)
+    about = (folder.agreement.name, folder.name, folder.agreement.schema, folder.rows)
+    ledger = folder.open_ledger()
+    console = opt.console()
+
+    def say(address: str) -> None:
+        console.print(f"Label the samples of {folder.name} here: {address}", **PLAIN)
+        console.print("Keep the address to yourself. Ctrl-C ends the page; labels are kept.")
+
+    try:
+        serve(Desk(*about, ledger), say, port, who, open_)
+    except KeyboardInterrupt:
+        console.print("The page has ended. All labels are kept.")
+    finally:
+        ledger.close()

@@ -1,0 +1,127 @@
+"""The model card: what a model was trained on and how, how good it is, and what left the sites."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fallow.core.contract import Contract
+from fallow.core.types import SiteId
+from fallow.federation.agreement import Agreement
+from fallow.lab.files import write_whole
+from fallow.lab.report_words import size
+from fallow.lab.versions import versions
+
+CARD = "model-card.md"
+PARTS = {"training": "Training", "query": "Choice of rows"}
+INTENDED = "Intended use: to be filled in by the owner."
+LIMITS = (
+    "Scores are over the test rows that the sites chose to bring, and say nothing about other "
+    "sites or later times.",
+    "Labels are what people at the sites answered; nobody else has checked them.",
+    "A model can tell about the rows it was trained on; only what is listed under Privacy was done "
+    "against that.",
+)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the writer of a card knows.
+
+    owner: the coordinator or a site.  labels: of each site that the writer knows of, how many train
+    (``labelled``) and validate (``held``).  scores: name -> value, None for what is not told.
+    left: what left the sites, as rows of a `Disclosure`.  is_own: sites use models of their own.
+    """
+
+    owner: str
+    labels: Mapping[SiteId, Mapping[str, int]] = field(default_factory=dict)
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+    left: Sequence[Mapping[str, Any]] = ()
+    is_own: bool = False
+
+
+def write_card(
+    folder: Path, agreement: Agreement, methods: Mapping[str, Any], facts: Facts
+) -> Path:
+    """Write ``model-card.md`` into a folder; its path."""
+    path = folder / CARD
+    write_whole(path, card_text(agreement, methods, facts).encode())
+    return path
+
+
+def card_text(agreement: Agreement, methods: Mapping[str, Any], facts: Facts) -> str:
+    """The card as Markdown.  methods: by the part they play, as `made` builds them."""
+    today = datetime.now(UTC).date().isoformat()
+    model = "A model of its own at each site" if facts.is_own else "One model for all sites"
+    lines = [
+        f"# Model card: {agreement.name}", "",
+        f"{model}, trained by Fallow. Written by {facts.owner} on {today}. Agreement "
+        f"{agreement.digest}.", "",
+        INTENDED, "",
+        "## Trained on", "", *_data(agreement, facts), "",
+        "## How", "", *_how(agreement, methods), "",
+        "## Scores", "", *_scores(agreement, facts), "",
+        "## Privacy", "", *_privacy(agreement, facts), "",
+        "## Limits", "", *(f"- {limit}" for limit in LIMITS), "",
+        "## Versions", "", *(f"- {name} {version}" for name, version in versions().items()),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _data(agreement: Agreement, facts: Facts) -> Iterator[str]:
+    schema, recipe = agreement.schema, agreement.recipe
+    yield f"- Sites: {', '.join(agreement.sites)}"
+    what = f"classes {', '.join(schema.classes)}" if schema.classes else "a number"
+    yield f"- Rows: {schema.kind}; the label {schema.label!r} is {what}"
+    if schema.columns:
+        names = (f"{c.name} ({c.unit})" if c.unit else c.name for c in schema.columns)
+        yield f"- Columns: {', '.join(names)}"
+    for site, n in facts.labels.items():
+        held = f", {n['held']} more to choose the best model" if n.get("held") else ""
+        yield f"- Labels of {site}: {n.get('labelled', 0)}{held}"
+    yield f"- Budget: {recipe.budget_words} (shares of all rows, or labels a site)"
+
+
+def _how(agreement: Agreement, methods: Mapping[str, Any]) -> Iterator[str]:
+    recipe = agreement.recipe
+    yield f"- Model: {recipe.model}"
+    for part, title in PARTS.items():
+        contract: Contract = methods[part].contract
+        paper = f' ("{contract.paper}", {contract.year})' if contract.year else ""
+        yield f"- {title}: {getattr(recipe, part)}, {contract.title}{paper}"
+    yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {agreement.seed}"
+
+
+def _scores(agreement: Agreement, facts: Facts) -> Iterator[str]:
+    if not facts.scores:
+        yield "Not known to the writer of this card."
+    for name, value in facts.scores.items():
+        told = "not told" if value is None else f"{value:.4g}"
+        yield f"- {name}: {told}"
+    if facts.scores:
+        yield ""
+        yield f"Counts over fewer than {agreement.smallest} test rows left no site."
+
+
+def _privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
+    privacy = agreement.recipe.privacy.over(agreement.recipe.cycles)
+    if privacy.epsilon is None:
+        yield "- No noise was added to counts."
+    else:
+        yield (
+            f"- Noise on the class counts that a query releases: ε = {privacy.epsilon:g} each, at "
+            f"most {privacy.total:g} for a site."
+        )
+    summed = "were masked" if privacy.secure_sum else "were not masked"
+    yield f"- Sums over sites {summed}."
+    if facts.left:
+        yield "- What left the sites:"
+    for row in facts.left:
+        noise = f", ε = {row['epsilon']:g}" if row.get("epsilon") else ""
+        yield (
+            f"  - {row['verb']} ({row['kind']}): {row['what']}; {row['exchanges']} exchanges, "
+            f"{size(row['bytes'])}{noise}"
+        )

@@ -1,0 +1,191 @@
+"""The coordinator's program: a run of the lab, at real sites, with people who label."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+from fallow.core.disclosure import Disclosure
+from fallow.federation.agreement import Agreement
+from fallow.federation.card import CARD, Facts, write_card
+from fallow.federation.coordinate_labels import Desk
+from fallow.federation.coordinate_live import Control, Live, Stopped, Watched
+from fallow.federation.coordinate_sites import RealSites, hello, rows_of
+from fallow.federation.coordinate_tell import Teller
+from fallow.federation.made import Made, made
+from fallow.lab.cell import Cell
+from fallow.lab.errors import Failed, sentence
+from fallow.lab.files import only_one, sweep, write_json, write_lines
+from fallow.lab.journal import Journal
+from fallow.lab.one_pass import is_one_pass
+from fallow.lab.run import Run, Say, silent
+from fallow.lab.versions import versions
+from fallow.runtimes.border import Border
+from fallow.runtimes.envelope import Link
+from fallow.runtimes.remote import Keys, Remote
+
+POLL = 10.0  # seconds between questions how far people are
+
+
+@final
+@dataclass
+class Program:
+    """One study at real sites, in a folder that `fallow report`, `export` and `predict` read.
+
+    ``go`` may be called again after a crash at any point, in a new process, and ends with the same
+    picks and weights: the journal replays what was finished, and sites answer again what they have
+    answered before.  ``poll``: seconds between looks at how far people are; ``clock`` tells the
+    time of day, ``ticks`` how long something took; ``pages``: the report is kept up to date.
+    """
+
+    folder: Path
+    agreement: Agreement
+    link: Link
+    keys: Keys
+    say: Say = silent
+    clock: Callable[[], float] = time.time
+    poll: float = POLL
+    ticks: Callable[[], float] = time.monotonic
+    pages: bool = True
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(str(self.agreement.recipe.query), self.agreement.seed)
+
+    @property
+    def place(self) -> Path:
+        """The folder of the run in the study."""
+        return self.cell.folder(self.folder)
+
+    @property
+    def is_done(self) -> bool:
+        made = [self.place / name for name in ("records.jsonl", "model.safetensors")]
+        return all(path.exists() for path in (*made, self.folder / CARD))
+
+    def go(self, begin: Callable[[], object] = lambda: None) -> bool:
+        """Run to the end from wherever the journal stands; False where it was told to stop.
+
+        ``begin`` starts what carries messages, once it is certain that nobody else does.
+
+        Raises Failed where another coordinator works on the folder, RuntimeError where sites are
+        missing for too long, ValueError where the agreement has changed.
+        """
+        control = Control(self.folder / "control")
+        with alone(self.folder):
+            control.forget("stop")
+            live = Live(self.folder / "live.json", self.clock)
+            tell = Teller(self.folder, self.agreement, live, self.say, self.pages)
+            sweep(self.folder)
+            try:
+                if not self.is_done:
+                    tell.begin()
+                    begin()
+                    self._go(tell, Watched(self.link, live, control), control)
+                tell.end("finished")
+            except Stopped:
+                tell.end("stopped")
+                return False
+            except BaseException as error:
+                tell.end("failed", sentence(error))
+                raise
+        return True
+
+    def _go(self, tell: Teller, link: Watched, control: Control) -> None:
+        write_json(self.folder / "study.json", described(self.agreement, self.cell))
+        parts, waits = made(self.agreement), self.agreement.waits
+        sizes = {"w": sum(parts.layout.param_sizes), "stats": sum(parts.layout.buffer_sizes)}
+        border = Border(sizes=sizes)
+
+        with opened(self.place, self.agreement) as journal:
+            run = journal.about("run", new_run(self.clock()))
+            about = (self.agreement.digest, run, waits, tell, border, self.ticks)
+            carrier = Remote(link, journal, self.keys, *about)
+            everybody = replace(carrier, waits=replace(waits, quorum=None))
+            greeted = hello(parts, everybody, journal)
+            border.rows |= rows_of(greeted["sites"])
+            tell.greeted(greeted["sites"])
+            desk = Desk(carrier, journal, control, waits.deadline, tell, self.clock, self.poll)
+            sites = RealSites(self.agreement, parts, carrier, journal, desk, greeted)
+            self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
+
+    def _run(self, run: Run, parts: Made, sites: RealSites) -> None:
+        """Cycle by cycle; a strategy that chooses from nothing asks once, for the whole budget."""
+        recipe = self.agreement.recipe
+        records = run.one_pass(recipe.cycles) if is_one_pass(recipe) else run.go()
+        last = records[-1]
+        last["revealed"] = Disclosure.of(last["revealed"]).plus(sites.at_the_end).rows()
+        write_lines(self.place / "records.jsonl", records)
+        names = ("accuracy", "accuracy_weighted", "balanced_accuracy", "mse", "worst_tenth")
+        scores = {name: last[name] for name in names if last.get(name) is not None}
+        scores |= {f"of {site}": score for site, score in (last.get("per_site") or {}).items()}
+        saved = run.journal.finished("model")
+        is_own = saved is None or saved["state"] is None
+        facts = Facts("the coordinator", sites.labels, scores, last["revealed"], is_own)
+        write_card(self.folder, self.agreement, parts.methods, facts)
+
+
+def new_run(now: float) -> str:
+    """The name of a run that begins now, in seconds since 1970: later ones sort behind it, by which
+    sites know an order of an earlier run that they never heard of.
+
+    >>> new_run(0).partition("-")[0], new_run(1e9) < new_run(2e9)
+    ('0000000000', True)
+    """
+    return f"{int(now):010x}-{secrets.token_hex(8)}"
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One coordinator at a time; Failed for a second one."""
+    try:
+        with only_one(folder / "coordinator.lock", wait=False):
+            yield
+    except Failed as error:
+        if not isinstance(error.__cause__, BlockingIOError):
+            raise
+        raise Failed(
+            f"a coordinator is running in {folder} already: 'fallow coordinate status {folder}' "
+            f"shows it, 'fallow coordinate stop {folder}' ends it"
+        ) from error.__cause__
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a coordinator works on the folder now."""
+    if not (folder / "coordinator.lock").exists():
+        return False
+    try:
+        with only_one(folder / "coordinator.lock", wait=False):
+            return False
+    except Failed:
+        return True
+
+
+@contextmanager
+def opened(place: Path, agreement: Agreement) -> Iterator[Journal]:
+    """The journal of a run, if it began with this agreement."""
+    place.mkdir(parents=True, exist_ok=True)
+    journal = Journal(place / "journal.sqlite", is_durable=True)
+    try:
+        if journal.about("agreement", agreement.digest) != agreement.digest:
+            raise ValueError(
+                f"study.toml has changed since {place} was started, and sites would refuse it: "
+                "restore it (lengths of time may change), or begin in a new folder"
+            )
+        yield journal
+    finally:
+        journal.close()
+
+
+def described(agreement: Agreement, cell: Cell) -> dict[str, Any]:
+    """``study.json``: what pages and tables are made from, beside records."""
+    recipe = agreement.recipe
+    return {
+        "name": agreement.name, "title": recipe.title, "recipe": recipe.to_dict(),
+        "digest": recipe.digest, "reference": None, "queries": [cell.query], "seeds": [cell.seed],
+        "command": "fallow coordinate start", "versions": versions(), "published": None,
+    }  # fmt: skip

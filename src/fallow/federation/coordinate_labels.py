@@ -1,0 +1,109 @@
+"""The coordinator waits for people, and never for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, final
+
+from fallow.core.types import Answer, SiteId
+from fallow.federation.coordinate_live import Control, seconds_of, utc
+from fallow.lab.journal import Journal
+from fallow.lab.run import Say, silent
+
+Ended = Literal["settled", "deadline", "advance"]
+"""Why waiting ended: everybody is done, time is up, or somebody said that it is enough."""
+
+SLACK = 60.0  # seconds by which clocks are corrected without a word
+COUNTS = ("asked", "answered", "declined", "open", "conflicts")
+
+
+class Counting(Protocol):
+    """Who can say how far people are; sites that do not answer are left out."""
+
+    def progress(self) -> dict[SiteId, Answer]: ...
+
+
+@final
+@dataclass
+class Desk:
+    """Waits for the labels of a step.
+
+    The deadline is a time of day, written down when the questions are asked: it is the same after
+    any number of restarts.  ``every``: seconds between looks at the sites.
+    """
+
+    sites: Counting
+    journal: Journal
+    control: Control
+    seconds: float  # that people have
+    say: Say = silent
+    clock: Callable[[], float] = time.time
+    every: float = 10.0
+    _warned: bool = False
+
+    def deadline(self, step: str) -> str:
+        """Until when the questions of a step can be answered, as ISO text."""
+        name = f"deadline/{step}"
+        found = self.journal.noted(name)
+        if found is None:
+            found = utc(self.clock() + self.seconds)
+            self.control.forget("advance")  # of an earlier step
+            with self.journal.transaction():
+                self.journal.note(name, found)
+        return found
+
+    def wait(self, step: str, asked: Mapping[SiteId, int]) -> str:
+        """Come back when no question is open or the deadline has passed; why (`Ended`).
+
+        A site that cannot be reached counts as open.
+        """
+        name = f"ended/{step}"
+        found = self.journal.noted(name)
+        if found is None:
+            while (why := self._ended(step, asked)) is None:
+                self.control.pause(self.every)
+            found = why
+            with self.journal.transaction():
+                self.journal.note(name, found)
+        self.say({"event": "labelled", "step": step, "why": found})
+        return found
+
+    def _ended(self, step: str, asked: Mapping[SiteId, int]) -> Ended | None:
+        if not any(asked.values()):
+            return "settled"
+        until = self.deadline(step)
+        found = {site: counts_of(answer) for site, answer in self.sites.progress().items()}
+        self.say({"event": "labels", "step": step, "deadline": until, "sites": found})
+        waiting = [site for site, n in asked.items() if n and _is_open(found.get(site))]
+        if not waiting:
+            return "settled"
+        if self.control.took("advance"):
+            return "advance"
+        return "deadline" if self._now() >= seconds_of(until) else None
+
+    def _now(self) -> float:
+        """The time, and a word where the clock was set back: then people have longer."""
+        now, newest = self.clock(), float(self.journal.noted("newest time") or 0.0)
+        if now > newest + SLACK:
+            with self.journal.transaction():
+                self.journal.note("newest time", repr(now))
+        elif now < newest - SLACK and not self._warned:
+            self._warned = True
+            self.say({"event": "clock", "now": utc(now), "newest": utc(newest)})
+        return now
+
+
+def counts_of(answer: Answer) -> dict[str, int]:
+    """How far the people of one site are.
+
+    >>> counts_of({"asked": 5, "answered": 2, "declined": 1, "open": 2, "conflicts": 0})["open"]
+    2
+    """
+    found: dict[str, Any] = {name: answer.get(name, 0) for name in COUNTS}
+    return {name: int(value) for name, value in found.items()}
+
+
+def _is_open(counts: Mapping[str, int] | None) -> bool:
+    return counts is None or bool(counts["open"] or counts["conflicts"])

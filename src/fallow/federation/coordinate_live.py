@@ -1,0 +1,145 @@
+"""What a running coordinator shows of itself, and what it can be told while it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, final
+
+from fallow.core.types import SiteId
+from fallow.lab.files import write_json
+from fallow.runtimes.envelope import Link
+
+PAUSE = 0.5  # seconds between looks at the folder of requests
+OFTEN = 2.0  # seconds between states on disk while nothing new happens
+KEPT = 20  # refusals that are shown
+
+Told = Literal["stop", "advance"]
+
+
+class Stopped(Exception):
+    """The coordinator was asked to stop; started again, it goes on."""
+
+
+@final
+@dataclass(frozen=True)
+class Control:
+    """Requests to a running coordinator: files in a folder, seen within a second or two."""
+
+    folder: Path
+
+    def tell(self, what: Told) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / what).touch()
+
+    def forget(self, what: Told) -> None:
+        (self.folder / what).unlink(missing_ok=True)
+
+    def check(self) -> None:
+        """Raise Stopped where somebody asked for it."""
+        if (self.folder / "stop").exists():
+            raise Stopped
+
+    def took(self, what: Told) -> bool:
+        """Whether somebody asked for it, once."""
+        is_there = (self.folder / what).exists()
+        self.forget(what)
+        return is_there
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless there is something to do."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.check()
+            if (self.folder / "advance").exists():
+                return
+            time.sleep(min(PAUSE, left))
+
+
+@final
+@dataclass
+class Live:
+    """The state of a run as others read it: one small file, always whole.
+
+    Times are seconds since 1970 in memory and UTC in the file.
+    """
+
+    path: Path
+    clock: Callable[[], float] = time.time
+    about: dict[str, Any] = field(default_factory=dict)
+    sites: dict[SiteId, dict[str, Any]] = field(default_factory=dict)
+    refusals: list[dict[str, Any]] = field(default_factory=list)
+    _written: float = 0.0
+
+    def put(self, **about: Any) -> None:
+        """Something new: it is on disk when this returns."""
+        self.about |= about
+        self.write()
+
+    def site(self, name: SiteId, **about: Any) -> None:
+        self.sites.setdefault(name, {}).update(about)
+
+    def refused(self, site: SiteId, why: str) -> None:
+        line = {"at": utc(self.clock()), "site": site, "why": why}
+        self.refusals = [*self.refusals, line][-KEPT:]
+        self.write()
+
+    def beat(self) -> None:
+        """Still alive: now and then on disk."""
+        if abs(self.clock() - self._written) >= OFTEN:
+            self.write()
+
+    def write(self) -> None:
+        self._written = self.clock()
+        now = {"updated": utc(self._written)}
+        write_json(self.path, self.about | now | {"sites": self.sites, "refusals": self.refusals})
+
+
+@final
+@dataclass
+class Watched:
+    """A link that knows who is awaited since when and who was heard, and ends a wait when somebody
+    stops the coordinator: what sites have answered is safe, and the exchange is asked again."""
+
+    link: Link
+    live: Live
+    control: Control
+
+    def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        for site in messages:
+            self.live.site(site, awaited=utc(self.live.clock()))
+        self.link.send(messages)
+
+    def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        self.control.check()
+        online = self.link.online()
+        for site in self.live.sites:
+            self.live.site(site, online=site in online)
+        self.live.beat()
+        found = self.link.receive(seconds)
+        for site, _ in found:
+            self.live.site(site, awaited=None, seen=utc(self.live.clock()))
+        return found
+
+    def online(self) -> set[SiteId]:
+        return self.link.online()
+
+    def close(self) -> None:
+        self.link.close()
+
+
+def utc(seconds: float) -> str:
+    """A time as ISO text, to the second.
+
+    >>> utc(0)
+    '1970-01-01T00:00:00+00:00'
+    """
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def seconds_of(text: str) -> float:
+    """The time that `utc` wrote."""
+    return datetime.fromisoformat(text).timestamp()

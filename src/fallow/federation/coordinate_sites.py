@@ -1,0 +1,288 @@
+"""Real sites as the ground of a run: what the coordinator knows of them, and how labels and scores
+come in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, final
+
+import torch
+
+from fallow.core.ask import Ask, Carrier
+from fallow.core.complete import each_of_all
+from fallow.core.disclosure import Disclosure
+from fallow.core.types import Answer, SiteId, State
+from fallow.federation.agreement import Agreement
+from fallow.federation.coordinate_labels import Desk
+from fallow.federation.coordinate_scores import of_counts, of_totals
+from fallow.federation.made import Made
+from fallow.lab.budgets import budgets
+from fallow.lab.ground import Done
+from fallow.lab.journal import Journal
+from fallow.lab.methods import is_shared
+from fallow.lab.phases import Phases
+from fallow.lab.recipe import Recipe
+from fallow.lab.scale import Scale
+from fallow.lab.scoring import row_of
+from fallow.lab.steps import check_picked
+from fallow.privacy import SecureSum
+
+HELLO = "0/hello"
+FINISH = "left at the end"  # what the journal notes of it: rows of a `Disclosure`
+LABELS = "labels"  # what the journal notes of them: how many each site has
+
+
+@final
+@dataclass(frozen=True)
+class RealSites:
+    """The sites of an agreement, each a process on another machine (`lab.ground.Ground`).
+
+    ``greeted``: what each site said of itself, by `hello`.  How many labels a site has is noted
+    when a step is over, so that a resumed run counts the same.
+    """
+
+    agreement: Agreement
+    made: Made
+    carrier: Carrier
+    journal: Journal
+    desk: Desk
+    greeted: Mapping[str, Any]
+    scale: Scale | None = None
+    targets: State | None = None
+
+    # -- what is known ----------------------------------------------------------------------
+
+    @property
+    def known(self) -> dict[SiteId, Answer]:
+        return dict(sorted(self.greeted["sites"].items()))
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.agreement.recipe
+
+    @property
+    def seed(self) -> int:
+        return self.agreement.seed
+
+    @property
+    def methods(self) -> Mapping[str, Any]:
+        return self.made.methods
+
+    @property
+    def fresh(self) -> Callable[[torch.Generator], State]:
+        return self.made.fresh
+
+    @property
+    def executor(self) -> str:
+        return self.made.trainer
+
+    @property
+    def classes(self) -> Sequence[str]:
+        return self.agreement.schema.classes
+
+    @cached_property
+    def masking(self) -> SecureSum | None:
+        privacy = self.recipe.privacy
+        return SecureSum(privacy.bound) if privacy.secure_sum else None
+
+    @property
+    def is_shared(self) -> bool:
+        return is_shared(self.methods["query"])
+
+    @property
+    def is_standardised(self) -> bool:
+        return self.recipe.standardise == "federated"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What predicting needs to know of rows."""
+        schema = self.agreement.schema
+        columns = list(schema.features) if schema.kind == "table" else []
+        return {"classes": list(schema.classes), "columns": columns, "shape": schema.shape}
+
+    @property
+    def sizes(self) -> dict[SiteId, int]:
+        return {site: int(answer["rows"]) for site, answer in self.known.items()}  # type: ignore[arg-type]
+
+    @property
+    def variance(self) -> float | None:
+        """Of the first labels: errors are in units of it throughout the run."""
+        found = self.journal.noted("variance")
+        return None if found is None else float(found)
+
+    @property
+    def labels(self) -> dict[SiteId, dict[str, int]]:
+        """Of each site: ``labelled`` rows train, ``held`` ones validate, ``pool`` are left."""
+        noted = self.journal.noted(LABELS)
+        if noted is not None:
+            found: dict[SiteId, dict[str, int]] = json.loads(noted)
+            return found
+        return {site: counted(answer) for site, answer in self.known.items()}
+
+    def counts(self) -> dict[SiteId, list[int]]:
+        """One number for each site: of which class its labels are stays there."""
+        return {site: [n["labelled"]] for site, n in self.labels.items()}
+
+    @property
+    def held(self) -> int:
+        return sum(n["held"] for n in self.labels.values())
+
+    def wanted(self, share: float | int) -> dict[SiteId, int]:
+        return budgets(self.recipe.budget, share, self.sizes)
+
+    def within(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
+        """A budget without what sites cannot ask for; each cuts it again to the rows it has."""
+        left = self.labels
+        return {site: min(n, left[site]["pool"]) for site, n in budget.items()}
+
+    # -- units ------------------------------------------------------------------------------
+
+    def in_units(self, scale: Scale) -> RealSites:
+        return replace(self, scale=scale)
+
+    def with_targets(self, targets: State | None) -> RealSites:
+        return replace(self, targets=targets)
+
+    def targets_by(self, ask: Ask) -> State | None:
+        if (
+            self.classes
+            or self.recipe.target_scale == "none"
+            or not any(map(sum, self.counts().values()))
+        ):
+            return None
+        found: State = self.methods["scaling"].of_targets(ask)
+        if self.variance is None:
+            with self.journal.transaction():
+                self.journal.note("variance", repr(float(found["std"]) ** 2))
+        return found
+
+    # -- people -----------------------------------------------------------------------------
+
+    def bought(
+        self, journal: Journal, cycle: int, step: str, budget: Mapping[SiteId, int], done: Done,
+        keep: tuple[str, ...],
+    ) -> Done:  # fmt: skip
+        """Picks become questions; when people are done, or out of time, answers become labels."""
+        shown = Disclosure.of(done["revealed"])
+        if cycle < 0:
+            shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
+        asked = self._asked(cycle, step, budget, shown)
+        done["ended"] = self.desk.wait(step, asked)
+        ask = self._ask(f"{step}/close", cycle, shown)
+        closed = ask.each("close", step=step, cycle=cycle)
+        labels = self.labels | {site: counted(answer) for site, answer in closed.items()}
+        done["people"] = {site: dict(answer) for site, answer in closed.items()}
+        done["revealed"] = shown.rows()
+        with journal.transaction():
+            journal.note(LABELS, json.dumps(labels))
+            return journal.finish(step, done)
+
+    def _asked(
+        self, cycle: int, step: str, budget: Mapping[SiteId, int], shown: Disclosure
+    ) -> dict[SiteId, int]:
+        """How many questions each site asks its people."""
+        if not any(budget.values()):
+            return {}
+        most = sum(budget.values())
+        to: dict[SiteId, Answer] = {
+            site: {"allowed": most if self.is_shared else n} for site, n in budget.items()
+        }
+        ask = self._ask(f"{step}/ask", cycle, shown)
+        common = {"step": step, "cycle": cycle, "deadline": self.desk.deadline(step)}
+        answers = ask.each("ask", to=to, **common)
+        asked = {site: int(answer["asked"]) for site, answer in answers.items()}  # type: ignore[arg-type]
+        check_picked(self, cycle, budget, asked)
+        return asked
+
+    def _ask(self, key: str, cycle: int, shown: Disclosure, **about: Any) -> Ask:
+        verbs = self.methods["people"].contract.verbs
+        return Ask(self.carrier, self.journal, shown, key, "people", cycle, reveals=verbs, **about)
+
+    def pseudo_labels(self) -> None:
+        """Nobody knows the true labels of a pool."""
+
+    # -- training ---------------------------------------------------------------------------
+
+    def first_phase(self, phases: Phases, train: Callable[[], Done]) -> tuple[Done, None]:
+        return train(), None
+
+    def restore(self, memory: None) -> None:
+        """Sites remember by themselves."""
+
+    def fresh_held(self, cycle: int, r: int) -> AbstractContextManager[None]:
+        """Sites hold them back by themselves."""
+        return nullcontext()
+
+    def scored(
+        self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
+    ) -> dict[str, Any]:
+        """What the sites' own test rows say; sites with few of them are silent."""
+
+        def scores(retained: bool) -> dict[str, Any]:
+            key, masking = f"{cycle}/train/{r}/score", self.masking
+            ask = self._ask(key, cycle, shown, round=r, masking=masking)
+            args: dict[str, Any] = {"retained": retained, **self._sent(state)}
+            unit = None if self.classes else self.variance or 1.0
+            if masking is not None:
+                return of_totals(dict(ask.sum("score", **args)), unit)
+            return of_counts(ask.each("score", **args), unit)
+
+        return row_of(self, cycle, r, state, scores)
+
+    def one_model(self, journal: Journal, state: State) -> State | None:
+        """The common model, handed to every site; None where what sites use is their own."""
+        shown = Disclosure()
+        ask = self._ask("model/finish", self.recipe.cycles, shown)
+        own = ask.keep("finish", None, **self._sent(state))
+        with journal.transaction():
+            journal.note(FINISH, json.dumps(shown.rows()))
+        return None if own else {name: state[name] for name in ("w", "stats")}
+
+    @property
+    def at_the_end(self) -> Disclosure:
+        """What left the sites when the last model was handed over."""
+        return Disclosure.of(json.loads(self.journal.noted(FINISH) or "[]"))
+
+    def _sent(self, state: State) -> State:
+        """What sites are sent of the state of the training method."""
+        held = self.methods["training"].contract.at_server
+        return {name: part for name, part in state.items() if name not in held}
+
+    def own_models(self, state: State) -> dict[SiteId, State]:
+        """None: they stay at the sites."""
+        return {}
+
+
+def counted(answer: Answer) -> dict[str, int]:
+    """What a site says of its labels."""
+    return {name: int(answer.get(name, 0)) for name in ("labelled", "held", "pool")}  # type: ignore[arg-type]
+
+
+def rows_of(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
+    """The most rows of each site that anything can be counted over: to choose from, or to test."""
+    return {s: max(int(a["rows"]), int(a.get("test", 0))) for s, a in known.items()}  # type: ignore[arg-type]
+
+
+def hello(made: Made, carrier: Carrier, journal: Journal) -> dict[str, Any]:
+    """What every site says of itself, once: ``sites``, and what that ``revealed``.
+
+    A study begins with all its sites, whatever the quorum: budgets are shares of the rows of each.
+    Raises RuntimeError where one does not answer.
+    """
+    done = journal.finished(HELLO)
+    if done is None:
+        shown, verbs = Disclosure(), made.methods["people"].contract.verbs
+        ask = Ask(carrier, journal, shown, HELLO, "people", reveals=verbs)
+        try:
+            met = each_of_all(ask, "hello")
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"a study begins with all its sites, also where a quorum is enough later: {error}"
+            ) from error
+        done = {"sites": met, "revealed": shown.rows()}
+        done = journal.finish(HELLO, done)
+    return done

@@ -1,0 +1,73 @@
+"""What an order changes at a site, until it is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, final
+
+from fallow.core.types import SiteId, State
+from fallow.federation.ledger_store import SiteStore
+from fallow.privacy import Released
+from fallow.runtimes.store import Label, Letters, named_by
+
+
+@final
+class Draft:
+    """A store that writes nothing until `flush`, which belongs to the transaction that writes the
+    answer.  So training holds no lock, and an order that fails or dies leaves no trace."""
+
+    def __init__(self, store: SiteStore) -> None:
+        self._store = store
+        self.clear()
+
+    def clear(self) -> None:
+        self._kept: dict[str, State | None] = {}
+        self._labels: list[Label] = []
+        self._spent: dict[str, Released] = {}
+        self._secret: dict[str, Any] | None = None
+
+    @property
+    def epsilon(self) -> float:
+        """What the order spent on noise."""
+        return math.fsum(released.epsilon for released in self._spent.values())
+
+    def flush(self, site: SiteId) -> None:
+        """Write everything."""
+        for name, state in self._kept.items():
+            self._store.keep(site, name, state)
+        self._store.write(site, self._labels)
+        for key, released in self._spent.items():
+            self._store.spend(site, key, released)
+        if self._secret is not None:
+            self._store.hide(site, self._secret)
+        self.clear()
+
+    def keep(self, site: SiteId, name: str, state: State | None) -> None:
+        self._kept[name] = state
+
+    def receive(self, site: SiteId, verb: str, letters: Letters) -> None:
+        self._kept |= dict.fromkeys(named_by(verb, self.kept(site)))
+        self._kept |= {f"{verb}/{sender}": letter.state for sender, letter in letters.items()}
+
+    def kept(self, site: SiteId) -> dict[str, State]:
+        found = {**self._store.kept(site), **self._kept}
+        return {name: state for name, state in found.items() if state is not None}
+
+    def write(self, site: SiteId, labels: Sequence[Label]) -> None:
+        self._labels += labels
+
+    def written(self, site: SiteId) -> list[Label]:
+        return sorted([*self._store.written(site), *self._labels])
+
+    def spend(self, site: SiteId, key: str, released: Released) -> None:
+        self._spent[key] = released
+
+    def released(self, site: SiteId) -> dict[str, Released]:
+        return {**self._store.released(site), **self._spent}
+
+    def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+        self._secret = secret
+
+    def hidden(self, site: SiteId) -> dict[str, Any] | None:
+        return self._secret if self._secret is not None else self._store.hidden(site)

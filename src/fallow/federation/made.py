@@ -1,0 +1,73 @@
+"""What both halves build from the agreement, each for itself: no configuration travels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fallow.core.banks import Layout
+from fallow.core.streams import stream
+from fallow.core.types import State
+from fallow.engine import Loop, Stacked, row_loss
+from fallow.federation.agreement import Agreement
+from fallow.federation.people import People
+from fallow.lab.methods import executor_of, methods_of
+from fallow.lab.opening import check_task
+from fallow.models import build_model, check_model
+from fallow.runtimes.inprocess import Executor
+
+
+@dataclass(frozen=True)
+class Made:
+    """The model and the methods of a study, equal at the coordinator and at every site.
+
+    ``trainer``: the name of the ``executor``, for records.
+    """
+
+    model: nn.Module
+    layout: Layout
+    methods: Mapping[str, Any]
+    fresh: Callable[[torch.Generator], State]
+    classes: int
+    executor: Executor
+    trainer: str
+    dtype: torch.dtype
+
+
+def made(agreement: Agreement) -> Made:
+    """What `lab.world.world_of` makes of a recipe, with the same streams and so the same weights.
+
+    Raises ValueError for a method that only a simulator can run, or that does not suit the schema.
+    """
+    recipe, schema = agreement.recipe, agreement.schema
+    dtype: torch.dtype = getattr(torch, recipe.dtype)
+
+    def new_model(generator: torch.Generator) -> nn.Module:
+        m = recipe.model
+        return build_model(m.name, shape, schema.outputs, generator, **m.fields).to(dtype)
+
+    check_task(recipe, agreement.example)
+    shape = tuple(agreement.example.x.shape[1:])
+    model = new_model(stream(agreement.seed, "template"))
+    check_model(model, shape, schema.outputs)
+    layout = Layout.of(model)
+
+    def fresh(generator: torch.Generator) -> State:
+        return layout.flatten(new_model(generator), dtype)
+
+    methods = methods_of(recipe)
+    for name in ("query", "training"):
+        if methods[name].contract.simulator_only:
+            raise ValueError(
+                f"{agreement.name}: {methods[name].contract.title} reads labels that nobody has "
+                "given yet, which only a simulator can; choose another method in study.toml"
+            )
+    trainer = executor_of(recipe, model)
+    about = (model, layout, row_loss(schema.task))
+    executor = Stacked(*about) if trainer == "stacked" else Loop(*about, recipe.channels_last)
+    everything = methods | {"people": People()}
+    return Made(model, layout, everything, fresh, len(schema.classes), executor, trainer, dtype)

@@ -1,0 +1,106 @@
+"""Addresses that are looked at: they change nothing but cookies."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import JSONResponse, Response
+
+from fallow.federation.page.door import ENTRANCE, Door
+from fallow.federation.page.forms import row_of
+from fallow.federation.page.people import Who, person, remember
+from fallow.federation.page.pictures import picture
+from fallow.federation.page.views import HERE, Views
+
+STATIC = {"label.css": "text/css", "label.js": "text/javascript"}
+router = APIRouter()
+
+
+def views_of(request: Request) -> Views:
+    views: Views = request.app.state.views
+    return views
+
+
+def row_in(request: Request, row: str) -> int:
+    """The row that an address names."""
+    return row_of(row, len(views_of(request).desk.rows.ids))
+
+
+Page = Annotated[Views, Depends(views_of)]
+Row = Annotated[int, Depends(row_in)]
+
+
+@router.get(ENTRANCE)
+def enter(request: Request, views: Page, token: str = "") -> Response:
+    door: Door = request.app.state.door
+    if not door.opens(token):
+        return views.plain(403, "This address is not the one that 'fallow label' printed last.")
+    # A page that leads on, and no redirect: browsers do not send strict cookies along with the
+    # latter when somebody follows a link from elsewhere.
+    response = views.page("enter", None)
+    response.set_cookie(door.cookie, door.key, httponly=True, samesite="strict")
+    if request.app.state.who is not None:
+        remember(response, request.app.state.who)
+    return response
+
+
+@router.get("/name")
+def name(request: Request, views: Page) -> Response:
+    return views.page("name", person(request), typed="")
+
+
+@router.get("/")
+def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
+    """What comes after ``row`` for this person, or that nothing waits."""
+    about: dict[str, Any] = {"told": views.told(request.query_params, who)}
+    about["last"] = last = int(row) if row.isdecimal() else None
+    _, after = views.desk.around(last, who)
+    asked = after or next(iter(views.desk.waiting(who)), None)
+    return views.sample(asked, who, **about) if asked else views.done(who, **about)
+
+
+@router.get("/sample/{row}")
+def sample(request: Request, who: Who, views: Page, row: Row) -> Response:
+    asked = views.desk.question(row)
+    if asked is None:
+        raise ValueError("This sample was never asked, so it takes no label here.")
+    return views.sample(asked, who, told=views.told(request.query_params, who))
+
+
+@router.get("/conflicts")
+def conflicts(request: Request, who: Who, views: Page) -> Response:
+    return views.conflict_list(who, told=views.told(request.query_params, who))
+
+
+@router.get("/mine")
+def mine(request: Request, who: Who, views: Page, page: str = "1") -> Response:
+    return views.own_labels(who, max(1, int(page)) if page.isdecimal() else 1)
+
+
+@router.get("/withdraw/{row}")
+def withdrawal(who: Who, views: Page, row: Row) -> Response:
+    return views.withdrawal(row, who)
+
+
+@router.get("/picture/{row}")
+def image(views: Page, row: Row) -> Response:
+    found = picture(views.desk.shown(row), views.desk.rows.x[row])
+    return Response(found.content, media_type=found.media_type)
+
+
+@router.get("/state")
+def state(who: Who, views: Page, row: str = "") -> Response:
+    return JSONResponse(views.live(who, int(row) if row.isdecimal() else None))
+
+
+@router.get("/static/{file}")
+def static(file: str) -> Response:
+    if file not in STATIC:
+        return Response(status_code=404)
+    return Response((HERE / "static" / file).read_bytes(), media_type=STATIC[file])
+
+
+@router.get("/favicon.ico")
+def icon() -> Response:
+    return Response(status_code=204)

@@ -1,0 +1,51 @@
+"""The labelling page as a whole: what stands before every address, and what becomes of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from fastapi import FastAPI, Request
+from fastapi.responses import RedirectResponse, Response
+
+from fallow.federation.page import addresses, changes
+from fallow.federation.page.desk import Desk
+from fallow.federation.page.door import HEADERS, Door
+from fallow.federation.page.forms import name_of
+from fallow.federation.page.people import Nameless, person
+from fallow.federation.page.views import Views
+from fallow.lab.errors import Failed
+
+
+def create_app(desk: Desk, door: Door, who: str | None = None) -> FastAPI:
+    """The page of one site.  ``who``: the name of whoever comes in, until they give another.
+
+    Raises ValueError for what cannot be a name.
+    """
+    routes = [*addresses.router.routes, *changes.router.routes]
+    app = FastAPI(routes=routes, docs_url=None, redoc_url=None, openapi_url=None)
+    views = Views(desk)
+    app.state.views, app.state.door = views, door
+    app.state.who = None if who is None else name_of(who)
+
+    @app.middleware("http")
+    async def gate(
+        request: Request, call_next: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        found = door.refuses(request.method, request.url.path, request.headers, request.cookies)
+        response = views.plain(*found) if found else await call_next(request)
+        response.headers.update(HEADERS)
+        return response
+
+    @app.exception_handler(Nameless)
+    def nameless(request: Request, error: Nameless) -> Response:
+        return RedirectResponse("/name", status_code=303)
+
+    @app.exception_handler(ValueError)
+    def wrong(request: Request, error: ValueError) -> Response:
+        return views.page("message", person(request), 400, alert=str(error))
+
+    @app.exception_handler(Failed)
+    def failed(request: Request, error: Failed) -> Response:
+        return views.plain(503, str(error))
+
+    return app

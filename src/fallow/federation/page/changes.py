@@ -1,0 +1,83 @@
+"""Forms: each leads on to a page that may be loaded again without harm."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import RedirectResponse, Response
+
+from fallow.federation.page.addresses import Page, views_of
+from fallow.federation.page.desk import Outdated
+from fallow.federation.page.forms import field, form, name_of, reason_of, row_of, value_of
+from fallow.federation.page.people import Who, person, remember
+from fallow.federation.page.views import onward
+
+router = APIRouter()
+Form = Annotated[dict[str, str], Depends(form)]
+
+
+def row_in(request: Request, given: Form) -> int:
+    """The row that a form names."""
+    return row_of(field(given, "row"), len(views_of(request).desk.rows.ids))
+
+
+Row = Annotated[int, Depends(row_in)]
+
+
+@router.post("/name")
+def rename(request: Request, given: Form, views: Page) -> Response:
+    try:
+        chosen = name_of(field(given, "name"))
+    except ValueError as error:
+        typed = given.get("name", "")
+        return views.page("name", person(request), 400, alert=str(error), typed=typed)
+    response = RedirectResponse("/", status_code=303)
+    remember(response, chosen)
+    return response
+
+
+@router.post("/answer")
+def answer(who: Who, given: Form, views: Page, row: Row) -> Response:
+    asked = views.desk.question(row)
+    if asked is None:
+        raise ValueError("This sample was never asked, so it takes no label; nothing was saved.")
+    seen = field(given, "seen")
+    try:
+        told = views.desk.answer(row, value_of(given, views.desk.schema), who, seen)
+    except (Outdated, ValueError) as error:
+        now, typed = views.desk.question(row) or asked, given.get("value", "")
+        return views.sample(now, who, 409, alert=str(error), typed=typed)
+    return onward("/", told, row)
+
+
+@router.post("/undo")
+def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
+    try:
+        views.desk.take_back(row, who, field(given, "said"))
+    except Outdated as error:
+        asked = views.desk.question(row if error.row is None else error.row)
+        if asked is None:
+            raise ValueError(str(error)) from error
+        return views.sample(asked, who, 409, alert=str(error))
+    return onward(f"/sample/{row}", "undone", row)
+
+
+@router.post("/resolve")
+def resolve(who: Who, given: Form, views: Page, row: Row) -> Response:
+    seen = field(given, "seen")
+    try:
+        views.desk.resolve(row, value_of(given, views.desk.schema), who, seen)
+    except (Outdated, ValueError) as error:
+        return views.conflict_list(who, 409, alert=str(error))
+    return onward("/conflicts", "resolved", row)
+
+
+@router.post("/withdraw")
+def withdraw(who: Who, given: Form, views: Page, row: Row) -> Response:
+    try:
+        why = reason_of(given)
+    except ValueError as error:
+        return views.withdrawal(row, who, 400, alert=str(error), why=given.get("why", ""))
+    views.desk.ledger.withdraw(row, who, why)
+    return onward("/", "withdrawn", row)

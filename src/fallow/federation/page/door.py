@@ -1,0 +1,81 @@
+"""Who may speak to the page: the token, the cookie, and the headers of a request.
+
+The page listens on this machine alone, but other programs of the machine and every website that is
+open in the same browser can reach it too.  So each request must name the page by an address it has
+(another name that leads here is how DNS rebinding looks), carry the cookie that only the token
+gives, and, where it changes something, come from the page itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import final
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",  # the back button asks again; nothing stays on the disk
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers would hide the origin of forms
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+ENTRANCE = "/enter"
+LONGEST = 65536  # bytes of a form
+
+
+@final
+@dataclass(frozen=True)
+class Door:
+    """What opens the page.  ``port``: where it listens; a new ``token`` is drawn at each start."""
+
+    port: int
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+
+    @property
+    def address(self) -> str:
+        """What a person opens in the browser."""
+        return f"http://127.0.0.1:{self.port}{ENTRANCE}?token={self.token}"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return (f"127.0.0.1:{self.port}", f"localhost:{self.port}")
+
+    @property
+    def cookie(self) -> str:
+        """Its name; cookies know no ports, and two sites may be labelled on one machine."""
+        return f"fallow-{self.port}"
+
+    @property
+    def key(self) -> str:
+        """The cookie's value, from which the token cannot be found."""
+        return hashlib.sha256(f"fallow page {self.token}".encode()).hexdigest()
+
+    def opens(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self.token.encode())
+
+    def refuses(
+        self, method: str, path: str, headers: Mapping[str, str], cookies: Mapping[str, str]
+    ) -> tuple[int, str] | None:
+        """The status and the sentence of a refusal, or None for a request that may pass."""
+        host = headers.get("host", "")
+        if host not in self.hosts:
+            return 421, f"This page is at {self.hosts[0]} only, not at {host!r}."
+        changes = method not in ("GET", "HEAD")
+        if changes and headers.get("origin") != f"http://{host}":
+            return 403, "This form was not sent by the labelling page; nothing was changed."
+        if path == ENTRANCE:
+            return None
+        if not hmac.compare_digest(cookies.get(self.cookie, "").encode(), self.key.encode()):
+            return 403, (
+                "This page needs the address that 'fallow label' printed when it was started "
+                "last; open that one. Nothing was changed, and saved labels are safe."
+            )
+        return None

@@ -1,0 +1,103 @@
+"""What people type and send: forms, names, numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from urllib.parse import parse_qsl
+
+from fastapi import Request
+
+from fallow.federation.page.door import LONGEST
+from fallow.federation.schema import Schema
+
+FIELDS = 20  # of a form, at most
+LONGEST_NAME, LONGEST_REASON = 60, 500  # characters
+
+
+async def form(request: Request) -> dict[str, str]:
+    """The fields of a urlencoded form; ValueError when it is too long or not one."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > LONGEST:
+            raise ValueError("the form is too long: nothing was changed")
+    try:
+        pairs = parse_qsl(
+            body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS
+        )
+    except ValueError:
+        raise ValueError("the form cannot be read: nothing was changed; load it again") from None
+    return dict(pairs)
+
+
+def field(given: Mapping[str, str], name: str) -> str:
+    """A field that every form of this kind has."""
+    if name not in given:
+        raise ValueError(f"the form lacks {name!r}: nothing was changed; load the page again")
+    return given[name]
+
+
+def row_of(text: str, rows: int) -> int:
+    """The row that a form or an address names."""
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) >= rows:
+        raise ValueError(f"there is no sample {text!r} at this site: nothing was changed")
+    return int(text)
+
+
+def value_of(given: Mapping[str, str], schema: Schema) -> float | None:
+    """The answer in a form: a class id, a number, or None for "cannot tell"."""
+    if "cannot" in given:
+        return None
+    text = field(given, "value")
+    if not schema.classes:
+        return number_of(text)
+    if not (text.isascii() and text.isdigit()) or int(text[:9]) >= len(schema.classes):
+        raise ValueError(f"{text!r} is no class of this study: nothing was saved")
+    return float(text)
+
+
+def reason_of(given: Mapping[str, str]) -> str:
+    """Why a sample is withdrawn; ValueError where no reason is given or it was not confirmed."""
+    why = " ".join(given.get("why", "").split())
+    if not why or len(why) > LONGEST_REASON:
+        raise ValueError(f"Give a reason of at most {LONGEST_REASON} characters.")
+    if given.get("sure") != "yes":
+        raise ValueError("Confirm that the sample shall be withdrawn: tick the box.")
+    return why
+
+
+def name_of(text: str) -> str:
+    """A person's name as it is kept with labels.
+
+    >>> name_of("  Ann   Lee ")
+    'Ann Lee'
+    """
+    name = " ".join(text.split())
+    if not name or not name[0].isalnum() or not name.isprintable() or len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"{text!r} cannot be kept as a name: begin with a letter or a digit, and use at most "
+            f"{LONGEST_NAME} characters"
+        )
+    return name
+
+
+def number_of(text: str) -> float:
+    """A number as people type it, with a decimal point or a decimal comma.
+
+    >>> number_of("1,5"), number_of("−2.25"), number_of(" 1e3 ")
+    (1.5, -2.25, 1000.0)
+    """
+    plain = text.strip().replace("\u2212", "-")
+    if plain.count(",") + plain.count(".") > 1:
+        raise ValueError(
+            f"{text.strip()!r} could be read in two ways: write one decimal point or comma, and "
+            "nothing between thousands"
+        )
+    try:
+        value = float(plain.replace(",", "."))
+    except ValueError:
+        raise ValueError(f"{text.strip()!r} is not a number: type one such as 12.5") from None
+    if "_" in plain or not math.isfinite(value):
+        raise ValueError(f"{text.strip()!r} is not a finite number: type one such as 12.5")
+    return value

@@ -1,0 +1,77 @@
+"""The picture of a sample, as a browser shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, final
+
+from torch import Tensor
+
+from fallow.data.optional import optional
+from fallow.federation.rows import Shown
+
+SHOWN = {  # what every browser shows as it is
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".bmp": "image/bmp",
+}
+SMALL = 256  # pixels a side; a smaller picture is scaled up, and its pixels stay squares
+
+
+@final
+@dataclass(frozen=True)
+class Picture:
+    content: bytes
+    media_type: str
+
+
+def picture(shown: Shown, x: Tensor) -> Picture:
+    """The file itself where browsers know its kind, else pixels as PNG.
+
+    x: (1 or 3, h, w), drawn where there is no file.  Raises ValueError when the file is gone or is
+    no image.
+    """
+    if not isinstance(shown, Path):
+        return _png(_drawn(x))
+    try:
+        if kind := SHOWN.get(shown.suffix.lower()):
+            return Picture(shown.read_bytes(), kind)
+        with optional("PIL.Image", "pillow", "showing this kind of image").open(shown) as opened:
+            return _png(opened.convert("RGBA" if "A" in opened.getbands() else "RGB"))
+    except (OSError, SyntaxError) as error:
+        raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
+
+
+def size(shown: Shown, x: Tensor) -> tuple[int, int] | None:
+    """Width and height in pixels of what `picture` shows; None for what is no picture.
+
+    Rows without a file are pictures when they have the shape of one.
+    """
+    if not isinstance(shown, Path):
+        is_picture = x.dim() == 3 and len(x) in (1, 3) and min(x.shape[1:]) > 1
+        return (x.shape[2], x.shape[1]) if is_picture else None
+    try:
+        with optional("PIL.Image", "pillow", "showing images").open(shown) as opened:
+            width, height = opened.size
+    except (OSError, SyntaxError):
+        return SMALL, SMALL  # the address of the picture says what is wrong with it
+    return int(width), int(height)
+
+
+def _drawn(x: Tensor) -> Any:
+    """Values from the smallest to the largest as black to white."""
+    low, high = x.min(), x.max()
+    grey = ((x - low) / (high - low).clamp_min(1e-12) * 255).round().byte().permute(1, 2, 0)
+    image = optional("PIL.Image", "pillow", "showing images")
+    return image.fromarray(grey.squeeze(2).numpy() if len(x) == 1 else grey.contiguous().numpy())
+
+
+def _png(image: Any) -> Picture:
+    png = BytesIO()
+    image.save(png, "PNG")
+    return Picture(png.getvalue(), "image/png")

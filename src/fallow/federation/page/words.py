@@ -1,0 +1,124 @@
+"""What the page says in plain words: times, states, labels, and why a sample was chosen."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from fallow.federation.schema import Schema
+
+RESERVED = "uwx"  # undo, why, cannot tell
+KEYS = "123456789" + "".join(letter for letter in string.ascii_lowercase if letter not in RESERVED)
+MODELS = {"global": "the model that all sites train together", "local": "this site's own model"}
+STATES = {
+    "open": "waiting for an answer",
+    "answered": "answered",
+    "declined": "cannot tell",
+    "conflict": "people disagree",
+    "expired": "expired without an answer",
+    "withdrawn": "withdrawn",
+}
+
+
+def hot_keys(classes: Sequence[str]) -> list[str]:
+    """The key of each class: its name where all are single signs, such as digits, else its place;
+    classes after the thirty-second have a button only.
+
+    >>> hot_keys(["healthy", "ill"]), hot_keys(["0", "1", "B"])
+    (['1', '2'], ['0', '1', 'b'])
+    >>> hot_keys([str(number) for number in range(99)])[-1]
+    ''
+    """
+    signs = [name.lower() for name in classes]
+    if len(set(signs)) == len(signs) and all(sign in [*"0", *KEYS] for sign in signs):
+        return signs
+    return [KEYS[place] if place < len(KEYS) else "" for place in range(len(signs))]
+
+
+def label_of(schema: Schema, value: float | None) -> str:
+    """A label, or what was said instead of one, as a person reads it."""
+    if value is None:
+        return "cannot tell"
+    if schema.classes:
+        return schema.classes[int(value)]
+    return f"{value:.10g} {schema.unit}".strip()
+
+
+def moment(iso: str | None) -> datetime | None:
+    """The local time of a moment in UTC."""
+    if not iso:
+        return None
+    then = datetime.fromisoformat(iso)
+    return (then if then.tzinfo else then.replace(tzinfo=UTC)).astimezone()
+
+
+def clock(iso: str | None) -> str:
+    """A moment as a person of this place writes it: ``Mon 24 Nov 2025, 10:05``."""
+    then = moment(iso)
+    return then.strftime("%a %d %b %Y, %H:%M").replace(" 0", " ", 1) if then else ""
+
+
+def left(deadline: str | None, now: datetime) -> str:
+    """The time until a deadline.  The clock only tells people: what ends questions is the
+    coordinator's word.
+
+    >>> now = datetime(2025, 11, 21, tzinfo=UTC)
+    >>> left("2025-11-24T12:00:00+00:00", now), left("2025-11-21T00:30:00+00:00", now)
+    ('3 days left', '30 minutes left')
+    >>> left("2025-11-20T00:00:00+00:00", now), left(None, now)
+    ('the time is up, but answers still count until the cycle is closed', 'no deadline')
+    """
+    then = moment(deadline)
+    if then is None:
+        return "no deadline"
+    seconds = (then - now).total_seconds()
+    if seconds <= 0:
+        return "the time is up, but answers still count until the cycle is closed"
+    for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= unit * (2 if unit > 60 else 1):
+            return f"{many(int(seconds // unit), name)} left"
+    return "less than a minute left"
+
+
+def many(count: int, name: str) -> str:
+    """A count with its noun.
+
+    >>> many(1, "answer"), many(2, "answer")
+    ('1 answer', '2 answers')
+    """
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> listed(["Ann", "Bo", "Cy"])
+    'Ann, Bo and Cy'
+    """
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def cycle_name(cycle: int) -> str:
+    """The first labels are asked for before any model is trained, and are no cycle."""
+    return f"cycle {cycle}" if cycle >= 0 else "the first labels"
+
+
+def reasons(schema: Schema, why: Mapping[str, Any], place: int, of: int) -> list[str]:
+    """Why a sample was chosen, as sentences: its place, the guess and how sure, the score."""
+    said = [f"It was chosen as number {place + 1} of {of} in its cycle."]
+    predicted, by = why.get("predicted"), MODELS.get(str(why.get("by")), "the model")
+    if predicted is None:
+        said.append("There is no guess: no model had learned anything when it was chosen.")
+    else:
+        sure = why.get("probability")
+        how = f", {100 * float(sure):.0f} % sure" if sure is not None else ""
+        guess = label_of(schema, float(predicted))
+        said.append(f"{by[0].upper()}{by[1:]} guesses “{guess}”{how}.")
+    if why.get("score") is not None:
+        said.append(
+            f"The strategy that chooses samples gave it the score {float(why['score']):.4g}."
+        )
+    return said

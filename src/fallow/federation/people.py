@@ -1,0 +1,217 @@
+"""What the coordinator asks of a site's people and of its test rows, and what each reveals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.contract import Contract
+from fallow.core.streams import seed_of
+from fallow.core.types import Answer, State
+from fallow.federation.agreement import Agreement
+from fallow.federation.card import Facts, write_card
+from fallow.federation.ledger import Ledger
+from fallow.federation.ledger_purchases import Line
+from fallow.federation.ledger_questions import Progress
+from fallow.federation.people_scores import told_hits
+from fallow.lab.files import save_tree
+from fallow.lab.scale import Scale, in_units
+from fallow.lab.steps import held_back
+from fallow.lab.versions import versions
+from fallow.runtimes import Label, Site
+from fallow.runtimes.relays import bytes_of
+from fallow.runtimes.view import SiteView
+from fallow.training.base import Finishing
+
+PICKED = "picked in"
+"""What a site remembers beside its picks: the step that made them."""
+MODELS, PARTS = ("local", "global"), ("w", "stats")
+
+
+@dataclass(frozen=True)
+class Office:
+    """What the verbs about people work with: one site, its ledger and its files.
+
+    ``x``, ``y``: its test rows as they stand in the file, (m, *shape) and (m,).  ``run``: whose
+    questions.  ``seal``: the public key by which others seal letters to the site.
+    """
+
+    site: Site
+    ledger: Ledger
+    agreement: Agreement
+    x: Tensor
+    y: Tensor
+    run: str
+    seal: bytes
+    path: Path
+
+
+@final
+@dataclass(frozen=True)
+class People:
+    """Questions to people, their answers as labels, and scores on a site's own test rows.
+
+    Its verbs run at a site like those of a method, with the site's `Office` for a view.  Counts of
+    people's work leave without noise: how many rows were asked for and answered, never which, and
+    never how often a class.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="People and scores",
+        paper="-",
+        year=0,
+        verbs={
+            "hello": "numbers of rows, labels and test rows, its version and a public key",
+            "ask": "number of questions asked",
+            "close": "numbers of questions asked, answered and declined, of labels, of rows left",
+            "score": "numbers of test rows and of hits, in all and by class, or the sum of squared "
+            "errors; nothing where they are over too few rows",
+            "finish": "whether it uses a model of its own",
+            "progress": "numbers of questions asked, answered, declined, open and in conflict",
+        },
+    )
+    writes: ClassVar[frozenset[str]] = frozenset({"ask", "close"})
+    """Verbs that are one transaction with their answer."""
+
+    def hello(self, at: Office) -> Answer:
+        """What the coordinator has to know before it begins."""
+        return {
+            "rows": len(at.site.x), "test": len(at.y), **_labels(at.site),
+            "schema": at.agreement.schema.digest, "fallow": versions()["fallow"],
+            "seal": torch.tensor(list(at.seal), dtype=torch.uint8),
+        }  # fmt: skip
+
+    def ask(
+        self, at: Office, step: str, cycle: int, allowed: int, deadline: str | None = None
+    ) -> Answer:
+        """Turn what the query picked into questions, as far as the budget reaches."""
+        picks = _picks(at, step)
+        if picks is not None:  # a row may have left since
+            taken = at.ledger.purchases.taken(at.run, cycle)
+            kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
+            picks = {name: values[kept] for name, values in picks.items()}
+        lines = [] if picks is None else list(_lines(at, cycle, picks))
+        about = (at.run, step, cycle, allowed, deadline, lines)
+        return {"asked": at.ledger.purchases.ask(*about)}
+
+    def close(self, at: Office, step: str, cycle: int) -> Answer:
+        """Answers become labels and the cycle's memory is forgotten, as when a simulated site
+        buys."""
+        recipe = at.agreement.recipe
+
+        def hold(labels: list[Label]) -> list[Label]:
+            drawn = seed_of(at.agreement.seed, "validation", step, at.site.id)
+            return held_back(labels, recipe.validation, bool(at.site.parts.classes), drawn)
+
+        closed = at.ledger.purchases.close(at.run, step, hold)
+        part = int(step.partition("query-")[2] or 0)
+        is_last = cycle < 0 or part == recipe.queries_per_cycle - 1
+        keep = () if is_last else MODELS
+        at.site.forget(keep + (("own/", "average") if recipe.restart == "continue" else ()))
+        at.site.reread(at.ledger.store.written(at.site.id))
+        at.site.leave(at.ledger.purchases.left())
+        return {**asdict(closed), **_labels(at.site)}
+
+    def score(self, at: Office, retained: bool, **common: Tensor) -> Answer:
+        """What the model that the site would deploy gets right on its test rows.
+
+        common: w (d,), stats (s,) and what else the training method sends; ``retained``: the model
+        that validated best so far is scored.  Without enough rows all counts are 0.
+        """
+        outputs = self._outputs(at, _used(at, common, retained))
+        if at.site.parts.classes:
+            least = at.agreement.smallest
+            return told_hits(outputs.argmax(1), at.y.long(), at.site.parts.classes, least)
+        is_told = len(at.y) >= at.agreement.smallest
+        away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
+        squares = float(away.double().square().sum()) if is_told else 0.0
+        return {"rows": float(len(at.y)) if is_told else 0.0, "squares": squares}
+
+    def finish(self, at: Office, **common: Tensor) -> Answer:
+        """The study is over: the model that this site uses, and its card, as files of the site."""
+        training = at.site.method("training")
+        retained = at.agreement.recipe.validation > 0 and not isinstance(training, Finishing)
+        used, deployed = _used(at, common, retained), training.deploy(common, at.site.memory)
+        is_own = any(not torch.equal(deployed[name], common[name]) for name in PARTS)
+        schema, scale = at.agreement.schema, at.site.memory.get("features")
+        columns = schema.features if schema.kind == "table" else ()
+        about = {"classes": schema.classes, "columns": columns, "shape": schema.shape}
+        tree = {"state": {name: used[name] for name in PARTS}, "about": about, "scale": scale,
+                "targets": at.site.memory.get("targets")}  # fmt: skip
+        save_tree(at.path / "model.safetensors", tree)
+        facts = Facts(f"site {at.site.id}", {at.site.id: _labels(at.site)}, is_own=is_own)
+        write_card(at.path, at.agreement, at.site.parts.methods, facts)
+        return {"count": int(is_own)}
+
+    def progress(self, at: Office) -> Answer:
+        is_ours = at.run == at.ledger.orders.newest_run()
+        return asdict(at.ledger.progress() if is_ours else Progress())
+
+    def _outputs(self, at: Office, state: State) -> Tensor:
+        """Of the model on the test rows, (m, c)."""
+        unit = at.site.memory.get("features")
+        x = at.x if unit is None else Scale(**unit)(at.x)
+        outputs = SiteView(at.site, 0).outputs(state, x.to(state["w"].dtype))
+        if not bool(outputs.isfinite().all()):
+            raise ValueError(
+                f"the model of site {at.site.id} gives NaN or infinite outputs: training diverged; "
+                "lower the learning rate (plan.optimiser.lr)"
+            )
+        return outputs
+
+
+def _picks(at: Office, step: str) -> State | None:
+    """What this step picked.  A site that was away when an earlier one asked and closed remembers
+    that one's picks, which nobody wants any more."""
+    picked = at.site.memory.get(PICKED)
+    if picked is None or bytes_of(picked["step"], PICKED) != step.encode():
+        return None
+    return at.site.memory.get("picks")
+
+
+def _labels(site: Site) -> dict[str, int]:
+    return {"labelled": len(site.labelled), "held": len(site.validation), "pool": len(site.pool)}
+
+
+def _used(at: Office, common: State, retained: bool) -> State:
+    if retained and "best" in at.site.memory:
+        return at.site.memory["best"]
+    used: State = at.site.method("training").deploy(common, at.site.memory)
+    return used
+
+
+def _lines(at: Office, cycle: int, picks: State) -> Iterator[Line]:
+    """The picks with what the site knows of each: why people are asked for it."""
+    rows = picks["rows"].tolist()
+    why: dict[str, list[Any]] = _guesses(at, cycle, picks["rows"])
+    if "score" in picks:
+        why["score"] = picks["score"].tolist()
+    told = [{name: values[i] for name, values in why.items()} for i in range(len(rows))]
+    weight = picks["weight"].tolist() if "weight" in picks else [1.0] * len(rows)
+    chance = picks["probability"].tolist() if "probability" in picks else [None] * len(rows)
+    for line in zip(rows, told, weight, chance, strict=True):
+        yield Line(*line)
+
+
+def _guesses(at: Office, cycle: int, rows: Tensor) -> dict[str, list[Any]]:
+    """What the model that the query looked at predicts for rows, (k,); nothing where it looked at
+    none, as for the first labels."""
+    site, query = at.site, at.site.method("query")
+    wanted = [getattr(query, "model", None), *query.contract.needs]
+    by = next((name for name in wanted if name in MODELS and name in site.memory), None)
+    if by is None or cycle < 0 or not len(rows):
+        return {}
+    by = by if len(site.labelled) else "global"  # as `View.model` has it
+    view = SiteView(site, cycle)
+    outputs = view.look(view.model(by), site.seen[rows])[1]
+    if not site.parts.classes:
+        found = in_units(outputs.squeeze(1), site.memory.get("targets"))
+        return {"predicted": found.tolist(), "by": [by] * len(rows)}
+    best = outputs.softmax(1).max(1)
+    told = {"predicted": best.indices.tolist(), "probability": best.values.tolist()}
+    return {**told, "by": [by] * len(rows)}

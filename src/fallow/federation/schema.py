@@ -1,0 +1,250 @@
+"""What the rows of all sites have in common: columns, units, texts, classes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from fallow.core.build import nearest
+from fallow.data.dataset import Dataset
+from fallow.data.features import read_arrays
+from fallow.data.own_labels import TaskChoice, encode
+from fallow.data.own_table import EMPTY, MOST_LEVELS, read_cells
+from fallow.federation.pictures import read_pictures
+
+Kind = Literal["table", "images", "arrays"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table.
+
+    values: the agreed texts, each of which becomes a feature of 0 and 1; none: a number.  low,
+    high: what a number is expected to lie within; others are said and kept.
+    """
+
+    name: str
+    unit: str = ""
+    values: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.values)) < len(self.values) or "" in self.values:
+            raise ValueError(
+                f"column {self.name!r} has the values {list(self.values)}; give each text once, "
+                "and none that is empty"
+            )
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What models see of it: itself, or ``name=value`` for each text."""
+        return tuple(f"{self.name}={value}" for value in self.values) or (self.name,)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What sites agree on before they train one model.
+
+    label: the column of labels of a table.  classes: their names in order; none: numbers to
+    predict, in ``unit``.  shape: of one row as models see it.  ids: the column of a table that
+    names its rows, and is no feature; sites may go without.
+    """
+
+    kind: Kind
+    task: Literal["classification", "regression"]
+    label: str = "label"
+    classes: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    shape: tuple[int, ...] = ()
+    ids: str = "id"
+    unit: str = ""
+
+    def __post_init__(self) -> None:
+        is_class = self.task == "classification"
+        if is_class and len(set(self.classes)) < max(2, len(self.classes)):
+            raise ValueError(
+                f"schema.classes is {list(self.classes)}; name two classes or more, each once"
+            )
+        if not is_class and self.classes:
+            raise ValueError("schema.classes is given and the task is regression; leave one out")
+        names = [column.name for column in self.columns]
+        if double := sorted({n for n in (*names, self.label, self.ids)
+                             if (*names, self.label, self.ids).count(n) > 1}):  # fmt: skip
+            raise ValueError(
+                f"schema: {double[0]!r} is the name of two columns (features, label and ids "
+                "count); rename one"
+            )
+        if (self.kind == "table") != bool(self.columns):
+            raise ValueError(
+                f"schema.columns is {names} and schema.kind {self.kind!r}; a table has columns, "
+                "and nothing else has"
+            )
+        if self.kind == "table" and self.shape != (len(self.features),):
+            raise ValueError(
+                f"schema.shape is {list(self.shape)} and the columns make {len(self.features)} "
+                "features; leave the shape of a table out"
+            )
+        if not self.shape or min(self.shape) < 1:
+            raise ValueError(f"schema.shape is {list(self.shape)}; give the shape of one row")
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of a table's features, in the order in which models see them."""
+        return tuple(name for column in self.columns for name in column.features)
+
+    @property
+    def outputs(self) -> int:
+        """What a model gives for a row: a number for each class, or one."""
+        return len(self.classes) or 1
+
+    @property
+    def example(self) -> Dataset:
+        """A data set of one made-up row, for checks that ask for the kind of data alone."""
+        x, y = torch.zeros(1, *self.shape), torch.zeros(1, dtype=torch.long)
+        y = y if self.classes else y.float()
+        return Dataset("the study", x, y, x[:0], y[:0], self.classes, columns=self.features)
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits of everything that sites agree on about rows; limits of columns,
+        which refuse nothing, are no part of it."""
+        columns = [(column.name, column.unit, column.values) for column in self.columns]
+        text = json.dumps({**asdict(self), "columns": columns}, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def value(self, text: str) -> float:
+        """The number behind a label in words: the id of its class, or the number itself.
+
+        Raises ValueError for a class that was not agreed on and for what is no finite number.
+        """
+        text = text.strip()
+        if self.classes:
+            known = text if text in self.classes else _as_whole(text)
+            if known not in self.classes:
+                hint = nearest(text, list(self.classes))
+                raise ValueError(f"label {text!r} is not one of the agreed classes{hint}")
+            return float(self.classes.index(known))
+        number = number_in(text)
+        if number is None or not math.isfinite(number):
+            raise ValueError(f"label {text!r} is not a finite number{_in_unit(self.unit)}")
+        return number
+
+    def words(self, value: float) -> str:
+        """A label as a person reads it: the name of its class, or the number."""
+        return self.classes[int(value)] if self.classes else f"{value:g}"
+
+
+def schema_from(settings: Mapping[str, Any]) -> Schema:
+    """A schema from plain settings, such as the section of a TOML file; the shape of a table may
+    be left out.  Raises ValueError naming the setting."""
+    try:
+        found = dict(settings)
+        if found.get("kind") == "table" and "shape" not in found:
+            columns = TypeAdapter(tuple[Column, ...]).validate_python(found.get("columns", ()))
+            found["shape"] = (sum(len(column.features) for column in columns),)
+        known = list(Schema.__dataclass_fields__)
+        for key in found:
+            if key not in known:
+                raise ValueError(f"schema.{key} is not a setting{nearest(key, known)}")
+        schema: Schema = TypeAdapter(Schema).validate_python(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, ("schema", *first["loc"])))
+        said = str(first["msg"]).removeprefix("Value error, ")
+        raise ValueError(said if said.startswith("schema") else f"{where}: {said}") from error
+    return schema
+
+
+def schema_of(
+    path: str | Path,
+    label: str = "label",
+    task: TaskChoice = "auto",
+    classes: tuple[str, ...] = (),
+    ids: str = "id",
+) -> Schema:
+    """The schema of an example: a .csv or .parquet table, a .npz file of arrays, or a folder of
+    images in ``class/*`` and ``unlabelled/*``.
+
+    A column whose cells are all numbers is a number, any other becomes its texts, sorted; units and
+    limits are for people to write down.  ``classes``: when the example has not a label of each.
+    Raises ValueError for what cannot be a schema.
+    """
+    file = Path(path)
+    if not file.exists():
+        raise ValueError(f"there is no file or folder {str(path)!r}; give the path of an example")
+    if file.is_dir():
+        pictures = read_pictures(file)
+        found = classes or tuple(sorted({text for text in pictures.labels if text}))
+        return Schema("images", "classification", label, found, (), pictures.x.shape[1:], ids)
+    if file.suffix.lower() == ".npz":
+        arrays = read_arrays(file)
+        if "x" not in arrays or "y" not in arrays or arrays["x"].ndim < 2:
+            raise ValueError(f"{file.name} needs the arrays x (rows, ...) and y (rows,)")
+        _, found = encode(arrays["y"], task, file.name, classes)
+        kind = "classification" if found else "regression"
+        return Schema("arrays", kind, label, found, (), arrays["x"].shape[1:], ids)  # type: ignore[arg-type]
+    return _of_table(file, label, task, classes, ids)
+
+
+def _of_table(
+    file: Path, label: str, task: TaskChoice, classes: tuple[str, ...], ids: str
+) -> Schema:
+    import numpy as np
+
+    cells = read_cells(file)
+    if label not in cells:
+        raise ValueError(f"{file.name} has no column {label!r}{nearest(label, list(cells))}")
+    _, found = encode(np.array(cells.pop(label), dtype=np.str_), task, file.name, classes)
+    cells.pop(ids, None)
+    if not cells:
+        raise ValueError(f"{file.name} has no column of features; add one")
+    columns = tuple(_column(file, name, values) for name, values in cells.items())
+    kind: Literal["classification", "regression"] = "classification" if found else "regression"
+    shape = (sum(len(column.features) for column in columns),)
+    return Schema("table", kind, label, found, columns, shape, ids)
+
+
+def _column(file: Path, name: str, cells: list[str]) -> Column:
+    given = [cell for cell in cells if cell.lower() not in EMPTY]
+    if not given:
+        raise ValueError(f"{file.name}: column {name!r} is empty; give an example, or leave it out")
+    if all(number_in(cell) is not None for cell in given):
+        return Column(name)
+    values = tuple(sorted(set(given)))
+    if len(values) > MOST_LEVELS:
+        raise ValueError(
+            f"{file.name}: column {name!r} holds {len(values)} different texts, more than "
+            f"{MOST_LEVELS}; leave it out, or name it as the column of ids"
+        )
+    return Column(name, values=values)
+
+
+def number_in(cell: str) -> float | None:
+    """The number that a cell holds; None where it is a text.
+
+    >>> number_in("1e3"), number_in("63,5")
+    (1000.0, None)
+    """
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _as_whole(text: str) -> str:
+    """ "1.0" as "1": how a spreadsheet may write a class."""
+    number = number_in(text)
+    return str(int(number)) if number is not None and number.is_integer() else text
+
+
+def _in_unit(unit: str) -> str:
+    return f" (in {unit})" if unit else ""

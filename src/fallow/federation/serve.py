@@ -1,0 +1,176 @@
+"""The process of a site: it answers the coordinator's orders until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Protocol
+
+from fallow.federation.folder import SiteFolder
+from fallow.federation.host import Host
+from fallow.federation.ledger_questions import now
+from fallow.lab.errors import Failed
+from fallow.lab.files import only_one, write_json
+from fallow.runtimes.envelope import open_reply
+from fallow.runtimes.flower import Supernode, private_socket, serve_socket
+
+Say = Callable[[dict[str, Any]], None]
+LOOK = 10.0  # seconds between two looks at the coordinator
+LOCK = "site.lock"
+REACH = 3.0  # seconds to connect
+
+
+class Node(Protocol):
+    """What connects a site to its coordinator."""
+
+    @property
+    def problem(self) -> str | None: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+Connect = Callable[[SiteFolder, Path], Node]
+"""Makes the node that carries messages to the site's socket."""
+
+
+def supernode(folder: SiteFolder, at: Path) -> Node:
+    """Flower's node for the site's settings."""
+    superlink = folder.settings.superlink
+    if superlink is None:
+        raise ValueError(
+            f'site {folder.name} does not know its coordinator: write superlink = "host:port" '
+            f"into {folder.path / 'site.toml'}"
+        )
+    about = (folder.path / "flower", folder.name, superlink, folder.node_key, at)
+    return Supernode(*about, folder.authority)
+
+
+def serve(folder: SiteFolder, stop: Event, say: Say, connect: Connect = supernode) -> None:
+    """Answer orders until ``stop`` is set; one process at a time for each site.
+
+    ``say`` hears ``order`` (key, bytes, refused) and ``coordinator`` (problem, None once it is
+    reached).  Raises Failed where another process serves the site, and ValueError for a folder that
+    cannot be used.
+    """
+    with _alone(folder):
+        ledger = folder.open_ledger()
+        try:
+            host = Host(folder, ledger)
+            with private_socket(folder.path) as at:
+                _run(folder, _heard(folder, host.handle, say), at, stop, say, connect)
+        finally:
+            ledger.close()
+            (folder.path / "live.json").unlink(missing_ok=True)
+
+
+def _run(
+    folder: SiteFolder,
+    handle: Callable[[bytes], bytes],
+    at: Path,
+    stop: Event,
+    say: Say,
+    connect: Connect,
+) -> None:
+    node, ended = connect(folder, at), Event()
+    server = Thread(target=serve_socket, args=(at, handle, ended), name="orders", daemon=True)
+    server.start()
+    node.start()
+    try:
+        _watch(folder, node, stop, say)
+    finally:
+        node.stop()
+        ended.set()
+        server.join()
+
+
+def _watch(folder: SiteFolder, node: Node, stop: Event, say: Say) -> None:
+    """Say whenever the coordinator is found or lost, and keep ``live.json``."""
+    since, said = now(), list[str | None]()
+    while True:
+        problem = node.problem or unreachable(folder)
+        if said != [problem]:
+            said = [problem]
+            say({"event": "coordinator", "problem": problem})
+            about = {"pid": os.getpid(), "since": since, "problem": problem}
+            write_json(folder.path / "live.json", about)
+        if stop.wait(LOOK):
+            return
+
+
+def _heard(
+    folder: SiteFolder, handle: Callable[[bytes], bytes], say: Say
+) -> Callable[[bytes], bytes]:
+    """``handle``, said aloud, but for the coordinator's many looks at how labelling goes."""
+
+    def answer(order: bytes) -> bytes:
+        reply = handle(order)
+        told = open_reply(folder.keys.verify, reply, folder.name)
+        if told.refused or not told.key.startswith("progress/"):
+            say({"event": "order", "key": told.key, "refused": told.refused, "bytes": len(reply)})
+        return reply
+
+    return answer
+
+
+@contextmanager
+def _alone(folder: SiteFolder) -> Iterator[None]:
+    """Raises Failed where another process serves the site."""
+    with ExitStack() as held:
+        try:
+            held.enter_context(only_one(folder.path / LOCK, wait=False))
+        except Failed as error:
+            if not isinstance(error.__cause__, BlockingIOError):
+                raise
+            raise Failed(
+                f"a process serves site {folder.name} already: end it first (fallow site status "
+                f"{folder.path} says which one)"
+            ) from error
+        yield
+
+
+def unreachable(folder: SiteFolder) -> str | None:
+    """Why no connection to the coordinator's machine can be made, in a sentence; None if it can."""
+    superlink = folder.settings.superlink
+    if superlink is None:
+        return None
+    host, _, port = superlink.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=REACH):
+            return None
+    except OSError as error:
+        why = error.strerror or str(error)
+        return (
+            f"the coordinator at {superlink} is not reached ({why}): it may not run yet, or a "
+            "firewall is in between"
+        )
+
+
+@dataclass(frozen=True)
+class Live:
+    """What is known of a site's process from outside of it."""
+
+    pid: int | None
+    since: str | None
+    problem: str | None
+
+
+def live(folder: SiteFolder) -> Live:
+    """Whether a process serves the site now, and what it says of the coordinator."""
+    try:
+        with only_one(folder.path / LOCK, wait=False):
+            runs = False
+    except Failed as error:
+        runs = isinstance(error.__cause__, BlockingIOError)
+    if not runs:
+        return Live(None, None, unreachable(folder))
+    try:
+        said = json.loads((folder.path / "live.json").read_bytes())
+    except (OSError, ValueError):
+        said = {}  # it has just started
+    return Live(said.get("pid", 0), said.get("since"), said.get("problem"))

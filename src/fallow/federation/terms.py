@@ -1,0 +1,106 @@
+"""What a study means for a site, in lines that people read before they start it."""
+
+from __future__ import annotations
+
+from fallow.federation.folder import SiteFolder
+from fallow.federation.made import Made, made
+from fallow.federation.rows import SiteRows
+from fallow.federation.toml import duration
+from fallow.lab.recipe import Recipe
+from fallow.lab.scale import is_standardised
+from fallow.privacy import Privacy
+
+NOTHING = "nothing"
+Leaving = tuple[str, str, str]
+"""A part of the study, a function that it may call at a site, and what that reveals."""
+
+
+def leaving(folder: SiteFolder) -> list[Leaving]:
+    """Everything that can leave the site, from the contracts of the methods that play a part."""
+    found = made(folder.agreement)
+    parts = {
+        "first labels": "initial",
+        "query": "query",
+        "training": "training",
+        "standardisation": "scaling" if _scales(folder) else "",
+        "best model": "retention" if folder.agreement.recipe.validation else "",
+        "people and scores": "people",
+    }
+    return [
+        (part, verb, what)
+        for part, owner in parts.items()
+        for verb, what in _verbs(found, owner).items()
+        if what != NOTHING
+    ]
+
+
+def _verbs(found: Made, owner: str) -> dict[str, str]:
+    return dict(found.methods[owner].contract.verbs) if owner in found.methods else {}
+
+
+def _scales(folder: SiteFolder) -> bool:
+    about = folder.agreement
+    return is_standardised(about.recipe, about.example) or about.schema.task == "regression"
+
+
+def labels_wanted(recipe: Recipe) -> str:
+    """How many labels the study asks for, in words.
+
+    >>> labels_wanted(Recipe("a", initial=10, per_cycle=0.05, cycles=2))
+    'first 10 labels a site, then in each of 2 cycles 5 % of all rows of all sites'
+    """
+    how = {"equal": "", "equal_rounded": ", equally many at each site",
+           "proportional": ", more at larger sites"}[recipe.budget]  # fmt: skip
+
+    def many(share: float | int) -> str:
+        if isinstance(share, int):
+            return f"{share} labels a site"
+        return f"{100 * share:g} % of all rows of all sites{how}"
+
+    first = f"first {many(recipe.initial)}, then " if recipe.initial else ""
+    cycles = "one cycle" if recipe.cycles == 1 else f"each of {recipe.cycles} cycles"
+    return f"{first}in {cycles} {many(recipe.per_cycle)}"
+
+
+def terms(folder: SiteFolder) -> list[str]:
+    """Lines about the study: who, what is asked, what is spent."""
+    about, own, recipe = folder.agreement, folder.settings, folder.agreement.recipe
+    limit = "" if own.limit is None else f"; this site gives {own.limit} at most"
+    agree = f"; {own.annotators} must agree on each label" if own.annotators > 1 else ""
+    return [
+        f"study {about.name} (digest {about.digest[:12]}), sites: {', '.join(about.sites)}",
+        f"model {recipe.model}, trained by {recipe.training}; rows are chosen by {recipe.query}",
+        f"labels: {labels_wanted(recipe)}{limit}",
+        f"people have {duration(about.waits.deadline)} for the labels of a cycle{agree}",
+        f"privacy: {_protected(recipe.privacy.over(recipe.cycles), own.epsilon)}",
+    ]
+
+
+def _protected(privacy: Privacy, limit: float | None) -> str:
+    """How sums and counts are protected, in words."""
+    sums = "the coordinator receives what each site adds to a sum"
+    if privacy.secure_sum:
+        sums = "what each site adds is hidden in sums"
+    if privacy.epsilon is None:
+        return f"counts leave without noise; {sums}"
+    own = "" if limit is None else f", at most {limit:g} at this site"
+    each, total = privacy.epsilon, privacy.total or privacy.epsilon
+    return f"noise on counts, ε {each:g} for each release and {total:g} in all{own}; {sums}"
+
+
+def rows_told(rows: SiteRows, tests: SiteRows | None) -> list[str]:
+    """Lines about the site's own rows."""
+    said = [f"{len(rows.x)} rows, {rows.labelled} of them with labels"]
+    if tests is None:
+        return [*said, "no rows to test on", *rows.notes]
+    notes = [*tests.notes, *_trained_too(rows, tests)]
+    return [*said, f"{len(tests.x)} rows to test on", *rows.notes,
+            *(f"test rows: {note}" for note in notes)]  # fmt: skip
+
+
+def _trained_too(rows: SiteRows, tests: SiteRows) -> list[str]:
+    """Names differ between files, so features say which rows stand in both."""
+    known = {row.numpy().tobytes() for row in rows.x}
+    many = sum(row.numpy().tobytes() in known for row in tests.x)
+    return [f"{many} of them equal a row to train on in every feature; scores say too much then"
+            ] if many else []  # fmt: skip

@@ -1,0 +1,43 @@
+"""Who a message is from: Ed25519 signatures by keys that never leave their machine."""
+
+from __future__ import annotations
+
+from fallow.privacy.extra import need
+
+CURVE = "cryptography.hazmat.primitives.asymmetric.ed25519"
+PURPOSE = "a signed message"
+SIGNATURE = 64  # bytes
+
+
+def new_signing_key() -> bytes:
+    """32 fresh bytes from the operating system: the private half of a key."""
+    secret: bytes = need(CURVE, PURPOSE).Ed25519PrivateKey.generate().private_bytes_raw()
+    return secret
+
+
+def verify_key(secret: bytes) -> bytes:
+    """The 32 bytes by which others check what ``secret`` signed."""
+    key = need(CURVE, PURPOSE).Ed25519PrivateKey.from_private_bytes(secret)
+    shown: bytes = key.public_key().public_bytes_raw()
+    return shown
+
+
+def sign(secret: bytes, content: bytes) -> bytes:
+    """64 bytes, followed by the content that they vouch for."""
+    key = need(CURVE, PURPOSE).Ed25519PrivateKey.from_private_bytes(secret)
+    signature: bytes = key.sign(content)
+    return signature + content
+
+
+def opened(public: bytes, signed: bytes, whose: str) -> bytes:
+    """The content of what `sign` made; ValueError unless the owner of ``public`` signed it."""
+    key = need(CURVE, PURPOSE).Ed25519PublicKey.from_public_bytes(public)
+    content = signed[SIGNATURE:]
+    try:
+        key.verify(signed[:SIGNATURE], content)
+    except Exception as error:  # of `cryptography`, which may not be installed
+        raise ValueError(
+            f"a message that says it is from {whose} was not signed with its key: it was changed "
+            "on its way, or somebody else sent it"
+        ) from error
+    return content

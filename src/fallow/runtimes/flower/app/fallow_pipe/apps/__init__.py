@@ -1,0 +1,1 @@
+"""The two ends, which Flower starts; they alone need it."""

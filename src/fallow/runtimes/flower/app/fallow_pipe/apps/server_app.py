@@ -1,0 +1,70 @@
+"""Beside the coordinator: pushes its messages to nodes and brings their answers back."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+from typing import Any
+
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from ..pipe import ANSWER, LOST, NODE, NODES, NUMBER, connect, read, write
+
+TURN = 0.25  # seconds between looks; Flower's own loop takes 3
+LOOK = 4  # turns between looks at who is online
+
+
+def main(grid: Grid, context: Context) -> None:
+    """Carry until the coordinator ends the connection."""
+    waiting: dict[str, bytes] = {}  # Flower's id of a message -> the coordinator's number
+    shown, turn = "", 0
+    with connect() as connection:
+        while True:
+            if select.select([connection], [], [], TURN)[0]:
+                frame = read(connection)
+                if frame is None:
+                    return
+                push(grid, connection, frame[1], waiting)
+                continue
+            if waiting:
+                for reply in grid.pull_messages(list(waiting)):
+                    give(connection, reply, waiting)
+            if turn % LOOK == 0 and (seen := online(grid)) != shown:
+                shown = seen
+                write(connection, NODES, seen.encode())
+            turn += 1
+
+
+def push(grid: Grid, link: socket.socket, payload: bytes, waiting: dict[str, bytes]) -> None:
+    """Hand one message to Flower."""
+    number, node = NODE.unpack_from(payload)
+    content = RecordDict({"pipe": ConfigRecord({"bytes": payload[NODE.size :]})})
+    (given,) = grid.push_messages([Message(content, node, MessageType.QUERY)])
+    if given:
+        waiting[given] = NUMBER.pack(number)
+    else:
+        write(link, LOST, NUMBER.pack(number) + b"Flower did not take the message")
+
+
+def give(link: socket.socket, reply: Message, waiting: dict[str, bytes]) -> None:
+    """Pass on what came back.  Errors may be of the SuperLink and not of the node."""
+    number = waiting.pop(reply.metadata.reply_to_message_id, None)
+    if number is None:
+        return
+    if reply.has_error():
+        write(link, LOST, number + f"{reply.error.reason or reply.error.code}".encode())
+    else:
+        carried: Any = reply.content["pipe"]["bytes"]
+        write(link, ANSWER, number + carried)
+
+
+def online(grid: Grid) -> str:
+    """Who is there: a node's name was given to its key when the coordinator registered it."""
+    nodes = [[node.node_id, node.name, node.last_activated_at] for node in grid.get_nodes()]
+    return json.dumps(sorted(nodes))
+
+
+app = ServerApp()
+app.main()(main)

@@ -1,0 +1,133 @@
+"""Keys and certificates for Flower: who the coordinator's machine is, and which nodes may join.
+
+What is made here suits a study among sites that hand each other files.  A hospital with a
+certificate authority of its own uses that one for the server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from fallow.privacy.extra import need
+
+PURPOSE = "a certificate"
+YEARS = 10
+USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
+LOCAL = ("localhost", "127.0.0.1")  # Flower's processes on the coordinator's machine talk by these
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Files (PEM) by which a server shows who it is; ``authority`` is what sites are given."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    @staticmethod
+    def in_folder(folder: Path) -> Tls:
+        """The files that `new_tls` writes into a folder."""
+        return Tls(folder / "authority.pem", folder / "server.pem", folder / "server.key")
+
+
+def new_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
+    """Write a new authority and a server certificate for names or addresses ``hosts``.
+
+    The authority's own key is not kept, so that nothing else is ever signed by it.
+    """
+    made = Tls.in_folder(folder)
+    elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
+    authority, server = (elliptic.generate_private_key(elliptic.SECP256R1()) for _ in range(2))
+    root = _signed("Fallow authority", authority, "Fallow authority", authority, None)
+    leaf = _signed("Fallow coordinator", server, "Fallow authority", authority, (*LOCAL, *hosts))
+    _write(made.authority, _pem(root))
+    _write(made.certificate, _pem(leaf))
+    _write(made.key, _private(server, "PKCS8"))
+    return made
+
+
+def new_node_key(path: Path) -> str:
+    """Write the secret key of a SuperNode to ``path``; its public line, which is also in .pub.
+
+    Flower takes elliptic keys of a NIST curve in the format of OpenSSH.
+    """
+    elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
+    formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
+    secret = elliptic.generate_private_key(elliptic.SECP384R1())
+    public = secret.public_key().public_bytes(
+        formats.Encoding.OpenSSH, formats.PublicFormat.OpenSSH
+    )
+    _write(path, _private(secret, "OpenSSH"))
+    _write(path.with_name(path.name + ".pub"), public + b"\n")
+    return str(public.decode())
+
+
+def _signed(name: str, key: Any, issuer: str, signer: Any, hosts: Sequence[str] | None) -> Any:
+    """A certificate of ``name`` for ``hosts``, or of an authority where there are none."""
+    x509, hashes = (
+        need(f"cryptography.{m}", PURPOSE) for m in ("x509", "hazmat.primitives.hashes")
+    )
+    now, is_authority = datetime.now(UTC), hosts is None
+    allowed = {"key_cert_sign", "crl_sign"} if is_authority else {"digital_signature"}
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_title(x509, name))
+        .issuer_name(_title(x509, issuer))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))  # clocks differ
+        .not_valid_after(now + timedelta(days=365 * YEARS))
+        .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), True)
+        .add_extension(x509.KeyUsage(**{use: use in allowed for use in USES}), True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .add_extension(identifier, False)
+    )
+    if hosts is not None:
+        names = x509.SubjectAlternativeName([_host(x509, host) for host in dict.fromkeys(hosts)])
+        builder = builder.add_extension(names, False)
+    return builder.sign(signer, hashes.SHA256())
+
+
+def _title(x509: Any, text: str) -> Any:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+
+def _host(x509: Any, host: str) -> Any:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(certificate: Any) -> bytes:
+    encoding = need("cryptography.hazmat.primitives.serialization", PURPOSE).Encoding.PEM
+    pem: bytes = certificate.public_bytes(encoding)
+    return pem
+
+
+def _private(key: Any, kind: str) -> bytes:
+    formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
+    form = getattr(formats.PrivateFormat, kind)
+    text: bytes = key.private_bytes(formats.Encoding.PEM, form, formats.NoEncryption())
+    return text
+
+
+def _write(path: Path, content: bytes) -> None:
+    """A new file that its owner alone reads; ValueError where there is one, which may be in use."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise ValueError(f"{path} exists already; remove it first if it is not needed") from error
+    with os.fdopen(file, "wb") as handle:
+        handle.write(content)

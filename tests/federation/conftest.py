@@ -1,0 +1,62 @@
+"""What the operating system holds survives a process that dies: no test waits for the disk."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fallow.federation import ledger_tables
+from fallow.federation.folder import SiteFolder
+from fallow.federation.ledger import Ledger
+from fallow.federation.ledger_purchases import Line
+from fallow.lab import journal
+from tests.federation.hosts import Leader, folder
+from tests.federation.ledgers import RUN, STEP, Open
+
+
+@pytest.fixture(autouse=True)
+def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_tables, "SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(journal, "DURABLE", "OFF")
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    """A ledger of 3 classes in which rows 4, 2 and 9 were asked for in cycle 0."""
+    ledgers = []
+
+    def make(rows: tuple[int, ...] = (4, 2, 9), limit: int | None = None, **more: int) -> Ledger:
+        ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, limit, **more)
+        ledgers.append(ledger)
+        if ledger.orders.newest_run() is None:
+            ledger.orders.begin(RUN)
+        ledger.purchases.ask(RUN, STEP, 0, len(rows), None, [Line(row) for row in rows])
+        return ledger
+
+    yield make
+    for ledger in ledgers:
+        ledger.close()
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("cryptography")
+    return folder(tmp_path_factory.mktemp("template"), brought=range(6)).path
+
+
+@pytest.fixture
+def site(template: Path, tmp_path: Path) -> SiteFolder:
+    """A site of which the first six rows have their label in the file."""
+    return SiteFolder.open(shutil.copytree(template, tmp_path / "SITE"))
+
+
+@pytest.fixture
+def leader(site: SiteFolder) -> Iterator[Leader]:
+    found = Leader(site)
+    yield found
+    found.ledger.close()

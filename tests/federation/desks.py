@@ -1,0 +1,175 @@
+"""Small desks for the tests of the labelling page and of labels in and out."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from html import unescape
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import torch
+from fastapi import FastAPI
+from httpx import ASGITransport, AsyncClient, Cookies, Response
+
+from fallow.federation.ledger import Ledger
+from fallow.federation.ledger_purchases import Line
+from fallow.federation.page import Desk, create_app
+from fallow.federation.page.door import Door
+from fallow.federation.page.serve import listening, server_of
+from fallow.federation.rows import Shown, SiteRows
+from fallow.federation.schema import Column, Schema
+
+RUN, STEP = "run", "0/query"
+ROWS = 12
+COLUMNS = (
+    Column("age", "years"),
+    Column("sex", values=("female", "male")),
+    Column("chol", "mg/dl"),
+)
+HEART = Schema("table", "classification", "disease", ("healthy", "ill"), COLUMNS, (4,))
+DOSE = replace(HEART, task="regression", label="dose", classes=(), unit="mg")
+DIGITS = Schema("images", "classification", classes=("zero", "one", "two"), shape=(1, 8, 8))
+
+
+def table_rows(ids: tuple[str, ...] | None = None) -> SiteRows:
+    """Twelve patients, or as many as have names: row r is 40 + r years old."""
+    names = ids or tuple(f"patient-{row}" for row in range(ROWS))
+
+    def shown(row: int) -> Shown:
+        sex = COLUMNS[1].values[row % 2]
+        cells = (("age", str(40 + row)), ("sex", sex), ("chol", str(200 + 3 * row)))
+        return tuple((name, text, COLUMNS[i].unit) for i, (name, text) in enumerate(cells))
+
+    return SiteRows(torch.zeros(len(names), 4), (None,) * len(names), names, shown)
+
+
+def make_desk(
+    folder: Path,
+    schema: Schema = HEART,
+    rows: SiteRows | None = None,
+    asked: Mapping[int, Mapping[str, Any]] | tuple[int, ...] = (3, 1, 4),
+    annotators: int = 1,
+    limit: int | None = None,
+) -> Desk:
+    """A desk whose newest cycle, number 0, asks for the given rows in that order."""
+    ledger = Ledger(folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, annotators)
+    ledger.orders.begin(RUN)
+    if asked:
+        ask(ledger, asked)
+    return Desk("heart", "cleveland", schema, rows or table_rows(), ledger)
+
+
+def ask(
+    ledger: Ledger,
+    asked: Mapping[int, Mapping[str, Any]] | tuple[int, ...],
+    cycle: int = 0,
+    deadline: str | None = None,
+) -> None:
+    """Three days are left unless the deadline says otherwise."""
+    end = deadline or (datetime.now(UTC) + timedelta(days=3, hours=1)).isoformat(timespec="seconds")
+    why = asked if isinstance(asked, Mapping) else {row: {} for row in asked}
+    lines = [Line(row, told) for row, told in why.items()]
+    ledger.purchases.ask(RUN, f"{cycle}/query", cycle, len(lines), end, lines)
+
+
+def close(ledger: Ledger, cycle: int = 0) -> None:
+    """As the coordinator ends a cycle; nothing is held back for validation."""
+    ledger.purchases.close(RUN, f"{cycle}/query", lambda labels: labels)
+
+
+@dataclass
+class Browser:
+    """A person's browser: it holds cookies and sends the forms that a page shows."""
+
+    app: FastAPI
+    door: Door
+    cookies: Cookies = field(default_factory=Cookies)
+    shown: Response = field(default_factory=lambda: Response(204))
+
+    def request(self, method: str, path: str, follow: bool = True, **more: Any) -> Response:
+        """What the page answers, and where it leads on to."""
+
+        async def send() -> Response:
+            home = f"http://{self.door.hosts[0]}"
+            about: Any = {"cookies": self.cookies, "follow_redirects": follow, "base_url": home}
+            async with AsyncClient(transport=ASGITransport(self.app), **about) as client:
+                response = await client.request(method, path, **more)
+                self.cookies = client.cookies
+                return response
+
+        self.shown = asyncio.run(send())
+        return self.shown
+
+    def get(self, path: str = "/") -> str:
+        self.request("GET", path)
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """What is to be read on the page, without markup."""
+        return " ".join(unescape(re.sub(r"<[^>]+>", " ", self.shown.text)).split())
+
+    @property
+    def path(self) -> str:
+        return self.shown.url.path
+
+    def hidden(self, action: str) -> dict[str, str]:
+        """The hidden fields of the first form with that action."""
+        form = self.shown.text.split(f'action="{action}"', 1)[1].split("</form>", 1)[0]
+        fields = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form)
+        return {name: unescape(value) for name, value in fields}
+
+    def send(self, action: str, **fields: str) -> str:
+        """Send the first form with that action from the page that is shown."""
+        return self.post(action, {**self.hidden(action), **fields})
+
+    def post(self, action: str, fields: Mapping[str, str]) -> str:
+        headers = {"origin": f"http://{self.door.hosts[0]}"}
+        self.request("POST", action, data=dict(fields), headers=headers)
+        return self.text
+
+
+def outside(desk: Desk, who: str | None = None) -> Browser:
+    """A browser that has not come in."""
+    door = Door(8123, "the-token")
+    return Browser(create_app(desk, door, who), door)
+
+
+def enter(desk: Desk, who: str | None = "Ann") -> Browser:
+    """A browser that has come in through the door, as somebody."""
+    browser = outside(desk, who)
+    browser.get(browser.door.address)
+    return browser
+
+
+@contextmanager
+def running(desk: Desk, who: str | None = None) -> Iterator[Door]:
+    """The page behind a real socket of this machine, on a free port."""
+    with listening(0) as listener:
+        door = Door(listener.getsockname()[1])
+        server = server_of(desk, door, who)
+        thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield door
+        finally:
+            server.should_exit = True
+            thread.join(timeout=10)
+
+
+def picture_rows(folder: Path) -> SiteRows:
+    """Twelve pictures of 8 x 8 pixels in files of their own."""
+    from PIL import Image
+
+    x = torch.arange(ROWS * 64).reshape(ROWS, 1, 8, 8) * 5 % 256
+    files = [folder / f"scan-{row}.png" for row in range(ROWS)]
+    for file, pixels in zip(files, x, strict=True):
+        Image.fromarray(pixels[0].byte().numpy()).save(file)
+    names = tuple(file.name for file in files)
+    return SiteRows(x / 255, (None,) * ROWS, names, lambda row: files[row])

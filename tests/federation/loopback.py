@@ -1,0 +1,131 @@
+"""A link to sites in this process, over which messages get lost, doubled, late and damaged, and at
+whose ends processes die: as a seed says, in a time of its own."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fallow.core.types import SiteId
+
+Handle = Callable[[bytes], bytes | None]
+"""What a site does with a message; None: its answer never arrives."""
+AGAIN = 5.0  # seconds after which a link sends what was not answered once more
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How likely it is that a message is lost, sent twice, damaged, and that its site dies before
+    or after it has done what the message asks; and how late a message may be, in seconds."""
+
+    lost: float = 0.0
+    twice: float = 0.0
+    damaged: float = 0.0
+    dies_before: float = 0.0
+    dies_after: float = 0.0
+    late: float = 0.0
+
+
+@dataclass
+class Loopback:
+    """Implements `Link`.
+
+    restart: makes the handler of a site whose process died.  down: sites that hear nothing until
+    they are taken out of it.  pause: real seconds of a wait in which nothing comes, for callers
+    with a real clock.  ``seconds`` is the time here, which only goes on while somebody waits.
+    """
+
+    handlers: Mapping[SiteId, Handle]
+    faults: Faults = Faults()
+    seed: int = 0
+    restart: Callable[[SiteId], Handle] | None = None
+    down: set[SiteId] = field(default_factory=set)
+    pause: float = 0.0
+    seconds: float = 0.0
+    deaths: int = 0
+    delivered: list[tuple[SiteId, bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.alive = dict(self.handlers)
+        self._draw = np.random.default_rng(self.seed)
+        self._open: dict[SiteId, bytes] = {}  # the newest message to each site without an answer
+        self._agenda: list[tuple[float, int, str, SiteId, bytes, bytes]] = []
+        self._turn = 0
+
+    # -- Link -------------------------------------------------------------------------------
+
+    def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        for site, blob in messages.items():
+            self._open[site] = blob
+            self._carry("down", site, blob, blob)
+            self._plan(AGAIN, "again", site, blob, blob)
+
+    def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        end = self.seconds + seconds
+        while self._agenda and self._agenda[0][0] <= end:
+            at, _, what, site, blob, asked = heapq.heappop(self._agenda)
+            self.seconds = max(self.seconds, at)
+            if what == "up":
+                if self._open.get(site) == asked:
+                    del self._open[site]
+                return [(site, blob)]
+            if what == "down":
+                self._arrive(site, blob, asked)
+            elif self._open.get(site) == blob:  # "again"
+                self.send({site: blob})
+        self.seconds = end
+        time.sleep(self.pause)
+        return []
+
+    def online(self) -> set[SiteId]:
+        return set(self.alive) - self.down
+
+    def close(self) -> None:
+        self._agenda.clear()
+
+    def clock(self) -> float:
+        return self.seconds
+
+    # -- what happens on the way ------------------------------------------------------------
+
+    def _chance(self, likely: float) -> bool:
+        return likely > 0 and bool(self._draw.random() < likely)
+
+    def _plan(self, after: float, what: str, site: SiteId, blob: bytes, asked: bytes) -> None:
+        self._turn += 1
+        line = (self.seconds + after, self._turn, what, site, blob, asked)
+        heapq.heappush(self._agenda, line)
+
+    def _carry(self, what: str, site: SiteId, blob: bytes, asked: bytes) -> None:
+        for _ in range(1 + self._chance(self.faults.twice)):
+            if self._chance(self.faults.lost):
+                continue
+            sent = self._damage(blob) if self._chance(self.faults.damaged) else blob
+            late = float(self._draw.random()) * self.faults.late if self.faults.late else 0.0
+            self._plan(late, what, site, sent, asked)
+
+    def _damage(self, blob: bytes) -> bytes:
+        at = int(self._draw.integers(len(blob)))
+        return blob[:at] + bytes([blob[at] ^ (1 << int(self._draw.integers(8)))]) + blob[at + 1 :]
+
+    def _arrive(self, site: SiteId, blob: bytes, asked: bytes) -> None:
+        if site in self.down:
+            return
+        if self._chance(self.faults.dies_before):
+            self._die(site)
+            return
+        self.delivered.append((site, blob))
+        answer = self.alive[site](blob)
+        if self._chance(self.faults.dies_after):
+            self._die(site)
+        elif answer is not None:
+            self._carry("up", site, answer, asked)
+
+    def _die(self, site: SiteId) -> None:
+        self.deaths += 1
+        if self.restart is not None:
+            self.alive[site] = self.restart(site)

@@ -1,0 +1,113 @@
+"""Messages that nobody should send: valid ones with something changed, and nonsense."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import torch
+
+from fallow.privacy.signing import SIGNATURE, sign
+from fallow.runtimes.wire import pack, unpack
+
+WORDS = ("", "a", "0/query/0", "request", "deliver", "progress", "../..", "\x00", "ż" * 300)
+NUMBERS = (0, -1, 1, 2**31, -(2**63), 2**64, 10**300, 0.5, float("nan"), float("inf"), True, None)
+
+
+def odd_value(draw: np.random.Generator, depth: int = 0) -> Any:
+    """A tensor, a word, a number, or lists and dicts of such."""
+    kind = draw.integers(0, 6 if depth < 3 else 4)
+    if kind == 0:
+        return WORDS[draw.integers(len(WORDS))]
+    if kind == 1:
+        return NUMBERS[draw.integers(len(NUMBERS))]
+    if kind in (2, 3):
+        dtypes = (torch.float64, torch.float16, torch.int64, torch.uint8, torch.bool, torch.int8)
+        shape = tuple(draw.integers(0, 4, size=draw.integers(0, 3)).tolist())
+        values = torch.full(shape, float(draw.choice([0.0, 1.0, -3.0])))
+        return values.to(dtypes[draw.integers(len(dtypes))])
+    many = int(draw.integers(0, 4))
+    if kind == 4:
+        return [odd_value(draw, depth + 1) for _ in range(many)]
+    return {WORDS[draw.integers(len(WORDS))]: odd_value(draw, depth + 1) for _ in range(many)}
+
+
+def changed(tree: Any, draw: np.random.Generator) -> Any:
+    """The tree with one thing in it replaced, dropped, added or doubled."""
+    if isinstance(tree, dict) and tree and draw.random() < 0.8:
+        name = list(tree)[draw.integers(len(tree))]
+        match draw.integers(0, 6):
+            case 0:
+                return {k: v for k, v in tree.items() if k != name}
+            case 1:
+                return {**tree, "more": odd_value(draw)}
+            case _:
+                return {**tree, name: changed(tree[name], draw)}
+    if isinstance(tree, list) and tree and draw.random() < 0.8:
+        at = int(draw.integers(len(tree)))
+        return [*tree[:at], changed(tree[at], draw), *tree[at + int(draw.integers(0, 2)) :]]
+    if isinstance(tree, torch.Tensor) and tree.dtype == torch.uint8 and tree.numel() > 100:
+        return within(tree, draw)
+    return odd_value(draw)
+
+
+def within(content: torch.Tensor, draw: np.random.Generator) -> Any:
+    """Bytes that are themselves a packed message, changed as such or byte by byte."""
+    blob = content.numpy().tobytes()
+    try:
+        found = broken(blob, draw) if draw.random() < 0.3 else pack(changed(unpack(blob), draw))
+    except (ValueError, TypeError, OverflowError):  # what cannot be packed is no message
+        found = broken(blob, draw)
+    return torch.tensor(list(found), dtype=torch.uint8)
+
+
+def broken(blob: bytes, draw: np.random.Generator) -> bytes:
+    """The bytes with a bit flipped, cut short, doubled, or with another length at their head."""
+    at = int(draw.integers(max(len(blob), 1)))
+    match draw.integers(0, 5):
+        case 0:
+            return blob[:at]
+        case 1:
+            return blob + blob[at:]
+        case 2:
+            return (2**60).to_bytes(8, "little") + blob[8:]
+        case 3:
+            return draw.bytes(at)
+    return blob[:at] + bytes([blob[at] ^ (1 << int(draw.integers(8)))]) + blob[at + 1 :]
+
+
+def malformed(signed: bytes, secret: bytes, draw: np.random.Generator) -> bytes:
+    """A valid signed message made bad, most often before it is signed: then the signature holds."""
+    content = signed[SIGNATURE:]
+    match draw.integers(0, 8):
+        case 0:
+            return broken(signed, draw)
+        case 1:
+            return sign(secret, broken(content, draw))
+        case 2:
+            return sign(secret, nested(draw))
+    try:
+        return sign(secret, pack(changed(unpack(content), draw)))
+    except (ValueError, TypeError, OverflowError):
+        return sign(secret, broken(content, draw))
+
+
+def nested(draw: np.random.Generator) -> bytes:
+    """A tree of a great depth, a tensor that stands in it many times, or a header that lies."""
+    blob = pack({"x": torch.zeros(3)})
+    size = int.from_bytes(blob[:8], "little")
+    header = json.loads(blob[8 : 8 + size])
+    match draw.integers(0, 4):
+        case 0:
+            tree = '{"l": [' * 50_000 + '{"v": 1}' + "]}" * 50_000
+        case 1:
+            tree = json.dumps({"d": {str(i): {"#": "0"} for i in range(5000)}})
+        case 2:
+            tree = json.dumps({"d": {"x": {"#": "none"}}})
+        case _:
+            tree = header["__metadata__"]["tree"]
+            header["0"]["shape"], header["0"]["data_offsets"] = [2**40], [0, 2**42]
+    header["__metadata__"]["tree"] = tree
+    told = json.dumps(header).encode()
+    return len(told).to_bytes(8, "little") + told + blob[8 + size :]

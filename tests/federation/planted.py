@@ -1,0 +1,224 @@
+"""A site with planted names, a planted row and planted labels, and what finds them in bytes."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import Answer, SiteId
+from fallow.core.view import Picks, View
+from fallow.federation.agreement import Agreement, Waits, at_sites, write_agreement
+from fallow.federation.folder import SiteFolder
+from fallow.federation.schema import Column, Schema
+from fallow.lab.recipe import Recipe
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.queries.base import Budget, Memo, orders
+from fallow.runtimes.wire import unpack
+from tests.federation.worlds import WAITS, Federation
+
+SITES = ("basel", "chur", "davos")
+PLANTED = "davos"  # the site that has them
+FOLDER, FILE, TESTS = "sanatorium-berghof", "mountain-patients.csv", "mountain-controls.csv"
+ROW, WHO, WHY, NUMBER = "castorp-hans-1907", "Clawdia Chauchat", "asked by Settembrini", 31.415926
+CLASSES, WARDS = ("febrile-zauber", "afebrile-zauber"), ("liegehalle-ost", "liegehalle-west")
+NUMBERS = (1.2345678, -2.718281, 0.5772156, -1.618033, 2.414213, -0.9159655)  # of the row
+COUNT, AT, SIGNATURE = 27, 4, 64
+SAME = 0.999
+
+
+def schema(is_class: bool) -> Schema:
+    columns = (*(Column(f"x{i}", "mg") for i in range(len(NUMBERS))), Column("ward", values=WARDS))
+    task: Any = "classification" if is_class else "regression"
+    shape = (len(NUMBERS) + len(WARDS),)
+    return Schema("table", task, "y", CLASSES if is_class else (), columns, shape, "id")
+
+
+def lines(site: SiteId, is_class: bool) -> list[list[str]]:
+    """Name, features and label of each row of a site; the planted row is the fifth at `PLANTED`."""
+    draw = np.random.default_rng(SITES.index(site))
+    found = []
+    for i in range(COUNT):
+        is_planted = (site, i) == (PLANTED, AT)
+        x = list(NUMBERS) if is_planted else draw.normal(size=len(NUMBERS)).round(7).tolist()
+        y = CLASSES[int(draw.random() < 0.5)] if is_class else repr(round(sum(x), 7))
+        label = repr(NUMBER) if is_planted and not is_class else y
+        name = ROW if is_planted else f"{site}-name-{i:04d}"
+        found.append([name, *map(repr, x), WARDS[i % 2], label])
+    return found
+
+
+def planted(
+    folder: Path, recipe: Recipe, is_class: bool = True, names: tuple[SiteId, ...] = SITES,
+    waits: Waits = WAITS, **chosen: Any,
+) -> Federation:  # fmt: skip
+    """Sites; at `PLANTED` everything has a name of its own, and one row comes labelled."""
+    agreed_on, secret = schema(is_class), new_signing_key()
+    about = at_sites(recipe, "alps", len(names), agreed_on)
+    agreement = Agreement("alps", about, agreed_on, names, verify_key(secret), 0, waits, smallest=1)
+    write_agreement(folder / "study.toml", agreement)
+    sites = {site: _site(folder, site, is_class, **chosen) for site in names}
+    return Federation(folder, agreement, agreed_on.example, secret, sites)
+
+
+def _site(folder: Path, site: SiteId, is_class: bool, **chosen: Any) -> SiteFolder:
+    place = folder / (FOLDER if site == PLANTED else f"folder of {site}")
+    place.mkdir()
+    head, rows = ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"], lines(site, is_class)
+    pool = [row if row[0] == ROW else [*row[:-1], ""] for row in rows]
+    for name, part in ((FILE, pool), (TESTS, rows[AT + 1 :])):
+        with (place / name).open("w", newline="") as file:
+            csv.writer(file).writerows([head, *part])
+    chosen |= {"name": site, "data": str(place / FILE), "test": str(place / TESTS)}
+    return SiteFolder.create(place, folder / "study.toml", **chosen)
+
+
+def people(world: Federation) -> Callable[[dict[str, Any]], None]:
+    """Listens to a coordinator; people answer what is open, and withdraw one row for a reason."""
+    is_class = bool(world.agreement.schema.classes)
+    truth = {site: [line[-1] for line in lines(site, is_class)] for site in world.sites}
+
+    def say(event: dict[str, Any]) -> None:
+        world.events.append(event)
+        if event["event"] == "labels":
+            for site, ledger in world.ledgers.items():
+                for asked in ledger.questions(state="open"):
+                    value = world.agreement.schema.value(truth[site][asked.row])
+                    ledger.answer(asked.row, value, WHO)
+            if not world.ledgers[PLANTED].questions(state="withdrawn"):
+                row = world.ledgers[PLANTED].questions()[0].row
+                world.ledgers[PLANTED].withdraw(row, WHO, WHY)
+
+    return say
+
+
+# -- what is looked for -----------------------------------------------------------------------
+
+
+def texts() -> list[bytes]:
+    """Names and texts that stay at the site, plain, in base64 and escaped as in JSON."""
+    names = (FOLDER, FILE, TESTS, ROW, WHO, WHY, *CLASSES, *WARDS, f"{PLANTED}-name-")
+    decimals = [f"{value:.6g}" for value in (*NUMBERS, NUMBER)]
+    plain = [text.encode() for text in (*names, *decimals)]
+    return plain + [part for text in plain[: len(names)] for part in in_base64(text)]
+
+
+def in_base64(content: bytes) -> list[bytes]:
+    """How ``content`` looks in base64, wherever in the encoded bytes it begins."""
+    found = []
+    for shift in range(3):
+        text = base64.b64encode(bytes(shift) + content)
+        found.append(text[4 if shift else 0 : -4])  # what its neighbours have no part in
+    return found
+
+
+def numbers() -> list[bytes]:
+    """The planted numbers as bytes: each as 8, two neighbours as twice 4, in both orders."""
+    single = [struct.pack(f"{end}d", value) for end in "<>" for value in (*NUMBERS, NUMBER)]
+    rounded = [float(np.float32(value)) for value in (*NUMBERS, NUMBER)]
+    single += [struct.pack(f"{end}d", value) for end in "<>" for value in rounded]
+    pairs = [struct.pack(f"{end}2f", *two) for end in "<>" for two in pairwise(NUMBERS)]
+    row = struct.pack(f"<{len(NUMBERS)}f", *NUMBERS)
+    return single + pairs + in_base64(row)
+
+
+def hidden_in(blob: bytes) -> list[bytes]:
+    """What of the planted site stands in these bytes."""
+    return [needle for needle in (*texts(), *numbers()) if needle in blob]
+
+
+def tensors(tree: Any) -> Iterator[Tensor]:
+    """Every tensor of a nested structure."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            yield from tensors(value)
+    elif isinstance(tree, list):
+        numbers = [v for v in tree if isinstance(v, (int, float)) and not isinstance(v, bool)]
+        yield torch.tensor(numbers, dtype=torch.float64)
+        for value in tree:
+            yield from tensors(value)
+
+
+def parallel(tensor: Tensor, to: Tensor, is_shifted: bool = False) -> bool:
+    """Whether neighbours in ``tensor``, along it or across, are a multiple of ``to``, (d,), or one
+    that was shifted."""
+    d, table = len(to), tensor.detach().double()
+    lines = [table.reshape(1, -1)] + ([table.reshape(len(table), -1).T] if table.ndim > 1 else [])
+    windows = [line.unfold(1, d, 1).reshape(-1, d) for line in lines if line.shape[1] >= d]
+    if not windows:
+        return False
+    found, wanted = torch.cat(windows), to.double()  # (n, d), (d,)
+    if is_shifted:
+        found, wanted = found - found.mean(1, keepdim=True), wanted - wanted.mean()
+    size = found.norm(dim=1) * wanted.norm()
+    return bool((((found @ wanted).abs() / size.clamp_min(1e-12)) > SAME).any())
+
+
+@dataclass
+class Wire:
+    """Every message to and from every site, as bytes."""
+
+    up: list[tuple[SiteId, bytes]] = field(default_factory=list)
+    down: list[tuple[SiteId, bytes]] = field(default_factory=list)
+
+    def tap(self, site: SiteId, handle: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+        def answer(blob: bytes) -> bytes:
+            reply = handle(blob)
+            self.down.append((site, blob))
+            self.up.append((site, reply))
+            return reply
+
+        return answer
+
+    def found(self, rows: Sequence[Tensor], labels: Sequence[Tensor]) -> list[str]:
+        """What of the planted site is in some message, and where the direction of a row is, (d,),
+        or of a list of labels, (n,)."""
+        blobs = [blob for _, blob in (*self.up, *self.down)]
+        names = [repr(needle) for needle in hidden_in(b"\n".join(blobs))]
+        told = [unpack(blob[SIGNATURE:]) for site, blob in self.up if site == PLANTED]
+        sent = [(tree["key"], tensor) for tree in told for tensor in tensors(tree["answer"])]
+        for what, vectors in (("row", rows), ("labels", labels)):
+            names += [
+                f"{what} in {tuple(tensor.shape)} of {key}"
+                for key, tensor in sent for vector in vectors
+                if parallel(tensor, vector, is_shifted=what == "labels")
+            ]  # fmt: skip
+        return names
+
+
+@final
+@dataclass(frozen=True)
+class Leaky:
+    """A strategy that sends what it should not."""
+
+    what: str = "rows"
+    contract: ClassVar[Contract] = Contract(
+        "Leaky", "-", 0, {"peek": "what nobody should see", "select": "number of picks"}
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.each("peek")
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def peek(self, view: View) -> Answer:
+        if self.what == "labels":
+            return {"seen": 0.25 * view.labels + 3}
+        seen = -0.1 * view.rows("labelled")
+        return {"seen": seen.T if self.what == "columns" else seen}
+
+    def select(self, view: View, n: int) -> Picks:
+        return Picks(torch.arange(n))

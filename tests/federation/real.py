@@ -1,0 +1,242 @@
+"""A coordinator and its sites as processes of this machine, started by the command line, and what
+they must end with: what the same study in one process leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import torch
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.federation import coordinate_folder
+from fallow.federation.agreement import Waits
+from fallow.federation.coordinate_folder import CoordinatorFolder
+from fallow.federation.folder import SiteFolder
+from fallow.lab.files import load_tree
+from fallow.lab.recipe import Recipe
+from fallow.lab.spec import Spec
+from fallow.runtimes.flower.processes import free_port
+from tests.federation.worlds import NAMES, Federation, federation, rows
+from tests.flower.federation import wait_until
+
+SHORT = Recipe(
+    "short", model=Spec("linear"), plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    query=Spec("entropy"), initial=4, per_cycle=3, rounds=1, cycles=1, score_rounds=1,
+    standardise="none", dtype="float64",
+)  # fmt: skip
+LONGER = replace(SHORT, rounds=4)
+LEADER = "coordinator"
+COMMAND = [sys.executable, "-c", "from fallow.cli import main; main()"]
+PAUSE = 0.5  # seconds between two looks of those who label
+GOODBYE = 30.0  # seconds to end in order
+
+
+@dataclass
+class Real:
+    """Processes by name: `LEADER` and the sites.  ``alike`` is the same study in one process."""
+
+    folder: Path
+    alike: Federation
+    office: CoordinatorFolder
+    sites: dict[str, SiteFolder]
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    done: Event = field(default_factory=Event)
+
+    # -- processes --------------------------------------------------------------------------
+
+    def start(self, *names: str) -> None:
+        for name in names:
+            what = "coordinate" if name == LEADER else "site"
+            with self.log(name).open("ab") as out:
+                self.running[name] = subprocess.Popen(
+                    [*COMMAND, what, "start", str(self.folder / name)], stdout=out, stderr=out,
+                    stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                )  # fmt: skip
+
+    def kill(self, *names: str) -> None:
+        """All at once, by force."""
+        for name in names:
+            self.running[name].kill()
+        for name in names:
+            self.running.pop(name).wait()
+
+    def signal(self, name: str, which: signal.Signals) -> None:
+        self.running[name].send_signal(which)
+
+    def finish(self, seconds: float) -> None:
+        """Wait for the coordinator's end, which must be a good one."""
+        try:
+            code = self.running[LEADER].wait(seconds)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"not finished in {seconds} seconds:\n{self.told()}") from error
+        assert code == 0, self.told()
+
+    def close(self) -> None:
+        """End everything; nobody may be left."""
+        self.done.set()
+        for process in self.running.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in self.running.values():
+            try:
+                process.wait(GOODBYE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        wait_until(lambda: not belonging(self.folder), GOODBYE, "no process is left")
+
+    # -- what is seen -----------------------------------------------------------------------
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def text(self, name: str) -> str:
+        return self.log(name).read_text() if self.log(name).exists() else ""
+
+    def told(self) -> str:
+        """The last words of everybody, for a failed assertion."""
+        return "\n".join(f"-- {name}: {self.text(name)[-1500:]}" for name in self.running)
+
+    def live(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.folder / LEADER / "live.json").read_bytes())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def until_answered(self, key: str, site: str, seconds: float) -> None:
+        """Wait until a site has answered an exchange whose key starts so."""
+        try:
+            wait_until(lambda: f"answered {key}" in self.text(site), seconds, key)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.told()}") from error
+
+    def waited_for(self, site: str, seconds: float) -> float:
+        """Seconds for which the next exchange that goes on without a site has waited for it."""
+        seen: dict[str, Any] = {}
+
+        def went_on() -> bool:
+            since = self.live().get("sites", {}).get(site, {}).get("awaited")
+            is_over = f"went on without {site}" in self.text(LEADER)
+            if not is_over and since is not None:
+                seen["since"] = since
+            return is_over
+
+        wait_until(went_on, seconds, "the exchange goes on")
+        return time.time() - datetime.fromisoformat(seen["since"]).timestamp()
+
+    # -- people -----------------------------------------------------------------------------
+
+    def label(self) -> None:
+        """Answer whatever is open, truly, until everything is done."""
+        while not self.done.wait(PAUSE):
+            for name, site in self.sites.items():
+                if site.ledger_path.exists():
+                    with closing(site.open_ledger()) as ledger:
+                        for question in ledger.questions(state="open"):
+                            ledger.answer(question.row, self.alike.truth(name, question.row), "Ann")
+
+    def labels(self) -> dict[str, list[Any]]:
+        found = {}
+        for name, site in sorted(self.sites.items()):
+            with closing(site.open_ledger()) as ledger:
+                found[name] = ledger.store.written(name)
+        return found
+
+
+@contextmanager
+def real(folder: Path, recipe: Recipe = SHORT, sites: int = 2, **waits: Any) -> Iterator[Real]:
+    """Folders of a coordinator and sites that were admitted; nothing runs yet but the people."""
+    alike = federation(folder / "alike", recipe, rows(NAMES[:sites]))
+    about = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
+    agreed, address = alike.agreement, f"127.0.0.1:{free_port()}"
+    plan = coordinate_folder.Plan("hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1)
+    office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])
+    made = {name: joined(folder, name, office, address) for name in agreed.sites}
+    found = Real(folder, alike, office, made)
+    people = Thread(target=found.label, daemon=True)
+    people.start()
+    try:
+        yield found
+    finally:
+        found.close()
+        people.join()
+        alike.close()
+
+
+def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> SiteFolder:
+    """The folder of a site with the same rows as ``alike``, admitted."""
+    data, test = (str(folder / "alike" / f"{name}-{part}.csv") for part in ("rows", "test"))
+    site = SiteFolder.create(
+        folder / name, office.path / "study.toml", name=name, data=data, test=test,
+        superlink=address, certificates=str(office.tls.authority),
+    )  # fmt: skip
+    office.admit(folder / name / "join.json")
+    return site
+
+
+def assert_as_undisturbed(found: Real) -> None:
+    """Records, questions, labels and weights are those of the study in one process."""
+    assert found.alike.program().go()
+    place = found.alike.program().cell.folder(Path())
+    here, there = found.office.path / place, found.alike.place / place
+    assert records(here) == records(there)
+    assert found.labels() == found.alike.labels()
+    assert asked(found.sites) == asked(found.alike.sites)
+    weights = {file.relative_to(there) for file in there.rglob("*.safetensors")}
+    assert {file.relative_to(here) for file in here.rglob("*.safetensors")} == weights
+    pairs = [(here / file, there / file) for file in weights]
+    own = [Path(name, "model.safetensors") for name in found.sites]
+    pairs += [(found.folder / file, found.alike.folder / file) for file in own]
+    for one, other in pairs:
+        assert_close(load_tree(one, one.parent), load_tree(other, other.parent), str(one))
+
+
+def assert_close(one: Any, other: Any, where: str) -> None:
+    """Trees of tensors are the same but for rounding."""
+    if isinstance(one, dict):
+        assert one.keys() == other.keys(), where
+        for name in one:
+            assert_close(one[name], other[name], f"{where}: {name}")
+    elif isinstance(one, torch.Tensor):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-9), where
+    else:
+        assert one == other, where
+
+
+def records(place: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (place / "records.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in record.items() if k != "seconds"} for record in found]
+
+
+def asked(sites: Mapping[str, SiteFolder]) -> dict[str, list[tuple[int, int]]]:
+    """Which rows each site asked its people for, in which cycle; none may come twice."""
+    found = {}
+    for name, site in sites.items():
+        with closing(site.open_ledger()) as ledger:
+            found[name] = sorted((question.row, question.cycle) for question in ledger.questions())
+        rows = [row for row, _ in found[name]]
+        assert len(set(rows)) == len(rows), f"{name} asked twice: {found[name]}"
+    return found
+
+
+def belonging(folder: Path) -> list[int]:
+    """Processes of Flower that work for this folder, whoever started them."""
+    home, found = f"FLWR_HOME={folder}/".encode(), []
+    for about in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if home in about.read_bytes():
+                found.append(int(about.parent.name))
+    return found

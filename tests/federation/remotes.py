@@ -1,0 +1,125 @@
+"""Sites of `tests.worlds` behind signed messages, and a carrier to them: what `Remote` needs, and
+nothing of a site's ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fallow.core import Answer, Ask
+from fallow.engine import Loop, row_loss
+from fallow.lab.journal import Journal
+from fallow.privacy import Privacy, SecureSum
+from fallow.privacy.masks import new_secret, public_half
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.runtimes import Site
+from fallow.runtimes.border import check_order, stats_of
+from fallow.runtimes.envelope import Order, Reply, open_order, seal
+from fallow.runtimes.gathering import EPSILON
+from fallow.runtimes.inprocess import perform
+from fallow.runtimes.relays import read_delivery, read_request, sealed_letters
+from fallow.runtimes.remote import Keys, Remote
+from tests.federation.loopback import Loopback
+from tests.worlds import Tables, World, tables, world
+
+STUDY, RUN = "study", "run"
+Change = Callable[[Order, Answer], Answer]
+
+
+@dataclass(frozen=True)
+class Waits:
+    timeout: float = 10.0
+    quorum: int | None = None
+    patience: float = 1000.0
+
+
+@dataclass
+class Signing:
+    """A site that answers signed orders and never dies.  change: what it does to an answer before
+    that leaves, where it is not honest."""
+
+    site: Site
+    public: bytes  # the coordinator's
+    secret: bytes = field(default_factory=new_signing_key)
+    sealing: bytes = field(default_factory=new_secret)
+    change: Change | None = None
+    told: dict[str, Answer] = field(default_factory=dict)
+
+    def handle(self, blob: bytes) -> bytes:
+        key = ""
+        try:
+            order = open_order(self.public, blob)
+            key = order.key
+            if key not in self.told:
+                self.told[key] = self.answer(order)
+            answer = dict(self.told[key])
+        except (ValueError, RuntimeError) as error:
+            return seal(self.secret, Reply(RUN, self.site.id, key, refused=str(error)))
+        answer = self.change(order, answer) if self.change else answer
+        return seal(self.secret, Reply(order.run, self.site.id, key, answer))
+
+    def answer(self, order: Order) -> Answer:
+        site, parts = self.site, self.site.parts
+        if order.errand == "progress":
+            return {"asked": 3, "open": 1}
+        if order.errand == "deliver":
+            sizes = {"w": parts.layout.d, "stats": stats_of(parts)}
+            verb, letters, refused = read_delivery(order, self.sealing, sizes)
+            site.receive(verb, letters)
+            return {"refused": "; ".join(refused.values())}
+        request, to = read_request(order)
+        check_order(request, parts)
+        before = sum(site.spent.values())
+        engine = Loop(parts.model, parts.layout, row_loss("classification"))
+        found = perform({site.id: site}, engine, {site.id: request})[site.id]
+        if request.steps[-1].kind == "relay":
+            found = sealed_letters(order, found, to)
+        return {**found, EPSILON: sum(site.spent.values()) - before}
+
+
+@dataclass
+class Federation:
+    """A world whose carrier is a `Remote`."""
+
+    world: World
+    signing: dict[str, Signing]
+    remote: Remote
+    link: Loopback
+    journal: Journal
+    said: list[dict[str, Any]]
+
+    def ask(self, key: str = "0/query", owner: str = "query", cycle: int = 0) -> Ask:
+        parts = next(iter(self.world.members.values())).parts
+        masking = SecureSum(parts.privacy.bound) if parts.privacy.secure_sum else None
+        verbs = parts.methods[owner].contract.verbs
+        about = {"reveals": verbs, "masking": masking}
+        return Ask(self.remote, self.journal, self.world.shown, key, owner, cycle, **about)
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """The last reason why a site's answer did not count."""
+        return {e["site"]: e["why"] for e in self.said if e["event"] == "refused"}
+
+
+def federation(
+    strategy: Any,
+    sites: Tables | None = None,
+    waits: Waits | None = None,
+    privacy: Privacy | None = None,
+    link: Mapping[str, Any] | None = None,
+) -> Federation:
+    """Sites on a loopback; ``link``: fields of it."""
+    made = world(sites or tables(), strategy)
+    for site in made.members.values():
+        site.parts = replace(site.parts, privacy=privacy or Privacy(), noise="os")
+    secret = new_signing_key()
+    signing = {s: Signing(site, verify_key(secret)) for s, site in made.members.items()}
+    loopback = Loopback({s: site.handle for s, site in signing.items()}, **(link or {}))
+    keys = Keys(secret, {s: verify_key(site.secret) for s, site in signing.items()},
+                {s: public_half(site.sealing) for s, site in signing.items()})  # fmt: skip
+    said: list[dict[str, Any]] = []
+    journal = Journal()
+    remote = Remote(loopback, journal, keys, STUDY, RUN, waits or Waits(), said.append,
+                    clock=loopback.clock)  # fmt: skip
+    return Federation(made, signing, remote, loopback, journal, said)

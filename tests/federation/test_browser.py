@@ -1,0 +1,104 @@
+"""From the browser to the model: what people type is what the next cycle of a real study learns."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.federation.real import COMMAND, LEADER, SHORT, Real, real, records
+from tests.flower.federation import wait_until
+
+CHROMIUM = Path("/usr/bin/chromium")
+FEW = replace(SHORT, initial=2, per_cycle=1)  # first labels, and those of the one cycle, at a site
+LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
+pytest.importorskip("flwr")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(
+        importlib.util.find_spec("playwright") is None, reason="playwright is not installed"
+    ),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}"),
+]
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def opened(browser: Any, study: Real, site: str) -> Any:
+    """The labelling page of a site, by the address that its process prints."""
+    name = f"page of {site}"
+    with study.log(name).open("wb") as out:
+        study.running[name] = subprocess.Popen(
+            [*COMMAND, "label", str(study.folder / site), "--who", "Ann", "--no-open"],
+            stdout=out, stderr=out, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )  # fmt: skip
+    wait_until(lambda: "/enter?token=" in study.text(name), LONG, name)
+    found = re.search(r"http://\S+", study.text(name))
+    assert found, study.told()
+    page = browser.new_context().new_page()
+    page.set_default_timeout(1000 * LONG)
+    page.goto(found[0])
+    page.wait_for_url("**/")
+    return page
+
+
+def typed(page: Any, samples: int) -> dict[str, float]:
+    """Label what the page shows next, by the keyboard: the classes in turn, by sample."""
+    given = {}
+    for number in range(samples):
+        page.get_by_role("heading", name=re.compile("^Sample ")).wait_for()
+        page.wait_for_load_state()  # keys are heard from then on
+        sample = page.locator("h1").inner_text().removeprefix("Sample ")
+        given[sample] = float(number % 2)
+        with page.expect_navigation():
+            page.keyboard.press(str(1 + number % 2))
+    page.get_by_role("heading", name="All done for now").wait_for()
+    return given
+
+
+def kept(study: Real, site: str) -> dict[str, tuple[float, int]]:
+    """The labels that a site trains on, each with its cycle, by the name of the sample."""
+    rows = study.sites[site].rows.ids
+    found = dict(zip(sorted(study.sites), study.labels().values(), strict=True))[site]
+    return {rows[label.row]: (label.value, label.cycle) for label in found}
+
+
+def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(tmp_path: Path) -> None:
+    with real(tmp_path, FEW) as study, chromium() as browser:
+        study.done.set()  # nobody labels but the browser
+        study.start(LEADER, *study.sites)
+        pages = {site: opened(browser, study, site) for site in study.sites}
+        first = {site: typed(page, FEW.initial) for site, page in pages.items()}
+        second = {site: typed(page, FEW.per_cycle) for site, page in pages.items()}
+        study.finish(LONG)
+
+        for site in study.sites:
+            before = {sample: (value, -1) for sample, value in first[site].items()}
+            asked = {sample: (value, 0) for sample, value in second[site].items()}
+            assert kept(study, site) == before | asked
+        place = study.office.path / study.alike.program().cell.folder(Path())
+        assert [record["labelled"] for record in records(place)] == [4, 6]
+
+        page = browser.new_page()
+        page.goto((study.office.path / "report.html").as_uri())
+        assert page.get_by_text("The run is finished.").is_visible()
+        sites = page.get_by_role("table").filter(has_text="Cannot tell").inner_text()
+        assert all(site in sites for site in study.sites)

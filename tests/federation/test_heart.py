@@ -1,0 +1,76 @@
+"""The try-out of four hospitals: files of one schema, and a script that answers what is asked."""
+
+from __future__ import annotations
+
+import runpy
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.streams import stream
+from fallow.federation.agreement import Agreement, at_sites, write_agreement
+from fallow.federation.folder import SiteFolder
+from fallow.federation.ledger_purchases import Line
+from fallow.federation.made import made
+from fallow.federation.rows import read_rows, read_tests
+from fallow.federation.schema import Schema, schema_of
+from fallow.recipes import find_recipe
+
+pytest.importorskip("cryptography")
+HEART = Path(__file__).parents[2] / "examples" / "heart"
+
+
+def files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Schema]:
+    """The names of the sites whose files are now in a folder, and their schema."""
+    monkeypatch.setattr("sys.argv", ["make_sites.py", str(folder)])
+    runpy.run_path(str(HEART / "make_sites.py"), run_name="__main__")
+    sites = sorted(path.stem.removesuffix("-test") for path in folder.glob("*-test.csv"))
+    return sites, schema_of(folder / "example.csv", "disease")
+
+
+def test_the_hospitals_share_columns_and_classes(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FALLOW_DATA", str(data_dir))
+    sites, schema = files(tmp_path, monkeypatch)
+    assert sites == ["cleveland", "hungarian", "switzerland", "va_long_beach"]
+    assert (schema.classes, len(schema.columns)) == (("healthy", "ill"), 8)
+    rows = [read_rows(tmp_path / f"{site}.csv", schema, drop_rows=True) for site in sites]
+    assert [len(part.x) for part in rows] == [228, 220, 87, 108]
+    assert not any(part.labelled for part in rows)
+
+
+def test_without_their_data_four_sites_share_what_comes_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
+    sites, schema = files(tmp_path, monkeypatch)
+    tests = [read_tests(tmp_path / f"{site}-test.csv", schema) for site in sites]
+    assert [len(part.x) for part in tests] == [35, 35, 35, 35]
+    recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
+    about = made(Agreement("heart", recipe, schema, tuple(sites), b"k" * 32))
+    assert about.fresh(stream(0, "init", 0))["w"].shape == (16 * 11 + 2 * 17,)
+
+
+def test_the_script_answers_whatever_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
+    sites, schema = files(tmp_path / "data", monkeypatch)
+    recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
+    write_agreement(tmp_path / "study.toml",
+                    Agreement("heart", recipe, schema, tuple(sites), b"k" * 32))  # fmt: skip
+    site = SiteFolder.create(tmp_path / "east", tmp_path / "study.toml", name="east",
+                             data=str(tmp_path / "data" / "east.csv"))  # fmt: skip
+    script: dict[str, Any] = runpy.run_path(str(HEART / "annotate.py"))
+    known = script["answers"](tmp_path / "data" / "east-answers.csv")
+    with closing(site.open_ledger()) as ledger:
+        ledger.orders.begin("run")
+        ledger.purchases.ask("run", "0/query", 0, 2, None, [Line(5), Line(3)])
+    assert script["label"](site, known) == 2
+    with closing(site.open_ledger()) as ledger:
+        given = {q.row: schema.words(q.value or 0.0) for q in ledger.questions(state="answered")}
+    assert given == {row: known[site.rows.ids[row]] for row in (5, 3)}
+    assert script["label"](site, known) == 0

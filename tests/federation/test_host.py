@@ -1,0 +1,247 @@
+"""A site at work: which orders it performs, once each, and what it does when something is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core import Request, Step
+from fallow.core.plan import Plan
+from fallow.lab.errors import Failed
+from tests.federation.hosts import (
+    ASK,
+    CLOSE,
+    ROWS,
+    STRANGER,
+    Leader,
+    about,
+    folder,
+    keep,
+    picked,
+)
+
+pytest.importorskip("cryptography")
+
+# -- who may order what ---------------------------------------------------------------------
+
+
+def test_a_site_says_what_it_has(leader: Leader) -> None:
+    told = leader.people("hello", "0/hello")
+    assert (told["rows"], told["test"], told["labelled"], told["pool"]) == (ROWS, 12, 6, ROWS - 6)
+    assert told["schema"] == leader.site.agreement.schema.digest
+    assert told["seal"].tolist() == list(leader.site.keys.seal_public)
+
+
+def test_orders_that_another_key_signed_are_refused(leader: Leader) -> None:
+    reply = leader.send(leader.order(about("hello", "0/hello")), STRANGER)
+    assert "not signed with its key" in str(reply.refused) and reply.key == ""
+
+
+def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader) -> None:
+    assert leader.host.handle(b"") and leader.host.handle(bytes(200))
+    assert leader.people("hello", "0/hello")["rows"] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"site": "south"}, "an order to site south came to site north"),
+        ({"study": "another"}, "site north has agreed on study .* and not on another"),
+        ({"counted": "9/train/0/0"}, "knows nothing of exchange 9/train/0/0"),
+        ({"body": {"request": 3}}, "has not \\['request', 'to'\\]"),
+        ({"body": None}, "has not \\['request', 'to'\\]"),
+    ],
+)
+def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
+    leader: Leader, changed: dict[str, Any], why: str
+) -> None:
+    reply = leader.send(replace(leader.order(about("hello", "0/hello")), **changed))
+    assert reply.refused is not None
+    with pytest.raises(ValueError, match=why):
+        raise ValueError(reply.refused)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        keep("0/query/0", "fit"),
+        keep("0/query/0", "__init__"),
+        Request("0/x/0", "nobody", 0, 0, (Step("each", "hello", {}),)),
+        Request("0/x/0", "people", 0, 0, (Step("fit", "_outputs", {}),)),
+        Request("0/x/0", "people", 0, 0, (Step("fit", "contract", {}),)),
+        Request("0/x/0", "people", 0, 0, (Step("relay", "hello", {}),)),
+        Request("0/x/0", "people", 0, 0, ()),
+    ],
+)
+def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) -> None:
+    assert leader.send(leader.order(request_)).refused
+
+
+def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
+    for wrong in ({"allowed": -1}, {"allowed": 1, "more": 2}, {}):
+        asked = about("ask", "0/query", step="0/query", cycle=0, **wrong)
+        assert leader.send(leader.order(asked)).refused
+    assert leader.ledger.questions() == []
+
+
+# -- once -----------------------------------------------------------------------------------
+
+
+def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> None:
+    order = picked(leader)
+    first = leader.send(order)
+    assert first == leader.send(replace(order, place=order.place + 1)) and first.refused is None
+    assert len(leader.ledger.sent()) == 2  # "select", and the flush that brought the model
+
+
+def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
+    order = leader.order(about("hello", "0/hello"))
+    first = leader.send(order)
+    leader.again()
+    again = leader.send(order)
+    assert first.answer.keys() == again.answer.keys()
+    assert torch.equal(first.answer["seal"], again.answer["seal"])
+
+
+def test_one_key_with_other_contents_is_refused(leader: Leader) -> None:
+    order = picked(leader)
+    other = leader.order(keep("0/query/0", "select", n=2), counted=order.counted)
+    assert "with other contents" in str(leader.send(other).refused)
+    assert leader.ledger.questions() == []
+
+
+def test_an_answer_that_has_counted_is_not_given_again(leader: Leader) -> None:
+    order = picked(leader)
+    leader.people("ask", "0/query", **ASK)
+    assert "it is over: this is a replay" in str(leader.send(order).refused)
+
+
+def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:
+    picked(leader)
+    late = replace(leader.order(about("hello", "0/hello")), place=0)
+    assert "is number 0: this is a replay" in str(leader.send(late).refused)
+
+
+def test_an_order_that_fails_changes_nothing_and_can_be_asked_again(leader: Leader) -> None:
+    state = leader.first_model()
+    wrong = Request("0/train/0/0", "training", 0, 0, (
+        Step("fit", "local", dict(state), Plan(start="nowhere")),
+        Step("sum", "upload", {})))  # fmt: skip
+    assert "has no model 'nowhere'" in str(leader.send(leader.order(wrong)).refused)
+    assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
+    leader.round(0, state)
+    assert "local" in leader.ledger.store.kept("north")
+
+
+def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) -> None:
+    picked(leader)
+    order = leader.order(about("ask", "0/query", **ASK))
+    assert leader.send(order).answer == {"asked": 3}
+    leader.again()
+    assert leader.send(order).answer == {"asked": 3}
+    leader.count(order)
+    assert len(leader.ledger.questions()) == 3
+    more = about("ask", "0/query", **{**ASK, "allowed": 9})
+    later = leader.order(replace(more, key="0/query/ask/1"))
+    assert leader.send(later).answer == {"asked": 3}  # a step keeps its questions
+
+
+def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None:
+    picked(leader)
+    leader.people("ask", "0/query", **ASK)
+    leader.label()
+    order = leader.order(about("close", "0/query", **CLOSE))
+    first = leader.send(order).answer
+    assert leader.send(order).answer == first
+    assert (first["asked"], first["answered"], first["labelled"]) == (3, 3, 9)
+    assert len(leader.ledger.store.written("north")) == 9
+
+
+# -- late -----------------------------------------------------------------------------------
+
+
+def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Path) -> None:
+    found = []
+    for name in ("undisturbed", "late"):
+        (tmp_path / name).mkdir()
+        leader = Leader(folder(tmp_path / name, brought=range(6)))
+        state = leader.round(0, leader.first_model())
+        if name == "late":
+            other = {"w": torch.ones_like(state["w"]), "stats": state["stats"]}
+            step = Step("fit", "local", other, leader.site.agreement.recipe.plan)
+            missed = Request("0/train/1/0", "training", 0, 1, (step, Step("sum", "upload", {})))
+            order = leader.order(missed)
+            assert leader.send(order).refused is None  # and nobody counts it
+            leader.miss(order)
+        leader.query(state)
+        leader.people("ask", "0/query", **ASK)
+        memory = leader.ledger.store.kept("north")
+        found.append((memory, [question.row for question in leader.ledger.questions()]))
+        leader.ledger.close()
+    (one, rows), (other, others) = found
+    assert rows == others and one.keys() == other.keys()
+    for name in one:
+        assert all(torch.equal(one[name][part], other[name][part]) for part in one[name]), name
+
+
+def test_questions_that_were_asked_too_late_stay_and_their_labels_count(leader: Leader) -> None:
+    picked(leader)
+    late = leader.order(about("ask", "0/query", **ASK))
+    assert leader.send(late).answer == {"asked": 3}
+    leader.miss(late)
+    leader.label()
+    assert leader.people("close", "0/query", **CLOSE)["labelled"] == 9
+
+
+def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
+    picked(leader)
+    leader.people("ask", "0/query", **ASK)
+    leader.label()
+    late = leader.order(about("close", "0/query", **CLOSE))
+    assert leader.send(late).refused is None
+    leader.miss(late)
+    assert leader.people("hello", "1/hello")["labelled"] == 9
+    assert "picks" not in leader.ledger.store.kept("north")
+
+
+# -- runs -----------------------------------------------------------------------------------
+
+
+def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> None:
+    picked(leader)
+    leader.people("ask", "0/query", **ASK)
+    leader.label()
+    leader.people("close", "0/query", **CLOSE)
+    second = Leader(leader.site, run="second")
+    assert second.people("hello", "0/hello")["labelled"] == 9
+    assert {label.cycle for label in second.ledger.store.written("north")} == {-1}
+    assert second.ledger.questions() == []
+    reply = leader.send(leader.order(about("hello", "2/hello")))
+    assert "has left run first for second" in str(reply.refused)
+    second.ledger.close()
+
+
+# -- trouble --------------------------------------------------------------------------------
+
+
+def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = leader.ledger._tables
+    pages = tables.read("PRAGMA page_count")[0][0]
+    tables.read(f"PRAGMA max_page_count = {pages}")
+    big = {"mean": torch.zeros(40_000), "std": torch.ones(40_000)}
+    request = Request("0/train/targets/0", "scaling", 0, 0, (Step("keep", "targets", big),))
+    order = leader.order(request)
+    assert "free some space" in str(leader.send(order).refused)
+    tables.read("PRAGMA max_page_count = 1000000")
+    assert leader.send(order).refused is None
+
+
+def test_a_ledger_of_other_rows_is_refused(leader: Leader) -> None:
+    with pytest.raises(Failed, match="number of rows is 18, not 17"):
+        leader.ledger.orders.holds(ROWS - 1)

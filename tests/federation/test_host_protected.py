@@ -1,0 +1,170 @@
+"""What protects people at a real site: noise drawn once, sealed letters, a ledger that is whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core import Request, Step
+from fallow.privacy.masks import new_secret, public_half
+from fallow.privacy.sealed import unseal
+from fallow.runtimes.envelope import Order
+from fallow.runtimes.gathering import EPSILON
+from fallow.runtimes.relays import DELIVER, bytes_of, delivery, request_body, sealed_letters
+from fallow.runtimes.wire import unpack
+from tests.federation.hosts import Leader, about, agreement, folder
+
+pytest.importorskip("cryptography")
+
+SHARE = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
+
+
+def noisy(path: Path, **chosen: Any) -> Leader:
+    pytest.importorskip("opendp")
+    agreed = agreement("query=ahfal", "privacy.epsilon=0.5")
+    return Leader(folder(path, agreed, brought=range(9), **chosen))
+
+
+# -- noise ----------------------------------------------------------------------------------
+
+
+def test_noise_is_drawn_once_and_says_what_it_cost(tmp_path: Path) -> None:
+    leader = noisy(tmp_path)
+    order = leader.order(SHARE)
+    first = leader.send(order).answer
+    leader.again()
+    again = leader.send(order).answer
+    assert first[EPSILON] == 0.5 and torch.equal(first["share"], again["share"])
+    assert leader.ledger.store.spent() == 0.5
+    leader.ledger.close()
+
+
+def test_a_new_run_is_not_answered_from_the_book_of_the_last_one(tmp_path: Path) -> None:
+    leader = noisy(tmp_path)
+    first = leader.send(leader.order(SHARE)).answer
+    second = Leader(leader.site, run="second")
+    other = second.send(second.order(SHARE)).answer
+    assert other[EPSILON] == 0.5 and not torch.equal(first["share"], other["share"])
+    assert second.ledger.store.spent() == 1.0
+    for one in (leader, second):
+        one.ledger.close()
+
+
+def test_a_site_spends_no_more_than_it_allows_and_says_so(tmp_path: Path) -> None:
+    leader = noisy(tmp_path, epsilon=0.6)
+    assert leader.send(leader.order(SHARE)).refused is None
+    second = Leader(leader.site, run="second")
+    refused = second.send(second.order(SHARE)).refused
+    assert "has spent epsilon 0.5 of the 0.6 that it allows over all runs" in str(refused)
+    assert second.ledger.store.spent() == 0.5
+    for one in (leader, second):
+        one.ledger.close()
+
+
+def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
+    leader = noisy(tmp_path)
+    late = leader.order(SHARE)
+    leader.send(late)
+    leader.miss(late)
+    assert leader.people("hello", "0/hello")["rows"]
+    assert leader.ledger.store.spent() == 0.5
+    leader.ledger.close()
+
+
+# -- letters --------------------------------------------------------------------------------
+
+
+def relaying(path: Path) -> tuple[Leader, Order, bytes]:
+    """A site, the order to train and pass its model on to "south", and south's secret."""
+    leader = Leader(folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9)))
+    plan, secret = leader.site.agreement.recipe.plan, new_secret()
+    fit = Step("fit", "local", dict(leader.first_model()), plan)
+    request = Request("0/train/0/0", "training", 0, 0, (fit, Step("relay", "model", {})))
+    body = request_body(request, {"south": public_half(secret)})
+    return leader, leader.order(request, body=body), secret
+
+
+def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None:
+    leader, order, secret = relaying(tmp_path)
+    answer = leader.send(order).answer
+    assert set(answer) == {"letter/south", "bytes"}
+    letter = bytes_of(answer["letter/south"], "a letter")
+    model = unpack(unseal(secret, letter, repr(("first", order.key, "north", "south"))))
+    assert torch.equal(model["w"], leader.ledger.store.kept("north")["local"]["w"])
+    with pytest.raises(ValueError, match="seal does not open"):
+        unseal(leader.site.keys.seal, letter, repr(("first", order.key, "north", "south")))
+    leader.ledger.close()
+
+
+def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
+    leader, order, _ = relaying(tmp_path)
+    first = leader.send(order).answer
+    brought = {name: value + 1 for name, value in leader.first_model().items()}
+    sealed = sealed_letters(
+        Order(order.study, order.run, "south", order.key, order.place), dict(brought),
+        {"north": leader.site.keys.seal_public},
+    )  # fmt: skip
+    body = delivery("model", {"south": torch.as_tensor(sealed["letter/north"])})
+    second = Order(order.study, order.run, "north", f"{order.key}{DELIVER}", order.place + 1,
+                   "deliver", order.key, body)  # fmt: skip
+    assert leader.send(second).answer == {"refused": ""}
+    kept = leader.ledger.store.kept("north")
+    assert torch.equal(kept["model/south"]["w"], brought["w"]) and "local" in kept
+    leader.again()  # neither leg has counted: a coordinator that died asks both again
+    assert torch.equal(leader.send(order).answer["letter/south"], first["letter/south"])
+    assert leader.send(second).answer == {"refused": ""}
+    leader.miss(second)  # it never counts
+    leader.people("hello", "0/hello")
+    assert leader.ledger.store.kept("north") == {}
+    leader.ledger.close()
+
+
+def test_a_letter_that_does_not_open_is_refused_by_its_sender(tmp_path: Path) -> None:
+    leader, order, _ = relaying(tmp_path)
+    leader.send(order)
+    body = delivery("model", {"south": torch.zeros(60, dtype=torch.uint8)})
+    second = Order(order.study, order.run, "north", f"{order.key}{DELIVER}", order.place + 1,
+                   "deliver", order.key, body)  # fmt: skip
+    assert "site south passed on in 'model'" in str(leader.send(second).refused)
+    leader.ledger.close()
+
+
+# -- the ledger -----------------------------------------------------------------------------
+
+
+def test_a_damaged_ledger_is_a_refusal_with_the_way_out(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, brought=range(3)))
+    leader.people("hello", "0/hello")
+    leader.ledger.close()
+    db = sqlite3.connect(leader.site.ledger_path)
+    db.execute("UPDATE label SET value = 2.0 WHERE row = 1")
+    db.commit()
+    db.close()
+    leader.start()
+    for turn in range(2):
+        reply = leader.send(leader.order(about("hello", f"{turn}/again")))
+        assert "is damaged" in str(reply.refused)
+        assert "copy ledger-backup.sqlite" in str(reply.refused)
+    leader.ledger.close()
+
+
+def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, brought=range(6)))
+    state = leader.cycle(leader.first_model())
+    leader.round(0, state, 1)
+    leader.ledger.close()
+    copy = leader.site.path / "ledger-backup.sqlite"
+    leader.site.ledger_path.write_bytes(copy.read_bytes())
+    for leftover in ("-wal", "-shm"):
+        Path(f"{leader.site.ledger_path}{leftover}").unlink(missing_ok=True)
+    leader.start()
+    reply = leader.send(leader.order(about("hello", "1/hello")))
+    assert "its ledger is older, perhaps from a backup" in str(reply.refused)
+    second = Leader(leader.site, run="second")
+    assert second.people("hello", "0/hello")["labelled"] == 9  # labels are those of the close
+    for one in (leader, second):
+        one.ledger.close()

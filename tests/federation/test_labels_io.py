@@ -1,0 +1,191 @@
+"""Labels in and out as files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.federation.labels_io import Imported, export_labels, export_questions, import_labels
+from fallow.federation.page import Desk
+from tests.federation.desks import DIGITS, DOSE, close, make_desk, picture_rows, table_rows
+
+WHY = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}
+
+
+def about(desk: Desk) -> tuple[Any, Any, Any]:
+    return desk.ledger, desk.schema, desk.rows
+
+
+def take(desk: Desk, path: Path, lines: Iterable[str], **more: Any) -> Imported:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return import_labels(*about(desk), path, "Ann", **more)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_open_questions_are_exported_with_their_features_and_no_guess(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, asked={3: WHY, 1: WHY}), tmp_path / "ask.csv"
+    desk.ledger.answer(1, 1.0, "Bo")
+    assert export_questions(*about(desk), path) == 1
+    assert read(path) == [
+        {"id": "patient-3", "row": "3", "cycle": "0", "place": "0", "label": "", "who": "",
+         "at": "", "state": "open", "feature:age (years)": "43", "feature:sex": "male",
+         "feature:chol (mg/dl)": "209"}
+    ]  # fmt: skip
+    export_questions(*about(desk), path, guess=True)
+    (line,) = read(path)
+    assert (line["guess"], line["probability"], line["guess_by"]) == ("ill", "0.62", "global")
+
+
+def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, DOSE), tmp_path / "labels.json"
+    desk.ledger.answer(3, 1 / 3, "Ann")
+    desk.ledger.answer(3, 2.0, "Bo")
+    desk.ledger.answer(1, None, "Ann")
+    assert export_labels(*about(desk), path) == 3
+    lines = json.loads(path.read_text(encoding="utf-8"))
+    found = [(line["id"], line["label"], line["who"], line["state"]) for line in lines]
+    assert found == [
+        ("patient-3", repr(1 / 3), "Ann", "conflict"),
+        ("patient-3", "2", "Bo", "conflict"),
+        ("patient-1", "cannot tell", "Ann", "declined"),
+    ]
+
+
+def test_pictures_are_exported_as_paths(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, DIGITS, picture_rows(tmp_path)), tmp_path / "ask.csv"
+    export_questions(*about(desk), path)
+    assert read(path)[0]["file"] == str(tmp_path / "scan-3.png")
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = make_desk(tmp_path / "a", DOSE), make_desk(tmp_path / "b", DOSE)
+    for row, value, who in ((3, 1 / 3, "Bo"), (1, None, "Ann"), (4, -1e-9, "Bo")):
+        first.ledger.answer(row, value, who)
+    path = tmp_path / f"labels.{kind}"
+    export_labels(*about(first), path)
+    assert import_labels(*about(second), path, "Cy") == Imported(3, 0, 0, ())
+    assert import_labels(*about(second), path, "Cy") == Imported(0, 3, 0, ())
+    for row in (3, 1, 4):
+        (then,), (now,) = first.ledger.history(row), second.ledger.history(row)
+        assert (then.who, then.value, now.kind) == (now.who, now.value, "imported")
+
+
+def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, asked=(3, 1, 4, 0, 5))
+    desk.ledger.answer(1, 1.0, "Bo")
+    desk.ledger.withdraw(5, "Bo", "consent")
+    said = "3,ill 44,ill 4,iII 1,healthy 7,ill 0,ill 0,healthy 5,ill 4,"
+    lines = ["id,label", *(f"patient-{line}" for line in said.split())]
+    found = take(desk, tmp_path / "in.csv", lines)
+    assert (found.recorded, found.same, found.empty) == (0, 0, 1)
+    why = [
+        "line 3: sample 'patient-44' is none of this site; did you mean 'patient-4'?",
+        "line 4: label 'iII' is not one of the agreed classes",
+        "line 5: sample 'patient-1' has the label 'ill' by Bo, not 'healthy'; correct it on",
+        "line 6: row 7 of site cleveland was never asked",
+        "line 7: sample 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
+        "line 8: sample 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
+        "line 9: row 5 of site cleveland was withdrawn",
+    ]
+    assert len(found.refused) == len(why)
+    for sentence, start in zip(found.refused, why, strict=True):
+        assert sentence.startswith(start)
+    assert not desk.ledger.history(3)
+
+
+def test_good_lines_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    lines = ["id,label,who", "patient-3,ill,Zoe", "patient-9,ill,", "patient-1,cannot tell,"]
+    found = take(desk, tmp_path / "in.csv", lines, partial=True)
+    assert (found.recorded, len(found.refused)) == (2, 1)
+    assert [(g.who, g.value) for row in (3, 1) for g in desk.ledger.history(row)] == [
+        ("Zoe", 1.0),
+        ("Ann", None),
+    ]
+
+
+def test_a_dry_run_says_the_same_and_keeps_nothing(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    lines = ["id,label", "patient-3,ill", "patient-3,ill", "patient-7,ill"]
+    found = take(desk, tmp_path / "in.csv", lines, dry_run=True)
+    assert (found.recorded, found.same, len(found.refused)) == (1, 1, 1)
+    assert not desk.ledger.history(3)
+
+
+def test_labels_for_a_cycle_that_was_closed_are_refused(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    close(desk.ledger)
+    found = take(desk, tmp_path / "in.csv", ["id,label", "patient-3,ill"])
+    assert "expired when cycle 0 closed" in found.refused[0]
+
+
+def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(tmp_path: Path) -> None:
+    ids = tuple(str(row + 1) for row in range(12))  # names that look like another tool's numbers
+    desk = make_desk(tmp_path, rows=table_rows(ids))
+    path = tmp_path / "tool.json"
+    path.write_text(json.dumps([{"id": 2, "row": 3, "label": "ill", "annotator": 1}]))
+    found = import_labels(*about(desk), path, "Ann")
+    assert "entry 1: sample '2' is row 1 of this site, and the line says row 3" in found.refused[0]
+    assert import_labels(*about(desk), path, "Ann", by="row").recorded == 1
+    assert desk.ledger.history(3)[0].value == 1.0
+    path.write_text(json.dumps([{"row": 12, "label": "ill"}]))
+    assert "row '12' is none of this site" in import_labels(
+        *about(desk), path, "Ann", by="row"
+    ).refused[0]  # fmt: skip
+
+
+def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, DOSE)
+    found = take(desk, tmp_path / "in.csv", ["\ufeffid;label", "patient-3;2,5", '"patient-1";3'])
+    assert found == Imported(2, 0, 0, ())
+    assert [desk.ledger.history(row)[0].value for row in (3, 1)] == [2.5, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("in.txt", "id,label", "ends neither in .csv nor in .json"),
+        ("in.csv", "name,label\npatient-3,ill", "in.csv has no 'id'"),
+        ("in.csv", "id,class\npatient-3,ill", "in.csv has no 'label'"),
+        ("in.csv", "id,label\npatient-3", "line 2: 1 cells, and the header has 2"),
+        ("in.csv", 'id,label\n"patient-3', "line 2: unexpected end of data"),
+        ("in.json", "{", "in.json is not JSON"),
+        ("in.json", '{"id": 1}', "is not a list of objects"),
+        ("in.json", "[1]", "is not a list of objects"),
+        ("in.json", "[" * 100_000, "in.json is not JSON"),
+    ],
+)
+def test_a_file_that_is_no_list_of_labels_is_refused(
+    tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=said):
+        import_labels(*about(make_desk(tmp_path)), path, "Ann")
+
+
+def test_a_file_that_is_not_there_or_not_in_utf8_is_said(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path)
+    with pytest.raises(ValueError, match=r"none\.csv cannot be read"):
+        import_labels(*about(desk), tmp_path / "none.csv", "Ann")
+    (tmp_path / "in.csv").write_bytes(b"id,label\npatient-3,\xff")
+    with pytest.raises(ValueError, match=r"in\.csv is not in UTF-8"):
+        import_labels(*about(desk), tmp_path / "in.csv", "Ann")
+
+
+def test_an_empty_list_is_exported_with_a_header_and_imported(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, asked=()), tmp_path / "none.csv"
+    assert export_questions(*about(desk), path) == 0
+    assert import_labels(*about(desk), path, "Ann") == Imported(0, 0, 0, ())

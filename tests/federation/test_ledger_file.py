@@ -1,0 +1,297 @@
+"""The file of a ledger: rules that the database keeps, several writers, damage, full disks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.federation.ledger import Ledger
+from fallow.federation.ledger_draft import Draft
+from fallow.federation.ledger_purchases import Line
+from fallow.federation.ledger_tables import Tables
+from fallow.lab.errors import Failed
+from fallow.privacy import Released
+from fallow.runtimes import Label, Letter
+from tests.lab.crash import KILLED, begun, ended
+
+RUN, STEP = "run", "0/query"
+
+
+def made(folder: Path, limit: int | None = None, rows: int = 0) -> Ledger:
+    """A ledger in which so many rows were asked for."""
+    ledger = Ledger(folder / "ledger.sqlite", "north", 3, limit)
+    if ledger.orders.newest_run() is None:
+        ledger.orders.begin(RUN)
+        ledger.purchases.ask(RUN, STEP, 0, rows, None, [Line(row) for row in range(rows)])
+    return ledger
+
+
+def by_hand(ledger: Ledger, sql: str, *values: Any) -> None:
+    """What somebody does to the file without asking."""
+    db = sqlite3.connect(ledger.path, isolation_level=None)
+    try:
+        db.execute(sql, values)
+    finally:
+        db.close()
+
+
+# -- budgets --------------------------------------------------------------------------------
+
+
+def test_a_step_asks_no_more_than_it_is_allowed(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    lines = [Line(row) for row in range(5)]
+    assert ledger.purchases.ask(RUN, "1/query", 1, 3, None, lines) == 3
+    assert [question.row for question in ledger.questions(1)] == [0, 1, 2]
+
+
+def test_a_step_that_asked_keeps_its_questions(tmp_path: Path) -> None:
+    ledger = made(tmp_path, rows=2)
+    assert ledger.purchases.ask(RUN, STEP, 0, 9, None, [Line(row) for row in range(9)]) == 2
+    assert len(ledger.questions()) == 2
+
+
+def test_the_limit_of_the_site_holds_over_all_steps(tmp_path: Path) -> None:
+    ledger = made(tmp_path, limit=3, rows=2)
+    ledger.answer(0, 1, "ann")
+    ledger.answer(1, 1, "ann")
+    lines = [Line(row) for row in range(2, 9)]
+    assert ledger.purchases.ask(RUN, "1/query", 1, 5, None, lines) == 1
+
+
+def test_a_limit_below_what_was_asked_stops_further_questions(tmp_path: Path) -> None:
+    made(tmp_path, rows=3).close()
+    ledger = made(tmp_path, limit=1)
+    for row in range(3):
+        ledger.answer(row, 1, "ann")
+    assert ledger.purchases.ask(RUN, "1/query", 1, 2, None, [Line(8)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("UPDATE purchase SET asked = asked + 1", "CHECK"),
+        ("UPDATE purse SET asked = asked + 1", "CHECK"),
+        ("INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
+         "VALUES (1, 'run', 0, 7, 2, '{}', 1.0)", "CHECK"),
+        ("INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
+         "VALUES (1, 'run', 1, 0, 2, '{}', 1.0)", "never asked"),
+        ("UPDATE question SET state = 'open' WHERE row = 1", "ended"),
+        ("DELETE FROM given", "only added to"),
+        ("UPDATE given SET value = 2", "only added to"),
+    ],
+)  # fmt: skip
+def test_the_database_itself_refuses(tmp_path: Path, sql: str, why: str) -> None:
+    ledger = made(tmp_path, limit=2, rows=2)
+    ledger.answer(0, 1, "ann")
+    ledger.answer(1, 1, "ann")
+    ledger.purchases.close(RUN, STEP, lambda labels: labels)
+    ledger.withdraw(1, "ann")
+    with pytest.raises(sqlite3.IntegrityError, match=why):
+        by_hand(ledger, sql)
+
+
+def test_the_database_itself_refuses_to_ask_twice_in_a_cycle(tmp_path: Path) -> None:
+    ledger = made(tmp_path, rows=1)
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        by_hand(ledger, "INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
+                "VALUES (1, 'run', 0, 0, 1, '{}', 1.0)")  # fmt: skip
+
+
+def test_writers_at_the_same_time_never_ask_beyond_the_limit(tmp_path: Path) -> None:
+    ledgers = [made(tmp_path, limit=7) for _ in range(4)]
+    asked: list[int] = []
+
+    def ask(ledger: Ledger, step: str, first: int) -> None:
+        lines = [Line(row) for row in range(first, first + 3)]
+        asked.append(ledger.purchases.ask(RUN, step, int(step[0]), 3, None, lines))
+
+    with ledgers[0].transaction():  # all wait for the same moment
+        threads = [
+            threading.Thread(target=ask, args=(ledgers[i], f"{i}/query", 3 * i)) for i in (1, 2, 3)
+        ]
+        for thread in threads:
+            thread.start()
+        ask(ledgers[0], "0/more", 0)
+    for thread in threads:
+        thread.join(20)
+    states = [question.state for question in ledgers[0].questions()]
+    assert len(asked) == 4 and states.count("open") <= 7
+    for ledger in ledgers:
+        ledger.close()
+
+
+def test_another_process_answers_while_this_one_writes(tmp_path: Path) -> None:
+    ledger = made(tmp_path, rows=3)
+
+    def answers() -> None:
+        page = made(tmp_path)
+        for row in range(3):
+            page.answer(row, row, "ann")
+
+    child = begun(answers)
+    for row in range(20, 40):
+        ledger.withdraw(row, "bob")
+    assert ended(child) == 0
+    assert [given.who for row in range(3) for given in ledger.history(row)] == 3 * ["ann"]
+    ledger.purchases.let_go()
+    assert ledger.purchases.left() == list(range(20, 40))
+
+
+# -- crashes --------------------------------------------------------------------------------
+
+
+def test_a_process_that_dies_before_the_commit_leaves_nothing(tmp_path: Path) -> None:
+    made(tmp_path, rows=2).close()
+
+    def dies() -> None:
+        Tables.commit = lambda tables: os.kill(os.getpid(), signal.SIGKILL)
+        Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
+
+    assert ended(begun(dies)) == KILLED
+    ledger = made(tmp_path)
+    assert [question.state for question in ledger.questions()] == ["open", "open"]
+
+
+def test_an_exception_in_a_transaction_undoes_all_of_it(tmp_path: Path) -> None:
+    ledger = made(tmp_path, rows=2)
+    with pytest.raises(ValueError, match="never asked"), ledger.transaction():
+        ledger.answer(0, 1, "ann")
+        ledger.answer(7, 1, "ann")
+    assert ledger.history(0) == []
+
+
+# -- damage ---------------------------------------------------------------------------------
+
+
+def test_a_file_with_a_damaged_page_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    ledger = made(tmp_path, rows=2)
+    ledger.answer(0, 1, "ann")
+    ledger.backup()
+    by_hand(ledger, "PRAGMA wal_checkpoint(TRUNCATE)")
+    ledger.close()
+    file = tmp_path / "ledger.sqlite"
+    content = bytearray(file.read_bytes())
+    content[-4096:-2048] = bytes(2048)
+    file.write_bytes(content)
+    for leftover in ("-wal", "-shm"):
+        (tmp_path / f"ledger.sqlite{leftover}").unlink(missing_ok=True)
+    with pytest.raises(Failed, match=r"damaged .* copy ledger-backup.sqlite"):
+        made(tmp_path)
+    os.replace(tmp_path / "ledger-backup.sqlite", file)
+    restored = made(tmp_path)
+    assert restored.history(0)[0].value == 1.0
+    restored.close()
+
+
+@pytest.mark.parametrize("sql", ["UPDATE label SET value = 2", "UPDATE label SET held = 1"])
+def test_a_label_changed_behind_its_back_is_noticed(tmp_path: Path, sql: str) -> None:
+    ledger = made(tmp_path)
+    ledger.store.write("north", [Label(3, 1.0, 0)])
+    by_hand(ledger, sql)
+    with pytest.raises(Failed, match="the label of row 3 was changed"):
+        ledger.store.written("north")
+
+
+def test_a_kept_model_with_a_changed_byte_is_noticed(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    ledger.store.keep("north", "local", {"w": torch.ones(3)})
+    by_hand(
+        ledger, "UPDATE kept SET state = CAST(substr(state, 1, length(state) - 1) || x'ff' AS BLOB)"
+    )
+    with pytest.raises(Failed, match="what it remembers as local has another checksum"):
+        ledger.store.kept("north")
+
+
+def test_a_ledger_of_another_site_is_refused(tmp_path: Path) -> None:
+    made(tmp_path).close()
+    with pytest.raises(Failed, match="the site is north, not south"):
+        Ledger(tmp_path / "ledger.sqlite", "south", 3, None)
+
+
+def test_a_ledger_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    by_hand(ledger, "PRAGMA user_version = 99")
+    with pytest.raises(Failed, match="later version of Fallow"):
+        made(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match=r"cannot be read or written .* free some space"):
+        Ledger(tmp_path / "nowhere" / "ledger.sqlite", "north", 3, None)
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path: Path) -> None:
+    ledger = made(tmp_path, rows=2)
+    pages = ledger._tables.read("PRAGMA page_count")[0][0]
+    ledger._tables.read(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(Failed, match="free some space"):
+        ledger.store.keep("north", "local", {"w": torch.zeros(100_000)})
+    ledger._tables.read("PRAGMA max_page_count = 1000000")
+    assert ledger.answer(0, 1, "ann").state == "answered"
+
+
+# -- the store ------------------------------------------------------------------------------
+
+
+def test_a_draft_is_read_as_if_it_were_written_and_writes_nothing(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    ledger.store.keep("north", "model/south", {"w": torch.zeros(2)})
+    draft = Draft(ledger.store)
+    draft.keep("north", "local", {"w": torch.ones(2)})
+    draft.receive("north", "model", {"west": Letter({"w": torch.full((2,), 3.0)})})
+    draft.write("north", [Label(3, 1.0, 0)])
+    draft.spend("north", "0/query/0", Released(0.5, "digest", {"p": torch.ones(1)}))
+    draft.hide("north", {"name": "a"})
+    assert set(draft.kept("north")) == {"local", "model/west"}
+    assert draft.epsilon == 0.5 and draft.hidden("north") == {"name": "a"}
+    assert set(ledger.store.kept("north")) == {"model/south"}
+    assert ledger.store.written("north") == [] and ledger.store.released("north") == {}
+    draft.flush("north")
+    assert set(ledger.store.kept("north")) == {"local", "model/west"}
+    assert ledger.store.written("north") == [Label(3, 1.0, 0)] and draft.epsilon == 0
+    assert set(ledger.store.released("north")) == {"0/query/0"}
+
+
+def test_memory_is_put_back_to_what_it_was_when_it_last_counted(tmp_path: Path) -> None:
+    store = made(tmp_path).store
+    store.keep("north", "global", {"w": torch.zeros(2)})
+    store.keep("north", "best", {"w": torch.zeros(2)})
+    store.settle(0)
+    for number in (1, 2):  # two exchanges that came too late
+        store.exchange = number
+        store.keep("north", "global", {"w": torch.full((2,), float(number))})
+        store.keep("north", f"new {number}", {"w": torch.ones(2)})
+        store.keep("north", "best", None)
+    assert store.restore() and not store.restore()
+    kept = store.kept("north")
+    assert set(kept) == {"global", "best"} and kept["global"]["w"].tolist() == [0.0, 0.0]
+
+
+def test_undo_reaches_back_to_the_exchange_that_counted_and_no_further(tmp_path: Path) -> None:
+    store = made(tmp_path).store
+    for number in (1, 2):
+        store.exchange = number
+        store.keep("north", "global", {"w": torch.full((2,), float(number))})
+    store.settle(1)
+    assert store.restore()
+    assert store.kept("north")["global"]["w"].tolist() == [1.0, 1.0]
+
+
+def test_noise_is_limited_over_all_runs_and_each_run_has_its_own_book(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=1.0)
+    line = Released(0.6, "digest", {})
+    ledger.store.run = "one"
+    ledger.store.spend("north", "0/query/0", line)
+    ledger.store.run = "two"
+    assert ledger.store.released("north") == {}
+    with pytest.raises(ValueError, match=r"spent epsilon 0\.6 of the 1 .* over all runs"):
+        ledger.store.spend("north", "0/query/0", line)
+    assert ledger.store.spent() == 0.6

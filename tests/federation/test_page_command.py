@@ -1,0 +1,81 @@
+"""``fallow label`` as a process: it says where the page is, serves it, and ends cleanly."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from fallow.cli.app import app
+from fallow.federation.agreement import write_agreement
+from fallow.federation.folder import SiteFolder
+from fallow.federation.page.serve import listening
+from fallow.lab.errors import Failed
+from tests.federation.agreed import agreed, table
+from tests.federation.desks import RUN, ask
+
+pytest.importorskip("cryptography")
+pytest.importorskip("flwr")
+WAIT = 120.0
+
+
+def made(folder: Path) -> SiteFolder:
+    """A site that was asked for its third row."""
+    write_agreement(folder / "study.toml", agreed())
+    data = str(table(folder / "rows.csv"))
+    site = SiteFolder.create(folder / "SITE", folder / "study.toml", name="north", data=data)
+    ledger = site.open_ledger()
+    ledger.orders.begin(RUN)
+    ask(ledger, (2,))
+    ledger.close()
+    return site
+
+
+@pytest.mark.processes
+def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> None:
+    site = made(tmp_path)
+    line = [sys.executable, "-c", "from fallow.cli import main; main()", "label", str(site.path)]
+    process = subprocess.Popen(
+        [*line, "--who", "Ann", "--no-open"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        found = re.search(r"http://127\.0\.0\.1:\d+/enter\?token=\S+", said)
+        assert found, said
+        with httpx.Client(timeout=WAIT, trust_env=False) as client:
+            client.get(found[0])
+            assert "Sample p3" in client.get(found[0].split("/enter")[0]).text
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=WAIT)
+        assert process.returncode == 0 and "All labels are kept" in rest
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_name_that_cannot_be_kept_is_refused_at_once(tmp_path: Path) -> None:
+    site = made(tmp_path)
+    done = CliRunner().invoke(app, ["label", str(site.path), "--who", "=cmd", "--no-open"])
+    assert isinstance(done.exception, ValueError) and "cannot be kept as a name" in str(
+        done.exception
+    )
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(Failed, match="choose another with --port, or leave it out"):
+            listening(other.getsockname()[1])

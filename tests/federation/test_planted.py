@@ -1,0 +1,132 @@
+"""What leaves a site, byte by byte: a planted row, planted names and labels are looked for."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.lab.recipe import Recipe
+from fallow.lab.spec import Spec
+from fallow.privacy import Privacy
+from fallow.runtimes.wire import pack
+from tests.federation.planted import (
+    AT,
+    CLASSES,
+    FOLDER,
+    NUMBERS,
+    PLANTED,
+    ROW,
+    WHO,
+    Wire,
+    hidden_in,
+    people,
+    planted,
+)
+from tests.federation.worlds import Federation
+
+pytest.importorskip("cryptography")
+COMMON: dict[str, Any] = {
+    "model": Spec("linear"), "plan": Plan((Segment(2),), 8, Optimiser(lr=0.05)),
+    "query": Spec("entropy"), "initial": 6, "per_cycle": 5, "rounds": 1, "cycles": 1,
+    "score_rounds": 1, "dtype": "float64",
+}  # fmt: skip
+NUMBER: dict[str, Any] = {"training": Spec("server-solve"), "initial_by": "query"}
+STUDIES: dict[str, dict[str, Any]] = {
+    "random": {"query": Spec("random"), "dtype": "float32"},
+    "entropy": {"validation": 0.3},
+    "ahfal": {"query": Spec("ahfal")},
+    "ahfal with secure sums": {"query": Spec("ahfal"), "privacy": Privacy(secure_sum=True)},
+    "ahfal with noise": {"query": Spec("ahfal"), "privacy": Privacy(epsilon=1.0)},
+    "badge": {"query": Spec("badge")},
+    "logo": {"query": Spec("logo"), "model": Spec("mlp", {"hidden": [6]})},
+    "dpfl": {"training": Spec("dpfl", {"budget": 2}), "validation": 0.4, "restart": "continue"},
+    "numbers: fale": {**NUMBER, "query": Spec("fale")},
+    "numbers: masked fale and a masked solution": {
+        **NUMBER, "query": Spec("fale", {"mode": "fedsvd"}), "training": Spec("masked-solve"),
+    },
+}  # fmt: skip
+
+
+def tapped(folder: Path, study: dict[str, Any]) -> tuple[Federation, Wire]:
+    """A federation, of which every message is recorded."""
+    world = planted(folder, Recipe("alps", **{**COMMON, **study}), "initial_by" not in study)
+    wire = Wire()
+    for site, handle in world.link.alive.items():
+        world.link.alive[site] = wire.tap(site, handle)
+    return world, wire
+
+
+def studied(folder: Path, study: dict[str, Any]) -> tuple[Federation, Wire]:
+    """A study from its beginning to its end."""
+    world, wire = tapped(folder, study)
+    assert world.program(people(world)).go()
+    return world, wire
+
+
+def rows_of(world: Federation) -> list[Tensor]:
+    """The planted row in the units of its file, and as models see it."""
+    raw = world.sites[PLANTED].rows.x[AT].double()
+    scale = world.ledgers[PLANTED].store.kept(PLANTED)["features"]
+    return [raw, torch.where(scale["std"] > 0, (raw - scale["mean"]) / scale["std"], 0.0)]
+
+
+def labels_of(world: Federation) -> list[Tensor]:
+    """The labels of the planted site in the order of rows: the first ones, if many, and all."""
+    found = sorted(world.labels()[PLANTED])
+    lists = [label.value for label in found if label.cycle < 0], [label.value for label in found]
+    assert len(found) > 5
+    return [torch.tensor(values, dtype=torch.float64) for values in lists if len(values) > 5]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> None:
+    world, wire = studied(tmp_path, STUDIES[name])
+    assert AT in {label.row for label in world.labels()[PLANTED]}, "the row took no part"
+    assert wire.found(rows_of(world), labels_of(world)) == []
+    world.close()
+
+
+@pytest.mark.parametrize("what", ["rows", "columns", "labels"])
+def test_what_a_method_should_not_send_is_found(what: str, tmp_path: Path) -> None:
+    leaky = Spec("tests.federation.planted:Leaky", {"what": what})
+    world, wire = studied(tmp_path, {"query": leaky})
+    found = wire.found(rows_of(world), labels_of(world))
+    assert found
+    assert all(line.startswith("labels" if what == "labels" else "row") for line in found)
+    world.close()
+
+
+@pytest.mark.parametrize("kind", ["<f4", ">f4", "<f8", ">f8"])
+def test_planted_numbers_are_found_in_every_order_of_bytes_and_in_base64(kind: str) -> None:
+    raw = np.array([0.5, *NUMBERS], kind).tobytes()
+    assert hidden_in(b"x" + raw + b"y")
+    assert kind != "<f4" or hidden_in(b"{" + base64.b64encode(raw) + b"}")
+
+
+@pytest.mark.parametrize("text", [ROW, WHO, FOLDER, CLASSES[1]])
+def test_planted_texts_are_found_plain_and_in_base64(text: str) -> None:
+    assert hidden_in(pack({"a": [text]}))
+    for before in ("", "a", "ab"):
+        assert hidden_in(base64.b64encode(f"{before}{text} and more".encode()))
+    assert not hidden_in(pack({"a": [text[:3]], "b": torch.ones(99)}))
+
+
+def test_a_refusal_tells_nothing_of_folders(tmp_path: Path) -> None:
+    world, wire = tapped(tmp_path, {"model": Spec("mlp", {"hidden": [400]})})
+    tables = world.ledgers[PLANTED]._tables
+    pages = tables.read("PRAGMA page_count")[0][0]
+    tables.read(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(RuntimeError, match=f"{PLANTED} .*free some space"):
+        world.program(people(world)).go()
+    refusals = [e["why"] for e in world.said("refused") if e["site"] == PLANTED]
+    assert refusals
+    assert not any(FOLDER in why or str(tmp_path) in why for why in refusals)
+    assert wire.found([], []) == []
+    world.close()

@@ -1,0 +1,221 @@
+"""``fallow coordinate``: a study is written, sites are admitted, and it can be looked at."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fallow.cli import main
+from fallow.federation.agreement import read_agreement
+from fallow.federation.coordinate_folder import CoordinatorFolder
+from fallow.federation.coordinate_live import Control
+from fallow.federation.folder import SiteFolder
+from fallow.lab.files import only_one, write_json
+from fallow.privacy.signing import verify_key
+from tests.federation.agreed import table
+
+Said = Callable[..., tuple[int, str, str]]
+INIT = ("--recipe", "demo", "--sites", "south,north", "--label", "disease", "--set", "cycles=1")
+
+
+@pytest.fixture
+def fallow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Said:
+    """The command in a folder of its own: exit code, what it wrote, its error."""
+    monkeypatch.chdir(tmp_path)
+
+    def called(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fallow", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return called
+
+
+@pytest.fixture
+def begun(fallow: Said, tmp_path: Path) -> Said:
+    """A coordinator's folder ``study`` and the folders of its two sites."""
+    table(tmp_path / "example.csv")
+    code, _, err = fallow("coordinate", "init", "study", "--example", "example.csv", *INIT)
+    assert (code, err) == (0, "")
+    for site in ("north", "south"):
+        SiteFolder.create(
+            tmp_path / site, tmp_path / "study" / "study.toml", name=site,
+            data=str(tmp_path / "example.csv"),
+        )  # fmt: skip
+    return fallow
+
+
+def test_init_writes_an_agreement_that_names_this_coordinator(begun: Said, tmp_path: Path) -> None:
+    agreed = read_agreement(tmp_path / "study" / "study.toml")
+    office = CoordinatorFolder.open(tmp_path / "study")
+    assert agreed.sites == ("north", "south")
+    assert agreed.schema.features == ("age", "sex=female", "sex=male", "chol")
+    assert agreed.coordinator == verify_key(office.secret)
+    for secret in ("coordinator.key", "server.key"):
+        mode = stat.S_IMODE((tmp_path / "study" / "keys" / secret).stat().st_mode)
+        assert mode == 0o600, secret
+
+
+def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path) -> None:
+    table(tmp_path / "example.csv")
+    about = ("--example", "example.csv", "--host", "hub.example", *INIT)
+    _, out, _ = fallow("coordinate", "init", "study", *about)
+    for said in ("study.toml", "authority.pem", "--superlink hub.example:9092",
+                 "fallow coordinate admit study", "fallow coordinate start study"):  # fmt: skip
+        assert said in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--sites", "north,north"), "name each site once"),
+        (("--sites", "north,south", "--set", "query=oracle-histogram"), "only a simulator can"),
+        (("--sites", "north,south", "--address", "nowhere"), "give host:port"),
+        (("--sites", "north,south", "--quorum", "3"), "federation.quorum is 3"),
+        (("--sites", "north,south", "--deadline", "soon"), "deadline is 'soon'"),
+    ],
+)
+def test_a_study_that_cannot_be_leaves_no_folder(
+    words: tuple[str, ...], said: str, fallow: Said, tmp_path: Path
+) -> None:
+    table(tmp_path / "example.csv")
+    about = ("--recipe", "demo", "--example", "example.csv", "--label", "disease", *words)
+    code, _, err = fallow("coordinate", "init", "study", *about)
+    assert code == 2
+    assert said in err
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_folder_is_begun_once(begun: Said) -> None:
+    code, _, err = begun("coordinate", "init", "study", "--example", "example.csv", *INIT)
+    assert code == 2
+    assert "choose another one" in err
+
+
+def test_sites_are_admitted_by_what_they_send(begun: Said, tmp_path: Path) -> None:
+    code, out, _ = begun("coordinate", "admit", "study", "north/join.json")
+    assert code == 0
+    assert "missing: south" in out
+    _, out, _ = begun("coordinate", "admit", "study", "south/join.json", "north/join.json")
+    assert "next: fallow coordinate start study" in out
+    keys = CoordinatorFolder.open(tmp_path / "study").keys
+    for site in ("north", "south"):
+        own = SiteFolder.open(tmp_path / site).keys
+        assert (keys.sites[site], keys.seals[site]) == (own.verify, own.seal_public)
+
+
+def test_nobody_starts_before_all_sites_are_admitted(begun: Said) -> None:
+    begun("coordinate", "admit", "study", "north/join.json")
+    code, _, err = begun("coordinate", "start", "study")
+    assert code == 2
+    assert "south not admitted yet" in err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"name": "sout"}, "did you mean 'south'"),
+        ({"study": "0" * 32}, "another version of the study"),
+        ({"verify": "c2hvcnQ="}, "verify is not 32 bytes"),
+        ({"seal": "%"}, "seal is not 32 bytes"),
+        ({"node": 3}, "not all of it is text"),
+    ],
+)
+def test_what_is_wrong_with_a_join_file_is_said(
+    change: dict[str, object], said: str, begun: Said, tmp_path: Path
+) -> None:
+    file = tmp_path / "south" / "join.json"
+    write_json(file, json.loads(file.read_bytes()) | change)
+    code, _, err = begun("coordinate", "admit", "study", "south/join.json")
+    assert code == 2
+    assert said in " ".join(err.split())
+    assert CoordinatorFolder.open(tmp_path / "study").admitted == {}
+
+
+def test_other_keys_of_a_site_are_taken_only_where_that_is_meant(
+    begun: Said, tmp_path: Path
+) -> None:
+    begun("coordinate", "admit", "study", "south/join.json")
+    file = tmp_path / "south" / "join.json"
+    other = json.loads((tmp_path / "north" / "join.json").read_bytes()) | {"name": "south"}
+    write_json(file, other)
+    code, _, err = begun("coordinate", "admit", "study", "south/join.json")
+    assert code == 2
+    assert "--replace" in err
+    code, _, _ = begun("coordinate", "admit", "study", "south/join.json", "--replace")
+    assert code == 0
+    assert CoordinatorFolder.open(tmp_path / "study").admitted["south"] == other
+
+
+def test_the_status_of_a_study_that_was_not_started(begun: Said) -> None:
+    _, out, _ = begun("coordinate", "status", "study")
+    assert "not admitted yet: north, south" in out
+    _, out, _ = begun("coordinate", "status", "study", "--json")
+    assert json.loads(out)["missing"] == ["north", "south"]
+
+
+LIVE = {
+    "state": "running", "phase": "people label", "cycle": 0, "cycles": 1, "deadline": "2030-01-01",
+    "sites": {"north": {"rows": 4, "online": True, "labels": {"asked": 3, "answered": 1,
+              "declined": 0, "open": 2, "conflicts": 0}}},
+    "refusals": [{"at": "now", "site": "south", "why": "its clock strikes thirteen"}],
+}  # fmt: skip
+
+
+def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
+    write_json(tmp_path / "study" / "live.json", LIVE)
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        _, out, _ = begun("coordinate", "status", "study")
+        _, raw, _ = begun("coordinate", "status", "study", "--json")
+    for said in ("people label", "2030-01-01", "north", "its clock strikes thirteen"):
+        assert said in out
+    assert json.loads(raw)["sites"]["north"]["labels"]["open"] == 2
+
+
+def test_the_status_of_a_study_whose_process_died(begun: Said, tmp_path: Path) -> None:
+    write_json(tmp_path / "study" / "live.json", LIVE)
+    _, out, _ = begun("coordinate", "status", "study")
+    assert "its process has ended" in out
+
+
+def test_a_running_coordinator_is_told_to_advance_and_to_stop(begun: Said, tmp_path: Path) -> None:
+    control = Control(tmp_path / "study" / "control")
+    write_json(tmp_path / "study" / "live.json", LIVE)
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        assert begun("coordinate", "advance", "study")[0] == 0
+        assert begun("coordinate", "stop", "study")[0] == 0
+    assert control.took("advance") and control.took("stop")
+
+
+def test_there_is_nothing_to_tell_where_nothing_runs(begun: Said, tmp_path: Path) -> None:
+    for word in ("advance", "stop"):
+        code, _, err = begun("coordinate", word, "study")
+        assert code == 2
+        assert "no coordinator is running" in err
+    write_json(tmp_path / "study" / "live.json", {**LIVE, "phase": "training"})
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        _, _, err = begun("coordinate", "advance", "study")
+    assert "does not wait for people" in err
+
+
+def test_a_folder_that_is_none_is_named(fallow: Said) -> None:
+    code, _, err = fallow("coordinate", "status", "nowhere")
+    assert code == 2
+    assert "fallow coordinate init nowhere" in err
+
+
+def test_a_copied_agreement_of_another_coordinator_is_refused(begun: Said, tmp_path: Path) -> None:
+    key = tmp_path / "study" / "keys" / "coordinator.key"
+    key.unlink()
+    code, _, err = begun("coordinate", "status", "study")
+    assert code == 2
+    assert "another coordinator" in err

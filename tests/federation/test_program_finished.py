@@ -1,0 +1,88 @@
+"""What a finished study at real sites leaves: a page, records, a model, cards, a live state."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fallow.federation.card import CARD, INTENDED
+from fallow.lab.predict import predict_file
+from fallow.lab.report import write_report
+from fallow.lab.report_live import read_live
+from tests.federation.worlds import NAMES, Federation, tiny
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    """A study that nothing happened to, page and all."""
+    world = tiny(tmp_path_factory.mktemp("finished"))
+    assert world.program(pages=True).go()
+    return world
+
+
+def test_a_finished_study_is_a_study_like_any_other(finished: Federation, tmp_path: Path) -> None:
+    first, last = finished.records()
+    assert (first["labelled"], last["labelled"]) == (12, 21)
+    assert last["labelled_per_site"] == {site: [7] for site in NAMES[:3]}
+    assert last["labelled_per_class"] is None  # the coordinator is not told
+    assert set(last["per_site"]) == set(NAMES[:3])
+    assert 0 < last["accuracy"] <= 1
+    page = write_report([finished.place], tmp_path / "page.html").read_text()
+    assert "What left each site" in page
+    rows_file = next(finished.folder.glob("basel-test.csv"))
+    _, n = predict_file(finished.place, rows_file, out=tmp_path / "predicted.csv")
+    assert n == int((finished.data.groups_test == 0).sum())  # type: ignore[union-attr]
+
+
+def test_what_people_told_is_among_what_left_each_site(finished: Federation) -> None:
+    left = {(row["kind"], row["verb"]) for row in finished.records()[-1]["revealed"]}
+    assert {("each", "hello"), ("each", "ask"), ("each", "close"), ("each", "score")} <= left
+
+
+def test_the_page_of_a_finished_study_stands_still(finished: Federation) -> None:
+    page = (finished.place / "report.html").read_text()
+    assert "The run is finished." in page
+    assert 'http-equiv="refresh"' not in page
+    for site in NAMES[:3]:
+        assert site in page
+
+
+def test_the_page_of_an_open_study_looks_again(finished: Federation, tmp_path: Path) -> None:
+    live = read_live(finished.place)
+    copy = tmp_path / "open"
+    copy.mkdir()
+    (copy / "study.json").write_bytes((finished.place / "study.json").read_bytes())
+    (copy / "live.json").write_text(json.dumps({**(live or {}), "state": "running"}))
+    page = write_report([copy]).read_text()
+    assert '<meta http-equiv="refresh" content="30">' in page
+    assert "The run is going on." in page
+
+
+def test_a_finished_study_is_left_as_it_is(finished: Federation) -> None:
+    before, sent = (finished.place / CARD).read_bytes(), len(finished.link.delivered)
+    assert finished.program().go()
+    assert (finished.place / CARD).read_bytes() == before
+    assert len(finished.link.delivered) == sent
+
+
+def test_the_card_says_what_the_model_was_trained_on(finished: Federation) -> None:
+    card = (finished.place / CARD).read_text()
+    for said in (INTENDED, "Labels of basel: 7", "entropy", "No noise was added", "of davos:"):
+        assert said in card
+    for site in NAMES[:3]:
+        assert INTENDED in (finished.folder / site / CARD).read_text()
+        assert (finished.folder / site / "model.safetensors").exists()
+
+
+def test_the_live_state_names_every_site(finished: Federation) -> None:
+    live = read_live(finished.place)
+    assert live is not None
+    assert live["state"] == "finished"
+    for site in live["sites"].values():
+        assert site["rows"] >= 16
+        assert site["awaited"] is None
+        assert site["labels"] == {
+            "asked": 3, "answered": 3, "declined": 0, "open": 0, "conflicts": 0
+        }  # fmt: skip

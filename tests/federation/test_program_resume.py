@@ -1,0 +1,91 @@
+"""A coordinator that is killed at any point goes on with the same command, and ends the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.federation.card import CARD
+from fallow.lab.recipe import Recipe
+from fallow.lab.spec import Spec
+from tests.federation.worlds import NAMES, Federation, federation, rows
+from tests.lab.crash import KILLED, WELL, Points, begun, ended
+
+STRIDE = 1 if os.environ.get("FALLOW_SOAK") else 41
+RECIPE = Recipe(
+    "tiny", model=Spec("linear"), plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    query=Spec("ahfal"), initial=4, per_cycle=3, rounds=1, cycles=1, score_rounds=1,
+    dtype="float64",
+)  # fmt: skip
+PERSONAL = Recipe(
+    "personal", model=Spec("linear"), plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    training=Spec("dpfl", {"budget": 1}), query=Spec("entropy"), initial=4, per_cycle=3, rounds=2,
+    cycles=1, validation=0.4, restart="continue", dtype="float64",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a finished study left: labels, weights and records."""
+
+    labels: dict[str, list[Any]]
+    weights: dict[str, bytes]
+    records: list[dict[str, Any]]
+    steps: list[str]
+
+
+def left(world: Federation) -> Left:
+    place = world.program().place
+    files = [*world.place.rglob("*.safetensors"), *world.folder.glob("*/model.safetensors")]
+    weights = {str(p.relative_to(world.folder)): p.read_bytes() for p in sorted(files)}
+    found = [json.loads(row) for row in (place / "records.jsonl").read_text().splitlines()]
+    kept = [{k: v for k, v in row.items() if k != "seconds"} for row in found]
+    assert (world.place / CARD).exists()
+    assert not list(world.place.rglob("*.part"))
+    with sqlite3.connect(place / "journal.sqlite") as db:
+        steps = [step for (step,) in db.execute("SELECT step FROM finished ORDER BY step")]
+        assert db.execute("SELECT count(*) FROM exchange").fetchone() == (0,)
+    db.close()
+    reopened = Federation(world.folder, world.agreement, world.data, world.secret, world.sites)
+    labels = reopened.labels()
+    reopened.close()
+    return Left(labels, weights, kept, steps)
+
+
+def work(world: Federation, deadly: int | None = None) -> int:
+    """Run the study in a child that dies at a point; how it ended."""
+
+    def act() -> None:
+        points = Points(world.folder, deadly)
+        points.install()
+        live = Federation(world.folder, world.agreement, world.data, world.secret, world.sites)
+        live.program().go()
+        (world.folder / "points").write_text(str(points.seen))
+
+    return ended(begun(act))
+
+
+@pytest.mark.parametrize("recipe", [RECIPE, PERSONAL], ids=lambda recipe: recipe.name)
+def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    fresh = federation(tmp_path / "fresh", recipe, rows(NAMES[:3]))
+    fresh.close()
+    untouched = fresh.again(tmp_path / "untouched")
+    untouched.close()
+    assert work(untouched) == WELL
+    whole, points = left(untouched), int((untouched.folder / "points").read_text())
+    assert points > 100
+    for deadly in range(0, points, STRIDE):
+        world = fresh.again(tmp_path / f"killed-{deadly}")
+        world.close()
+        assert work(world, deadly) == KILLED
+        assert work(world) == WELL
+        assert left(world) == whole, f"killed at point {deadly}"

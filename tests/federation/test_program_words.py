@@ -1,0 +1,78 @@
+"""What a coordinator says on a terminal: a line for what people care about, and no line twice."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from fallow.cli.coordinate_words import Lines
+from fallow.federation.coordinate_labels import counts_of
+from fallow.federation.coordinate_scores import UNSCORED, of_counts, of_totals
+from tests.federation.worlds import tiny
+
+
+def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
+    world, paper = tiny(tmp_path), StringIO()
+    lines = Lines(Console(file=paper, width=200), world.agreement)
+
+    def say(event: dict[str, Any]) -> None:
+        lines(event)
+        world.label(event)
+
+    assert world.program(say).go()
+    told = [line.partition("  ")[2] for line in paper.getvalue().splitlines()]
+    assert told[0] == "all sites are there: basel, chur, davos"
+    assert "cycle 1: round 1 of 1" in told
+    assert any(line.startswith("people label until") for line in told)
+    assert any(line.startswith("cycle 0: 12 labels, accuracy 0.") for line in told)
+    assert "labels of 0/query: every question is answered" in told
+    assert told[-1] == "finished"
+    assert len(told) == len(set(told))
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"event": "refused", "site": "a", "why": "no rows"}, "a is not counted: no rows"),
+        ({"event": "missing", "sites": ["a"], "key": "0/train/0/0"}, "went on without a"),
+        ({"event": "missing", "sites": ["a"], "key": "progress/1"}, ""),
+        ({"event": "answered", "site": "a", "key": "0/train/0/0"}, ""),
+        ({"event": "clock", "now": "then", "newest": "now"}, "the clock was set back"),
+        ({"event": "failed", "why": "no site is there"}, "failed: no site is there"),
+        ({"event": "flower", "why": "port in use"}, "port in use"),
+        ({"event": "scored", "cycle": 1, "labelled": 9, "accuracy": None, "mse": 0.25},
+         "cycle 1: 9 labels, mse 0.25"),
+        ({"event": "labels", "deadline": "noon", "sites": {
+            "a": counts_of({"asked": 3, "answered": 1, "declined": 1, "conflicts": 1})}},
+         "people label until noon: a 2 of 3, 1 in conflict"),
+    ],
+)  # fmt: skip
+def test_an_event_is_one_line_or_none(event: dict[str, Any], said: str, tmp_path: Path) -> None:
+    paper = StringIO()
+    lines = Lines(Console(file=paper, width=200), tiny(tmp_path).agreement)
+    lines(event)
+    lines(event)
+    assert said in paper.getvalue()
+    assert len(paper.getvalue().splitlines()) == bool(said)
+
+
+def test_a_site_that_tells_no_count_has_no_score() -> None:
+    silent = {"rows": 0.0, "hits": 0.0, "class_rows": [0.0, 0.0], "class_hits": [0.0, 0.0]}
+    loud = {"rows": 8.0, "hits": 6.0, "class_rows": [8.0, 0.0], "class_hits": [6.0, 0.0]}
+    found = of_counts({"a": silent, "b": loud})  # type: ignore[dict-item]
+    assert found["per_site"] == {"a": None, "b": 0.75}
+    assert found["accuracy"] == found["balanced_accuracy"] == 0.75
+    assert found["per_class"] == [0.75, None]
+    nothing = of_counts({"a": silent})  # type: ignore[dict-item]
+    assert nothing == UNSCORED | {"per_site": {"a": None}}
+
+
+def test_errors_are_in_units_of_the_variance() -> None:
+    answers = {"a": {"rows": 4.0, "squares": 8.0}, "b": {"rows": 1.0, "squares": 6.0}}
+    assert of_counts(answers, 2.0)["mse"] == pytest.approx((1.0 + 3.0) / 2)  # type: ignore[arg-type]
+    assert of_totals({"rows": 5.0, "squares": 20.0}, 2.0)["mse"] == pytest.approx(2.0)
+    assert of_totals({"rows": 0.0, "squares": 0.0}, 2.0) == UNSCORED

@@ -1,0 +1,181 @@
+"""Relays over a link: sealed from site to site, and what a receiver does with a bad letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from fallow.core import Answer, Contract, View
+from fallow.privacy import Privacy
+from fallow.privacy.masks import new_secret, public_half
+from fallow.runtimes.envelope import Order, open_order, open_reply
+from fallow.runtimes.relays import bytes_of, delivery, read_delivery, sealed_letters, tensor_of
+from tests.federation.remotes import RUN, Federation, Waits, federation
+from tests.worlds import tables, world
+
+THREE = tables(sites=3)
+ALL = {to: [site for site in THREE if site != to] for to in THREE}
+RING = {"a": ["c"], "b": ["a"], "c": ["b"]}
+
+
+@dataclass(frozen=True)
+class Passing:
+    """Sites pass on the mean of their rows, then add up what they got."""
+
+    contract: ClassVar[Contract] = Contract(
+        "Passing", "-", 0, {"model": "nothing", "total": "totals over sites of what was passed on"}
+    )
+
+    def query(self, ask: Any, budget: Any, memo: Any) -> Any:
+        raise NotImplementedError
+
+    def model(self, view: View) -> Answer:
+        return {"w": view.model("global")["w"] + len(view.labels), "labels": 2.0}
+
+    def total(self, view: View) -> Answer:
+        held = [kept["w"] for name, kept in view.memory.items() if name.startswith("model/")]
+        return {"x": torch.stack(held).sum()}
+
+
+def brought(there: Any) -> dict[str, dict[str, torch.Tensor]]:
+    return {name: {k: v["w"] for k, v in site.memory.items() if k.startswith("model/")}
+            for name, site in there.members.items()}  # fmt: skip
+
+
+@pytest.mark.parametrize("routes", [ALL, RING, {"a": ["a", "b"]}], ids=["all", "ring", "itself"])
+def test_receivers_hold_what_those_of_the_simulator_hold(routes: dict[str, list[str]]) -> None:
+    there, here = federation(Passing(), THREE), world(THREE, Passing())
+    sizes = [federated.ask().relay("model", routes) for federated in (there, here)]
+    assert sizes[0] == sizes[1]
+    torch.testing.assert_close(brought(there.world), brought(here), rtol=0, atol=0)
+    assert there.world.shown.bytes_up == here.shown.bytes_up
+    assert there.world.shown.bytes_down == here.shown.bytes_down
+
+
+def seen(there: Federation) -> Iterator[bytes]:
+    """Everything that the coordinator can read of what crosses the link."""
+    public = there.signing["a"].public
+    for site, blob in there.link.delivered:
+        signing = there.signing[site]
+        order = open_order(public, blob)
+        reply = open_reply(there.remote.keys.sites[site], signing.handle(blob), site)
+        yield repr(order.body).encode()
+        for value in reply.answer.values():
+            yield bytes_of(value, "") if isinstance(value, torch.Tensor) else repr(value).encode()
+
+
+def test_the_coordinator_sees_no_model_that_is_passed_on() -> None:
+    there = federation(Passing(), THREE)
+    there.ask().relay("model", ALL)
+    models = [there.world.members[s].memory["model/b"]["w"].numpy().tobytes() for s in "ac"]
+    crossed = b"".join(seen(there))
+    assert len(crossed) > 1000
+    assert not any(model[:16] in crossed for model in models)
+
+
+def test_a_relay_counts_both_legs_and_is_asked_again_after_a_crash_in_between() -> None:
+    there = federation(Passing(), THREE, Waits(10.0, patience=20.0))
+    there.signing["b"].change = lambda order, answer: {"late": 1.0, "n": -1.0}
+    with pytest.raises(RuntimeError, match="site b"):
+        there.ask().relay("model", {"a": ["b"]})
+    assert there.journal.noted("place") is None
+    there.signing["b"].change = None
+    there.ask().relay("model", {"a": ["b"], "b": ["c"]})
+    noted = {site: there.journal.noted(f"counted/{site}") for site in "abc"}
+    assert noted == {"a": "0/query/0/deliver", "b": "0/query/0/deliver", "c": "0/query/0"}
+    assert there.journal.noted("place") == "2"
+
+
+def test_a_relay_waits_for_all_its_sites_whatever_the_quorum() -> None:
+    waits = Waits(10.0, quorum=1, patience=30.0)
+    there = federation(Passing(), THREE, waits, link={"down": {"b"}})
+    with pytest.raises(RuntimeError, match=r"2 of 3 sites answered .*missing: b"):
+        there.ask().relay("model", ALL)
+
+
+def test_a_relay_passes_under_secure_sums_and_sums_of_it_are_masked() -> None:
+    there = federation(Passing(), THREE, privacy=Privacy(secure_sum=True))
+    plain = world(THREE, Passing())
+    totals = []
+    for ask in (there.ask(), plain.ask()):
+        ask.relay("model", {to: ["a"] for to in THREE})
+        totals.append(float(ask.sum("total")["x"]))
+    assert totals[0] == pytest.approx(totals[1], abs=1e-5)
+    assert there.world.shown.entries["sum", "total"]["masked"]
+    with pytest.raises(RuntimeError, match="does not answer 'model' by each"):
+        there.ask("0/other").each("model")
+
+
+def test_a_receiver_without_a_seal_key_is_named() -> None:
+    there = federation(Passing(), THREE)
+    del there.remote.keys.seals["c"]  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="site c has no seal key"):
+        there.ask().relay("model", ALL)
+
+
+# -- bad letters --------------------------------------------------------------------------------
+
+SECRET = new_secret()
+TO_B = {"b": public_half(SECRET)}
+SIZES = {"w": 3, "stats": 0}
+
+
+def letter(sender: str, key: str = "0/0", **state: Any) -> torch.Tensor:
+    order = Order("s", RUN, sender, key, 1)
+    return torch.as_tensor(sealed_letters(order, state, TO_B)["letter/b"])
+
+
+def order_to_b(**letters: Any) -> Order:
+    return Order("s", RUN, "b", "0/0/deliver", 2, "deliver", None, delivery("model", letters))
+
+
+GOOD = torch.tensor([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(("bad", "why"), [
+    (letter("a", w=torch.tensor([1.0, torch.nan, 3.0]), labels=1.0), "w is NaN or infinite"),
+    (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) and not \(3,\)"),
+    (letter("c", w=GOOD, labels=1.0), "its seal does not open"),
+    (letter("a", key="0/1", w=GOOD, labels=1.0), "its seal does not open"),
+    (tensor_of(b"short"), "its seal does not open"),
+    (3.0, "its letter is no row of bytes"),
+])  # fmt: skip
+def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
+    bad: Any, why: str
+) -> None:
+    found = read_delivery(order_to_b(a=bad, c=letter("c", w=GOOD, labels=4.0)), SECRET, SIZES)
+    assert found.refused.keys() == {"a"}
+    with pytest.raises(ValueError, match=f"site b refuses what site a passed on in 'model': {why}"):
+        raise ValueError(found.refused["a"])
+    assert torch.equal(found.letters["c"].state["w"], GOOD)
+    stands_for_it = found.letters["a"].state
+    assert stands_for_it["w"].shape == (3,)
+    assert bool(stands_for_it["w"].isnan().all())
+    assert not float(stands_for_it["labels"]) > 0
+
+
+def test_a_delivery_of_nothing_that_can_be_read_is_refused() -> None:
+    with pytest.raises(ValueError, match="site a passed on in 'model': its seal does not open"):
+        read_delivery(order_to_b(a=tensor_of(b"short")), SECRET, SIZES)
+
+
+def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
+    there = federation(Passing(), THREE)
+    spoiled = there.world.members["b"]
+    nan = {k: torch.full_like(v, torch.nan) for k, v in spoiled.memory["global"].items()}
+    spoiled.remember("global", nan)
+    there.ask().relay("model", ALL)
+    assert there.refusals.keys() == {"a", "c"}
+    assert there.refusals["c"].startswith("site c refuses what site b passed on in 'model': w is")
+    assert bool(brought(there.world)["a"]["model/c"].isfinite().all())
+
+
+def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
+    there = federation(Passing(), THREE)
+    there.signing["b"].change = lambda order, answer: {"letter/a": tensor_of(b"x"), "bytes": 1}
+    with pytest.raises(RuntimeError, match="letter/a has 1 bytes and is no sealed letter"):
+        there.ask().relay("model", {"a": ["b"]})

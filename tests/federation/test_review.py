@@ -1,0 +1,203 @@
+"""What a replay, a hostile site, a new run or a site that was away must not be able to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core import Request, Step
+from fallow.federation.agreement import Waits
+from fallow.federation.coordinate import new_run, opened
+from fallow.federation.rows import read_rows
+from fallow.federation.terms import rows_told
+from fallow.lab.journal import Journal
+from fallow.queries import AHFAL
+from fallow.runtimes.border import Border
+from tests.federation.agreed import TABLE, table
+from tests.federation.hosts import ASK, CLOSE, Leader, about, agreement, folder, picked
+from tests.federation.remotes import federation
+from tests.federation.worlds import NAMES, tiny
+
+pytest.importorskip("cryptography")
+
+SHARE = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
+
+# -- replays --------------------------------------------------------------------------------
+
+
+def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(leader: Leader) -> None:
+    """The coordinator began a run, began anew, and somebody kept an order of the first."""
+    late = leader.order(about("hello", "0/hello"), run=new_run(1e9))
+    leader.run = new_run(2e9)
+    picked(leader)
+    memory = leader.ledger.store.kept("north").keys()
+    assert "this is a replay, or the coordinator's clock" in str(leader.send(late).refused)
+    assert leader.ledger.store.kept("north").keys() == memory != set()
+    assert leader.people("ask", "0/query", **ASK) == {"asked": 3}  # the run goes on
+
+
+def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
+    picked(leader)
+    leader.people("ask", "0/query", **ASK)
+    ask = leader.orders[-1]
+    leader.people("close", "0/query", **CLOSE)
+    for order in (ask, replace(ask, place=99), replace(ask, place=99, counted=None)):
+        assert "it is over" in str(leader.send(order).refused)
+    assert leader.ledger.questions(state="open") == []
+
+
+# -- a site that was away -------------------------------------------------------------------
+
+
+def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(leader: Leader) -> None:
+    """The site picked, then was away for ask, close and training, and is chosen nothing from."""
+    picked(leader)
+    told = {"step": "1/query", "cycle": 1, "allowed": 3}
+    assert leader.people("ask", "1/query", 1, **told) == {"asked": 0}
+
+
+# -- what people answer, in the coordinator's hands -----------------------------------------
+
+W = torch.ones(2).double()
+TOLD = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
+STANDING = {"labelled": 1, "held": 0, "pool": 8}
+
+
+@pytest.mark.parametrize(("verb", "args", "answer", "why"), [
+    ("ask", {"allowed": 3}, {"asked": 4}, "asked is 4, and 3 questions are allowed"),
+    ("ask", {"allowed": 3}, {}, "asked is None, which is no whole number"),
+    ("hello", {}, {"rows": "nine", "test": 0, **STANDING}, "rows is 'nine', which is no whole"),
+    ("hello", {}, {"rows": 9, **STANDING}, "test is None, which is no whole number"),
+    ("close", {}, {"asked": 1, "answered": "1", "declined": 0, **STANDING}, "answered is '1'"),
+    ("close", {}, {"asked": 1, "answered": 1, "declined": 0}, "labelled is None"),
+    ("score", {}, {"rows": 9.0}, r"it answers with \['rows'\]"),
+    ("score", {}, {**TOLD, "hits": "all"}, "hits is 'all', and only numbers"),
+])  # fmt: skip
+def test_an_answer_that_would_end_the_program_for_ever_is_refused(
+    verb: str, args: Any, answer: Any, why: str
+) -> None:
+    request = about(verb, "0/query", **args)
+    with pytest.raises(ValueError, match=why):
+        Border({"a": 9}).check("a", request, answer)
+
+
+def test_progress_in_words_is_refused() -> None:
+    assert Border().progress("a", {"open": 1}) == {"open": 1}
+    with pytest.raises(ValueError, match="open is 'one', which is no whole number"):
+        Border().progress("a", {"open": "one"})
+
+
+def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None:
+    found = federation(AHFAL())
+    answers = dict.fromkeys(found.remote.sites, TOLD)
+    first = found.remote.sites[0]
+    answers[first] = {**TOLD, "class_rows": torch.ones(3).double()}
+    for site, signing in found.signing.items():
+        signing.told["0/query/score/0"] = answers[site]
+    found.remote.waits = replace(found.remote.waits, quorum=2)
+    asked = {site: about("score", "0/query") for site in found.remote.sites}
+    assert set(found.remote.exchange(asked).answers) == set(found.remote.sites) - {first}
+
+
+# -- spending -------------------------------------------------------------------------------
+
+
+def test_runs_begun_again_do_not_average_noise_away(tmp_path: Path) -> None:
+    pytest.importorskip("opendp")
+    agreed = agreement("query=ahfal", "privacy.epsilon=0.5")  # of 2 cycles
+    site = folder(tmp_path, agreed, brought=range(9))
+    assert site.settings.epsilon is None and site.epsilon == 1.0
+    refused = []
+    for run in ("a", "b", "c"):
+        leader = Leader(site, run=run)
+        refused.append(leader.send(leader.order(SHARE)).refused)
+        leader.ledger.close()
+    assert refused[:2] == [None, None]
+    assert "has spent epsilon 1 of the 1 that it allows over all runs" in str(refused[2])
+
+
+def test_a_row_withdrawn_after_it_was_picked_is_not_asked(leader: Leader) -> None:
+    picked(leader)
+    row = int(leader.ledger.store.kept("north")["picks"]["rows"][0])
+    leader.ledger.withdraw(row, "ann")
+    assert leader.people("ask", "0/query", **ASK) == {"asked": 2}
+    assert row not in {question.row for question in leader.ledger.questions()}
+
+
+# -- files ----------------------------------------------------------------------------------
+
+
+def test_nobody_else_reads_a_ledger_or_its_copy(leader: Leader) -> None:
+    picked(leader)
+    leader.people("close", "0/query", **CLOSE)
+    files = sorted(leader.site.path.glob("ledger*"))
+    assert {file.name for file in files} >= {"ledger.sqlite", "ledger-backup.sqlite"}
+    assert [file.name for file in files if file.stat().st_mode & 0o077] == []
+
+
+def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
+    table(tmp_path / "rows.csv")
+    table(tmp_path / "test.csv", "t1,63,male,233,yes", "t2,64,male,233,no")
+    rows, tests = (read_rows(tmp_path / name, TABLE) for name in ("rows.csv", "test.csv"))
+    assert rows_told(rows, tests)[-1] == (
+        "test rows: 1 of them equal a row to train on in every feature; scores say too much then"
+    )
+    assert not [line for line in rows_told(rows, None) if "equal" in line]
+
+
+def test_a_refusal_names_no_folder_of_the_site(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*about: object) -> None:
+        raise leader.ledger._tables.damaged("a page")
+
+    monkeypatch.setattr(leader.ledger.orders, "standing", locked)
+    refused = str(leader.send(leader.order(about("hello", "0/hello"))).refused)
+    assert "ledger.sqlite" in refused and str(leader.site.path) not in refused
+
+
+def test_a_coordinators_journal_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    full, normal = 2, 1
+
+    def kept(journal: Journal) -> int:
+        return int(journal._read("PRAGMA synchronous")[0][0])
+
+    with opened(tmp_path, agreement("query=entropy")) as journal:
+        assert kept(journal) == full
+    assert kept(Journal(tmp_path / "simulated.sqlite")) == normal
+
+
+# -- the coordinator's program --------------------------------------------------------------
+
+
+def test_a_study_begins_with_all_its_sites_and_says_so(tmp_path: Path) -> None:
+    waits = Waits(timeout=5.0, quorum=2, patience=20.0, deadline=3600.0)
+    world = tiny(tmp_path, waits=waits)
+    world.link.down = {"davos"}
+    with pytest.raises(RuntimeError, match=r"begins with all its sites.*missing: davos"):
+        world.program().go()
+    assert world.link.clock() >= 20.0  # it was patient
+    world.link.down.clear()
+    assert world.program().go()
+
+
+def test_handing_over_the_last_model_is_among_what_left_each_site(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    assert world.program().go()
+
+    def left() -> list[Any]:
+        return [row for row in world.records()[-1]["revealed"] if row["verb"] == "finish"]
+
+    (row,) = left()
+    assert (row["kind"], row["sites"], row["exchanges"]) == ("keep", len(NAMES[:3]), 1)
+    (world.place / "model-card.md").unlink()  # killed before its very last file
+    assert world.program().go()
+    assert left() == [row]
+    assert "finish (keep)" in (world.place / "model-card.md").read_text()

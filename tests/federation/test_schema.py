@@ -1,0 +1,216 @@
+"""What sites agree on about rows, taken from an example; and a site's rows held to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.federation.rows import read_rows, read_tests
+from fallow.federation.schema import Column, Schema, schema_from, schema_of
+from tests.federation.agreed import COLUMNS, TABLE, table
+
+NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
+ARRAYS = Schema("arrays", "classification", classes=("cat", "dog"), shape=(3,))
+
+
+def grey(file: Path, size: tuple[int, int] = (4, 4), mode: str = "L") -> None:
+    image = pytest.importorskip("PIL.Image")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    image.new(mode, size, 255 if mode == "L" else (255, 0, 0)).save(file)
+
+
+# -- from an example -----------------------------------------------------------------------
+
+
+def test_an_example_table_says_columns_texts_and_classes(tmp_path: Path) -> None:
+    found = schema_of(table(tmp_path / "example.csv"), "disease")
+    plain = (Column("age"), Column("sex", values=("female", "male")), Column("chol"))
+    assert found == replace(TABLE, columns=plain)
+    assert found.features == ("age", "sex=female", "sex=male", "chol")
+
+
+def test_an_example_may_lack_cells_and_classes(tmp_path: Path) -> None:
+    example = table(tmp_path / "example.csv", "1,,male,?,yes", "2,3,,1,")
+    found = schema_of(example, "disease", classes=("no", "yes"))
+    assert found.columns == (Column("age"), Column("sex", values=("male",)), Column("chol"))
+
+
+def test_real_labels_are_numbers_to_predict(tmp_path: Path) -> None:
+    example = table(tmp_path / "example.csv", "1,60,male,200,1.5", "2,61,male,200,2.5")
+    assert schema_of(example, "disease").task == "regression"
+
+
+def test_a_column_of_names_is_no_feature(tmp_path: Path) -> None:
+    rows = [f"{i},{60 + i},name {i},200,{'ny'[i % 2]}" for i in range(60)]
+    with pytest.raises(ValueError, match="'sex' holds 60 different texts"):
+        schema_of(table(tmp_path / "example.csv", *rows), "disease")
+
+
+def test_an_example_of_arrays_or_images_says_shape_and_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "example.npz", x=np.zeros((2, 3)), y=np.array(["cat", "dog"]))
+    assert schema_of(tmp_path / "example.npz") == ARRAYS
+    grey(tmp_path / "example" / "cat" / "1.png")
+    grey(tmp_path / "example" / "dog" / "2.png", mode="RGB")
+    found = schema_of(tmp_path / "example")
+    assert (found.kind, found.classes, found.shape) == ("images", ("cat", "dog"), (3, 4, 4))
+
+
+def test_a_schema_from_settings_counts_the_features_of_a_table() -> None:
+    columns = [{"name": "age", "unit": "years", "low": 0, "high": 120},
+               {"name": "sex", "values": ["female", "male"]},
+               {"name": "chol", "unit": "mg/dl"}]  # fmt: skip
+    about = {"kind": "table", "task": "classification", "label": "disease"}
+    assert schema_from({**about, "classes": ["no", "yes"], "columns": columns}) == TABLE
+
+
+def test_limits_of_columns_are_no_part_of_the_digest_and_units_are() -> None:
+    wider = (replace(COLUMNS[0], high=130.0), *COLUMNS[1:])
+    months = (replace(COLUMNS[0], unit="months"), *COLUMNS[1:])
+    assert replace(TABLE, columns=wider).digest == TABLE.digest
+    assert replace(TABLE, columns=months).digest != TABLE.digest
+
+
+def test_a_label_in_words_is_the_id_of_its_class() -> None:
+    digits = replace(TABLE, classes=("0", "1"))
+    assert [TABLE.value(" yes "), digits.value("1.0"), NUMBERS.value("-1")] == [1.0, 1.0, -1.0]
+    assert [TABLE.words(1.0), NUMBERS.words(2.5)] == ["yes", "2.5"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "reason"),
+    [
+        (TABLE, "yess", "not one of the agreed classes; did you mean 'yes'"),
+        (NUMBERS, "nan", "not a finite number (in mmHg)"),
+        (NUMBERS, "high", "not a finite number (in mmHg)"),
+    ],
+)
+def test_an_unknown_label_is_refused(schema: Schema, text: str, reason: str) -> None:
+    with pytest.raises(ValueError) as error:
+        schema.value(text)
+    assert reason in str(error.value)
+
+
+# -- a site's rows -------------------------------------------------------------------------
+
+
+def test_rows_are_features_labels_names_and_what_people_see(tmp_path: Path) -> None:
+    rows = read_rows(table(tmp_path / "rows.csv"), TABLE)
+    assert rows.x.tolist()[:2] == [[63.0, 0.0, 1.0, 233.0], [37.0, 1.0, 0.0, 250.5]]
+    assert rows.labels == (1.0, 0.0, None, None)
+    assert rows.ids == ("p1", "p2", "p3", "p4")
+    assert rows.shown(1) == (("age", "37", "years"), ("sex", "female", ""),
+                             ("chol", "250.5", "mg/dl"))  # fmt: skip
+    assert rows.notes == ()
+
+
+def test_columns_may_stand_in_any_order_and_names_and_labels_be_absent(tmp_path: Path) -> None:
+    file = table(tmp_path / "rows.csv", "male,233,63", head="sex,chol,age")
+    rows = read_rows(file, TABLE)
+    assert rows.x.tolist() == [[63.0, 0.0, 1.0, 233.0]]
+    assert (rows.labels, rows.ids) == ((None,), ("1",))
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("p2,37,Female,250,no", "rows.csv: column 'sex', row 2: 'Female' is none of the agreed"),
+        ("p2,old,female,250,no", "column 'age', row 2: 'old' is not a finite number; give one in "),
+        ('p2,"37,5",female,250,no', "with a point and no comma"),
+        ("p2,37,female,1e40,no", "column 'chol', row 2"),
+        ("p2,37,female,250,maybe", "rows.csv: row 2: label 'maybe'"),
+        ("p2,,female,,no", "1 rows have missing features ('age' 1, 'chol' 1)"),
+        ("p1,37,female,250,no", "2 rows are called 'p1'"),
+    ],
+)
+def test_a_wrong_cell_is_named_by_file_column_and_row(
+    row: str, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError) as error:
+        read_rows(table(tmp_path / "rows.csv", "p1,63,male,233,yes", row), TABLE)
+    assert reason in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ("id,age,sex,colesterol,disease", "the agreed column 'chol' is missing"),
+        ("name,age,sex,chol,disease", "column 'name' was not agreed on; remove it"),
+    ],
+)
+def test_other_columns_than_those_agreed_on_are_refused(
+    head: str, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        read_rows(table(tmp_path / "rows.csv", head=head), TABLE)
+
+
+def test_rows_that_lack_features_are_left_out_where_that_was_agreed(tmp_path: Path) -> None:
+    file = table(tmp_path / "rows.csv", "60,male,?,", "61,male,200,yes", head=
+                 "age,sex,chol,disease")  # fmt: skip
+    rows = read_rows(file, TABLE, drop_rows=True)
+    assert (len(rows.x), rows.ids, rows.labels) == (1, ("2",), (1.0,))  # the number in the file
+    assert rows.notes == ("rows with missing features left out: 1",)
+    assert rows.shown(0)[0] == ("age", "61", "years")  # type: ignore[index]
+
+
+def test_numbers_in_another_unit_are_noticed_and_kept(tmp_path: Path) -> None:
+    rows = read_rows(table(tmp_path / "rows.csv", "1,756,male,233,yes"), TABLE)
+    assert rows.x[0, 0] == 756
+    assert rows.notes == ("column 'age': 1 of 1 numbers lie outside 0 to 120 years; check that "
+                          "they are in the agreed unit",)  # fmt: skip
+
+
+def test_a_test_row_has_its_label(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="2 test rows have no label, the first is 'p3'"):
+        read_tests(table(tmp_path / "rows.csv"), TABLE)
+
+
+def test_images_are_rows_in_the_order_of_their_names(tmp_path: Path) -> None:
+    schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
+    for name in ("unlabelled/3.png", "dog/2.png", ".hidden/1.png"):
+        grey(tmp_path / "rows" / name)
+    rows = read_rows(tmp_path / "rows", schema)
+    assert rows.ids == ("dog/2.png", "unlabelled/3.png")
+    assert rows.labels == (1.0, None)
+    assert torch.equal(rows.x, torch.ones(2, 1, 4, 4))
+    assert rows.shown(0) == tmp_path / "rows" / "dog" / "2.png"
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "mode", "reason"),
+    [
+        ("fox/1.png", (4, 4), "L", "is none of the agreed classes"),
+        ("cat/1.png", (5, 4), "L", "the agreed shape is"),
+        ("cat/1.png", (4, 4), "RGB", "it has colours"),
+    ],
+)
+def test_an_image_that_was_not_agreed_on_is_refused(
+    name: str, size: tuple[int, int], mode: str, reason: str, tmp_path: Path
+) -> None:
+    schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
+    grey(tmp_path / "rows" / name, size, mode)
+    with pytest.raises(ValueError, match=reason):
+        read_rows(tmp_path / "rows", schema)
+
+
+def test_arrays_are_rows_that_may_come_with_pictures_for_people(tmp_path: Path) -> None:
+    about = {"ids": np.array(["a", "b"]), "files": np.array(["a.png", "b.png"])}
+    np.savez(tmp_path / "rows.npz", x=np.eye(2, 3), y=np.array(["dog", ""]), **about)
+    rows = read_rows(tmp_path / "rows.npz", ARRAYS)
+    assert (rows.labels, rows.ids) == ((1.0, None), ("a", "b"))
+    assert rows.shown(1) == tmp_path / "b.png"
+
+
+def test_arrays_that_are_not_finite_are_refused_or_left_out(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.array([[1, 2, np.nan], [1, 2, 3]]))
+    with pytest.raises(ValueError, match="1 rows have NaN or infinite features"):
+        read_rows(tmp_path / "rows.npz", ARRAYS)
+    rows = read_rows(tmp_path / "rows.npz", ARRAYS, drop_rows=True)
+    assert (rows.ids, rows.shown(0)) == (
+        ("2",),
+        (("x0", "1", ""), ("x1", "2", ""), ("x2", "3", "")),
+    )

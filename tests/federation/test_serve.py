@@ -1,0 +1,203 @@
+"""The process of a site and its command: orders in at the socket, replies out, clean ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fallow.cli.site import said, site
+from fallow.federation.agreement import write_agreement
+from fallow.federation.folder import SiteFolder
+from fallow.federation.serve import live, serve, unreachable
+from fallow.lab.errors import Failed
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.runtimes.envelope import Order, open_reply, seal
+from tests.federation.agreed import agreed, table
+
+pytest.importorskip("cryptography")
+pytest.importorskip("flwr")
+from fallow.runtimes.flower.app.fallow_pipe.pipe import ANSWER, MESSAGE, read, write
+
+SECRET = new_signing_key()
+WAIT = 60.0
+
+
+class Wire:
+    """A node that hands messages to the site's socket, as Flower's app does."""
+
+    def __init__(self, at: Path) -> None:
+        self.at, self.problem, self.ran = at, None, [False, False]
+
+    def start(self) -> None:
+        self.ran[0] = True
+
+    def stop(self) -> None:
+        self.ran[1] = True
+
+    def send(self, message: bytes) -> bytes:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.fspath(self.at))
+            write(connection, MESSAGE, message)
+            frame = read(connection)
+        assert frame is not None
+        assert frame[0] == ANSWER
+        return frame[1]
+
+
+def north(folder: Path, **chosen: Any) -> SiteFolder:
+    write_agreement(folder / "study.toml", agreed(coordinator=verify_key(SECRET)))
+    data = table(folder / "rows.csv")
+    chosen = {"name": "north", "data": str(data), "superlink": "127.0.0.1:1", **chosen}
+    return SiteFolder.create(folder / "SITE", folder / "study.toml", **chosen)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    end = monotonic() + WAIT
+    while not is_so():
+        assert monotonic() < end, "waited too long"
+        sleep(0.01)
+
+
+@contextmanager
+def served(folder: SiteFolder, heard: list[dict[str, Any]]) -> Iterator[Wire]:
+    """The site at work in a thread; its events in ``heard``."""
+    stop, wires = Event(), list[Wire]()
+
+    def connect(folder: SiteFolder, at: Path) -> Wire:
+        wires.append(Wire(at))
+        return wires[0]
+
+    worker = Thread(target=serve, args=(folder, stop, heard.append, connect))
+    worker.start()
+    try:
+        until(lambda: bool(wires) and wires[0].at.exists() and bool(heard))
+        yield wires[0]
+    finally:
+        stop.set()
+        worker.join(WAIT)
+    assert not worker.is_alive()
+
+
+def progress(study: str) -> bytes:
+    return seal(SECRET, Order(study, "run", "north", "0/progress", 0, "progress"))
+
+
+def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    folder, heard = north(tmp_path), list[dict[str, Any]]()
+    with served(folder, heard) as wire:
+        reply = open_reply(
+            folder.keys.verify, wire.send(progress(folder.agreement.digest)), "north"
+        )
+        assert reply.refused is None
+        assert set(reply.answer) == {"asked", "answered", "declined", "open", "conflicts"}
+        assert live(folder).pid == os.getpid()
+    assert wire.ran == [True, True]
+    assert [event["event"] for event in heard] == ["coordinator", "order"]
+    assert (heard[1]["key"], heard[1]["refused"]) == ("0/progress", None)
+    assert live(folder).pid is None
+    assert not wire.at.exists()
+    assert not (folder.path / "live.json").exists()
+
+
+def test_an_order_of_another_study_is_refused_aloud(tmp_path: Path) -> None:
+    folder, heard = north(tmp_path), list[dict[str, Any]]()
+    with served(folder, heard) as wire:
+        wire.send(progress("another"))
+    assert "has agreed on study" in heard[1]["refused"]
+    assert said(heard[1]).startswith("refused: site north")
+
+
+def test_one_process_serves_a_site(tmp_path: Path) -> None:
+    folder = north(tmp_path)
+    with served(folder, []), pytest.raises(Failed, match="a process serves site north already"):
+        serve(folder, Event(), lambda event: None)
+
+
+def test_a_site_says_whether_its_coordinator_is_reached(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        there = f"127.0.0.1:{server.getsockname()[1]}"
+        folder = north(tmp_path, superlink=there)
+        assert unreachable(folder) is None
+    lost = unreachable(folder)
+    assert lost is not None
+    assert lost.startswith(f"the coordinator at {there} is not reached")
+    assert said({"event": "coordinator", "problem": lost}).endswith(
+        "this site tries again by itself"
+    )
+
+
+def test_a_site_needs_the_address_of_its_coordinator(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match='write superlink = "host:port"'):
+        serve(north(tmp_path, superlink=None), Event(), lambda event: None)
+
+
+# -- the command ------------------------------------------------------------------------------
+
+
+def called(*words: str | Path) -> str:
+    """What ``fallow site`` writes."""
+    done = CliRunner().invoke(site, [str(word) for word in words], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.output
+
+
+def test_init_shows_the_study_the_rows_and_what_to_send(tmp_path: Path) -> None:
+    write_agreement(tmp_path / "study.toml", agreed())
+    about = {"--study": tmp_path / "study.toml", "--name": "north", "--superlink": "127.0.0.1:1",
+             "--data": table(tmp_path / "rows.csv")}  # fmt: skip
+    shown = called("init", tmp_path / "SITE", *(word for pair in about.items() for word in pair))
+    for words in ("Site north", "4 rows, 2 of them with labels", "What leaves this site",
+                  "upload", "join.json to the coordinator", agreed().digest,
+                  "fallow site start"):  # fmt: skip
+        assert words in shown
+
+
+def test_status_tells_what_waits_what_was_sent_and_what_runs(tmp_path: Path) -> None:
+    folder = north(tmp_path)
+    shown = called("status", folder.path)
+    assert "does not run; start it with: fallow site start" in shown
+    assert "0 asked" in shown
+    about = json.loads(called("status", folder.path, "--json"))
+    assert (about["pid"], about["labels"]["open"], about["sent"]) == (None, 0, [])
+    assert about["problem"].startswith("the coordinator at 127.0.0.1:1 is not reached")
+
+
+def test_labels_go_out_and_come_in_by_files(tmp_path: Path) -> None:
+    folder = north(tmp_path)
+    assert "wrote 0 questions" in called("export", folder.path, tmp_path / "ask.csv")
+    bad = tmp_path / "given.csv"
+    bad.write_text("id,label\np1,yes\n")
+    with pytest.raises(ValueError, match="were refused, so nothing was taken"):
+        called("import", folder.path, bad)
+
+
+@pytest.mark.processes
+def test_a_site_process_ends_cleanly_when_it_is_told_to(tmp_path: Path) -> None:
+    folder = north(tmp_path)
+    code = "from fallow.cli.site import site; site()"
+    line = [sys.executable, "-c", code, "start", str(folder.path)]
+    with (tmp_path / "said").open("w") as out:
+        process = subprocess.Popen(line, stdout=out, stderr=subprocess.STDOUT)
+    try:
+        until(lambda: live(folder).since is not None or process.poll() is not None)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT) == 0
+    finally:
+        process.kill()
+        process.wait()
+    shown = (tmp_path / "said").read_text()
+    assert "is not reached (Connection refused)" in shown
+    assert shown.rstrip().endswith(f"stopped; to go on: fallow site start {folder.path}")

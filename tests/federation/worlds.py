@@ -1,0 +1,193 @@
+"""Hospitals in one process: folders of sites with tables, people who answer, and a coordinator."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.data import Dataset
+from fallow.federation.agreement import Agreement, Waits, at_sites, write_agreement
+from fallow.federation.coordinate import Program
+from fallow.federation.folder import SiteFolder
+from fallow.federation.host import Host
+from fallow.federation.ledger import Ledger
+from fallow.federation.schema import Column, Schema
+from fallow.lab.reading import read_study
+from fallow.lab.recipe import Recipe
+from fallow.lab.spec import Spec
+from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.runtimes.remote import Keys
+from tests.federation.loopback import Faults, Loopback
+
+NAMES = ("basel", "chur", "davos", "genf")
+FEATURES = 5
+WAITS = Waits(timeout=30.0, patience=60.0, deadline=3600.0)
+Say = Callable[[dict[str, Any]], None]
+
+
+def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
+    """Rows that are not standardised, of some more at the first sites; a third are for tests."""
+    draw = np.random.default_rng(0)
+    group = np.concatenate([np.full(each + 3 * (len(sites) - i), i) for i in range(len(sites))])
+    y = draw.integers(0, max(classes, 2), len(group))
+    x = 3 * draw.normal(size=(len(group), FEATURES)) + 4 * np.eye(max(classes, 2), FEATURES)[y] + 7
+    x = x.astype(np.float32)
+    target = x @ np.arange(1, FEATURES + 1) + draw.normal(size=len(x))
+    labels = torch.from_numpy(y) if classes else torch.from_numpy(target.astype(np.float32))
+    test = np.arange(len(group)) % 3 == 2
+    features, groups = torch.from_numpy(x), torch.from_numpy(group)
+    columns = tuple(f"x{i}" for i in range(FEATURES))
+    return Dataset(
+        "hospitals", features[~test], labels[~test], features[test], labels[test],
+        classes=tuple(f"class {c}" for c in range(classes)), groups=groups[~test],
+        groups_test=groups[test], group_names=sites, columns=columns,
+    )  # fmt: skip
+
+
+def schema_for(data: Dataset) -> Schema:
+    task = data.task
+    columns = tuple(Column(name, "mg") for name in data.columns)
+    return Schema("table", task, "y", data.classes, columns, (len(columns),))
+
+
+@dataclass
+class Federation:
+    """Real sites in one process, over a loopback.
+
+    ``who``: answers the question for a row of a site with a label, or None: cannot tell; by
+    default the truth.  ``away``: sites whose people do not answer.
+    """
+
+    folder: Path
+    agreement: Agreement
+    data: Dataset
+    secret: bytes
+    sites: dict[str, SiteFolder]
+    faults: Faults = Faults()
+    away: set[str] = field(default_factory=set)
+    who: Callable[[str, int], float | None] | None = None
+    ledgers: dict[str, Ledger] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.link = Loopback({s: self.host(s) for s in self.sites}, self.faults, restart=self.host)
+
+    @property
+    def place(self) -> Path:
+        return self.folder / "coordinator"
+
+    def host(self, site: str) -> Callable[[bytes], bytes]:
+        """A new process of the site, with all that it knows in its ledger."""
+        if site in self.ledgers:
+            self.ledgers[site].close()
+        self.ledgers[site] = self.sites[site].open_ledger()
+        return Host(self.sites[site], self.ledgers[site]).handle
+
+    @property
+    def keys(self) -> Keys:
+        verify = {s: folder.keys.verify for s, folder in self.sites.items()}
+        seals = {s: folder.keys.seal_public for s, folder in self.sites.items()}
+        return Keys(self.secret, verify, seals)
+
+    def truth(self, site: str, row: int) -> float:
+        assert self.data.groups is not None
+        at = (self.data.groups == self.data.group_names.index(site)).nonzero().squeeze(1)
+        return float(self.data.y[at[row]])
+
+    def label(self, event: dict[str, Any]) -> None:
+        """People answer whatever is open when the coordinator looks."""
+        self.events.append(event)
+        if event["event"] == "labels":
+            for site in self.sites.keys() - self.away:
+                for question in self.ledgers[site].questions(state="open"):
+                    self.ledgers[site].answer(question.row, self.told(site, question.row), "Ann")
+
+    def told(self, site: str, row: int) -> float | None:
+        return self.who(site, row) if self.who else self.truth(site, row)
+
+    def program(self, say: Say | None = None, **more: Any) -> Program:
+        about: dict[str, Any] = {"poll": 0.0, "ticks": self.link.clock, "pages": False, **more}
+        return Program(self.place, self.agreement, self.link, self.keys, say or self.label, **about)
+
+    def labels(self) -> dict[str, list[Any]]:
+        """The ledger of every site, as it stands."""
+        return {site: ledger.store.written(site) for site, ledger in sorted(self.ledgers.items())}
+
+    def bought(self, cycle: int) -> dict[str, int]:
+        """How many labels of a cycle each site has."""
+        labels = self.labels().items()
+        return {site: sum(label.cycle == cycle for label in own) for site, own in labels}
+
+    def records(self) -> list[dict[str, Any]]:
+        (cell,) = read_study(self.place).cells
+        return [dict(record) for record in cell.records]
+
+    def close(self) -> None:
+        for ledger in self.ledgers.values():
+            ledger.close()
+
+    def again(self, folder: Path) -> Federation:
+        """The same sites and coordinator in a copy of the folder."""
+        shutil.copytree(self.folder, folder)
+        sites = {name: SiteFolder.open(folder / name) for name in self.sites}
+        return Federation(folder, self.agreement, self.data, self.secret, sites)
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        return [found for found in self.events if found["event"] == event]
+
+
+def federation(
+    folder: Path, recipe: Recipe, data: Dataset | None = None, waits: Waits = WAITS, seed: int = 0,
+    labelled: Mapping[str, int] | None = None, **more: Any,
+) -> Federation:  # fmt: skip
+    """Folders of sites and a coordinator's keys for ``recipe``; ``labelled``: how many of a site's
+    first rows come with a label."""
+    data = data or rows()
+    schema, names, secret = schema_for(data), data.group_names, new_signing_key()
+    agreed = Agreement(
+        "hospitals", at_sites(recipe, "hospitals", len(names), schema), schema, names,
+        verify_key(secret), seed, waits, smallest=1,
+    )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    write_agreement(folder / "study.toml", agreed)
+    sites = {name: _site(folder, data, name, (labelled or {}).get(name, 0)) for name in names}
+    return Federation(folder, agreed, data, secret, sites, **more)
+
+
+TINY = Recipe(
+    "tiny", model=Spec("linear"), plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    query=Spec("entropy"), initial=4, per_cycle=3, rounds=1, cycles=1, score_rounds=1,
+)  # fmt: skip
+
+
+def tiny(folder: Path, recipe: Recipe = TINY, **more: Any) -> Federation:
+    """Three sites and the shortest study there is."""
+    return federation(folder, recipe, rows(NAMES[:3]), **more)
+
+
+def _site(folder: Path, data: Dataset, name: str, labelled: int) -> SiteFolder:
+    files = []
+    parts = {"rows": (data.x, data.y, data.groups), "test": (data.x_test, data.y_test,
+             data.groups_test)}  # fmt: skip
+    for part, (x, y, groups) in parts.items():
+        assert groups is not None
+        at = (groups == data.group_names.index(name)).nonzero().squeeze(1).tolist()
+        known = len(at) if part == "test" else labelled
+        files.append(folder / f"{name}-{part}.csv")
+        with files[-1].open("w", newline="") as file:
+            lines = csv.writer(file)
+            lines.writerow([*data.columns, "y"])
+            for i, row in enumerate(at):
+                word = data.classes[int(y[row])] if data.classes else repr(float(y[row]))
+                lines.writerow([*map(repr, x[row].tolist()), word if i < known else ""])
+    return SiteFolder.create(
+        folder / name, folder / "study.toml", name=name, data=str(files[0]), test=str(files[1])
+    )
