@@ -85,6 +85,13 @@ def assert_alike(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert torch.allclose(value, other["state"][part], rtol=1e-9, atol=1e-9), part
 
 
+def assert_as_long(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """The models of two files differ by a rotation, which each site of a study draws in secret."""
+    assert not torch.allclose(one["state"]["w"], other["state"]["w"])
+    for part, value in one["state"].items():
+        assert torch.allclose(value.norm(), other["state"][part].norm(), rtol=1e-9), part
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_real_sites_pick_and_learn_what_the_simulation_does(name: str, tmp_path: Path) -> None:
     world = federation(tmp_path / "real", recipe_of(name), ground(name))
@@ -96,8 +103,9 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(name: str, tmp_path:
         assert labels, "nothing was labelled, so nothing was compared"
     checkpoints = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert sorted(path.name for path in (program.place / "checkpoints").iterdir()) == checkpoints
+    compare = assert_as_long if "masked" in name else assert_alike
     for at in checkpoints:
-        assert_alike(tree(program.place / "checkpoints" / at), tree(tmp_path / "checkpoints" / at))
+        compare(tree(program.place / "checkpoints" / at), tree(tmp_path / "checkpoints" / at))
     ours, theirs = tree(program.place / "model.safetensors"), tree(tmp_path / "model.safetensors")
     if ours["state"] is not None:  # masks hide a common model from the coordinator
         assert_alike(ours, theirs)

@@ -235,8 +235,8 @@ HEAD = """\
 #
 # The coordinator and every site have this same file. It decides what is computed, which functions
 # a site runs and what leaves it; nothing of that is ever taken from a message. A site refuses an
-# order that does not carry the digest of its own copy, which is now
-# {digest} (comments and lengths of time are no part of it).
+# order that does not carry the digest of its own copy; comments, limits of columns and
+# lengths of time are no part of it. `fallow site init` and `fallow coordinate status` show it.
 # Rows, images and single labels never leave their site.
 """
 
@@ -251,7 +251,7 @@ def agreement_text(agreement: Agreement) -> str:
     waits, key = agreement.waits, base64.b64encode(agreement.coordinator).decode()
     quorum = waits.quorum if waits.quorum is not None else len(agreement.sites)
     lines = [
-        HEAD.format(name=agreement.name, digest=agreement.digest),
+        HEAD.format(name=agreement.name),
         *recipe_lines(agreement.recipe),
         "\n[federation]",
         f"name = {toml_of(agreement.name)}",

@@ -49,6 +49,8 @@ def read_lines(path: Path, by: Key) -> list[tuple[str, dict[str, str]]]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path.name} is not in UTF-8; save it in that encoding") from error
     found = _json(path, text) if kind == "json" else _csv(path, text)
+    if not text.strip():
+        raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")
     for needed in (by, "label"):
         if found and not any(needed in cells for _, cells in found):
             raise ValueError(f"{path.name} has no {needed!r}; each label needs {by!r} and 'label'")
