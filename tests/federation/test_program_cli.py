@@ -176,7 +176,7 @@ def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
     with only_one(tmp_path / "study" / "coordinator.lock"):
         _, out, _ = begun("coordinate", "status", "study")
         _, raw, _ = begun("coordinate", "status", "study", "--json")
-    for said in ("people label", "2030-01-01", "north", "its clock strikes thirteen"):
+    for said in ("people label", "1 Jan 2030", "north", "its clock strikes thirteen"):
         assert said in out
     assert json.loads(raw)["sites"]["north"]["labels"]["open"] == 2
 

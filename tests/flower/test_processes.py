@@ -35,6 +35,7 @@ def test_three_sites_answer_and_large_messages_arrive_whole(running: Federation)
     assert running.link.problem is None
 
 
+@pytest.mark.soak
 def test_an_exchange_outlives_the_death_of_the_server_app(running: Federation) -> None:
     running.link.send(dict.fromkeys(SITES, b"slow 1"))
     wait_until(lambda: running.link.hub.is_connected, LONG, "the app is connected")
@@ -42,6 +43,7 @@ def test_an_exchange_outlives_the_death_of_the_server_app(running: Federation) -
     assert running.answers(set(SITES), LONG) == echoed(b"slow 1")
 
 
+@pytest.mark.soak
 def test_an_exchange_outlives_the_death_of_a_site(running: Federation) -> None:
     handled = running.root / "birch" / "handled"
     running.link.send(dict.fromkeys(SITES, b"slow 2"))
