@@ -98,6 +98,7 @@ def test_a_number_is_typed_and_letters_in_its_field_are_no_keys(
         page.locator("#value").fill("")
         page.keyboard.type("2,5")
         press(page, "Enter")
+        page.locator("#value:focus").wait_for()
         page.keyboard.press("Escape")
         press(page, "x")  # out of the field, keys are keys
         assert fits(page) and [line for line in wrong if "409" not in line] == []

@@ -272,7 +272,7 @@ def test_secure_sums_stop_masked_rows_at_the_site() -> None:
     world = made(x, y, privacy=SECURE)
     ask = asking(world)
     ask.owner = "training"
-    with pytest.raises(ValueError, match="does not answer 'turn' by relay: with secure sums"):
+    with pytest.raises(ValueError, match="does not answer 'masked' by each: with secure sums"):
         MaskedSolve().round(world.members["a"].parts.fresh(None), ask)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,8 +40,8 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
         console.print("Keep the address to yourself. Ctrl-C ends the page; labels are kept.")
 
     try:
-        serve(Desk(*about, ledger), say, port, who, open_)
-    except KeyboardInterrupt:
+        with suppress(KeyboardInterrupt):
+            serve(Desk(*about, ledger), say, port, who, open_)
         console.print("The page has ended. All labels are kept.")
     finally:
         ledger.close()
