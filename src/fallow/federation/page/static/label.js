@@ -4,6 +4,9 @@
 const TYPED = "input:not([type=checkbox]), textarea, select";
 const EVERY = 5000; // milliseconds between two looks
 
+// Browsers give the focus some time after the page is shown; a person may type at once.
+document.querySelector("[autofocus]")?.focus();
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   if (event.target.matches(TYPED)) {
