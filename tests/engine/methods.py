@@ -111,6 +111,9 @@ class Stepping:
 
     by: Callable[[Slot, Slot, Batch, Learner], Slot]
 
+    def __str__(self) -> str:
+        return self.by.__name__
+
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 

@@ -55,7 +55,7 @@ ORDERS = [RAGGED, RAGGED[::-1], (3,), (0, 0), (4, 4, 4)]
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-@pytest.mark.parametrize(("make", "method"), CASES, ids=str)
+@pytest.mark.parametrize(("make", "method"), CASES, ids=lambda it: getattr(it, "__name__", str(it)))
 def test_it_is_the_loop(make: Callable[[], nn.Module], method: Local, plan: Plan) -> None:
     same_history(make, method, plan, jobs(make, weighted=True))
 

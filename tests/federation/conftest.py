@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fallow.federation import ledger_tables
-from fallow.federation.folder import SiteFolder
-from fallow.federation.ledger import Ledger
-from fallow.federation.ledger_purchases import Line
+from fallow.federation.ledger import Ledger, tables
+from fallow.federation.ledger.purchases import Line
+from fallow.federation.site.folder import SiteFolder
 from fallow.lab import journal
 from tests.federation.hosts import Leader, folder
 from tests.federation.ledgers import RUN, STEP, Open
@@ -20,7 +19,7 @@ from tests.federation.ledgers import RUN, STEP, Open
 
 @pytest.fixture(autouse=True)
 def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_tables, "SYNCHRONOUS", "OFF")
+    monkeypatch.setattr(tables, "SYNCHRONOUS", "OFF")
     monkeypatch.setattr(journal, "DURABLE", "OFF")
     monkeypatch.setattr(os, "fsync", lambda file: None)
 

@@ -18,12 +18,12 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient, Cookies, Response
 
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger_purchases import Line
+from fallow.federation.ledger.purchases import Line
 from fallow.federation.page import Desk, create_app
 from fallow.federation.page.door import Door
 from fallow.federation.page.serve import listening, server_of
-from fallow.federation.rows import Shown, SiteRows
 from fallow.federation.schema import Column, Schema
+from fallow.federation.site.rows import Shown, SiteRows
 
 RUN, STEP = "run", "0/query"
 ROWS = 12

@@ -14,10 +14,10 @@ from fallow.core import Ask, Delivered, Disclosure, Plan, Request, Step
 from fallow.core.plan import Optimiser, Segment
 from fallow.core.types import Answer, SiteId, State
 from fallow.federation.agreement import Agreement, at_sites, write_agreement
-from fallow.federation.folder import SiteFolder
-from fallow.federation.host import Host
 from fallow.federation.ledger import Ledger
 from fallow.federation.schema import Column, Schema
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.host import Host
 from fallow.lab.journal import Journal
 from fallow.lab.recipe import Recipe, with_settings
 from fallow.privacy.signing import verify_key

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.federation import coordinate_folder
 from fallow.federation.agreement import Waits
-from fallow.federation.coordinate_folder import CoordinatorFolder
-from fallow.federation.folder import SiteFolder
+from fallow.federation import coordinator
+from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.site.folder import SiteFolder
 from fallow.lab.files import load_tree
 from fallow.lab.recipe import Recipe
 from fallow.lab.spec import Spec
@@ -162,7 +162,7 @@ def real(folder: Path, recipe: Recipe = SHORT, sites: int = 2, **waits: Any) -> 
     alike = federation(folder / "alike", recipe, rows(NAMES[:sites]))
     about = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
     agreed, address = alike.agreement, f"127.0.0.1:{free_port()}"
-    plan = coordinate_folder.Plan("hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1)
+    plan = coordinator.folder.Plan("hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1)
     office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])
     made = {name: joined(folder, name, office, address) for name in agreed.sites}
     found = Real(folder, alike, office, made)

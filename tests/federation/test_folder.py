@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fallow.federation.agreement import Agreement, write_agreement
-from fallow.federation.folder import SiteFolder
-from fallow.federation.terms import leaving, rows_told, terms
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.terms import leaving, rows_told, terms
 from fallow.lab.errors import Failed
 from fallow.privacy.masks import public_half
 from fallow.privacy.signing import opened, sign

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fallow.engine import Stacked
-from fallow.federation.folder import SiteFolder
-from fallow.federation.ledger_tables import Tables
+from fallow.federation.ledger.tables import Tables
+from fallow.federation.site.folder import SiteFolder
 from fallow.lab.files import digest_of
 from fallow.lab.journal import Journal
 from tests.federation.hosts import Leader, folder

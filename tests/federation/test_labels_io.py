@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
-from fallow.federation.labels_io import Imported, export_labels, export_questions, import_labels
 from fallow.federation.page import Desk
+from fallow.federation.site.labels_io import (
+    Imported,
+    export_labels,
+    export_questions,
+    import_labels,
+)
 from tests.federation.desks import DIGITS, DOSE, close, make_desk, picture_rows, table_rows
 
 WHY = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger_purchases import Line
+from fallow.federation.ledger.purchases import Line
 from fallow.runtimes import Label
 from tests.federation.ledgers import RUN, STEP, Open, close, state, values
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fallow.federation.ledger_purchases import Line
+from fallow.federation.ledger.purchases import Line
 from fallow.runtimes import Label
 from tests.federation.ledgers import RUN, STEP, Open, close, state
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger_draft import Draft
-from fallow.federation.ledger_purchases import Line
-from fallow.federation.ledger_tables import Tables
+from fallow.federation.ledger.draft import Draft
+from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.tables import Tables
 from fallow.lab.errors import Failed
 from fallow.privacy import Released
 from fallow.runtimes import Label, Letter

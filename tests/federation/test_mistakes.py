@@ -10,7 +10,7 @@ import pytest
 
 from fallow.cli import main
 from fallow.federation.agreement import write_agreement
-from fallow.federation.folder import SiteFolder
+from fallow.federation.site.folder import SiteFolder
 from tests.federation.agreed import HEAD, ROWS, agreed, table
 
 pytest.importorskip("cryptography")

@@ -247,7 +247,7 @@ def test_pictures_are_shown_from_their_files_and_small_ones_enlarged(tmp_path: P
 def test_rows_that_have_the_shape_of_pictures_are_drawn(tmp_path: Path) -> None:
     import torch
 
-    from fallow.federation.rows import SiteRows
+    from fallow.federation.site.rows import SiteRows
 
     x = torch.linspace(-1, 1, 12 * 64).reshape(12, 1, 8, 8)
     rows = SiteRows(x, (None,) * 12, tuple(map(str, range(12))), lambda row: (("x0", "1", ""),))

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from fallow.cli.app import app
 from fallow.federation.agreement import write_agreement
-from fallow.federation.folder import SiteFolder
 from fallow.federation.page.serve import listening
+from fallow.federation.site.folder import SiteFolder
 from fallow.lab.errors import Failed
 from tests.federation.agreed import agreed, table
 from tests.federation.desks import RUN, ask

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fallow.federation.agreement import Waits
-from fallow.federation.coordinate import is_running
-from fallow.federation.coordinate_live import Control
+from fallow.federation.coordinator.live import Control
+from fallow.federation.coordinator.program import is_running
 from fallow.lab.errors import Failed
 from fallow.lab.files import only_one
 from fallow.lab.report_live import read_live

@@ -12,9 +12,9 @@ import pytest
 
 from fallow.cli import main
 from fallow.federation.agreement import read_agreement
-from fallow.federation.coordinate_folder import CoordinatorFolder
-from fallow.federation.coordinate_live import Control
-from fallow.federation.folder import SiteFolder
+from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.coordinator.live import Control
+from fallow.federation.site.folder import SiteFolder
 from fallow.lab.files import only_one, write_json
 from fallow.privacy.signing import verify_key
 from tests.federation.agreed import table

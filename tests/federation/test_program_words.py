@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from fallow.cli.coordinate_words import Lines
-from fallow.federation.coordinate_labels import counts_of
-from fallow.federation.coordinate_scores import UNSCORED, of_counts, of_totals
+from fallow.federation.coordinator.labels import counts_of
+from fallow.federation.coordinator.scores import UNSCORED, of_counts, of_totals
 from tests.federation.worlds import tiny
 
 

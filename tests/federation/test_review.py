@@ -11,9 +11,9 @@ import torch
 
 from fallow.core import Request, Step
 from fallow.federation.agreement import Waits
-from fallow.federation.coordinate import new_run, opened
-from fallow.federation.rows import read_rows
-from fallow.federation.terms import rows_told
+from fallow.federation.coordinator.program import new_run, opened
+from fallow.federation.site.rows import read_rows
+from fallow.federation.site.terms import rows_told
 from fallow.lab.journal import Journal
 from fallow.queries import AHFAL
 from fallow.runtimes.border import Border

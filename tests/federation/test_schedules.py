@@ -21,9 +21,9 @@ import torch
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.types import SiteId
 from fallow.federation.agreement import Waits
-from fallow.federation.coordinate_labels import Desk
-from fallow.federation.coordinate_live import Control
-from fallow.federation.coordinate_sites import RealSites, hello
+from fallow.federation.coordinator.labels import Desk
+from fallow.federation.coordinator.live import Control
+from fallow.federation.coordinator.sites import RealSites, hello
 from fallow.federation.made import Made, made
 from fallow.lab.journal import Journal
 from fallow.lab.recipe import Recipe

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.federation.rows import read_rows, read_tests
 from fallow.federation.schema import Column, Schema, schema_from, schema_of
+from fallow.federation.site.rows import read_rows, read_tests
 from tests.federation.agreed import COLUMNS, TABLE, table
 
 NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")

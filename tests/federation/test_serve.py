@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from fallow.cli.site import said, site
 from fallow.federation.agreement import write_agreement
-from fallow.federation.folder import SiteFolder
-from fallow.federation.serve import live, serve, unreachable
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.serve import live, serve, unreachable
 from fallow.lab.errors import Failed
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.runtimes.envelope import Order, open_reply, seal

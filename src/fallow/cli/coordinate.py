@@ -15,9 +15,9 @@ from rich.console import Console
 from fallow.cli import options as opt
 from fallow.cli.coordinate_words import Lines, after_init, show_sites
 from fallow.federation.agreement import Waits
-from fallow.federation.coordinate import Program, is_running
-from fallow.federation.coordinate_folder import CoordinatorFolder, Plan
-from fallow.federation.coordinate_live import Control
+from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
+from fallow.federation.coordinator.live import Control
+from fallow.federation.coordinator.program import Program, is_running
 from fallow.federation.schema import schema_of
 from fallow.federation.toml import seconds_of
 from fallow.lab.recipe import with_settings

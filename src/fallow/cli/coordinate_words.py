@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fallow.federation.agreement import Agreement
-from fallow.federation.coordinate_folder import CoordinatorFolder
-from fallow.federation.coordinate_labels import Ended
+from fallow.federation.coordinator.folder import CoordinatorFolder
+from fallow.federation.coordinator.labels import Ended
 from fallow.lab.report_live import HEADER, site_rows
 
 QUIET = 60.0  # seconds between lines that say the same

@@ -10,7 +10,7 @@ import typer
 
 from fallow.cli import options as opt
 from fallow.data.optional import optional
-from fallow.federation.folder import SiteFolder
+from fallow.federation.site.folder import SiteFolder
 
 PLAIN: Any = {"markup": False, "soft_wrap": True}
 Site = Annotated[Path, typer.Argument(help="Folder of the site.")]

@@ -17,11 +17,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from fallow.cli import options as opt
-from fallow.federation.folder import SiteFolder
-from fallow.federation.labels_files import Key
-from fallow.federation.labels_io import export_labels, export_questions, import_labels
-from fallow.federation.serve import live, serve
-from fallow.federation.terms import leaving, rows_told, terms
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.labels_files import Key
+from fallow.federation.site.labels_io import export_labels, export_questions, import_labels
+from fallow.federation.site.serve import live, serve
+from fallow.federation.site.terms import leaving, rows_told, terms
 
 site = typer.Typer(
     name="site", help="One site of a study among real machines.", no_args_is_help=True

@@ -16,8 +16,8 @@ from fallow.core.types import Answer, State
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import Facts, write_card
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger_purchases import Line
-from fallow.federation.ledger_questions import Progress
+from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.questions import Progress
 from fallow.federation.people_scores import told_hits
 from fallow.lab.files import save_tree
 from fallow.lab.scale import Scale, in_units

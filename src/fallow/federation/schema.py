@@ -18,7 +18,7 @@ from fallow.data.dataset import Dataset
 from fallow.data.features import read_arrays
 from fallow.data.own_labels import TaskChoice, encode
 from fallow.data.own_table import EMPTY, MOST_LEVELS, read_cells
-from fallow.federation.pictures import read_pictures
+from fallow.federation.site.pictures import read_pictures
 
 Kind = Literal["table", "images", "arrays"]
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import final
 
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger_questions import Given, Question
+from fallow.federation.ledger.questions import Given, Question
 from fallow.federation.page.words import label_of
-from fallow.federation.rows import Shown, SiteRows
 from fallow.federation.schema import Schema
+from fallow.federation.site.rows import Shown, SiteRows
 
 ENDED = ("expired", "withdrawn")
 NOTHING, CANNOT_TELL = "", "x"  # in forms; everything else is a number

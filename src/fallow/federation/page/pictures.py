@@ -10,7 +10,7 @@ from typing import Any, final
 from torch import Tensor
 
 from fallow.data.optional import optional
-from fallow.federation.rows import Shown
+from fallow.federation.site.rows import Shown
 
 SHOWN = {  # what every browser shows as it is
     ".png": "image/png",

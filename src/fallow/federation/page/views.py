@@ -13,7 +13,7 @@ from urllib.parse import quote
 from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fallow.federation.ledger_questions import Question
+from fallow.federation.ledger.questions import Question
 from fallow.federation.page import words
 from fallow.federation.page.desk import CANNOT_TELL, ENDED, Desk, mine, sent, spoken
 from fallow.federation.page.pictures import SMALL, size

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from fallow.core.types import Answer, SiteId
 from fallow.federation.agreement import Agreement
-from fallow.federation.coordinate_live import Live, utc
+from fallow.federation.coordinator.live import Live, utc
 from fallow.lab.report import write_report
 from fallow.lab.run import Say
 

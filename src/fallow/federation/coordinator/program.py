@@ -13,10 +13,10 @@ from typing import Any, final
 from fallow.core.disclosure import Disclosure
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import CARD, Facts, write_card
-from fallow.federation.coordinate_labels import Desk
-from fallow.federation.coordinate_live import Control, Live, Stopped, Watched
-from fallow.federation.coordinate_sites import RealSites, hello, rows_of
-from fallow.federation.coordinate_tell import Teller
+from fallow.federation.coordinator.labels import Desk
+from fallow.federation.coordinator.live import Control, Live, Stopped, Watched
+from fallow.federation.coordinator.sites import RealSites, hello, rows_of
+from fallow.federation.coordinator.tell import Teller
 from fallow.federation.made import Made, made
 from fallow.lab.cell import Cell
 from fallow.lab.errors import Failed, sentence

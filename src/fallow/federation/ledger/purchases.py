@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from fallow.federation.ledger_questions import now
-from fallow.federation.ledger_store import SiteStore
-from fallow.federation.ledger_tables import Tables
+from fallow.federation.ledger.questions import now
+from fallow.federation.ledger.store import SiteStore
+from fallow.federation.ledger.tables import Tables
 from fallow.runtimes import Label
 
 SETTLED = """

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from fallow.core.types import Answer, SiteId
-from fallow.federation.ledger_questions import now
-from fallow.federation.ledger_tables import Tables
+from fallow.federation.ledger.questions import now
+from fallow.federation.ledger.tables import Tables
 from fallow.lab.errors import Failed
 from fallow.lab.journal import sealed
 from fallow.runtimes.envelope import Order

@@ -30,11 +30,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, final
 
-from fallow.federation.labels_files import Key, read_lines, write_lines
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger_questions import Given, Question
-from fallow.federation.rows import SiteRows
+from fallow.federation.ledger.questions import Given, Question
 from fallow.federation.schema import Schema
+from fallow.federation.site.labels_files import Key, read_lines, write_lines
+from fallow.federation.site.rows import SiteRows
 
 CANNOT_TELL = "cannot tell"
 

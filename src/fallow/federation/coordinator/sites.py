@@ -17,8 +17,8 @@ from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
 from fallow.core.types import Answer, SiteId, State
 from fallow.federation.agreement import Agreement
-from fallow.federation.coordinate_labels import Desk
-from fallow.federation.coordinate_scores import of_counts, of_totals
+from fallow.federation.coordinator.labels import Desk
+from fallow.federation.coordinator.scores import of_counts, of_totals
 from fallow.federation.made import Made
 from fallow.lab.budgets import budgets
 from fallow.lab.ground import Done

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final
 
 from fallow.core.types import Answer, SiteId
-from fallow.federation.coordinate_live import Control, seconds_of, utc
+from fallow.federation.coordinator.live import Control, seconds_of, utc
 from fallow.lab.journal import Journal
 from fallow.lab.run import Say, silent
 

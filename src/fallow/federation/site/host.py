@@ -16,12 +16,12 @@ from fallow.core.ask import KEYS, Request
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer
 from fallow.federation.agreement import Agreement
-from fallow.federation.folder import SiteFolder
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger_draft import Draft
+from fallow.federation.ledger.draft import Draft
 from fallow.federation.made import made
 from fallow.federation.people import PICKED, Office, People
-from fallow.federation.rows import SiteRows
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.rows import SiteRows
 from fallow.lab.errors import Failed, sentence
 from fallow.lab.steps import held_back
 from fallow.runtimes.border import check_order, stats_of

@@ -17,8 +17,8 @@ from torch import Tensor
 from fallow.core.build import nearest
 from fallow.data.features import read_arrays
 from fallow.data.own_table import EMPTY, Columns, read_cells
-from fallow.federation.pictures import read_pictures
 from fallow.federation.schema import Column, Schema, number_in
+from fallow.federation.site.pictures import read_pictures
 
 Shown = tuple[tuple[str, str, str], ...] | Path
 """A row as a person reads it: (column, text, unit) for each column of a table, or the file of an

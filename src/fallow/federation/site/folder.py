@@ -14,8 +14,8 @@ from typing import Any
 from fallow.core.types import SiteId
 from fallow.federation.agreement import Agreement, read_agreement
 from fallow.federation.ledger import Ledger
-from fallow.federation.rows import SiteRows, read_rows, read_tests
-from fallow.federation.settings import Settings, settings_from, settings_text
+from fallow.federation.site.rows import SiteRows, read_rows, read_tests
+from fallow.federation.site.settings import Settings, settings_from, settings_text
 from fallow.lab.errors import Failed
 from fallow.lab.files import digest_of, write_json, write_whole
 from fallow.privacy.masks import new_secret, public_half

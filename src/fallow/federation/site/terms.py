@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fallow.federation.folder import SiteFolder
 from fallow.federation.made import Made, made
-from fallow.federation.rows import SiteRows
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.rows import SiteRows
 from fallow.federation.toml import duration
 from fallow.lab.recipe import Recipe
 from fallow.lab.scale import is_standardised

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from fallow.core.types import SiteId, State
-from fallow.federation.ledger_store import SiteStore
+from fallow.federation.ledger.store import SiteStore
 from fallow.privacy import Released
 from fallow.runtimes.store import Label, Letters, named_by
 

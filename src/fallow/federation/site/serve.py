@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Protocol
 
-from fallow.federation.folder import SiteFolder
-from fallow.federation.host import Host
-from fallow.federation.ledger_questions import now
+from fallow.federation.ledger.questions import now
+from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.host import Host
 from fallow.lab.errors import Failed
 from fallow.lab.files import only_one, write_json
 from fallow.runtimes.envelope import open_reply

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from fallow.core.types import SiteId, State
-from fallow.federation.ledger_tables import Tables
+from fallow.federation.ledger.tables import Tables
 from fallow.lab.journal import sealed
 from fallow.privacy import Released
 from fallow.runtimes.store import MARK, Label, checksum

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, final
 
 from fallow.core.types import SiteId
-from fallow.federation.ledger_orders import Orders, Sent
-from fallow.federation.ledger_purchases import Purchases
-from fallow.federation.ledger_questions import (
+from fallow.federation.ledger.orders import Orders, Sent
+from fallow.federation.ledger.purchases import Purchases
+from fallow.federation.ledger.questions import (
     Given,
     Kind,
     Progress,
@@ -24,8 +24,8 @@ from fallow.federation.ledger_questions import (
     now,
     settled,
 )
-from fallow.federation.ledger_store import SiteStore
-from fallow.federation.ledger_tables import Tables
+from fallow.federation.ledger.store import SiteStore
+from fallow.federation.ledger.tables import Tables
 
 CURRENT = """
 SELECT id, who, value, at, kind FROM given WHERE question = ? AND kind <> 'taken back'

@@ -1,0 +1,1 @@
+"""A site's machine: its folder, its rows, its labels, and the process that answers."""
