@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.federation.agreement import Waits
 from fallow.federation import coordinator
+from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
 from fallow.lab.files import load_tree
