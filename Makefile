@@ -42,6 +42,7 @@ bench: $(STAMP)  ## speed beside the reference; writes bench/results.json
 	$(PY) -m bench
 	$(PY) -m bench.query_seconds
 	$(PY) -m bench.regression_run
+	$(PY) -m bench.flower_exchange
 
 clean:  ## remove the environment and every cache; results in runs/ stay
 	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

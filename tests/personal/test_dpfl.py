@@ -41,6 +41,18 @@ def test_averaging_everyone_in_every_round_is_fedavg() -> None:
     assert full.state["graph"].sum() == N * (N - 1)
 
 
+def test_the_same_seed_gives_the_same_models_and_more_threads_change_last_digits_at_most() -> None:
+    first, again = (ran(3, {"make": mlp}) for _ in range(2))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        threaded = ran(3, {"make": mlp})
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(first.kept("local"), again.kept("local"))
+    assert_close(threaded.kept("local"), first.kept("local"), rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("budget", [2, 3, 4, 7])
 def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(budget: int) -> None:
     """Theorem 1 through the door: sites that never hold more than a batch, and Algorithm 2."""
