@@ -17,10 +17,10 @@ import pytest
 
 from fallow.cli import main
 from fallow.lab.cell import Setup
-from fallow.lab.journal import Journal
 from fallow.lab.opening import open_study
 from fallow.lab.study import run_study, study_cells
 from fallow.recipes import find_recipe
+from fallow.runtimes.database import Database
 from tests.cli.conftest import Command, contents, table, write_inputs
 from tests.lab.crash import begun, ended
 
@@ -268,15 +268,15 @@ def test_ctrl_c_leaves_one_line_and_a_study_that_goes_on(fallow: Command, folder
     assert fallow(*RUN, "--out", "whole").code == 0
 
     def interrupted() -> None:
-        commit, seen = Journal.commit, []
+        commit, seen = Database.commit, []
 
-        def pressed(journal: Journal) -> None:
-            commit(journal)
+        def pressed(database: Database) -> None:
+            commit(database)
             seen.append(1)
             if len(seen) == 4:
                 os.kill(os.getpid(), signal.SIGINT)
 
-        Journal.commit = pressed  # type: ignore[method-assign]
+        Database.commit = pressed  # type: ignore[method-assign]
         # a test runner in the background has Ctrl-C ignored, and a child inherits that
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -47,8 +47,16 @@ def test_every_verb_is_a_method_and_says_in_words_what_it_reveals(strategy: Any)
 @of_all
 def test_sites_run_nothing_but_the_verbs_of_the_contract(strategy: Any) -> None:
     federation = world(tables(), strategy)
-    with pytest.raises(ValueError, match="site a does not run '__init__'"):
+    with pytest.raises(ValueError, match="site a does not answer '__init__' by each: the contract"):
         federation.ask().each("__init__")
+
+
+@of_all
+def test_a_query_asks_all_that_its_contract_lists_and_nothing_in_another_way(strategy: Any) -> None:
+    federation = world(tables(), strategy)
+    federation.query(3)
+    asked = strategy.contract.asked.items()
+    assert set(federation.shown.entries) == {(how, verb) for how, verbs in asked for verb in verbs}
 
 
 @of_all

@@ -132,7 +132,7 @@ def test_no_row_leaves_its_site_while_training_and_querying(strategy: Any) -> No
 class Leaky:
     """A strategy that sends a row where a count would do."""
 
-    contract: ClassVar[Contract] = Contract("Leaky", "-", 0, {"select": "a row of the pool"})
+    contract: ClassVar[Contract] = Contract("Leaky", "-", 0, each={"select": "a row of the pool"})
 
     def query(self, ask: Any, budget: Any, memo: Any) -> Any:
         ask.each("select")

@@ -13,12 +13,13 @@ from fallow.engine import Loop, row_loss
 from fallow.runtimes import Bytes, InProcess, MemoryStore, Parts, Site
 from fallow.training import FedAvg
 
-VERBS = ("share", "secret", "bad", "wide", "pick", "model", "people")
+NAMES = ("share", "secret", "bad", "wide", "pick", "model", "people")
+VERBS = {verb: f"what {verb} tells" for verb in NAMES}
 
 
 @dataclass(frozen=True)
 class Toy:
-    contract = Contract("Toy", "-", 2024, {v: f"what {v} tells" for v in VERBS})
+    contract = Contract("Toy", "-", 2024, sum=VERBS, each=VERBS, keep=VERBS, relay=VERBS)
 
     def share(self, view, scale=1.0):
         return {"x": view.rows("pool").sum(0) * scale, "one": 1.0}
@@ -108,7 +109,7 @@ def test_keep_lets_out_a_count_and_the_answer_stays(runtime):
 
 def test_a_keep_answer_holds_nothing_but_a_count():
     ask, _sites, _ = door()
-    sent = ask.carrier.exchange(ask._requests([], "k"))
+    sent = ask.carrier.exchange(ask._requests([], "k", None))
     assert sent.answers == {}
     ask.keep("secret")
     (_, entry) = ask.journal.pages["0/query/0"]
@@ -162,7 +163,7 @@ def test_counts_of_people_leave_after_post():
 
 
 def test_a_verb_that_the_contract_does_not_name_does_not_run():
-    with pytest.raises(ValueError, match="site a does not run 'hidden'"):
+    with pytest.raises(ValueError, match="site a does not answer 'hidden' by each"):
         door()[0].each("hidden")
 
 

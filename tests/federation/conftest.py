@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fallow.cli import main
 from fallow.federation.ledger import Ledger, tables
 from fallow.federation.ledger.purchases import Line
 from fallow.federation.site.folder import SiteFolder
 from fallow.lab import journal
 from tests.federation.hosts import Leader, folder
 from tests.federation.ledgers import RUN, STEP, Open
+from tests.federation.mistakes import Said, moved, offices
 
 
 @pytest.fixture(autouse=True)
@@ -59,3 +62,29 @@ def leader(site: SiteFolder) -> Iterator[Leader]:
     found = Leader(site)
     yield found
     found.ledger.close()
+
+
+@pytest.fixture(scope="session")
+def made_offices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("cryptography")
+    return offices(tmp_path_factory.mktemp("offices"))
+
+
+@pytest.fixture
+def command(
+    made_offices: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Said:
+    """The command in a folder with what `offices` makes: exit code, what it wrote, its error."""
+    monkeypatch.chdir(moved(made_offices, tmp_path))
+
+    def called(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fallow", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, " ".join(err.split())
+
+    return called

@@ -7,7 +7,6 @@ import csv
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -20,6 +19,7 @@ from fallow.core.contract import Contract
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Picks, View
 from fallow.federation.agreement import Agreement, Waits, at_sites, write_agreement
+from fallow.federation.ledger import Ledger
 from fallow.federation.schema import Column, Schema
 from fallow.federation.site.folder import SiteFolder
 from fallow.lab.recipe import Recipe
@@ -61,22 +61,23 @@ def lines(site: SiteId, is_class: bool) -> list[list[str]]:
 
 def planted(
     folder: Path, recipe: Recipe, is_class: bool = True, names: tuple[SiteId, ...] = SITES,
-    waits: Waits = WAITS, **chosen: Any,
+    waits: Waits = WAITS, first: int = 0, **chosen: Any,
 ) -> Federation:  # fmt: skip
-    """Sites; at `PLANTED` everything has a name of its own, and one row comes labelled."""
+    """Sites; at `PLANTED` everything has a name of its own, and one row comes labelled.  ``first``:
+    how many rows do everywhere beside it."""
     agreed_on, secret = schema(is_class), new_signing_key()
     about = at_sites(recipe, "alps", len(names), agreed_on)
     agreement = Agreement("alps", about, agreed_on, names, verify_key(secret), 0, waits, smallest=1)
     write_agreement(folder / "study.toml", agreement)
-    sites = {site: _site(folder, site, is_class, **chosen) for site in names}
+    sites = {site: _site(folder, site, is_class, first, **chosen) for site in names}
     return Federation(folder, agreement, agreed_on.example, secret, sites)
 
 
-def _site(folder: Path, site: SiteId, is_class: bool, **chosen: Any) -> SiteFolder:
+def _site(folder: Path, site: SiteId, is_class: bool, first: int, **chosen: Any) -> SiteFolder:
     place = folder / (FOLDER if site == PLANTED else f"folder of {site}")
     place.mkdir()
     head, rows = ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"], lines(site, is_class)
-    pool = [row if row[0] == ROW else [*row[:-1], ""] for row in rows]
+    pool = [r if r[0] == ROW or i < first else [*r[:-1], ""] for i, r in enumerate(rows)]
     for name, part in ((FILE, pool), (TESTS, rows[AT + 1 :])):
         with (place / name).open("w", newline="") as file:
             csv.writer(file).writerows([head, *part])
@@ -86,32 +87,57 @@ def _site(folder: Path, site: SiteId, is_class: bool, **chosen: Any) -> SiteFold
 
 def people(world: Federation) -> Callable[[dict[str, Any]], None]:
     """Listens to a coordinator; people answer what is open, and withdraw one row for a reason."""
-    is_class = bool(world.agreement.schema.classes)
-    truth = {site: [line[-1] for line in lines(site, is_class)] for site in world.sites}
 
     def say(event: dict[str, Any]) -> None:
         world.events.append(event)
         if event["event"] == "labels":
             for site, ledger in world.ledgers.items():
-                for asked in ledger.questions(state="open"):
-                    value = world.agreement.schema.value(truth[site][asked.row])
-                    ledger.answer(asked.row, value, WHO)
-            if not world.ledgers[PLANTED].questions(state="withdrawn"):
-                row = world.ledgers[PLANTED].questions()[0].row
-                world.ledgers[PLANTED].withdraw(row, WHO, WHY)
+                label(site, ledger, world.agreement.schema)
 
     return say
+
+
+def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
+    """People answer what is open; at `PLANTED` they withdraw the first row that they were asked."""
+    truth = [line[-1] for line in lines(site, bool(agreed_on.classes))]
+    for asked in ledger.questions(state="open"):
+        ledger.answer(asked.row, agreed_on.value(truth[asked.row]), WHO)
+    asked_at_all = ledger.questions()
+    if site == PLANTED and asked_at_all and not ledger.questions(state="withdrawn"):
+        ledger.withdraw(asked_at_all[0].row, WHO, WHY)
+
+
+def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
+    """The planted row, (d,), in the units of its file, and as models see it."""
+    raw, scale = site.rows.x[AT].double(), ledger.store.kept(PLANTED).get("features")
+    if scale is None:
+        return [raw]
+    return [raw, torch.where(scale["std"] > 0, (raw - scale["mean"]) / scale["std"], 0.0)]
+
+
+def labels_of(ledger: Ledger) -> list[Tensor]:
+    """The labels of the planted site in the order of rows: the first ones, if many, and all."""
+    found = sorted(ledger.store.written(PLANTED))
+    lists = [label.value for label in found if label.cycle < 0], [label.value for label in found]
+    assert len(found) > 5
+    return [torch.tensor(values, dtype=torch.float64) for values in lists if len(values) > 5]
 
 
 # -- what is looked for -----------------------------------------------------------------------
 
 
 def texts() -> list[bytes]:
-    """Names and texts that stay at the site, plain, in base64 and escaped as in JSON."""
+    """Names, texts and numbers as words: plain, in base64, and as 2 bytes a letter."""
     names = (FOLDER, FILE, TESTS, ROW, WHO, WHY, *CLASSES, *WARDS, f"{PLANTED}-name-")
-    decimals = [f"{value:.6g}" for value in (*NUMBERS, NUMBER)]
-    plain = [text.encode() for text in (*names, *decimals)]
-    return plain + [part for text in plain[: len(names)] for part in in_base64(text)]
+    digits = {text for value in (*NUMBERS, NUMBER) for text in decimals(value)}
+    plain = [text.encode() for text in (*names, *sorted(digits))]
+    wide = [name.encode(code) for name in names for code in ("utf-16-le", "utf-16-be")]
+    return plain + wide + [part for name in names for part in in_base64(name.encode())]
+
+
+def decimals(value: float) -> set[str]:
+    """A number as words with six digits: cut off, so that more may follow, and rounded."""
+    return {repr(value)[: 7 + (value < 0)], f"{value:.6g}", f"{value:.5f}"}
 
 
 def in_base64(content: bytes) -> list[bytes]:
@@ -124,18 +150,26 @@ def in_base64(content: bytes) -> list[bytes]:
 
 
 def numbers() -> list[bytes]:
-    """The planted numbers as bytes: each as 8, two neighbours as twice 4, in both orders."""
-    single = [struct.pack(f"{end}d", value) for end in "<>" for value in (*NUMBERS, NUMBER)]
+    """The planted numbers as bytes."""
     rounded = [float(np.float32(value)) for value in (*NUMBERS, NUMBER)]
-    single += [struct.pack(f"{end}d", value) for end in "<>" for value in rounded]
-    pairs = [struct.pack(f"{end}2f", *two) for end in "<>" for two in pairwise(NUMBERS)]
     row = struct.pack(f"<{len(NUMBERS)}f", *NUMBERS)
-    return single + pairs + in_base64(row)
+    return packed((*NUMBERS, NUMBER)) + packed(rounded) + in_base64(row)
 
 
-def hidden_in(blob: bytes) -> list[bytes]:
-    """What of the planted site stands in these bytes."""
-    return [needle for needle in (*texts(), *numbers()) if needle in blob]
+def packed(values: Sequence[float]) -> list[bytes]:
+    """Neighbours as 8 bytes: each number as 8, two as 4, four as 2, in both orders of bytes."""
+    return [
+        struct.pack(f"{end}{many}{kind}", *values[i : i + many])
+        for end in "<>"
+        for kind, many in (("d", 1), ("f", 2), ("e", 4))
+        for i in range(len(values) - many + 1)
+    ]
+
+
+def hidden_in(blob: bytes, rows: Sequence[Tensor] = ()) -> list[bytes]:
+    """What of the planted site stands in these bytes; ``rows``: other forms of its row, (d,)."""
+    seen = [needle for row in rows for needle in packed(row[: len(NUMBERS)].tolist())]
+    return [needle for needle in (*texts(), *numbers(), *seen) if needle in blob]
 
 
 def tensors(tree: Any) -> Iterator[Tensor]:
@@ -184,19 +218,26 @@ class Wire:
         return answer
 
     def found(self, rows: Sequence[Tensor], labels: Sequence[Tensor]) -> list[str]:
-        """What of the planted site is in some message, and where the direction of a row is, (d,),
-        or of a list of labels, (n,)."""
+        """What of the planted site is in some message, as `found_in` says it."""
         blobs = [blob for _, blob in (*self.up, *self.down)]
-        names = [repr(needle) for needle in hidden_in(b"\n".join(blobs))]
         told = [unpack(blob[SIGNATURE:]) for site, blob in self.up if site == PLANTED]
-        sent = [(tree["key"], tensor) for tree in told for tensor in tensors(tree["answer"])]
-        for what, vectors in (("row", rows), ("labels", labels)):
-            names += [
-                f"{what} in {tuple(tensor.shape)} of {key}"
-                for key, tensor in sent for vector in vectors
-                if parallel(tensor, vector, is_shifted=what == "labels")
-            ]  # fmt: skip
-        return names
+        return found_in(b"\n".join(blobs), told, rows, labels)
+
+
+def found_in(
+    blob: bytes, told: Sequence[Any], rows: Sequence[Tensor], labels: Sequence[Tensor]
+) -> list[str]:
+    """What of the planted site is in these bytes, and where in its replies ``told`` the direction
+    of a row is, (d,), or of a list of labels, (n,)."""
+    names = [repr(needle) for needle in hidden_in(blob, rows)]
+    sent = [(tree["key"], tensor) for tree in told for tensor in tensors(tree["answer"])]
+    for what, vectors in (("row", rows), ("labels", labels)):
+        names += [
+            f"{what} in {tuple(tensor.shape)} of {key}"
+            for key, tensor in sent for vector in vectors
+            if parallel(tensor, vector) or parallel(tensor, vector, is_shifted=True)
+        ]  # fmt: skip
+    return names
 
 
 @final
@@ -206,8 +247,9 @@ class Leaky:
 
     what: str = "rows"
     contract: ClassVar[Contract] = Contract(
-        "Leaky", "-", 0, {"peek": "what nobody should see", "select": "number of picks"}
-    )
+        "Leaky", "-", 0,
+        each={"peek": "what nobody should see"}, keep={"select": "number of picks"},
+    )  # fmt: skip
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.each("peek")

@@ -65,9 +65,9 @@ class Signing:
             return {"asked": 3, "open": 1}
         if order.errand == "deliver":
             sizes = {"w": parts.layout.d, "stats": stats_of(parts)}
-            verb, letters, refused = read_delivery(order, self.sealing, sizes)
-            site.receive(verb, letters)
-            return {"refused": "; ".join(refused.values())}
+            brought = read_delivery(order, self.sealing, sizes)
+            site.receive(brought.verb, brought.letters)
+            return {"refused": "; ".join(brought.refused.values())}
         request, to = read_request(order)
         check_order(request, parts)
         before = sum(site.spent.values())

@@ -13,7 +13,8 @@ from fallow.core.ask import Masked, Step
 from fallow.core.plan import Optimiser, Segment
 from fallow.privacy.secure_sum import CHECK
 from fallow.queries import AHFAL
-from fallow.runtimes.border import EPOCHS, Border, check_order, odd
+from fallow.runtimes.alike import odd
+from fallow.runtimes.border import EPOCHS, LARGEST, SPARE, Border, check_order
 from tests.worlds import tables, world
 
 W = torch.ones(4)
@@ -82,9 +83,13 @@ def test_a_site_that_has_not_registered_may_say_how_many_rows_it_has() -> None:
     assert BORDER.check("new", request(), {"rows": 10**6}) == {"rows": 10**6}
 
 
-def test_a_message_above_the_limit_is_not_opened() -> None:
-    with pytest.raises(ValueError, match="11 bytes, above the limit 10"):
-        replace(BORDER, largest=10).weigh(bytes(11))
+def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
+    with pytest.raises(ValueError, match="its message has 11 bytes, above the 10 that follow from"):
+        replace(BORDER, largest=10).weigh("a", bytes(11))
+    wide = replace(BORDER, sites=3, width=5)
+    assert wide.most("a") == SPARE + 16 * (3 * 4 + 9 * 5)
+    assert wide.most("new") == SPARE + 16 * 3 * 4
+    assert Border().most("a") == LARGEST == replace(wide, width=2**40).most("a")
 
 
 def test_most_sites_say_which_form_is_the_usual_one() -> None:
@@ -108,7 +113,7 @@ def of_training(kind: Any = "fit", verb: str = "local", **more: Any) -> Request:
 @pytest.mark.parametrize("good", [
     request("sum"), request("keep", "select", args={"n": 3}),
     request("each", "keys", masked=MASKED),
-    of_training(), of_training(plan=Plan()), of_training("keep", "upload"),
+    of_training(), of_training(plan=Plan()), of_training("sum", "upload"),
     request("keep", "select", args={"end": torch.inf}),
 ])  # fmt: skip
 def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
@@ -121,9 +126,14 @@ def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
     (request("sum", cycle=-2), "is of cycle -2, round 0"),
     (request("sum", round=10**6), "is of cycle 0, round 1000000"),
     (request("sum", owner="people"), "is of 'people'; this study has"),
-    (request("each", "__init__"), "asks to run '__init__', which is no verb of AHFAL"),
-    (request("keep", "upload"), "asks to run 'upload', which is no verb of AHFAL"),
-    (request(steps=request("sum").steps * 2), "or not its last step"),
+    (request("sum", owner="plain", verb="upload"), "is of 'plain'; this study has"),
+    (request("each", "__init__"), "asks for '__init__' by each: .* allows share by sum; select by"),
+    (request("keep", "upload"), "asks for 'upload' by keep: the contract of AHFAL allows share by"),
+    (request("each"), "asks for 'share' by each: the contract of AHFAL allows it by sum alone"),
+    (request("relay", "select"), "asks for 'select' by relay: .* allows it by keep alone"),
+    (request("each", "keys"), "asks for 'keys' by each: the contract of AHFAL allows share by"),
+    (request("sum", "keys", masked=MASKED), "asks for 'keys' by sum"),
+    (request(steps=request("sum").steps * 2), "'share' by sum, which is not its last step"),
     (of_training(plan=Plan((Segment(EPOCHS + 1),))), "is to train 100001 epochs"),
     (of_training(plan=Plan((Segment(0),) * 101)), "in 101 segments"),
     (of_training(plan=Plan(optimiser=Optimiser(lr=float("inf")))), "a rate that is NaN or inf"),

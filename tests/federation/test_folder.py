@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fallow.federation.agreement import Agreement, write_agreement
+from fallow.federation.agreement import Agreement, Waits, write_agreement
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.terms import leaving, rows_told, terms
 from fallow.lab.errors import Failed
+from fallow.privacy import Privacy
 from fallow.privacy.masks import public_half
 from fallow.privacy.signing import opened, sign
 from tests.federation.agreed import ROWS, agreed, table
@@ -56,9 +58,11 @@ def test_secrets_are_for_their_owner_alone_and_what_is_sent_is_public(tmp_path: 
 
 
 def test_an_attempt_that_failed_halfway_goes_on_with_its_keys(tmp_path: Path) -> None:
-    first = site(tmp_path).joining(agreed())
+    site(tmp_path)
+    first = (tmp_path / "SITE" / "join.json").read_bytes()
     (tmp_path / "SITE" / "site.toml").unlink()
-    assert site(tmp_path).joining(agreed()) == first
+    site(tmp_path)
+    assert (tmp_path / "SITE" / "join.json").read_bytes() == first
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_another_folder_is_no_site(tmp_path: Path) -> None:
     ("old", "new", "reason"),
     [
         ("annotators = 1", "anotators = 1", "labels.anotators is not a setting"),
-        ("annotators = 1", 'annotators = "one"', "annotators: "),
+        ("annotators = 1", 'annotators = "one"', "labels.annotators is 'one'"),
         ("superlink =", "superlnk =", "superlnk is not a setting"),
         ("[labels]", "[labels", "not valid TOML"),
     ],
@@ -151,11 +155,28 @@ def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
 
 def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
     made = site(tmp_path, agreed("query=ahfal"))
-    found = {(part, verb) for part, verb, _ in leaving(made)}
+    found = {(part, verb) for part, verb, *_ in leaving(made)}
     assert ("training", "upload") in found
     assert ("standardisation", "columns") in found
     assert not any(part == "best model" for part, _ in found)  # nothing is held back
-    assert not any(what == "nothing" for *_, what in leaving(made))
+    assert not any(what == "nothing" for *_, what, _ in leaving(made))
+
+
+@pytest.mark.parametrize(("training", "is_secure", "seen"), [
+    ("fedavg", False, {"select": "coordinator", "share": "coordinator, each site's part",
+                       "score": "coordinator"}),
+    ("fedavg", True, {"select": "coordinator", "share": "coordinator, totals alone",
+                      "score": "coordinator, totals alone"}),
+    ("dpfl", False, {"model": "other sites, sealed", "found": "coordinator"}),
+])  # fmt: skip
+def test_who_sees_what_leaves_follows_from_how_it_is_asked(
+    tmp_path: Path, training: str, is_secure: bool, seen: dict[str, str]
+) -> None:
+    about = agreed("query=ahfal", f"training={training}", sites=("north", "south", "west"))
+    recipe = replace(about.recipe, privacy=Privacy(secure_sum=is_secure))
+    found = leaving(site(tmp_path, replace(about, recipe=recipe, waits=Waits())))
+    assert len({(part, verb) for part, verb, *_ in found}) == len(found)
+    assert seen.items() <= {verb: who for _, verb, _, who in found}.items()
 
 
 def test_rows_are_told_with_their_labels_and_notes(tmp_path: Path) -> None:

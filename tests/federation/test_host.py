@@ -81,6 +81,23 @@ def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) 
     assert leader.send(leader.order(request_)).refused
 
 
+@pytest.mark.parametrize(("owner", "kind", "verb", "why"), [
+    ("training", "each", "upload", "FedAvg allows it by sum alone"),
+    ("query", "each", "select", "Entropy sampling allows it by keep alone"),
+    ("query", "sum", "upload", "Entropy sampling allows select by keep; nothing else"),
+    ("plain", "sum", "upload", "is of 'plain'; this study has"),
+    ("retention", "keep", "best", "is of 'retention'; this study has"),
+    ("people", "sum", "hello", "People and scores allows it by each alone"),
+])  # fmt: skip
+def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_trained(
+    leader: Leader, owner: str, kind: Any, verb: str, why: str
+) -> None:
+    fit = Step("fit", "local", dict(leader.first_model()), Plan())
+    order = leader.order(Request("0/train/0/0", owner, 0, 0, (fit, Step(kind, verb, {}))))
+    assert why in str(leader.send(order).refused)
+    assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
+
+
 def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
     for wrong in ({"allowed": -1}, {"allowed": 1, "more": 2}, {}):
         asked = about("ask", "0/query", step="0/query", cycle=0, **wrong)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fallow.engine import Stacked
-from fallow.federation.ledger.tables import Tables
 from fallow.federation.site.folder import SiteFolder
 from fallow.lab.files import digest_of
 from fallow.lab.journal import Journal
+from fallow.runtimes.database import Database
 from tests.federation.hosts import Leader, folder
 from tests.lab.crash import KILLED, WELL, Points, begun, ended
 
@@ -46,7 +46,7 @@ def life(site: SiteFolder, deadly: int | None = None) -> int:
 
     def act() -> None:
         points = Points(site.path, deadly)
-        Tables.commit = points.around(Tables.commit)
+        Database.commit = points.around(Database.commit)
         Stacked.fit = points.around(Stacked.fit)
         leader = Leader(site, journal=Journal(site.path / "journal.sqlite"))
         state = leader.round(0, leader.first_model())

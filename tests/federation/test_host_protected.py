@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,43 @@ def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
     leader.ledger.close()
 
 
+def put_back(path: Path) -> Leader:
+    """A site that released counts which were never counted, and lost its ledger then."""
+    leader = noisy(path, epsilon=9.0)
+    leader.people("close", "0/initial", -1, step="0/initial", cycle=-1)
+    assert leader.send(leader.order(SHARE)).refused is None
+    leader.ledger.close()
+    for name in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
+        (leader.site.path / name).unlink(missing_ok=True)
+    shutil.copyfile(leader.site.path / "ledger-backup.sqlite", leader.site.path / "ledger.sqlite")
+    leader.start()
+    return leader
+
+
+def test_a_ledger_that_was_put_back_draws_no_second_noise_for_what_it_forgot(
+    tmp_path: Path,
+) -> None:
+    leader = put_back(tmp_path)
+    for _ in range(2):
+        refused = str(leader.send(leader.order(SHARE)).refused)
+        assert "was put back from its copy of 20" in refused and "begin in a new folder" in refused
+    assert leader.ledger.store.spent() == 0.5  # what is forgotten is counted, once
+    leader.people("close", "0/query", step="0/query", cycle=0)
+    assert leader.send(leader.order(replace(SHARE, key="1/query/0", cycle=1))).refused is None
+    assert leader.ledger.store.spent() == 1.0
+    leader.ledger.close()
+
+
+def test_a_new_run_counts_what_a_ledger_that_was_put_back_may_have_forgotten(
+    tmp_path: Path,
+) -> None:
+    leader = put_back(tmp_path)
+    leader.run = "second"
+    assert leader.send(leader.order(SHARE, counted=None)).refused is None
+    assert leader.ledger.store.spent() == 1.0
+    leader.ledger.close()
+
+
 # -- letters --------------------------------------------------------------------------------
 
 
@@ -130,6 +169,25 @@ def test_a_letter_that_does_not_open_is_refused_by_its_sender(tmp_path: Path) ->
     second = Order(order.study, order.run, "north", f"{order.key}{DELIVER}", order.place + 1,
                    "deliver", order.key, body)  # fmt: skip
     assert "site south passed on in 'model'" in str(leader.send(second).refused)
+    leader.ledger.close()
+
+
+def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(tmp_path: Path) -> None:
+    leader, first, _ = relaying(tmp_path)
+    leader.send(first)  # of a cycle whose end the site does not hear of
+    leader.count(first)
+    key = f"1/train/0/0{DELIVER}"
+    sealed = sealed_letters(
+        Order(first.study, first.run, "south", key, 2), {"w": leader.first_model()["w"]},
+        {"north": leader.site.keys.seal_public},
+    )  # fmt: skip
+    body = delivery("model", {"south": torch.as_tensor(sealed["letter/north"])}, cycle=1)
+    brought = leader.order(about("hello", key), "deliver", key=key, body=body)
+    assert leader.send(brought).answer == {"refused": ""}
+    leader.count(brought)
+    fit = Step("fit", "global", dict(leader.first_model()))
+    leader.exchange({"north": Request("1/train/0/1", "training", 1, 0, (fit,))})
+    assert leader.ledger.store.kept("north").keys() == {"cycle", "global", "model/south"}
     leader.ledger.close()
 
 

@@ -17,7 +17,7 @@ from fallow.federation.site.labels_io import (
     export_questions,
     import_labels,
 )
-from tests.federation.desks import DIGITS, DOSE, close, make_desk, picture_rows, table_rows
+from tests.federation.desks import DIGITS, DOSE, HEART, close, make_desk, picture_rows, table_rows
 
 WHY = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}
 
@@ -156,6 +156,88 @@ def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) 
     found = take(desk, tmp_path / "in.csv", ["\ufeffid;label", "patient-3;2,5", '"patient-1";3'])
     assert found == Imported(2, 0, 0, ())
     assert [desk.ledger.history(row)[0].value for row in (3, 1)] == [2.5, 3.0]
+
+
+def task(row: int, *annotations: Any, **data: Any) -> dict[str, Any]:
+    """As Label Studio's full JSON has it, with a number of its own in ``id``."""
+    return {"id": 40 + row, "data": {"id": f"patient-{row}", "row": row, **data},
+            "annotations": list(annotations), "predictions": [], "meta": {}}  # fmt: skip
+
+
+def chosen(value: dict[str, Any], by: Any = None, tag: str = "label", **more: Any) -> Any:
+    part = {"from_name": tag, "to_name": "sample", "type": next(iter(value)), "value": value}
+    return {"result": [part], "completed_by": by, "was_cancelled": False, **more}
+
+
+def test_the_full_json_of_label_studio_is_taken(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, asked=(3, 1, 4, 0, 5)), tmp_path / "tasks.json"
+    comment = {"from_name": "note", "type": "textarea", "value": {"text": ["see scan"]}}
+    with_note = chosen({"choices": ["healthy"]}, 7)
+    with_note["result"].append(comment)
+    path.write_text(json.dumps([
+        task(3, chosen({"choices": ["ill"]}, {"id": 1, "email": "ann@h.example"})),
+        task(1, with_note),
+        task(4, chosen({"choices": ["cannot tell"]}, {"id": 2, "first_name": "Bo"}, tag="any")),
+        task(0, chosen({"choices": ["ill"]}, was_cancelled=True)),
+        task(5),
+    ]))  # fmt: skip
+    assert import_labels(*about(desk), path, "Cy") == Imported(3, 0, 2, ())
+    found = [(g.who, g.value) for row in (3, 1, 4) for g in desk.ledger.history(row)]
+    assert found == [("ann@h.example", 1.0), ("annotator 7", 0.0), ("Bo", None)]
+
+
+@pytest.mark.parametrize("value", [{"number": 2.5}, {"text": ["2.5"]}, {"text": "2,5"}])
+def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path, DOSE), tmp_path / "tasks.json"
+    path.write_text(json.dumps([task(3, chosen(value))]))
+    assert import_labels(*about(desk), path, "Cy").recorded == 1
+    assert [(g.who, g.value) for g in desk.ledger.history(3)] == [("Cy", 2.5)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        (chosen({"rectanglelabels": ["ill"], "x": 1}), "entry 1: an annotation holds 'rectangl"),
+        ({"result": [chosen({"choices": ["ill"]}, tag="a")["result"][0],
+                     chosen({"choices": ["ill"]}, tag="b")["result"][0]]},
+         "entry 1: an annotation fills in 2 tags; name the one that counts 'label'"),
+    ],
+)  # fmt: skip
+def test_an_annotation_that_is_no_label_is_named(
+    annotation: Any, said: str, tmp_path: Path
+) -> None:
+    desk, path = make_desk(tmp_path), tmp_path / "tasks.json"
+    path.write_text(json.dumps([task(3, annotation)]))
+    with pytest.raises(ValueError, match=said):
+        import_labels(*about(desk), path, "Cy")
+
+
+def test_two_choices_for_one_sample_are_refused_with_their_line(tmp_path: Path) -> None:
+    desk, path = make_desk(tmp_path), tmp_path / "tasks.json"
+    path.write_text(json.dumps([task(3, chosen({"choices": ["ill", "healthy"]}))]))
+    found = import_labels(*about(desk), path, "Cy")
+    assert found.refused[0].startswith("entry 1: label 'ill, healthy' is not one of the agreed")
+
+
+@pytest.mark.parametrize("schema", [HEART, DOSE])
+def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
+    schema: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    first, second = make_desk(tmp_path / "a", schema), make_desk(tmp_path / "b", schema)
+    path = tmp_path / "tasks.json"
+    assert export_questions(*about(first), path, as_tasks=True) == 3
+    data = json.loads(path.read_text())[0]["data"]
+    assert (data["id"], data["row"]) == ("patient-3", 3)
+    assert data["features"] == {"age (years)": "43", "sex": "male", "chol (mg/dl)": "209"}
+    assert import_labels(*about(second), path, "Cy") == Imported(0, 0, 3, ())
+    first.ledger.answer(3, 1.0, "Bo")
+    first.ledger.answer(1, None, "Bo")
+    assert export_labels(*about(first), path, as_tasks=True) == 2
+    assert import_labels(*about(second), path, "Cy") == Imported(2, 0, 0, ())
+    found = [(g.who, g.value) for row in (3, 1) for g in second.ledger.history(row)]
+    assert found == [("Bo", 1.0), ("Bo", None)]
 
 
 @pytest.mark.parametrize(

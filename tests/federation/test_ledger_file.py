@@ -15,10 +15,10 @@ import torch
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.draft import Draft
 from fallow.federation.ledger.purchases import Line
-from fallow.federation.ledger.tables import Tables
 from fallow.lab.errors import Failed
 from fallow.privacy import Released
 from fallow.runtimes import Label, Letter
+from fallow.runtimes.database import Database
 from tests.lab.crash import KILLED, begun, ended
 
 RUN, STEP = "run", "0/query"
@@ -152,7 +152,7 @@ def test_a_process_that_dies_before_the_commit_leaves_nothing(tmp_path: Path) ->
     made(tmp_path, rows=2).close()
 
     def dies() -> None:
-        Tables.commit = lambda tables: os.kill(os.getpid(), signal.SIGKILL)
+        Database.commit = lambda database: os.kill(os.getpid(), signal.SIGKILL)
         Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
 
     assert ended(begun(dies)) == KILLED

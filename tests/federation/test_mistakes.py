@@ -2,96 +2,255 @@
 
 from __future__ import annotations
 
-import sys
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fallow.cli import main
-from fallow.federation.agreement import write_agreement
+from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
-from tests.federation.agreed import HEAD, ROWS, agreed, table
+from fallow.lab.files import write_json
+from tests.federation.agreed import ROWS, table
+from tests.federation.mistakes import Said, edited, refused
 
 pytest.importorskip("cryptography")
-Said = Callable[..., tuple[int, str]]
-SITE = ("site", "init", "new", "--study", "study.toml", "--name", "north", "--data")
+pytest.importorskip("flwr")
+INIT = ("coordinate", "init", "new", "--recipe", "demo", "--sites", "south,north", "--label",
+        "disease", "--set", "cycles=1", "--example", "rows.csv")  # fmt: skip
+SITE = ("site", "init", "new", "--study", "study/study.toml", "--name", "north", "--data",
+        "rows.csv")  # fmt: skip
+ADMIT = ("coordinate", "admit", "study")
 
 
-@pytest.fixture
-def fallow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Said:
-    """The command in a folder with a study, rows and the site ``SITE``: exit code and error."""
-    monkeypatch.chdir(tmp_path)
-    write_agreement(Path("study.toml"), agreed())
-    table(Path("rows.csv"))
-    table(Path("other.csv"), head=HEAD.replace("chol", "chols"))
-    table(Path("text.csv"), ROWS[0].replace("male", "man"))
-    table(Path("class.csv"), ROWS[0].replace("yes", "perhaps"))
-    Path("head.csv").write_text(f"{HEAD}\n")
-    Path("empty.csv").write_text("")
-    Path("list.json").write_text("[1]")
-    Path("nothing.csv").write_text("")
-    SiteFolder.create("SITE", "study.toml", name="north", data="rows.csv", superlink="h:1")
-
-    def called(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["fallow", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), " ".join(capsys.readouterr().err.split())
-
-    return called
+# -- making a folder --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((*SITE, "nowhere.csv"), "nowhere.csv"),
-        ((*SITE, "empty.csv"), "empty.csv"),
-        ((*SITE, "head.csv"), "head.csv"),
-        ((*SITE, "other.csv"), "did you mean 'chols'"),
-        ((*SITE, "text.csv"), "'man' is none of the agreed texts"),
-        ((*SITE, "class.csv"), "'perhaps' is not one of the agreed classes"),
-        ((*SITE, "rows.csv", "--name", "nroth"), "it has north, south"),
-        ((*SITE, "rows.csv", "--study", "rows.csv"), "rows.csv"),
-        ((*SITE, "rows.csv", "--superlink", "host"), "give host:port"),
-        ((*SITE, "rows.csv", "--test", "rows.csv"), "test rows have no label"),
-        ((*SITE, "rows.csv", "--limit", "many"), "many"),
-        (("site", "start", "nowhere"), "fallow site init nowhere"),
-        (("site", "status", "nowhere"), "fallow site init nowhere"),
-        (("label", "nowhere", "--no-open"), "fallow site init nowhere"),
-        (("site", "import", "SITE", "nowhere.csv"), "nowhere.csv cannot be read"),
-        (("site", "import", "SITE", "list.json"), "list.json"),
-        (("site", "import", "SITE", "nothing.csv"), "nothing.csv is empty"),
-        (("site", "export", "SITE", "asked.txt"), "asked.txt"),
-        (("coordinate", "status", "SITE"), "fallow coordinate init SITE"),
-        (("coordinate", "admit", "SITE", "list.json"), "fallow coordinate init SITE"),
+        ((*SITE, "--data", "nowhere.csv"), "nowhere.csv"),
+        ((*SITE, "--data", "nothing.csv"), "nothing.csv"),
+        ((*SITE, "--data", "head.csv"), "head.csv"),
+        ((*SITE, "--data", "."), "are a table, .csv or .parquet"),
+        ((*SITE, "--data", "study/study.toml"), "are a table, .csv or .parquet"),
+        ((*SITE, "--data", "other.csv"), "did you mean 'chols'"),
+        ((*SITE, "--data", "text.csv"), "'man' is none of the agreed texts"),
+        ((*SITE, "--data", "class.csv"), "'perhaps' is not one of the agreed classes"),
+        ((*SITE, "--name", "nroth"), "it has north, south"),
+        ((*SITE, "--name", ""), "name is empty"),
+        ((*SITE, "--study", "rows.csv"), "rows.csv"),
+        ((*SITE, "--study", "nowhere.toml"), "nowhere.toml cannot be read"),
+        ((*SITE, "--study", "study"), "study cannot be read (Is a directory)"),
+        ((*SITE, "--superlink", "host"), "give host:port"),
+        ((*SITE, "--superlink", ""), "superlink is ''; give host:port"),
+        ((*SITE, "--superlink", "h:65536"), "a port is a number from 1 to 65535"),
+        ((*SITE, "--superlink", "h:0"), "a port is a number from 1 to 65535"),
+        ((*SITE, "--superlink", "https://h:1"), "without a scheme"),
+        ((*SITE, "--superlink", "a b:1"), "'a b' is no machine"),
+        ((*SITE, "--test", "rows.csv"), "test rows have no label"),
+        ((*SITE, "--limit", "many"), "many"),
+        ((*SITE, "--limit", "-1"), "labels.limit is -1; it must be 0 or more"),
+        ((*SITE, "--annotators", "0"), "labels.annotators is 0; somebody must answer"),
+        ((*SITE, "--epsilon", "inf"), "privacy.limit is inf; it must be above 0 and finite"),
+        ((*SITE, "--ca", "nowhere.pem"), "nowhere.pem cannot be read"),
+        ((*SITE, "--ca", "rows.csv"), "rows.csv holds no certificate of an authority"),
+        ((*SITE, "--ca", "study/keys/server.pem"), "holds no certificate of an authority"),
+        ((*SITE, "--ca", "study/keys/server.key"), "holds no certificate of an authority"),
+        ((*INIT, "--address", "host:99999"), "a port is a number from 1 to 65535"),
+        ((*INIT, "--address", "::1:9092"), "an IPv6 address in brackets"),
+        ((*INIT, "--host", ""), "host: '' is no machine"),
+        ((*INIT, "--host", "https://h"), "host: 'https://h' is no machine"),
+        ((*INIT, "--host", "h:9092"), "host: 'h:9092' is no machine"),
+        ((*INIT, "--host", "hôpital.example"), "in plain letters (xn--... for others)"),
+        ((*INIT, "--sites", ""), "name one site or more"),
+        ((*INIT, "--sites", "North,north"), "two names differ in capitals alone"),
+        ((*INIT, "--deadline", "2020-01-01"), "give a length of time such as '10m'"),
+        ((*INIT, "--deadline", "0s"), "must be above 0 seconds"),
+        ((*INIT, "--example", "nowhere.csv"), "nowhere.csv"),
+        ((*INIT, "--label", "diseas"), "did you mean 'disease'"),
+    ],
+)  # fmt: skip
+def test_a_wrong_choice_is_told_and_makes_no_folder(
+    words: tuple[str, ...], said: str, command: Said
+) -> None:
+    refused(command(*words), said)
+    assert not Path("new").exists()
+
+
+@pytest.mark.parametrize("init", [INIT, SITE])
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [("north", "folder of a site already"), ("study", "folder of a coordinator already"),
+     ("rows.csv", "rows.csv is a file"), ("rows.csv/in", "rows.csv is a file")],
+)  # fmt: skip
+def test_no_folder_is_made_where_there_is_something(
+    init: tuple[str, ...], place: str, said: str, command: Said
+) -> None:
+    refused(command(*init[:2], place, *init[3:]), said)
+    assert not (Path("north/coordinator.json").exists() or Path("study/site.toml").exists())
+
+
+def test_a_coordinator_without_a_name_is_told_that_no_other_machine_reaches_it(
+    command: Said,
+) -> None:
+    assert "certificate is good for this machine alone" in command(*INIT)[1]
+
+
+def test_an_attempt_that_failed_halfway_makes_certificates_for_the_hosts_of_the_next(
+    command: Said,
+) -> None:
+    assert command(*INIT, "--host", "wrong.example")[0] == 0
+    key = Path("new/keys/coordinator.key").read_bytes()
+    Path("new/coordinator.json").unlink()
+    assert command(*INIT, "--host", "right.example")[0] == 0
+    assert Path("new/keys/coordinator.key").read_bytes() == key
+    x509 = pytest.importorskip("cryptography.x509")
+    found = x509.load_pem_x509_certificate(Path("new/keys/server.pem").read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "right.example" in names.get_values_for_type(x509.DNSName)
+
+
+# -- folders of the other kind, or none ---------------------------------------------------------
+
+COORDINATE = [("coordinate", word, "X") for word in ("start", "status", "advance", "stop")]
+COORDINATE += [("coordinate", "admit", "X", "north/join.json")]
+OWN = [("site", "start", "X"), ("site", "status", "X"), ("site", "import", "X", "labels.csv"),
+       ("site", "export", "X", "out.csv"), ("label", "X", "--no-open")]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [*COORDINATE, *OWN])
+def test_a_folder_that_is_none_or_of_the_other_kind_is_named(
+    words: tuple[str, ...], command: Said
+) -> None:
+    wrong, kind, init = ("north", "site", "coordinate init") if words in COORDINATE else (
+        "study", "coordinator", "site init")  # fmt: skip
+    for place in ("nowhere", "rows.csv"):
+        done = command(*[place if word == "X" else word for word in words])
+        refused(done, f"{place} is not the folder of a")
+        assert f"make one with: fallow {init} {place}" in done[2]
+    done = command(*[wrong if word == "X" else word for word in words])
+    refused(done, f"{wrong} is the folder of a {kind}; give the folder of a")
+
+
+# -- who joins --------------------------------------------------------------------------------
+
+
+def test_what_is_no_join_file_is_said(command: Said) -> None:
+    for file, said in (("nowhere.json", "cannot be read (No such"), ("north", "(Is a directory"),
+                       ("rows.csv", "it is not JSON"), ("list.json", "it is another file"),
+                       ("empty.json", "it lacks 'name'")):  # fmt: skip
+        refused(command(*ADMIT, file), said)
+    refused(command(*ADMIT, "elsewhere/join.json"), "is for another version of the study")
+    assert CoordinatorFolder.open("study").admitted == {}
+
+
+def test_the_same_file_twice_changes_nothing(command: Said) -> None:
+    assert command(*ADMIT, "north/join.json")[0] == 0
+    before = CoordinatorFolder.open("study").admitted
+    assert "admitted north again" in command(*ADMIT, "north/join.json", "north/join.json")[1]
+    assert CoordinatorFolder.open("study").admitted == before
+
+
+def test_two_sites_of_one_name_or_one_pair_of_keys_are_found_out(command: Said) -> None:
+    command(*ADMIT, "north/join.json")
+    own = json.loads(Path("north/join.json").read_bytes())
+    write_json(Path("second.json"), json.loads(Path("south/join.json").read_bytes()) | {
+        "name": "north"})  # fmt: skip
+    refused(command(*ADMIT, "second.json"), "two sites may use this name")
+    write_json(Path("copied.json"), own | {"name": "south"})
+    refused(command(*ADMIT, "copied.json"), "copied.json has the keys of north")
+    write_json(Path("node.json"), own | {"node": "abc"})
+    refused(command(*ADMIT, "node.json", "--replace"), "node is no public key")
+    assert CoordinatorFolder.open("study").admitted == {"north": own}
+
+
+# -- files that were edited or lost ---------------------------------------------------------------
+
+Change = Callable[[], object]
+STATUS, START = ("site", "status", "north"), ("site", "start", "north")
+LABEL, EXPORT = ("label", "north", "--no-open"), ("site", "export", "north", "out.csv")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("data =", "dat =", "site.toml: dat is not a setting; did you mean 'data'"),
+        ("[labels]", "[lables]", "lables is not a setting; did you mean 'labels'"),
+        ("[labels]", "[labels", "site.toml is not valid TOML"),
+        ("# limit = 100", 'limit = "many"', "labels.limit is 'many'; give a whole number"),
+        ("# limit = 100", "limit = true", "labels.limit is True; give a whole number"),
+        ("annotators = 1", "annotators = 0", "labels.annotators is 0"),
+        ("# limit = 4.0", 'limit = "low"', "privacy.limit is 'low'; give a number"),
+        ('name = "north"', "", "name is missing; write a line name = ..."),
+        ('name = "north"', 'name = "nroth"', "'nroth' is no site of"),
+        ('name = "north"', 'name = "south"', "the keys here are those of north"),
+        ("127.0.0.1:1", "127.0.0.1:99999", "a port is a number from 1 to 65535"),
     ],
 )
-def test_a_wrong_use_is_told_in_one_sentence_and_leaves_nothing(
-    words: tuple[str, ...], said: str, fallow: Said, tmp_path: Path
+def test_a_wrong_setting_of_a_site_is_named_as_it_stands_in_the_file(
+    old: str, new: str, said: str, command: Said
 ) -> None:
-    code, err = fallow(*words)
-    assert code == 2
-    assert said in err
-    assert err.count("error:") == 1 and "Traceback" not in err
-    assert "should not happen" not in err
-    assert not (tmp_path / "new" / "site.toml").exists()
+    edited(Path("north/site.toml"), old, new)
+    for words in (STATUS, START, LABEL):
+        refused(command(*words), said)
 
 
-def test_a_damaged_page_of_the_ledger_has_a_way_out(fallow: Said, tmp_path: Path) -> None:
-    with_ledger = SiteFolder.open("SITE").open_ledger()
-    with_ledger.backup()
-    with_ledger.close()
-    file = tmp_path / "SITE" / "ledger.sqlite"
-    blob = bytearray(file.read_bytes())
-    blob[100:4096] = bytes(3996)
-    file.write_bytes(blob)
-    code, err = fallow("site", "status", "SITE")
-    assert code == 1
-    assert "copy ledger-backup.sqlite" in err
-    for old in file.parent.glob("ledger.sqlite*"):  # as the sentence says
-        old.unlink()
-    file.write_bytes((tmp_path / "SITE" / "ledger-backup.sqlite").read_bytes())
-    assert fallow("site", "status", "SITE") == (0, "")
+@pytest.mark.parametrize(
+    ("change", "words", "said", "code"),
+    [
+        (lambda: edited(Path("north/study.toml"), "seed = 0", "seed = 1"), [STATUS, START, LABEL],
+         "north/study.toml has changed since site north was made", 2),
+        (lambda: Path("north/study.toml").unlink(), [STATUS, START], "cannot be read", 2),
+        (lambda: table(Path("rows.csv"), *ROWS[:3]), [START, LABEL, EXPORT],
+         "put the old file back", 1),
+        (lambda: Path("rows.csv").unlink(), [START, LABEL, EXPORT], "rows.csv, which is not there",
+         2),
+        (lambda: Path("test.csv").unlink(), [START], "test.csv, which is not there", 2),
+        (lambda: Path("north/data.json").write_text("{"), [START, EXPORT], "missing or damaged", 1),
+        (lambda: Path("north/keys/site.key").unlink(), [START], "site.key is missing: restore", 1),
+        (lambda: Path("north/keys/node").unlink(), [START], "node is missing: restore", 1),
+        (lambda: Path("north/keys/authority.pem").unlink(), [START], "authority.pem is missing", 1),
+    ],
+)  # fmt: skip
+def test_what_was_changed_or_lost_at_a_site_is_said_and_no_label_is(
+    change: Change, words: list[tuple[str, ...]], said: str, code: int, command: Said
+) -> None:
+    shutil.copytree("north", "before")
+    change()
+    for line in words:
+        refused(command(*line), said, code)
+    shutil.copytree("before", "north", dirs_exist_ok=True)
+    ledger = SiteFolder.open("north").open_ledger()
+    assert [question.row for question in ledger.questions(state="open")] == [2, 3]
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said", "code"),
+    [
+        (lambda: edited(Path("study/study.toml"), "seed = 0", "seed = 1"),
+         "has changed since north, south joined", 2),
+        (lambda: edited(Path("study/study.toml"), '"south"]', '"south", "west"]'),
+         "has changed since north, south joined", 2),
+        (lambda: edited(Path("study/study.toml"), '"2w"', '"2020-01-01"'),
+         "federation.deadline is '2020-01-01'; give a length of time", 2),
+        (lambda: Path("study/coordinator.json").write_text("{"), "missing or damaged", 1),
+        (lambda: Path("study/sites.json").write_text("[]"), "missing or damaged", 1),
+        (lambda: Path("study/sites.json").unlink(), "north, south not admitted yet", 2),
+        (lambda: Path("study/keys/coordinator.key").unlink(), "coordinator.key is missing", 1),
+        (lambda: Path("study/keys/server.key").unlink(), "server.key is missing: restore", 1),
+        (lambda: edited(Path("study/coordinator.json"), "127.0.0.1:", "192.0.2.1:"),
+         "this machine cannot listen at 192.0.2.1:9092", 2),
+        (lambda: edited(Path("study/coordinator.json"), "9092", "99092"),
+         "a port is a number from 1 to 65535", 2),
+    ],
+)  # fmt: skip
+def test_what_was_changed_or_lost_at_the_coordinator_is_said_before_flower_starts(
+    change: Change, said: str, code: int, command: Said
+) -> None:
+    command(*ADMIT, "north/join.json", "south/join.json")
+    change()
+    refused(command("coordinate", "start", "study"), said, code)
+    assert not Path("study/flower").exists()

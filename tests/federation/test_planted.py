@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.lab.recipe import Recipe
@@ -23,11 +22,14 @@ from tests.federation.planted import (
     NUMBERS,
     PLANTED,
     ROW,
+    SITES,
     WHO,
     Wire,
     hidden_in,
+    labels_of,
     people,
     planted,
+    rows_of,
 )
 from tests.federation.worlds import Federation
 
@@ -57,10 +59,15 @@ STUDIES: dict[str, dict[str, Any]] = {
 def tapped(folder: Path, study: dict[str, Any]) -> tuple[Federation, Wire]:
     """A federation, of which every message is recorded."""
     world = planted(folder, Recipe("alps", **{**COMMON, **study}), "initial_by" not in study)
+    return world, listened(world)
+
+
+def listened(world: Federation) -> Wire:
+    """Every message of a federation from now on."""
     wire = Wire()
     for site, handle in world.link.alive.items():
         world.link.alive[site] = wire.tap(site, handle)
-    return world, wire
+    return wire
 
 
 def studied(folder: Path, study: dict[str, Any]) -> tuple[Federation, Wire]:
@@ -70,26 +77,27 @@ def studied(folder: Path, study: dict[str, Any]) -> tuple[Federation, Wire]:
     return world, wire
 
 
-def rows_of(world: Federation) -> list[Tensor]:
-    """The planted row in the units of its file, and as models see it."""
-    raw = world.sites[PLANTED].rows.x[AT].double()
-    scale = world.ledgers[PLANTED].store.kept(PLANTED)["features"]
-    return [raw, torch.where(scale["std"] > 0, (raw - scale["mean"]) / scale["std"], 0.0)]
-
-
-def labels_of(world: Federation) -> list[Tensor]:
-    """The labels of the planted site in the order of rows: the first ones, if many, and all."""
-    found = sorted(world.labels()[PLANTED])
-    lists = [label.value for label in found if label.cycle < 0], [label.value for label in found]
-    assert len(found) > 5
-    return [torch.tensor(values, dtype=torch.float64) for values in lists if len(values) > 5]
+def found(world: Federation, wire: Wire) -> list[str]:
+    """What of the planted site was in some message."""
+    ledger = world.ledgers[PLANTED]
+    return wire.found(rows_of(world.sites[PLANTED], ledger), labels_of(ledger))
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> None:
     world, wire = studied(tmp_path, STUDIES[name])
     assert AT in {label.row for label in world.labels()[PLANTED]}, "the row took no part"
-    assert wire.found(rows_of(world), labels_of(world)) == []
+    assert found(world, wire) == []
+    world.close()
+
+
+def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(tmp_path: Path) -> None:
+    """This attack succeeds: nothing hides what one row does to a model, but sums over sites."""
+    recipe = Recipe("alps", **{**COMMON, "initial": 0, "per_cycle": 8})
+    world = planted(tmp_path, recipe, names=SITES[1:])
+    wire = listened(world)
+    assert world.program(people(world)).go()
+    assert found(world, wire) == ["row in (18,) of 0/train/0/0"]
     world.close()
 
 
@@ -97,9 +105,9 @@ def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> No
 def test_what_a_method_should_not_send_is_found(what: str, tmp_path: Path) -> None:
     leaky = Spec("tests.federation.planted:Leaky", {"what": what})
     world, wire = studied(tmp_path, {"query": leaky})
-    found = wire.found(rows_of(world), labels_of(world))
-    assert found
-    assert all(line.startswith("labels" if what == "labels" else "row") for line in found)
+    seen = found(world, wire)
+    assert any(line.startswith("labels" if what == "labels" else "row") for line in seen)
+    assert not any(line.startswith("row" if what == "labels" else "labels") for line in seen)
     world.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.live import Control
 from fallow.federation.site.folder import SiteFolder
 from fallow.lab.files import only_one, write_json
-from fallow.privacy.signing import verify_key
+from fallow.privacy.signing import new_signing_key, verify_key
 from tests.federation.agreed import table
 
 Said = Callable[..., tuple[int, str, str]]
@@ -167,7 +168,8 @@ LIVE = {
     "state": "running", "phase": "people label", "cycle": 0, "cycles": 1, "deadline": "2030-01-01",
     "sites": {"north": {"rows": 4, "online": True, "labels": {"asked": 3, "answered": 1,
               "declined": 0, "open": 2, "conflicts": 0}}},
-    "refusals": [{"at": "now", "site": "south", "why": "its clock strikes thirteen"}],
+    "refusals": [{"at": "2030-01-01T07:00:00+00:00", "site": "south",
+                  "why": "its clock strikes thirteen"}],
 }  # fmt: skip
 
 
@@ -215,7 +217,7 @@ def test_a_folder_that_is_none_is_named(fallow: Said) -> None:
 
 def test_a_copied_agreement_of_another_coordinator_is_refused(begun: Said, tmp_path: Path) -> None:
     key = tmp_path / "study" / "keys" / "coordinator.key"
-    key.unlink()
+    key.write_bytes(b64encode(new_signing_key()))
     code, _, err = begun("coordinate", "status", "study")
     assert code == 2
     assert "another coordinator" in err

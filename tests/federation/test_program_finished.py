@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from fallow.federation.card import CARD, INTENDED
+from fallow.federation.site.predict import predict_at
+from fallow.lab.errors import Failed
 from fallow.lab.predict import predict_file
 from fallow.lab.report import write_report
 from fallow.lab.report_live import read_live
@@ -34,6 +36,22 @@ def test_a_finished_study_is_a_study_like_any_other(finished: Federation, tmp_pa
     rows_file = next(finished.folder.glob("basel-test.csv"))
     _, n = predict_file(finished.place, rows_file, out=tmp_path / "predicted.csv")
     assert n == int((finished.data.groups_test == 0).sum())  # type: ignore[union-attr]
+
+
+def test_a_site_predicts_with_its_own_copy_of_the_model(
+    finished: Federation, tmp_path: Path
+) -> None:
+    rows_file = next(finished.folder.glob("basel-test.csv"))
+    ours, theirs = tmp_path / "ours.csv", tmp_path / "theirs.csv"
+    count = predict_at(finished.folder / "basel", rows_file, ours)[1]
+    assert count == predict_file(finished.place, rows_file, out=theirs)[1]
+    assert ours.read_text() == theirs.read_text()
+
+
+def test_before_the_end_a_site_has_no_model_to_predict_with(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+    with pytest.raises(Failed, match="basel has no model yet: it comes when the study has ended"):
+        predict_at(world.folder / "basel", tmp_path / "rows.csv")
 
 
 def test_what_people_told_is_among_what_left_each_site(finished: Federation) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from fallow.cli.coordinate_words import Lines
 from fallow.federation.coordinator.labels import counts_of
+from fallow.federation.coordinator.live import utc
 from fallow.federation.coordinator.scores import UNSCORED, of_counts, of_totals
 from tests.federation.worlds import tiny
 
@@ -41,14 +42,18 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
         ({"event": "missing", "sites": ["a"], "key": "0/train/0/0"}, "went on without a"),
         ({"event": "missing", "sites": ["a"], "key": "progress/1"}, ""),
         ({"event": "answered", "site": "a", "key": "0/train/0/0"}, ""),
-        ({"event": "clock", "now": "then", "newest": "now"}, "the clock was set back"),
+        ({"event": "clock", "now": utc(0), "newest": utc(86400)},
+         "it is 1 Jan 1970, 00:00 UTC and was 2 Jan 1970, 00:00 UTC"),
         ({"event": "failed", "why": "no site is there"}, "failed: no site is there"),
         ({"event": "flower", "why": "port in use"}, "port in use"),
         ({"event": "scored", "cycle": 1, "labelled": 9, "accuracy": None, "mse": 0.25},
          "cycle 1: 9 labels, mse 0.25"),
-        ({"event": "labels", "deadline": "noon", "sites": {
-            "a": counts_of({"asked": 3, "answered": 1, "declined": 1, "conflicts": 1})}},
-         "people label until noon: a 2 of 3, 1 in conflict"),
+        ({"event": "labels", "deadline": utc(0), "sites": {
+            "b": counts_of({"asked": 3, "answered": 1, "declined": 1, "conflicts": 1})},
+            "earlier": {"a": (counts_of({"asked": 4, "answered": 3}), utc(60))}},
+         "until 1 Jan 1970, 00:00 UTC: a 3 of 4 (as of 1 Jan 1970, 00:01 UTC); b 2 of 3, 1 in "),
+        ({"event": "labels", "deadline": utc(0), "sites": {}, "earlier": {}},
+         "UTC: no site says how far"),
     ],
 )  # fmt: skip
 def test_an_event_is_one_line_or_none(event: dict[str, Any], said: str, tmp_path: Path) -> None:

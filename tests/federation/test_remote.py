@@ -143,7 +143,7 @@ def one_is(there: Federation, site: str, **changes: Any) -> None:
 
 @pytest.mark.parametrize(("changes", "why"), [
     ({"x": torch.full((6,), torch.nan)}, "x is NaN or infinite"),
-    ({"x": torch.zeros(5)}, r"x has the shape \(5,\), others have \(6,\)"),
+    ({"x": torch.zeros(5)}, r"x is a tensor of shape \(5,\), and .* a tensor of shape \(6,\)"),
     ({"x": torch.zeros(6, dtype=torch.int64)}, "x is of torch.int64"),
     ({"y": 1.0}, r"it answers with \['n', 'x', 'y'\], others with \['n', 'x'\]"),
     ({"n": -1.0}, "n is -1.0, and the site has 20 rows"),

@@ -27,8 +27,9 @@ class Passing:
     """Sites pass on the mean of their rows, then add up what they got."""
 
     contract: ClassVar[Contract] = Contract(
-        "Passing", "-", 0, {"model": "nothing", "total": "totals over sites of what was passed on"}
-    )
+        "Passing", "-", 0,
+        sum={"total": "totals over sites of what was passed on"}, relay={"model": "nothing"},
+    )  # fmt: skip
 
     def query(self, ask: Any, budget: Any, memo: Any) -> Any:
         raise NotImplementedError
@@ -106,7 +107,7 @@ def test_a_relay_passes_under_secure_sums_and_sums_of_it_are_masked() -> None:
         totals.append(float(ask.sum("total")["x"]))
     assert totals[0] == pytest.approx(totals[1], abs=1e-5)
     assert there.world.shown.entries["sum", "total"]["masked"]
-    with pytest.raises(RuntimeError, match="does not answer 'model' by each"):
+    with pytest.raises(RuntimeError, match=r"asks for 'model' by each: .* by relay alone"):
         there.ask("0/other").each("model")
 
 

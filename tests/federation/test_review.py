@@ -60,6 +60,27 @@ def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(leader
     assert leader.people("ask", "1/query", 1, **told) == {"asked": 0}
 
 
+@pytest.mark.parametrize("restart", ["fresh", "continue"])
+def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_others(
+    tmp_path: Path, restart: str
+) -> None:
+    agreed = agreement("query=entropy", "training=ditto", f"restart={restart}")
+    after, kept = [], []
+    for name, misses in (("there", False), ("away", True)):
+        (tmp_path / name).mkdir()
+        leader = Leader(folder(tmp_path / name, agreed, brought=range(6)))
+        picked(leader)
+        leader.people("ask", "0/query", **ASK)
+        if not misses:
+            leader.people("close", "0/query", **CLOSE)  # nobody has answered
+        after.append(leader.round(0, leader.first_model(), cycle=1))
+        kept.append(leader.ledger.store.kept("north"))
+        leader.ledger.close()
+    assert kept[0].keys() == kept[1].keys() >= {"own/v"}
+    torch.testing.assert_close(after[0], after[1], rtol=0, atol=0)
+    torch.testing.assert_close(kept[0]["own/v"], kept[1]["own/v"], rtol=0, atol=0)
+
+
 # -- what people answer, in the coordinator's hands -----------------------------------------
 
 W = torch.ones(2).double()
@@ -139,6 +160,20 @@ def test_nobody_else_reads_a_ledger_or_its_copy(leader: Leader) -> None:
     assert [file.name for file in files if file.stat().st_mode & 0o077] == []
 
 
+@pytest.mark.parametrize("is_old", [False, True], ids=["new", "of an earlier version"])
+def test_nobody_else_reads_what_sites_answered_in_a_coordinators_journal(
+    tmp_path: Path, is_old: bool
+) -> None:
+    file = tmp_path / "journal.sqlite"
+    if is_old:
+        file.touch(mode=0o644)
+    with opened(tmp_path, agreement("query=entropy")) as journal:
+        journal.note("a", "1")
+        files = sorted(tmp_path.glob("journal*"))
+        assert {found.name for found in files} >= {file.name, f"{file.name}-wal"}
+        assert [found.name for found in files if found.stat().st_mode & 0o077] == []
+
+
 def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
     table(tmp_path / "rows.csv")
     table(tmp_path / "test.csv", "t1,63,male,233,yes", "t2,64,male,233,no")
@@ -167,7 +202,7 @@ def test_a_coordinators_journal_survives_a_power_cut(
     full, normal = 2, 1
 
     def kept(journal: Journal) -> int:
-        return int(journal._read("PRAGMA synchronous")[0][0])
+        return int(journal._file.read("PRAGMA synchronous")[0][0])
 
     with opened(tmp_path, agreement("query=entropy")) as journal:
         assert kept(journal) == full

@@ -174,10 +174,33 @@ def test_images_are_rows_in_the_order_of_their_names(tmp_path: Path) -> None:
     for name in ("unlabelled/3.png", "dog/2.png", ".hidden/1.png"):
         grey(tmp_path / "rows" / name)
     rows = read_rows(tmp_path / "rows", schema)
-    assert rows.ids == ("dog/2.png", "unlabelled/3.png")
+    assert rows.ids == ("2.png", "3.png")
     assert rows.labels == (1.0, None)
     assert torch.equal(rows.x, torch.ones(2, 1, 4, 4))
     assert rows.shown(0) == tmp_path / "rows" / "dog" / "2.png"
+
+
+def test_an_image_is_called_by_its_file_or_where_two_are_alike_with_its_folder(
+    tmp_path: Path,
+) -> None:
+    schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
+    for name in ("unlabelled/scan-1.png", "unlabelled/scan-2.png", "dog/scan-2.png"):
+        grey(tmp_path / "rows" / name)
+    rows = read_rows(tmp_path / "rows", schema)
+    assert rows.ids == ("dog/scan-2.png", "scan-1.png", "unlabelled/scan-2.png")
+
+
+def test_rows_of_another_kind_are_told_before_they_are_read(tmp_path: Path) -> None:
+    (tmp_path / "rows.toml").write_text("a = 1")
+    images = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
+    for path, schema, wanted in (
+        (tmp_path, TABLE, "a table, .csv or .parquet"),
+        (tmp_path / "rows.toml", TABLE, "a table, .csv or .parquet"),
+        (table(tmp_path / "rows.csv"), images, "a folder of images"),
+        (tmp_path / "rows.csv", ARRAYS, r"arrays in a file \.npz"),
+    ):
+        with pytest.raises(ValueError, match=f"cannot be rows of this study, which are {wanted}"):
+            read_rows(path, schema)
 
 
 @pytest.mark.parametrize(
@@ -203,6 +226,37 @@ def test_arrays_are_rows_that_may_come_with_pictures_for_people(tmp_path: Path) 
     rows = read_rows(tmp_path / "rows.npz", ARRAYS)
     assert (rows.labels, rows.ids) == ((1.0, None), ("a", "b"))
     assert rows.shown(1) == tmp_path / "b.png"
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_link_out_of_the_folder_of_images_is_refused(what: str, tmp_path: Path) -> None:
+    schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
+    grey(tmp_path / "rows" / "dog" / "1.png")
+    grey(tmp_path / "secret" / "2.png")
+    if what == "file":
+        (tmp_path / "rows" / "dog" / "2.png").symlink_to(tmp_path / "secret" / "2.png")
+    else:
+        (tmp_path / "rows" / "cat").symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match=r"2.png leads to .*secret/2.png, which is not in"):
+        read_rows(tmp_path / "rows", schema)
+
+
+def test_a_link_to_the_folder_of_images_and_within_it_is_none_out_of_it(tmp_path: Path) -> None:
+    schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
+    grey(tmp_path / "rows" / "dog" / "1.png")
+    (tmp_path / "rows" / "dog" / "2.png").symlink_to("1.png")
+    (tmp_path / "link").symlink_to(tmp_path / "rows")
+    assert len(read_rows(tmp_path / "link", schema).ids) == 2
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "/etc/secret.png", "link.png"])
+def test_a_picture_of_arrays_that_is_not_beside_them_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    grey(tmp_path / "secret.png")
+    (tmp_path / "site" / "link.png").symlink_to(tmp_path / "secret.png")
+    np.savez(tmp_path / "site" / "rows.npz", x=np.eye(1, 3), y=np.array([""]), files=[name])
+    with pytest.raises(ValueError, match=r"secret.png, which is not in .*site"):
+        read_rows(tmp_path / "site" / "rows.npz", ARRAYS)
 
 
 def test_arrays_that_are_not_finite_are_refused_or_left_out(tmp_path: Path) -> None:

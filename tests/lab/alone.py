@@ -52,7 +52,7 @@ class Tuned(Plain):
 
     plan: Plan = Plan()
 
-    contract: ClassVar[Contract] = Contract("tuned", "a test", 2024, {"upload": "models"})
+    contract: ClassVar[Contract] = Contract("tuned", "a test", 2024, sum={"upload": "models"})
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.plan, "local", None, **state)

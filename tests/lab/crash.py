@@ -23,11 +23,11 @@ import numpy as np
 
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.lab.cell import Cell, Setup
-from fallow.lab.journal import Journal
 from fallow.lab.recipe import Recipe
 from fallow.lab.spec import Spec
 from fallow.lab.study import run_cell
 from fallow.runtimes import Bytes, InProcess
+from fallow.runtimes.database import Database
 
 KILLED, WELL = -signal.SIGKILL, 0
 
@@ -101,7 +101,7 @@ class Points:
 
     def install(self) -> None:
         """From here on this process counts, notes its exchanges and can die."""
-        Journal.commit = self.around(Journal.commit)
+        Database.commit = self.around(Database.commit)
         os.replace = self.around(os.replace)
         os.fsync = lambda file: None
         for runtime in (InProcess, Bytes):

@@ -25,9 +25,7 @@ class Counting:
 
     plan: Any
     seen: list[tuple[int, int]] = field(default_factory=list)
-    contract: ClassVar[Contract] = replace(
-        FedAvg.contract, verbs={"upload": "totals", "count": "-"}
-    )
+    contract: ClassVar[Contract] = replace(FedAvg.contract, each={"count": "-"})
 
     def __getattr__(self, name: str) -> Any:
         return getattr(FedAvg(self.plan), name)

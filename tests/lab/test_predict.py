@@ -88,6 +88,7 @@ def test_one_row_alone_gets_the_prediction_it_gets_among_others(
         ("age,kind,ward\n,a,7\n", "column 'age' has 1 missing values"),
         ("age,kind,ward\ninf,a,7\n", "NaN or infinite"),
         ("age,kind,ward\n", "has no rows"),
+        ("age,kind,ward\n3,a,7\n3,c,7\n", "'kind', row 2: 'c' is none of the texts .*: 'a', 'b'"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(
@@ -132,6 +133,32 @@ def test_embeddings_are_predicted_from_an_npz_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "wide.npz", x=np.eye(3, 7))
     with pytest.raises(ValueError, match=r"rows of shape \(7,\), the model takes \(6,\)"):
         predict_file(done, tmp_path / "wide.npz")
+
+
+def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for i in range(40):
+        shade = i % 2
+        file = tmp_path / "own" / "north" / ("dark", "light")[shade] / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        image.new("L", (4, 4), i + 200 * shade).save(file)
+    data = str(tmp_path / "own")
+    done = study(tmp_path, replace(tiny(tmp_path), data=data, sites=1, partition=Spec("natural"),
+                                   cycles=0, initial=1.0, rounds=20))  # fmt: skip
+    for name, shade in (("a.png", 210), ("more/b.png", 30), (".hidden.png", 0)):
+        (tmp_path / "new" / "more").mkdir(parents=True, exist_ok=True)
+        image.new("L", (4, 4), shade).save(tmp_path / "new" / name)
+    path, rows = predict_file(done, tmp_path / "new")
+    said = csv.DictReader(path.read_text().splitlines())
+    assert path == tmp_path / "new-predictions.csv" and rows == 2
+    found = {line["file"]: line["prediction"] for line in said}
+    assert found == {"a.png": "light", "more/b.png": "dark"}
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match="holds no images"):
+        predict_file(done, tmp_path / "none")
+    image.new("RGB", (4, 4)).save(tmp_path / "new" / "c.png")
+    with pytest.raises(ValueError, match=r"c.png could not be read as an image: it has colours"):
+        predict_file(done, tmp_path / "new")
 
 
 def test_a_constant_column_is_scaled_to_zero() -> None:

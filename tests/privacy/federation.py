@@ -14,6 +14,7 @@ from fallow.runtimes import InProcess
 from tests.worlds import Tables, World, tables, world
 
 SECURE = Privacy(secure_sum=True)
+TOLD = {verb: f"what {verb} tells" for verb in ("share", "plain", "big", "select")}
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Asker:
     verb: str = "share"
 
     contract: ClassVar[Contract] = Contract(
-        "Asker", "-", 0, {v: f"what {v} tells" for v in ("share", "plain", "big", "select")}
+        "Asker", "-", 0, sum=TOLD, each=TOLD, keep=TOLD, relay=TOLD
     )
 
     def query(self, ask: Ask, budget: Any, memo: Any) -> Any:

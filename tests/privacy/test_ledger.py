@@ -15,7 +15,7 @@ from fallow.lab.journal import Journal
 from fallow.privacy import Privacy, Released
 from fallow.queries import AHFAL
 from fallow.runtimes import Bytes, InProcess
-from tests.privacy.federation import asking, protected
+from tests.privacy.federation import Losing, asking, protected
 from tests.worlds import World
 
 ONE = Privacy(epsilon=1.0)
@@ -124,8 +124,9 @@ def test_what_stays_at_the_site_needs_no_noise() -> None:
 
 def test_ahfal_sends_shares_of_noisy_counts_that_are_shares() -> None:
     federation = protected(Privacy(epsilon=0.1), AHFAL())
-    answers = asking(federation).each("share")
-    for name, answer in answers.items():
+    carrier = Losing(federation.carrier)
+    asking(federation, carrier).sum("share")
+    for name, answer in carrier.seen[0][1].items():
         held = torch.bincount(federation.members[name].labels, minlength=3).double()
         share = torch.as_tensor(answer["share"])
         assert float(share.min()) >= 0 and float(share.sum()) == pytest.approx(1)

@@ -13,7 +13,7 @@ from fallow.lab.variants import variant
 from fallow.lab.world import methods_of
 from fallow.privacy import Privacy, check_fit
 
-OPEN = Contract("Open", "-", 0, {"upload": "every model"}, secure_sum=False, local_dp=False)
+OPEN = Contract("Open", "-", 0, each={"upload": "every model"}, secure_sum=False, local_dp=False)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_rows_without_a_score_have_no_class_and_come_last():
 class Curious:
     """A strategy that reads hidden labels and does not say so."""
 
-    contract = Contract("Curious", "-", 0, {"select": "number of picks"})
+    contract = Contract("Curious", "-", 0, keep={"select": "number of picks"})
 
     def query(self, ask, budget, memo):
         ask.keep("select")

@@ -31,7 +31,7 @@ class Distilling:
 
     seen: list[tuple[Tensor, Batch]] = field(default_factory=list)  # the teacher and the batch
 
-    contract: ClassVar[Contract] = Contract("distilling", "a test", 2024, {"select": "nothing"})
+    contract: ClassVar[Contract] = Contract("distilling", "a test", 2024, keep={"select": "-"})
 
     def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
         return memo
@@ -57,7 +57,7 @@ class Distilling:
 class Choosing:
     """A query without a step of its own."""
 
-    contract: ClassVar[Contract] = Contract("choosing", "a test", 2024, {"select": "nothing"})
+    contract: ClassVar[Contract] = Contract("choosing", "a test", 2024, keep={"select": "-"})
 
 
 def world(query: Any, kind: type = InProcess, pool: int = 5) -> Any:

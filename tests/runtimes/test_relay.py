@@ -33,7 +33,9 @@ SIZE = 1000  # numbers in an answer
 class Passing:
     """Every site passes its only row, many times over, plus a number."""
 
-    contract: ClassVar[Contract] = Contract("passing", "a test", 2024, {"model": "-", "row": "-"})
+    contract: ClassVar[Contract] = Contract(
+        "passing", "a test", 2024, relay={"model": "-", "row": "-"}
+    )
 
     def model(self, view: View, plus: float = 0.0) -> Answer:
         return {"w": view.rows().flatten().repeat(SIZE) + plus, "labels": 2.0}

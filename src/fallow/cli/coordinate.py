@@ -7,56 +7,62 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from fallow.cli import coordinate_options as of
 from fallow.cli import options as opt
 from fallow.cli.coordinate_words import Lines, after_init, show_sites
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
 from fallow.federation.coordinator.live import Control
-from fallow.federation.coordinator.program import Program, is_running
+from fallow.federation.coordinator.program import Program, alone, is_running
 from fallow.federation.schema import schema_of
 from fallow.federation.toml import seconds_of
 from fallow.lab.recipe import with_settings
-from fallow.lab.report_live import read_live, standing
+from fallow.lab.report_live import read_live, standing, when
 from fallow.recipes import find_recipe
 
 coordinate = typer.Typer(
-    name="coordinate", help="Run a study among real machines.", no_args_is_help=True
+    name="coordinate",
+    help="Run a study among real machines, each with its own rows: the coordinator's side. First "
+    "init, then admit what the sites send, then start.",
+    no_args_is_help=True,
 )
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the coordinator.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The coordinator's folder, which 'init' makes.")
+]
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
 
 @coordinate.command()
 def init(
-    folder: Folder,
-    recipe: Annotated[str, typer.Option(help="A recipe's name, or a .toml file.")],
-    sites: Annotated[str, typer.Option(help="The names of the sites, e.g. a,b,c.")],
-    example: Annotated[Path, typer.Option(help="Rows as sites have them, to take columns from.")],
-    label: Annotated[str, typer.Option(help="Column of labels of a table.")] = "label",
-    task: Annotated[Literal["auto", "classification", "regression"], typer.Option()] = "auto",
-    classes: Annotated[str, typer.Option(help="Their names, if the example lacks some.")] = "",
-    ids: Annotated[str, typer.Option(help="Column that names rows.")] = "id",
-    name: Annotated[str | None, typer.Option(help="Of the study; by default the folder's.")] = None,
-    seed: opt.Seed = 0,
-    set_: opt.Settings = None,
-    address: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where this machine listens.")
-    ] = "0.0.0.0:9092",
-    host: Annotated[
-        list[str] | None, typer.Option(help="How sites call this machine; may be given again.")
-    ] = None,
-    quorum: Annotated[int | None, typer.Option(help="Sites that must answer; all.")] = None,
-    timeout: Annotated[str, typer.Option(help="An exchange waits for all sites.")] = "10m",
-    patience: Annotated[str, typer.Option(help="And so long for the quorum.")] = "7d",
-    deadline: Annotated[str, typer.Option(help="What people have for a cycle's labels.")] = "14d",
-    smallest: Annotated[int, typer.Option(help="Test rows without which no score is told.")] = 5,
+    folder: of.NewFolder,
+    recipe: of.Recipe,
+    sites: of.Sites,
+    example: of.Example,
+    label: of.Label = "label",
+    task: of.Task = "auto",
+    classes: of.Classes = "",
+    ids: of.Ids = "id",
+    name: of.Name = None,
+    seed: of.Seed = 0,
+    set_: of.Settings = None,
+    address: of.Address = "0.0.0.0:9092",
+    host: of.Hosts = None,
+    quorum: of.Quorum = None,
+    timeout: of.Timeout = "10m",
+    patience: of.Patience = "7d",
+    deadline: of.Deadline = "14d",
+    smallest: of.Smallest = 5,
 ) -> None:
-    """Write the agreement, keys and certificates, and say what to do next."""
+    """Write the agreement (study.toml), keys and certificates, and say what to do next.
+
+    For example: fallow coordinate init heart --recipe demo --sites basel,bern --example rows.csv
+    --label disease --host fallow.example.org
+    """
     listed = tuple(word.strip() for word in classes.split(",") if word.strip())
     schema = schema_of(example, label, task, listed, ids)
     chosen = with_settings(find_recipe(recipe), opt.settings(set_, None, None, None))
@@ -66,19 +72,28 @@ def init(
     study = name or folder.resolve().name
     plan = Plan(study, chosen, schema, names, seed, waits, smallest)
     made = CoordinatorFolder.create(folder, plan, address, host or ())
-    _lines(opt.console(), after_init(made, (host or ["HOST"])[0]))
+    _lines(opt.console(), after_init(made, host[0] if host else None))
 
 
 @coordinate.command()
 def admit(
     folder: Folder,
-    files: Annotated[list[Path], typer.Argument(help="The join.json of one or more sites.")],
-    replace: Annotated[bool, typer.Option(help="A site has other keys than before.")] = False,
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="What sites sent: the join.json of one or more."),
+    ],
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Take other keys of a site that was admitted before."),
+    ] = False,
 ) -> None:
-    """Let sites join by the files that they sent."""
+    """Let sites join by the files that they sent; nobody else can answer in their names."""
     office, console = CoordinatorFolder.open(folder), opt.console()
     for file in files:
-        _lines(console, [f"admitted {office.admit(file, replace)}"])
+        before = set(office.admitted)
+        site = office.admit(file, replace)
+        again = " again" if site in before else ""
+        _lines(console, [f"admitted {site}{again}"])
     missing = office.missing
     rest = (
         f"missing: {', '.join(missing)}" if missing else f"next: fallow coordinate start {folder}"
@@ -90,11 +105,14 @@ def admit(
 
 @coordinate.command()
 def start(folder: Folder) -> None:
-    """Run the study; the same command goes on after any stop."""
-    from fallow.runtimes.flower import FlowerLink
-
+    """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
     office, console = CoordinatorFolder.open(folder), opt.console()
     keys, agreement = office.keys, office.agreement
+    with alone(folder):  # said before anything of the one that runs is touched
+        office.check_machine()
+    opt.need_flower()
+    from fallow.runtimes.flower import FlowerLink
+
     say = Lines(console, agreement)
     nodes = {site: about["node"] for site, about in office.admitted.items()}
     with _stopped_by_signals(folder):
@@ -110,10 +128,11 @@ def start(folder: Folder) -> None:
 
 
 @coordinate.command()
-def status(folder: Folder, as_json: opt.Json = False) -> None:
+def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """How the run stands: what it does, who is awaited, how far people are."""
     office = CoordinatorFolder.open(folder)
-    found = read_live(folder) or {"state": "not started", "sites": {}, "refusals": []}
+    state = "running" if is_running(folder) else "not started"
+    found = read_live(folder) or {"state": state, "sites": {}, "refusals": []}
     if found["state"] == "running" and not is_running(folder):
         found["state"] = "stopped"
         found["why"] = "its process has ended"
@@ -135,12 +154,12 @@ def show(console: Console, about: dict[str, Any]) -> None:
     _lines(console, [standing(about)])
     show_sites(console, about)
     for line in about.get("refusals", [])[-3:]:
-        _lines(console, [f"{line['at']} {line['site']}: {line['why']}"])
+        _lines(console, [f"{when(line['at'])}  {line['site']}: {line['why']}"])
 
 
 @coordinate.command()
 def advance(folder: Folder) -> None:
-    """Go on without the labels that people have not given yet."""
+    """Go on without the labels that people have not given yet; what they have given counts."""
     _running(folder)
     found = read_live(folder) or {}
     if found.get("phase") != "people label":
@@ -151,7 +170,7 @@ def advance(folder: Folder) -> None:
 
 @coordinate.command()
 def stop(folder: Folder) -> None:
-    """End the coordinator within seconds; nothing is lost, and start goes on."""
+    """End the coordinator within seconds; nothing is lost, and 'start' goes on."""
     _running(folder)
     Control(folder / "control").tell("stop")
     _lines(opt.console(), [f"stopping; to go on: fallow coordinate start {folder}"])

@@ -14,7 +14,7 @@ from rich.table import Table
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.labels import Ended
-from fallow.lab.report_live import HEADER, site_rows
+from fallow.lab.report_live import HEADER, site_rows, when
 
 QUIET = 60.0  # seconds between lines that say the same
 ENDED: dict[Ended, str] = {
@@ -71,8 +71,8 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
             return f"{event['site']} is not counted: {event['why']}"
         case "clock":
             return (
-                f"the clock was set back: it is {event['now']} and was {event['newest']}; people "
-                "have longer by that much"
+                f"the clock was set back: it is {when(event['now'])} and was "
+                f"{when(event['newest'])}; people have longer by that much"
             )
         case "finished" | "failed" | "stopped":
             return str(event["event"]) + (f": {event['why']}" if event.get("why") else "")
@@ -81,12 +81,16 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
 
 
 def _labels(event: dict[str, Any]) -> str:
+    now = {site: (n, "") for site, n in event["sites"].items()}
+    earlier = {site: (n, f" (as of {when(at)})") for site, (n, at) in event["earlier"].items()}
     counts = [
         f"{site} {n['answered'] + n['declined']} of {n['asked']}"
         + (f", {n['conflicts']} in conflict" if n["conflicts"] else "")
-        for site, n in sorted(event["sites"].items())
+        + since
+        for site, (n, since) in sorted((earlier | now).items())
     ]
-    return f"people label until {event['deadline']}: {'; '.join(counts) or 'no site says how far'}"
+    told = "; ".join(counts) or "no site says how far"
+    return f"people label until {when(event['deadline'])}: {told}"
 
 
 def _scored(event: dict[str, Any]) -> str:
@@ -96,17 +100,24 @@ def _scored(event: dict[str, Any]) -> str:
     return f"cycle {event['cycle']}: {event['labelled']} labels{good}"
 
 
-def after_init(office: CoordinatorFolder, host: str) -> list[str]:
-    """What to do with the folder that was just made; ``host``: how sites call this machine."""
+def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
+    """What to do with the folder that was just made; ``host``: how sites call this machine, None:
+    nobody has said."""
     folder, agreed, port = office.path, office.agreement, office.address.rpartition(":")[2]
+    reached = "HOST" if host is None else f"[{host}]" if ":" in host else host
+    alone = [
+        "No --host was given, so the certificate is good for this machine alone (127.0.0.1). If "
+        f"sites are on others, delete {folder} and give --host, the name by which they reach it."
+    ]
     return [
+        *(alone if host is None else []),
         f"Wrote {folder / 'study.toml'}: read it, add units and limits of columns if you like, and "
         "have every site agree.",
         f"Its digest is {agreed.digest}: sites ask you for it before they join.",
         f"Send study.toml and {office.tls.authority} to the sites ({', '.join(agreed.sites)}). "
         "Each runs:",
         f"  fallow site init SITE --study study.toml --name {agreed.sites[0]} --data rows.csv "
-        f"--superlink {host}:{port} --ca authority.pem",
+        f"--superlink {reached}:{port} --ca authority.pem",
         "and sends back its join.json. Then:",
         f"  fallow coordinate admit {folder} join.json ...",
         f"  fallow coordinate start {folder}",

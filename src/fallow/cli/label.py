@@ -13,18 +13,19 @@ from fallow.data.optional import optional
 from fallow.federation.site.folder import SiteFolder
 
 PLAIN: Any = {"markup": False, "soft_wrap": True}
-Site = Annotated[Path, typer.Argument(help="Folder of the site.")]
-Port = Annotated[
-    int, typer.Option(min=0, max=65535, help="Where the page listens; 0: any that is free.")
+Site = Annotated[
+    Path, typer.Argument(metavar="SITE", help="The site's folder, which 'fallow site init' makes.")
 ]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any that is free.")]
 Who = Annotated[str | None, typer.Option(help="Who is labelling; by default the page asks.")]
 Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")]
 
 
 def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> None:
-    """Label samples in the browser, while the site runs and while it does not.
+    """Label the samples that the study asks for, on a page in the browser, until Ctrl-C.
 
-    The page is reached from this machine only, by the address that is printed.
+    The page is reached from this machine only, by the address that is printed. The site need not
+    run meanwhile: labels are kept, and count when it runs again.
     """
     for package in ("fastapi", "jinja2", "uvicorn"):
         optional(package, "fallow[deploy]", "the labelling page")

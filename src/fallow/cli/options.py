@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -53,6 +54,7 @@ Jobs = Annotated[
 ]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
 Json = Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")]
+AsObject = Annotated[bool, typer.Option("--json", help="An object of JSON instead of text.")]
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
 
 
@@ -60,6 +62,16 @@ def console() -> Console:
     """Where commands write; a pipe has no width of its own, so tables are not squeezed there."""
     width = None if sys.stdout.isatty() else 160
     return Console(width=width, highlight=False)
+
+
+def need_flower() -> None:
+    """Raise ValueError where the package that connects sites is not installed; it is not imported
+    here, because its processes are others."""
+    if find_spec("flwr") is None:
+        raise ValueError(
+            "real sites are connected by the package flwr, which is not installed; install it "
+            "with: pip install 'fallow[flower]'"
+        )
 
 
 def settings(

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from fallow.cli import options as opt
+from fallow.federation.site.folder import SETTINGS
+from fallow.federation.site.predict import predict_at
 from fallow.lab.export import export_study
 from fallow.lab.predict import predict_file
 from fallow.lab.report import write_report
@@ -36,8 +38,11 @@ def export(
 
 
 def predict(
-    study: Annotated[Path, typer.Argument(help="Folder of a study.")],
-    data: Annotated[Path, typer.Argument(help="A .csv, .parquet or .npz file of rows.")],
+    study: Annotated[Path, typer.Argument(help="Folder of a study, or of a real site.")],
+    data: Annotated[
+        Path,
+        typer.Argument(help="Rows: a .csv, .parquet or .npz file, or a folder of images."),
+    ],
     query: Query = None,
     seed: Annotated[int | None, typer.Option(help="Whose model; by default the first.")] = None,
     site: Annotated[
@@ -46,5 +51,8 @@ def predict(
     out: Output = None,
 ) -> None:
     """Predict with a finished run's model; writes a CSV file."""
-    path, rows = predict_file(study, data, query, seed, out, site)
+    if (study / SETTINGS).exists() and not (query or seed or site):
+        path, rows = predict_at(study, data, out)
+    else:
+        path, rows = predict_file(study, data, query, seed, out, site)
     opt.console().print(f"Wrote {rows} predictions to {path}", markup=False, soft_wrap=True)

@@ -22,34 +22,67 @@ from fallow.federation.site.labels_files import Key
 from fallow.federation.site.labels_io import export_labels, export_questions, import_labels
 from fallow.federation.site.serve import live, serve
 from fallow.federation.site.terms import leaving, rows_told, terms
+from fallow.lab.report_live import when
 
 site = typer.Typer(
-    name="site", help="One site of a study among real machines.", no_args_is_help=True
+    name="site",
+    help="Take part in a study among real machines with the rows of this one. First init, then "
+    "send join.json to the coordinator, then start; to label: fallow label.",
+    no_args_is_help=True,
 )
-Folder = Annotated[Path, typer.Argument(metavar="SITE", help="The folder of the site.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="SITE", help="The site's folder, which 'init' makes.")
+]
 File = Annotated[Path, typer.Argument(help="A .csv or .json file.")]
+
+NewFolder = Annotated[Path, typer.Argument(metavar="SITE", help="A folder to make.")]
+Data = Annotated[
+    Path,
+    typer.Option(
+        help="Rows to choose from, with or without labels: a table (.csv, .parquet), an .npz file "
+        "or a folder of images. They stay where they are, and must not change."
+    ),
+]
+Tests = Annotated[Path | None, typer.Option(help="Other rows, all with labels, to test models on.")]
+Superlink = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Where the coordinator's machine is reached."),
+]
+Authority = Annotated[
+    Path | None,
+    typer.Option(
+        help="The authority.pem that the coordinator sent, by which its machine is known; without "
+        "it the authorities that this system trusts."
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(help="Labels that this site ever gives; by default what the study asks for."),
+]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(help="What this site ever spends on noise; by default as the study says."),
+]
 
 
 @site.command()
 def init(
-    folder: Folder,
+    folder: NewFolder,
     study: Annotated[Path, typer.Option(help="The study.toml that the coordinator sent.")],
-    name: Annotated[str, typer.Option(help="Which of its sites this is.")],
-    data: Annotated[Path, typer.Option(help="Rows: a table, an .npz file or a folder of images.")],
-    test: Annotated[Path | None, typer.Option(help="Labelled rows to test models on.")] = None,
-    superlink: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The coordinator's machine.")
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(help="The authority.pem that the coordinator sent.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(help="Labels this site ever gives.")] = None,
-    annotators: Annotated[int, typer.Option(help="People who must agree on a label.")] = 1,
-    epsilon: Annotated[
-        float | None, typer.Option(help="What this site ever spends on noise.")
-    ] = None,
+    name: Annotated[str, typer.Option(help="Which of the study's sites this is.")],
+    data: Data,
+    test: Tests = None,
+    superlink: Superlink = None,
+    ca: Authority = None,
+    limit: Limit = None,
+    annotators: Annotated[int, typer.Option(help="How many people must agree on a label.")] = 1,
+    epsilon: Epsilon = None,
 ) -> None:
-    """Check the data against the study, make keys, and say what to send to whom."""
+    """Check the rows against the study, make keys, and say what to send to whom.
+
+    For example: fallow site init basel-site --study study.toml --name basel --data rows.csv
+    --superlink fallow.example.org:9092 --ca authority.pem
+    """
     made = SiteFolder.create(
         folder, study, name=name, data=str(data), test=None if test is None else str(test),
         superlink=superlink, certificates=None if ca is None else str(ca), limit=limit,
@@ -68,8 +101,13 @@ def init(
 
 @site.command()
 def start(folder: Folder) -> None:
-    """Answer the coordinator until Ctrl-C; the same command goes on after any stop."""
+    """Answer the coordinator until Ctrl-C; the same command goes on after any stop.
+
+    It says first what will leave this site.
+    """
+    opt.need_flower()
     found, console, stop = SiteFolder.open(folder), opt.console(), Event()
+    found.check_machine()
     _introduce(console, found)
     _lines(console, [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"])
     before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
@@ -96,8 +134,8 @@ def said(event: dict[str, Any]) -> str:
 
 
 @site.command()
-def status(folder: Folder, as_json: opt.Json = False) -> None:
-    """What waits for labels, what was sent, what was spent, whether the site is connected."""
+def status(folder: Folder, as_json: opt.AsObject = False) -> None:
+    """Whether the site is connected, what waits for labels, what was sent, what was spent."""
     found = SiteFolder.open(folder)
     about = standing(found)
     if as_json:
@@ -105,20 +143,35 @@ def status(folder: Folder, as_json: opt.Json = False) -> None:
         return
     console, labels = opt.console(), about["labels"]
     allowed = f" of {about['epsilon_limit']:g}" if about["epsilon_limit"] is not None else ""
-    until = f", until {labels['deadline']}" if labels["open"] and labels["deadline"] else ""
-    process = f"runs (process {about['pid']}, since {about['since']})" if about["pid"] is not None \
-        else f"does not run; start it with: fallow site start {folder}"  # fmt: skip
+    until = f", until {when(labels['deadline'])}" if labels["open"] and labels["deadline"] else ""
     _lines(console, [
         f"site {about['site']} of study {about['study']} (digest {about['digest'][:12]})",
-        f"process: {process}",
+        f"process: {_process(about, folder)}",
         f"coordinator: {about['problem'] or 'its machine is reached'}",
         f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
         f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
         f"{labels['open']} open{until}",
+        f"labels in all: {about['asked']} asked{_limited(about)}",
         f"ε spent on noise: {about['epsilon']:g}{allowed}",
     ])  # fmt: skip
     _table(console, "What left this site", ("run", "verb", "exchanges", "bytes"),
            [tuple(map(str, line.values())) for line in about["sent"]])  # fmt: skip
+
+
+def _limited(about: dict[str, Any]) -> str:
+    limit = about["limit"]
+    if limit is None:
+        return ""
+    more = "; nobody is asked for more" if about["asked"] >= limit else ""
+    return f" of {limit} at most{more}"
+
+
+def _process(about: dict[str, Any], folder: Path) -> str:
+    if about["pid"] is None:
+        return f"does not run; start it with: fallow site start {folder}"
+    if about["since"] is None:
+        return "has just been started"
+    return f"runs (process {about['pid']}, since {when(about['since'])})"
 
 
 def standing(folder: SiteFolder) -> dict[str, Any]:
@@ -127,9 +180,10 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
         waiting = ledger.questions(state="open")
         labels = {**asdict(ledger.progress()), "deadline": waiting[0].deadline if waiting else None}
         epsilon, sent = ledger.store.spent(), [asdict(line) for line in ledger.sent()]
+        asked = ledger.purchases.asked
     return {
         "site": folder.name, "study": folder.agreement.name, "digest": folder.agreement.digest,
-        **asdict(live(folder)), "labels": labels, "limit": folder.settings.limit,
+        **asdict(live(folder)), "labels": labels, "asked": asked, "limit": folder.settings.limit,
         "epsilon": epsilon, "epsilon_limit": folder.settings.epsilon, "sent": sent,
     }  # fmt: skip
 
@@ -138,16 +192,28 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
 def import_(
     folder: Folder,
     file: File,
-    who: Annotated[str, typer.Option(help="Whose labels these are.")] = "imported",
+    who: Annotated[
+        str, typer.Option(help="Whose labels these are, where the file does not say it.")
+    ] = "imported",
     partial: Annotated[
-        bool, typer.Option("--partial", help="Keep the good lines, whatever others are.")
+        bool, typer.Option("--partial", help="Keep the good lines even if others are refused.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be taken.")
+        bool, typer.Option("--dry-run", help="Only say what would be taken; take nothing.")
     ] = False,
-    by: Annotated[Key, typer.Option(help="What names a sample in the file.")] = "id",
+    by: Annotated[
+        Key,
+        typer.Option(
+            help="Which column names a sample: id as in the site's data; row for tools that write "
+            "numbers of their own into id."
+        ),
+    ] = "id",
 ) -> None:
-    """Take labels from a file, for samples that the study asked for: all of them or none."""
+    """Take labels from a file, for samples that the study asked for: all of them or none.
+
+    The file has the columns (.csv) or fields (.json) id and label, and perhaps who; "cannot tell"
+    is a label. What 'export' wrote fits, and so does Label Studio's full JSON.
+    """
     found = SiteFolder.open(folder)
     about, console = (found.agreement.schema, found.rows, file, who), opt.console()
     with closing(found.open_ledger()) as ledger:
@@ -170,15 +236,18 @@ def export(
     folder: Folder,
     file: File,
     labels: Annotated[
-        bool, typer.Option("--labels", help="All labels, and not the open questions.")
+        bool, typer.Option("--labels", help="All labels so far instead of the open questions.")
     ] = False,
     guess: Annotated[
-        bool, typer.Option("--guess", help="With the model's guesses, which sway people.")
+        bool, typer.Option("--guess", help="Add the model's guesses; they sway people.")
+    ] = False,
+    tasks: Annotated[
+        bool, typer.Option("--label-studio", help="As tasks of Label Studio (.json).")
     ] = False,
 ) -> None:
-    """Write the open questions to a file, to label them with another tool."""
+    """Write the open questions to a file, to label them with another tool; then 'import' it."""
     found = SiteFolder.open(folder)
-    about = (found.agreement.schema, found.rows, file, guess)
+    about = (found.agreement.schema, found.rows, file, guess, tasks)
     with closing(found.open_ledger()) as ledger:
         many = (export_labels if labels else export_questions)(ledger, *about)
     what = "labels" if labels else "questions"
@@ -188,7 +257,8 @@ def export(
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
     _lines(console, [f"Site {folder.name}", *terms(folder), *rows_told(folder.rows, folder.tests)])
-    _table(console, "What leaves this site", ("part", "verb", "reveals"), leaving(folder))
+    heads = ("part", "verb", "reveals", "seen by")
+    _table(console, "What leaves this site", heads, leaving(folder))
 
 
 def _table(

@@ -53,11 +53,11 @@ class RatioAHFAL:
         title="AHFAL (public code)",
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
-        verbs={
+        sum={
             "share": "totals over sites of label shares per class, of their squares, and of label "
-            "counts per class",
-            "select": "number of picks",
+            "counts per class"
         },
+        keep={"select": "number of picks"},
         needs=("local", "global"),
         cohort=2,
         missing="mean, spread and totals are those of the sites that answer",

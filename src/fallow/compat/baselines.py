@@ -41,7 +41,7 @@ class PixelBADGE:
         title="BADGE (AHFAL's public code)",
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
         draws=True,
     )
@@ -97,7 +97,7 @@ class PlainFEAL:
         title="FEAL (AHFAL's public code)",
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local", "global"),
     )
 
@@ -124,7 +124,7 @@ class PlainLoGo:
         title="LoGo (AHFAL's public code)",
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local", "global"),
         draws=True,
     )
@@ -164,7 +164,7 @@ class PlainNoise:
         title="Noise Stability (AHFAL's public code)",
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
         draws=True,
     )

@@ -41,10 +41,8 @@ class NaNKSAS:
         title="KSAS (public code)",
         paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
         year=2023,
-        verbs={
-            "first": "each site's first label counts per class",
-            "select": "number of picks",
-        },
+        each={"first": "each site's first label counts per class"},
+        keep={"select": "number of picks"},
         needs=("local", "global"),
         secure_sum=False,
         local_dp=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -12,6 +11,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from fallow.core.digests import digest_of
 from fallow.core.disclosure import Disclosure, passed, payload
 from fallow.core.plan import Plan
 from fallow.core.totals import total, whole
@@ -56,15 +56,25 @@ class Step:
     masked: Masked | None = None
 
 
+Steps = list[tuple[Step, To | None]]
+"""What is asked, and of whom (None: of everybody)."""
+
+
 @dataclass(frozen=True)
 class Request:
-    """Everything one site is sent in one exchange."""
+    """Everything one site is sent in one exchange.
+
+    The last two tell the carrier what is worth nothing: an addend beyond ``bound``, and with
+    ``needs_all`` an exchange that misses a site.  Sites do not hear them.
+    """
 
     key: str  # the same key never means two things
     owner: str  # whose verbs: "query" or "training"
     cycle: int
     round: int
     steps: tuple[Step, ...]
+    bound: float | None = None
+    needs_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -118,7 +128,7 @@ class Ask:
 
     ``ask.cohort``: the sites of this query or round, fixed when it starts.  An answer that the
     journal holds is returned without asking again; that is how a resumed run replays.
-    ``masking``: sums are secure sums.
+    ``masking``: sums are secure sums.  ``needs_all``: as in `Request`, for what comes next.
     """
 
     carrier: Carrier
@@ -131,7 +141,8 @@ class Ask:
     cohort: tuple[SiteId, ...] = ()
     reveals: Mapping[str, str] = field(default_factory=dict)
     masking: Masking | None = None
-    _waiting: list[tuple[Step, To | None]] = field(default_factory=list)
+    needs_all: bool = False
+    _waiting: Steps = field(default_factory=list)
     _turn: int = 0
 
     def __post_init__(self) -> None:
@@ -202,7 +213,8 @@ class Ask:
                 masking.check(sorted(found), verb)
             cohort, about = tuple(sorted(found)), replace(about, attempt=about.attempt + 1)
 
-    def _requests(self, steps: list[tuple[Step, To | None]], key: str) -> dict[SiteId, Request]:
+    def _requests(self, steps: Steps, key: str, bound: float | None) -> dict[SiteId, Request]:
+        about = (self.owner, self.cycle, self.round)
         requests = {}
         for site in self.cohort:
             own = tuple(
@@ -211,7 +223,7 @@ class Ask:
                 if to is None or site in to
             )
             if own:
-                requests[site] = Request(key, self.owner, self.cycle, self.round, own)
+                requests[site] = Request(key, *about, own, bound, self.needs_all)
         return requests
 
     def _exchange(
@@ -227,7 +239,7 @@ class Ask:
         last = [(Step(kind, verb, dict(args), masked=masked), to)] if verb else []
         key = f"{self.key}/{self._turn}"
         steps = [*self._waiting, *last]
-        requests = self._requests(steps, key)
+        requests = self._requests(steps, key, bound)
         self._waiting, self._turn = [], self._turn + 1
         digest = digest_of(steps, self.cohort, bound, routes)
         entry = self.journal.recall(key, digest)
@@ -257,37 +269,6 @@ class Ask:
         if replies.keys() != (to or {}).keys():
             return {site: {} for site in replies}
         return {"": self.masking.total(replies, step.verb, bound)}
-
-
-def digest_of(
-    steps: Sequence[tuple[Step, To | None]],
-    cohort: Sequence[SiteId],
-    bound: float | None = None,
-    routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
-) -> str:
-    """A digest of what is asked of whom: the same key with other contents is noticed."""
-    ways = sorted((to, list(senders)) for to, senders in (routes or {}).items())
-    h = hashlib.sha256(repr((list(cohort), bound, ways)).encode())
-    for step, to in steps:
-        asked = None if to is None else sorted(to)
-        h.update(repr((step.kind, step.verb, step.plan, asked)).encode())
-        if step.masked is not None:
-            h.update(repr((step.masked.exchange, step.masked.attempt, step.masked.bound)).encode())
-            _hash_args(h, dict(step.masked.keys))
-        for args in (step.args, *((to or {})[site] for site in asked or [])):
-            _hash_args(h, args)
-    return h.hexdigest()
-
-
-def _hash_args(h: Any, args: Answer) -> None:
-    for name in sorted(args):
-        value = args[name]
-        h.update(f"|{name}=".encode())
-        if isinstance(value, Tensor):
-            h.update(str((value.dtype, tuple(value.shape))).encode())
-            h.update(value.detach().contiguous().numpy().tobytes())
-        else:
-            h.update(repr(value).encode())
 
 
 def payload_of(request: Request) -> int:

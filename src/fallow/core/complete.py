@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -15,28 +16,39 @@ from fallow.core.types import Answer, SiteId
 def sum_of_all(ask: Ask, verb: str, bound: float | None = None, **args: Any) -> dict[str, Tensor]:
     """`Ask.sum`, where all sites must be in the total: several are used together.
 
-    Raises RuntimeError where one did not answer.  Then the exchange is not recorded, so that a
-    resumed run asks again.
+    A carrier to real sites waits for the last one as long as its patience lasts.  Raises
+    RuntimeError where one did not answer.  Then the exchange is not recorded, so that a resumed
+    run asks again.
     """
     masking = ask.masking
-    if masking is None:
-        with ask.journal.transaction():
-            total = ask.sum(verb, bound, **args)
-            _check(int(total["sites"]), len(ask.cohort), verb)
-        return total
-    ask.masking = _OfAll(masking, len(ask.cohort))
-    try:
-        return ask.sum(verb, bound, **args)
-    finally:
-        ask.masking = masking
+    with _all(ask):
+        if masking is None:
+            with ask.journal.transaction():
+                total = ask.sum(verb, bound, **args)
+                _check(int(total["sites"]), len(ask.cohort), verb)
+            return total
+        ask.masking = _OfAll(masking, len(ask.cohort))
+        try:
+            return ask.sum(verb, bound, **args)
+        finally:
+            ask.masking = masking
 
 
 def each_of_all(ask: Ask, verb: str, **args: Any) -> dict[SiteId, Answer]:
     """`Ask.each`, where all sites must answer; else as `sum_of_all`."""
-    with ask.journal.transaction():
+    with _all(ask), ask.journal.transaction():
         answers = ask.each(verb, **args)
         _check(len(answers), len(ask.cohort), verb)
     return answers
+
+
+@contextmanager
+def _all(ask: Ask) -> Iterator[None]:
+    before, ask.needs_all = ask.needs_all, True
+    try:
+        yield
+    finally:
+        ask.needs_all = before
 
 
 @final

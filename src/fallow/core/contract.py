@@ -1,24 +1,38 @@
-"""What a method promises, in one place that tables and refusals read."""
+"""What a method promises, in one place that tables, refusals and sites read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
+
+Operation = Literal["sum", "each", "keep", "relay"]
+Words = Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Contract:
     """One row of the contract table.
 
-    ``verbs`` maps every verb that a server may call to what it reveals beyond the site, in words;
-    a site runs no other function.
+    ``sum``, ``each``, ``keep`` and ``relay`` are operations of `Ask`: they map every verb that a
+    server may ask in this way to what that reveals beyond the site, in words.  A site runs no other
+    function, and none in another way.  ``verbs``, all of them, is made of these four.
+
+    >>> found = Contract("A", "-", 2024, sum={"share": "totals"}, keep={"select": "a count"})
+    >>> dict(found.verbs)
+    {'share': 'totals', 'select': 'a count'}
+    >>> found.refusal("select", "each")
+    'the contract of A allows it by keep alone'
     """
 
     title: str
     paper: str
     year: int
-    verbs: Mapping[str, str] = field(default_factory=dict)
+    verbs: Words = field(default_factory=dict)
+    sum: Words = field(default_factory=dict)  # the server sees totals
+    each: Words = field(default_factory=dict)  # the server sees every site's answer
+    keep: Words = field(default_factory=dict)  # the answer stays at the site
+    relay: Words = field(default_factory=dict)  # other sites see the answer
     needs: tuple[str, ...] = ()  # models whose predictions it reads: "local", "global"
     local_source: Literal["last_round", "scratch"] = "last_round"  # the paper's local model
     cohort: int = 1  # the smallest number of sites that makes sense
@@ -33,6 +47,40 @@ class Contract:
     everyone: bool = False  # trains only where all sites take part in every round
     at_server: tuple[str, ...] = ()  # parts of a training method's state that no site is sent
     simulator_only: bool = False  # reads hidden labels: an upper bound, never at a real site
+
+    def __post_init__(self) -> None:
+        known = {verb: what for words in self.asked.values() for verb, what in words.items()}
+        for verb, what in self.verbs.items():
+            if verb not in known:
+                raise ValueError(
+                    f"the contract of {self.title} does not say how {verb!r} is asked: in place of "
+                    f"verbs, list it under the operation by which the server half asks it, one of "
+                    f"{', '.join(self.asked)}, such as keep={{{verb!r}: {what!r}}}"
+                )
+        object.__setattr__(self, "verbs", known)
+
+    @property
+    def asked(self) -> dict[Operation, Words]:
+        """The verbs that may be asked by each operation, and what they reveal."""
+        return {"sum": self.sum, "each": self.each, "keep": self.keep, "relay": self.relay}
+
+    def refusal(self, verb: str, kind: str) -> str | None:
+        """Why a site does not answer the verb when it is asked by ``kind``; None where it does."""
+        allowed = [operation for operation, words in self.asked.items() if verb in words]
+        if kind in allowed:
+            return None
+        if allowed:
+            return f"the contract of {self.title} allows it by {' and '.join(allowed)} alone"
+        lists = [f"{', '.join(words)} by {how}" for how, words in self.asked.items() if words]
+        return f"the contract of {self.title} allows {'; '.join(lists) or 'no verb'}; nothing else"
+
+    def without(self, *verbs: str, by: Operation | None = None) -> Contract:
+        """The contract of an instance that never asks these verbs, or not ``by`` this operation."""
+        left = {
+            how: {v: what for v, what in words.items() if v not in verbs or by not in (None, how)}
+            for how, words in self.asked.items()
+        }
+        return replace(self, verbs={}, **left)  # type: ignore[arg-type]
 
 
 @runtime_checkable

@@ -79,9 +79,16 @@ class Agreement:
                     f"federation.{what}: {name!r} is no name; use 1 to 64 letters, digits, dots, "
                     "dashes and underscores, and begin with a letter or digit"
                 )
-        if not self.sites or tuple(sorted(set(self.sites))) != self.sites:
+        if not self.sites:
+            raise ValueError("federation.sites names nobody; name one site or more")
+        if tuple(sorted(set(self.sites))) != self.sites:
             raise ValueError(
                 f"federation.sites is {list(self.sites)}; name each site once, in sorted order"
+            )
+        if len({site.lower() for site in self.sites}) < len(self.sites):
+            raise ValueError(
+                f"federation.sites is {list(self.sites)}; two names differ in capitals alone: "
+                "rename one, because people and some machines take them for one"
             )
         if len(self.coordinator) != KEY:
             raise ValueError(
@@ -163,7 +170,10 @@ def read_agreement(path: str | Path) -> Agreement:
     try:
         settings = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error.strerror}") from error
+        raise ValueError(
+            f"{file} cannot be read ({error.strerror}): it is the study.toml that the coordinator "
+            "wrote and sent to the sites; put it there, or check the path"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{file} is not valid TOML: {error}") from error
     try:

@@ -17,13 +17,15 @@ from fallow.federation.agreement import Agreement
 from fallow.federation.people import People
 from fallow.lab.methods import executor_of, methods_of
 from fallow.lab.opening import check_task
+from fallow.lab.scale import is_standardised
 from fallow.models import build_model, check_model
 from fallow.runtimes.inprocess import Executor
 
 
 @dataclass(frozen=True)
 class Made:
-    """The model and the methods of a study, equal at the coordinator and at every site.
+    """The model and the methods of a study, equal at the coordinator and at every site: those that
+    play a part in it.
 
     ``trainer``: the name of the ``executor``, for records.
     """
@@ -69,5 +71,15 @@ def made(agreement: Agreement) -> Made:
     trainer = executor_of(recipe, model)
     about = (model, layout, row_loss(schema.task))
     executor = Stacked(*about) if trainer == "stacked" else Loop(*about, recipe.channels_last)
-    everything = methods | {"people": People()}
-    return Made(model, layout, everything, fresh, len(schema.classes), executor, trainer, dtype)
+    playing = _playing(agreement, methods) | {"people": People(recipe.privacy.secure_sum)}
+    return Made(model, layout, playing, fresh, len(schema.classes), executor, trainer, dtype)
+
+
+def _playing(agreement: Agreement, methods: dict[str, Any]) -> dict[str, Any]:
+    """The methods that play a part in this study: a site answers to no other."""
+    recipe, is_number = agreement.recipe, agreement.schema.task == "regression"
+    is_idle = {
+        "scaling": not (is_number or is_standardised(recipe, agreement.example)),
+        "retention": not recipe.validation,
+    }
+    return {part: found for part, found in methods.items() if not is_idle.get(part)}

@@ -20,6 +20,7 @@ from fallow.federation.ledger.purchases import Line
 from fallow.federation.ledger.questions import Progress
 from fallow.federation.people_scores import told_hits
 from fallow.lab.files import save_tree
+from fallow.lab.recipe import Recipe
 from fallow.lab.scale import Scale, in_units
 from fallow.lab.steps import held_back
 from fallow.lab.versions import versions
@@ -28,9 +29,16 @@ from fallow.runtimes.relays import bytes_of
 from fallow.runtimes.view import SiteView
 from fallow.training.base import Finishing
 
+MODEL = "model.safetensors"
 PICKED = "picked in"
 """What a site remembers beside its picks: the step that made them."""
+CYCLE = "cycle"
+"""What a site remembers beside all else: the cycle that it is from."""
 MODELS, PARTS = ("local", "global"), ("w", "stats")
+SCORES = (
+    "numbers of test rows and of hits, in all and by class, or the sum of squared errors; nothing "
+    "where they are over too few rows"
+)
 
 
 @dataclass(frozen=True)
@@ -58,25 +66,31 @@ class People:
 
     Its verbs run at a site like those of a method, with the site's `Office` for a view.  Counts of
     people's work leave without noise: how many rows were asked for and answered, never which, and
-    never how often a class.
+    never how often a class.  ``secure_sum``: scores leave in totals alone.
     """
+
+    secure_sum: bool = False
 
     contract: ClassVar[Contract] = Contract(
         title="People and scores",
         paper="-",
         year=0,
-        verbs={
+        sum={"score": f"totals over sites of {SCORES}"},
+        each={
             "hello": "numbers of rows, labels and test rows, its version and a public key",
             "ask": "number of questions asked",
             "close": "numbers of questions asked, answered and declined, of labels, of rows left",
-            "score": "numbers of test rows and of hits, in all and by class, or the sum of squared "
-            "errors; nothing where they are over too few rows",
-            "finish": "whether it uses a model of its own",
+            "score": SCORES,
             "progress": "numbers of questions asked, answered, declined, open and in conflict",
         },
+        keep={"finish": "whether it uses a model of its own"},
     )
     writes: ClassVar[frozenset[str]] = frozenset({"ask", "close"})
     """Verbs that are one transaction with their answer."""
+
+    def __post_init__(self) -> None:
+        says = People.contract.without("score", by="each" if self.secure_sum else "sum")
+        object.__setattr__(self, "contract", says)
 
     def hello(self, at: Office) -> Answer:
         """What the coordinator has to know before it begins."""
@@ -111,8 +125,7 @@ class People:
         closed = at.ledger.purchases.close(at.run, step, hold)
         part = int(step.partition("query-")[2] or 0)
         is_last = cycle < 0 or part == recipe.queries_per_cycle - 1
-        keep = () if is_last else MODELS
-        at.site.forget(keep + (("own/", "average") if recipe.restart == "continue" else ()))
+        at.site.forget((() if is_last else MODELS) + _lasting(recipe))
         at.site.reread(at.ledger.store.written(at.site.id))
         at.site.leave(at.ledger.purchases.left())
         return {**asdict(closed), **_labels(at.site)}
@@ -143,7 +156,7 @@ class People:
         about = {"classes": schema.classes, "columns": columns, "shape": schema.shape}
         tree = {"state": {name: used[name] for name in PARTS}, "about": about, "scale": scale,
                 "targets": at.site.memory.get("targets")}  # fmt: skip
-        save_tree(at.path / "model.safetensors", tree)
+        save_tree(at.path / MODEL, tree)
         facts = Facts(f"site {at.site.id}", {at.site.id: _labels(at.site)}, is_own=is_own)
         write_card(at.path, at.agreement, at.site.parts.methods, facts)
         return {"count": int(is_own)}
@@ -163,6 +176,21 @@ class People:
                 "lower the learning rate (plan.optimiser.lr)"
             )
         return outputs
+
+
+def begin_cycle(site: Site, cycle: int, recipe: Recipe) -> None:
+    """Before an order of a cycle: a site that missed the end of an earlier one forgets now what the
+    others forgot then."""
+    known = site.memory.get(CYCLE)
+    if known is not None and int(known["number"]) < cycle:
+        site.forget(_lasting(recipe))
+    if CYCLE not in site.memory:
+        site.remember(CYCLE, {"number": torch.tensor(cycle)})
+
+
+def _lasting(recipe: Recipe) -> tuple[str, ...]:
+    """What a site remembers beyond the end of a cycle, by the beginnings of names."""
+    return ("own/", "average") if recipe.restart == "continue" else ()
 
 
 def _picks(at: Office, step: str) -> State | None:

@@ -60,7 +60,9 @@ def seconds_of(text: str | float, what: str) -> float:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])?\s*", str(text))
     if found is None or isinstance(text, bool):
-        raise ValueError(f"{what} is {text!r}; give a length of time such as '10m', '36h' or '7d'")
+        raise ValueError(
+            f"{what} is {str(text)!r}; give a length of time such as '10m', '36h' or '7d'"
+        )
     return float(found[1]) * UNITS[found[2] or "s"]
 
 

@@ -19,16 +19,17 @@ from fallow.runtimes.wire import pack, unpack
 DRAFT = ".part"
 
 
-def write_whole(path: Path, content: bytes) -> str:
+def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
     """Write a file through a temporary name, fsync, rename, fsync of the folder; its sha256.
 
-    Raises Failed when the disk is full or read-only; an older file of that name stays.
+    mode: rights of the file, less those that the umask takes; 0o600 for a secret.  Raises Failed
+    when the disk is full or read-only; an older file of that name stays.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(draft, "wb") as file:
+            with open(draft, "wb", opener=lambda name, how: os.open(name, how, mode)) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -82,8 +83,8 @@ def _lock(file: int, path: Path, wait: bool) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError as error:
         raise Failed(
-            f"another process is working on {path.parent}: wait for it, or choose another folder "
-            "with --out"
+            f"another process is working on {path.parent}: wait until it has ended, or choose "
+            "another folder"
         ) from error
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, final
 
 from fallow.core.types import SiteId, State
 from fallow.lab.errors import Failed
 from fallow.privacy import Released
+from fallow.runtimes.database import Database, Durability, Words
 from fallow.runtimes.store import MARK, Label, Letters, checksum
 from fallow.runtimes.wire import pack, unpack
 
-DURABLE = "FULL"  # SQLite's word for it
+DURABLE: Durability = "FULL"
 UNHELD = """
 DELETE FROM letter WHERE NOT EXISTS (SELECT 1 FROM received WHERE received.mark = letter.mark)
 """
@@ -42,39 +43,27 @@ class Journal:
     """Journal of the server half and store of the simulated sites.
 
     Both halves of an exchange are one transaction: after ``kill -9`` either all of it happened or
-    nothing did.  ``path=None`` keeps everything in memory.  ``is_durable``: a power cut takes back
-    nothing either, as real sites need, which drop their answers once they count.  Every value
-    carries a checksum.  Raises Failed when the file is damaged or its disk is full or read-only.
+    nothing did.  ``path=None`` keeps everything in memory.  ``is_durable``: as real sites need it,
+    which drop their answers once they count; a power cut takes back nothing either, and nobody
+    else may read the file.  Every value carries a checksum.  Raises Failed when the file is damaged
+    or its disk is full or read-only.
     """
 
     def __init__(self, path: Path | None = None, is_durable: bool = False) -> None:
         self.path = path
-        self._depth = 0
         self._read_letters: dict[bytes, State] = {}
-        with self._plain():
-            self._db = sqlite3.connect(path or ":memory:", isolation_level=None)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(f"PRAGMA synchronous={DURABLE if is_durable else 'NORMAL'}")
-            found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
-            if found != "ok":
-                raise sqlite3.DatabaseError(found)
-            self._db.executescript(TABLES)
-            if "held" not in [column[1] for column in self._db.execute("PRAGMA table_info(label)")]:
-                self._db.execute(HELD)
+        words = Words(self._damaged, self._unwritable)
+        self._file = Database(path, words, DURABLE if is_durable else "NORMAL", is_durable)
+        self._file.create(TABLES)
+        if "held" not in [column[1] for column in self._read("PRAGMA table_info(label)")]:
+            self._write(HELD)
 
-    @contextmanager
-    def _plain(self) -> Iterator[None]:
-        """SQLite's errors as one sentence that says what to do."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            raise Failed(
-                f"{self.path} cannot be written ({error}): free some space or make the folder "
-                "writable, then run again with --resume (coordinate start: without); what was "
-                "finished is kept"
-            ) from error
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of its schema
-            raise self._damaged(str(error)) from error
+    def _unwritable(self, why: str) -> Failed:
+        return Failed(
+            f"{self.path} cannot be written ({why}): free some space or make the folder "
+            "writable, then run again with --resume (coordinate start: without); what was "
+            "finished is kept"
+        )
 
     def _damaged(self, why: str) -> Failed:
         return Failed(
@@ -89,36 +78,18 @@ class Journal:
             raise self._damaged(f"{what} has another checksum")
         return unpack(blob[MARK:])
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """All or nothing; an inner transaction joins the outer one."""
-        if self._depth:
-            yield
-            return
-        with self._plain():
-            self._db.execute("BEGIN IMMEDIATE")
-        self._depth += 1
-        try:
-            yield
-        except BaseException:
-            self._db.rollback()
-            raise
-        else:
-            self.commit()
-        finally:
-            self._depth -= 1
-
-    def commit(self) -> None:
-        with self._plain():
-            self._db.execute("COMMIT")
+        return self._file.transaction()
 
     def _write(self, sql: str, *values: Any) -> None:
-        with self._plain():
-            self._db.execute(sql, values)
+        try:
+            self._file.write(sql, *values)
+        except sqlite3.IntegrityError as error:  # nothing here is ever written twice
+            raise self._damaged(str(error)) from error
 
     def _read(self, sql: str, *values: Any) -> list[Any]:
-        with self._plain():
-            return self._db.execute(sql, values).fetchall()
+        return self._file.read(sql, *values)
 
     # -- exchanges --------------------------------------------------------------------------
 
@@ -179,7 +150,7 @@ class Journal:
         self._write("VACUUM")
 
     def close(self) -> None:
-        self._db.close()
+        self._file.close()
 
     # -- the sites' store -------------------------------------------------------------------
 

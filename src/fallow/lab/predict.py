@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.view import Predicting
 from fallow.data import read_rows
+from fallow.data.features import image_files
 from fallow.engine import predict
 from fallow.lab.cell import Cell
 from fallow.lab.files import load_tree, save_tree, write_whole
@@ -60,13 +61,26 @@ def predict_file(
         )
     saved = load_tree(path, path.parent)
     made = variant(recipe_from(dict(study.study.recipe)), cell.query)
-    saved["state"] = _model(saved, made, folder, site)
+    return predict_with(saved, made, folder, data, out, site)
+
+
+def predict_with(
+    saved: dict[str, Any], made: Recipe, folder: Path, data: Path, out: Path | None = None,
+    site: SiteId | None = None,
+) -> tuple[Path, int]:  # fmt: skip
+    """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors."""
+    saved = {**saved, "state": _model(saved, made, folder, site)}
     x = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
     outputs = _outputs(made, saved, x)
     target = out or data.with_name(f"{data.stem}-predictions.csv")
-    write_whole(target, _csv(outputs, saved["about"]["classes"]))
+    is_folder = data.is_dir()
+    names = (
+        [f.relative_to(data).as_posix() for f in image_files(data)] if is_folder else range(len(x))
+    )
+    lines = _lines(outputs, saved["about"]["classes"])
+    write_whole(target, _csv("file" if is_folder else "row", names, lines))
     return target, len(x)
 
 
@@ -99,15 +113,18 @@ def _outputs(made: Recipe, saved: dict[str, Any], x: Tensor) -> Tensor:
     return in_units(outputs, saved.get("targets"))
 
 
-def _csv(outputs: Tensor, classes: list[str]) -> bytes:
+def _lines(outputs: Tensor, classes: list[str]) -> list[dict[str, str]]:
+    """What is said of each row."""
+    if not classes:
+        return [{"prediction": repr(value)} for value in outputs.squeeze(1).tolist()]
+    best = outputs.softmax(1).max(1)
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [{"prediction": classes[c], "probability": f"{p:.6f}"} for c, p in pairs]
+
+
+def _csv(name: str, names: Sequence[object], lines: Sequence[dict[str, str]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text)
-    if classes:
-        writer.writerow(["row", "prediction", "probability"])
-        best = outputs.softmax(1).max(1)
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        writer.writerows([i, classes[c], f"{p:.6f}"] for i, (c, p) in enumerate(pairs))
-    else:
-        writer.writerow(["row", "prediction"])
-        writer.writerows([i, repr(v)] for i, v in enumerate(outputs.squeeze(1).tolist()))
+    writer.writerow([name, *lines[0]])
+    writer.writerows([row, *line.values()] for row, line in zip(names, lines, strict=True))
     return text.getvalue().encode()

@@ -76,8 +76,8 @@ def standing(found: dict[str, Any]) -> str:
     return " ".join(said)
 
 
-HEADER = ["Site", "Rows", "Asked", "Answered", "Cannot tell", "Open", "Conflicts", "Reachable",
-          "Last heard", "Awaited since"]  # fmt: skip
+HEADER = ["Site", "Rows", "Asked", "Answered", "Cannot tell", "Open", "Conflicts", "As of",
+          "Reachable", "Last heard", "Awaited since"]  # fmt: skip
 COUNTS = ("asked", "answered", "declined", "open", "conflicts")
 
 
@@ -90,7 +90,9 @@ def site_rows(found: dict[str, Any]) -> list[list[str]]:
         is_open = found.get("state") == OPEN
         online = ("yes" if site.get("online") else "no") if is_open else "–"
         heard = [when(site.get("seen")), when(site.get("awaited"))]
-        rows.append([name, _text(site.get("rows")), *counts, online, *heard])
+        rows.append(
+            [name, _text(site.get("rows")), *counts, when(site.get("counted")), online, *heard]
+        )
     return rows
 
 

@@ -220,7 +220,7 @@ class Run:
         state = before
         if state is None or recipe.restart == "fresh":
             state = self.world.fresh(stream(self.world.seed, "init", cycle))
-        if self.world.targets is None:
+        if self.world.targets is None and "scaling" in self.world.methods:
             ask = self._ask(f"{step}/targets", "scaling", cycle, shown)
             self.world = self.world.with_targets(self.world.targets_by(ask))
         for r in range(recipe.rounds):

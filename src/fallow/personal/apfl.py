@@ -45,7 +45,7 @@ class APFL:
         title="APFL",
         paper="Adaptive Personalized Federated Learning",
         year=2020,
-        verbs={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "totals over sites of rows and of weighted models"},
     )
 
     def __post_init__(self) -> None:

@@ -40,7 +40,7 @@ class Ditto:
         title="Ditto",
         paper="Ditto: Fair and Robust Federated Learning Through Personalization",
         year=2021,
-        verbs={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "totals over sites of rows and of weighted models"},
     )
 
     def __post_init__(self) -> None:

@@ -103,14 +103,16 @@ class DPFL:
         title="DPFL",
         paper="Decentralized Personalized Federated Learning",
         year=2025,
-        verbs={
-            "model": "nothing; the site's model goes to the sites that try or average it",
+        each={
             "order": "a random order of the site's peers",
-            "search": "number of tensors kept",
             "found": "whose models the site chose or refused, and how many it evaluated",
             "weigh": "what the site's average would earn with one more model",
+        },
+        keep={
+            "search": "number of tensors kept",
             "average": "number of tensors kept",
         },
+        relay={"model": "nothing; the site's model goes to the sites that try or average it"},
         secure_sum=False,  # a site evaluates every peer's model by itself
         everyone=True,
         at_server=STATE,

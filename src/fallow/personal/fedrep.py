@@ -42,10 +42,8 @@ class FedRep:
         title="FedRep",
         paper="Exploiting Shared Representations for Personalized Federated Learning",
         year=2021,
-        verbs={
-            "receive": "number of sites that took the common body",
-            "upload": "totals over sites of rows and of weighted bodies",
-        },
+        sum={"upload": "totals over sites of rows and of weighted bodies"},
+        keep={"receive": "number of sites that took the common body"},
         at_server=("begun",),
     )
 

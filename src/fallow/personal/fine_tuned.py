@@ -17,10 +17,8 @@ from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.personal.base import addend, average, model
 
-VERBS = {
-    "upload": "totals over sites of rows and of weighted models",
-    "chosen": "number of sites that chose a model by their validation rows",
-}
+TOTALS = {"upload": "totals over sites of rows and of weighted models"}
+CHOSEN = {"chosen": "number of sites that chose a model by their validation rows"}
 
 
 @final
@@ -40,7 +38,8 @@ class FedAvgFT:
         title="FedAvg with fine-tuning",
         paper="Communication-Efficient Learning of Deep Networks from Decentralized Data",
         year=2017,
-        verbs=VERBS,
+        sum=TOTALS,
+        keep=CHOSEN,
     )
 
     def round(self, state: State, ask: Ask) -> State:
@@ -91,12 +90,15 @@ class FedProxFT:
         title="FedProx with fine-tuning",
         paper="Federated Optimization in Heterogeneous Networks",
         year=2020,
-        verbs={**VERBS, "tuned": "number of sites that tuned"},
+        sum=TOTALS,
+        keep={**CHOSEN, "tuned": "number of sites that tuned"},
     )
 
     def __post_init__(self) -> None:
         if not self.mu >= 0:
             raise ValueError(f"FedProxFT's mu is {self.mu}; it must be 0 or more")
+        if not self.tune_prox:
+            object.__setattr__(self, "contract", FedProxFT.contract.without("tuned"))
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.plan, "local", None, **state)

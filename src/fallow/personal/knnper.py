@@ -52,7 +52,7 @@ class KNNPer:
         title="kNN-Per",
         paper="Personalized Federated Learning through Local Memorization",
         year=2022,
-        verbs={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "totals over sites of rows and of weighted models"},
         regression=False,
     )
 

@@ -49,7 +49,7 @@ class PerFedAvg:
         paper="Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic "
         "Meta-Learning Approach",
         year=2020,
-        verbs={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "totals over sites of rows and of weighted models"},
         at_server=("holders",),
     )
 

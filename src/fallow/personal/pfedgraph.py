@@ -54,7 +54,7 @@ class PFedGraph:
         title="pFedGraph",
         paper="Personalized Federated Learning with Inferred Collaboration Graphs",
         year=2023,
-        verbs={"upload": "each site's model and its number of rows"},
+        each={"upload": "each site's model and its number of rows"},
         secure_sum=False,
         at_server=("sites", "models", "statistics", "rows", "weights", "refused"),
     )

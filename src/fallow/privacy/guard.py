@@ -11,7 +11,8 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from fallow.core.ask import Masked, Request, Step, digest_of
+from fallow.core.ask import Masked, Request, Step
+from fallow.core.digests import digest_of
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Release

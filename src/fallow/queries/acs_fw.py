@@ -40,7 +40,7 @@ class ACSFW:
         title="ACS-FW",
         paper="Bayesian Batch Active Learning as Sparse Subset Approximation",
         year=2019,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
         regression=True,
         classes=False,

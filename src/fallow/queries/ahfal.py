@@ -50,10 +50,8 @@ class AHFAL:
         title="AHFAL",
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
-        verbs={
-            "share": "totals over sites of label shares per class and of their squares",
-            "select": "number of picks",
-        },
+        sum={"share": "totals over sites of label shares per class and of their squares"},
+        keep={"select": "number of picks"},
         needs=("local", "global"),
         cohort=2,
         missing="mean and spread are those of the sites that answer",

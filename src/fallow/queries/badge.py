@@ -37,7 +37,7 @@ class BADGE:
         title="BADGE",
         paper="Deep Batch Active Learning by Diverse, Uncertain Gradient Lower Bounds",
         year=2020,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
         draws=True,
         regression=True,

@@ -47,7 +47,7 @@ class BAIT:
         title="BAIT",
         paper="Gone Fishing: Neural Active Learning with Fisher Embeddings",
         year=2021,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
         regression=True,
         classes=False,

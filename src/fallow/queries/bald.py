@@ -44,7 +44,7 @@ class BALD:
         title="BALD",
         paper="Deep Bayesian Active Learning with Image Data",
         year=2017,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
         draws=True,
     )

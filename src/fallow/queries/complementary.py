@@ -59,7 +59,7 @@ class Complementary:
         title="Complementary querying",
         paper="-",
         year=0,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local", "global"),
     )
 

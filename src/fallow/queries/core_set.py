@@ -33,7 +33,7 @@ class CoreSet:
         title="Core-Set",
         paper="Active Learning for Convolutional Neural Networks: A Core-Set Approach",
         year=2018,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
         regression=True,
     )

@@ -45,7 +45,7 @@ class Ensemble:
         title="Ensemble (EnsLogit, EnsRank)",
         paper="Re-thinking Federated Active Learning based on Inter-class Diversity",
         year=2023,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=BOTH,
         local_source="scratch",
     )

@@ -38,17 +38,17 @@ class Entropy:
         title="Entropy sampling",
         paper="Settles, Active Learning Literature Survey",
         year=2009,
-        verbs={
-            "upload": "totals over sites of rows and of weighted models, for the average alone",
-            "select": "number of picks",
-        },
+        sum={"upload": "totals over sites of rows and of weighted models, for the average alone"},
+        keep={"select": "number of picks"},
         needs=("local",),
     )
 
     def __post_init__(self) -> None:
         check_choices(self)
+        says = Entropy.contract.without("upload")
         if self.model == "average":  # models leave sites, without noise
-            object.__setattr__(self, "contract", replace(Entropy.contract, local_dp=False))
+            says = replace(Entropy.contract, local_dp=False)
+        object.__setattr__(self, "contract", says)
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         mean: Answer = {}

@@ -54,10 +54,8 @@ class FairFAL:
         title="FairFAL",
         paper="Federated Active Learning Under Extreme Non-IID and Global Class Imbalance",
         year=2026,
-        verbs={
-            "imbalance": "totals over sites of class imbalance and of sites that have labels",
-            "select": "number of picks",
-        },
+        sum={"imbalance": "totals over sites of class imbalance and of sites that have labels"},
+        keep={"select": "number of picks"},
         needs=("local", "global"),
         local_source="scratch",
         local_dp=False,  # the imbalance comes from predictions: noise on counts does not cover it

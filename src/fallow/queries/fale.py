@@ -24,6 +24,11 @@ from fallow.queries.parts.clocks import LATEST, Clocks, clocks, edges
 from fallow.queries.parts.leverage import BOUND, Columns, Directions
 
 NARROW, TIED = 1e-8, 1e-14  # how closely the end of the draws is known; clocks that strike at once
+NEVER = {  # what a setting never asks
+    "gram": ("masked", "triangle", "unmask"), "fedsvd": ("gram", "triangle", "score"),
+    "tsqr": ("gram", "masked", "unmask"), "site": ("arrivals", "draws", "take"),
+    "federation": ("select",),
+}  # fmt: skip
 
 
 @final
@@ -87,27 +92,23 @@ class FALE:
         title="FALE",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
-        verbs={
-            "totals": "totals over sites of rows and of each column",
-            "spread": "totals over sites of squares of each column",
-            "rotation": "nothing; the common rotation goes from one site to the others",
-            "gram": "totals over sites of products of columns",
-            "masked": "the site's rows times secret rotations: products of its rotated columns",
-            "triangle": "products of the site's rotated columns",
-            "score": "number of tensors kept",
-            "unmask": "number of tensors kept",
-            "mass": "totals over sites of leverage scores",
-            "arrivals": "totals over sites of rows by when they are first drawn",
-            "draws": "totals over sites of draws",
-            "select": "number of picks",
-            "take": "number of picks",
-        },
+        sum={"totals": "totals over sites of rows and of each column",
+             "spread": "totals over sites of squares of each column",
+             "gram": "totals over sites of products of columns",
+             "mass": "totals over sites of leverage scores",
+             "arrivals": "totals over sites of rows by when they are first drawn",
+             "draws": "totals over sites of draws"},
+        each={"masked": "the site's rows times secret rotations: products of its rotated columns",
+              "triangle": "products of the site's rotated columns"},
+        keep={"score": "number of tensors kept", "unmask": "number of tensors kept",
+              "select": "number of picks", "take": "number of picks"},
+        relay={"rotation": "nothing; the common rotation goes from one site to the others"},
         local_dp=False,  # totals of features leave without noise
         missing="stops: scores are those of the rows of all sites; a resumed run asks again",
         one_pass=True,
         draws=True,
         regression=True,
-    )
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         check_choices(self)
@@ -115,8 +116,9 @@ class FALE:
             raise ValueError(f"FALE's ridge is {self.ridge}; it must be 0 or more and finite")
         if not 0 <= self.mixture <= 1:
             raise ValueError(f"FALE's mixture is {self.mixture}; it must lie between 0 and 1")
-        if self.mode != "gram":  # the server reads what each site sends
-            object.__setattr__(self, "contract", replace(FALE.contract, secure_sum=False))
+        never = (*NEVER[self.mode], *NEVER[self.allot], *(() if self.rotate else ("rotation",)))
+        says, is_total = FALE.contract.without(*never), self.mode == "gram"  # else sites' answers
+        object.__setattr__(self, "contract", replace(says, secure_sum=is_total))
 
     # -- server half ------------------------------------------------------------------------
 

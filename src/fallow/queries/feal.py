@@ -45,7 +45,7 @@ class FEAL:
         paper="Think Twice Before Selection: Federated Evidential Active Learning for Medical "
         "Image Analysis with Domain Shifts",
         year=2024,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local", "global"),
     )
 

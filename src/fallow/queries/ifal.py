@@ -58,7 +58,7 @@ class IFAL:
         title="IFAL",
         paper="Inconsistency-Based Federated Active Learning",
         year=2025,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local", "global"),
         draws=True,
     )

@@ -30,7 +30,7 @@ class KSAS:
         title="KSAS (KAFAL)",
         paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
         year=2023,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local", "global"),
     )
 

@@ -37,7 +37,7 @@ class LCMD:
         title="LCMD",
         paper="A Framework and Benchmark for Deep Batch Active Learning for Regression",
         year=2023,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
         regression=True,
     )

@@ -24,7 +24,7 @@ class LeastConfidence:
         title="Least-confidence sampling",
         paper="Lewis, Gale, A Sequential Algorithm for Training Text Classifiers",
         year=1994,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
     )
 

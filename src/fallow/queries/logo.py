@@ -37,7 +37,7 @@ class LoGo:
         title="LoGo",
         paper="Re-thinking Federated Active Learning based on Inter-class Diversity",
         year=2023,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local", "global"),
         local_source="scratch",
         draws=True,

@@ -24,7 +24,7 @@ class Margin:
         title="Margin sampling",
         paper="Scheffer et al., Active Hidden Markov Models",
         year=2001,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
     )
 

@@ -40,7 +40,7 @@ class NoiseStability:
         title="Noise Stability",
         paper="Deep Active Learning with Noise Stability",
         year=2024,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
         draws=True,
     )

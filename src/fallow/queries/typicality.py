@@ -41,7 +41,7 @@ class Typicality:
         title="TypiClust",
         paper="Active Learning on a Budget: Opposite Strategies Suit High and Low Budgets",
         year=2022,
-        verbs={"select": "number of picks"},
+        keep={"select": "number of picks"},
         needs=("local",),
         draws=True,
     )

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -34,7 +33,7 @@ PEOPLE = {"hello": ("rows", "test", *STANDING), "ask": ("asked",),
 HITS = ("rows", "hits", "class_rows", "class_hits")
 FIELDS, TEXT, WHOLE = 1000, 10_000, 2**53  # of an answer: fields, letters in a text, whole numbers
 STEPS, TURNS, EPOCHS = 100, 10**6, 10**5  # of an order
-LARGEST = 2**31  # bytes of a message
+LARGEST, SPARE = 2**31, 2**26  # bytes: of a message over Flower; of what is neither model nor row
 
 
 @final
@@ -43,28 +42,44 @@ class Border:
     """What the coordinator takes from sites.
 
     rows: how many rows each site has registered, test rows too; a site that is not there has not
-    said so yet.  sizes: how long a model's ``w`` and ``stats`` are.
+    said so yet.  sizes: how long a model's ``w`` and ``stats`` are, of so many ``sites``; width:
+    numbers in a row.
     """
 
     rows: dict[SiteId, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    sites: int = 1
+    width: int = 0
     largest: int = LARGEST
 
-    def weigh(self, blob: bytes) -> None:
+    def most(self, site: SiteId) -> int:
+        """Bytes of a message that a site may have reason to send: two models of float64 for every
+        site (letters), its rows twice (masked ones), and 64 MiB for all else."""
+        if not self.sizes:
+            return self.largest
+        numbers = self.sites * sum(self.sizes.values()) + self.width * self.rows.get(site, 0)
+        return min(self.largest, SPARE + 16 * numbers)
+
+    def weigh(self, site: SiteId, blob: bytes) -> None:
         """Raise ValueError for a message that is too large to be opened."""
-        if len(blob) > self.largest:
-            raise ValueError(f"its message has {len(blob)} bytes, above the limit {self.largest}")
+        if len(blob) > self.most(site):
+            raise ValueError(
+                f"its message has {len(blob)} bytes, above the {self.most(site)} that follow from "
+                "the sizes of the model and of its data"
+            )
 
     def check(self, site: SiteId, request: Request, answer: Mapping[str, Any]) -> Answer:
         """The answer; ValueError, naming the field, where it cannot be one to the request."""
         step = request.steps[-1]
         if step.kind in ("fit", "keep"):
-            _names(answer, {"count"} if step.kind == "keep" else set())
+            counts = ("count",) if step.kind == "keep" else ()
+            _names(answer, set(counts))
+            _check_whole(answer, counts)
         if step.masked:
             return _masked(step, answer)
         if step.kind == "sum":
             for name, value in answer.items():
-                _check_addend(name, value)
+                _check_addend(name, value, request.bound)
         elif request.owner == "people" and step.kind == "each":
             _check_people(step, answer)
         return self.plain(site, answer, FIELDS if step.kind == "keep" else 0)
@@ -103,38 +118,6 @@ class Border:
             raise ValueError(f"{name} is {value!r:.40}, and the site has {most} rows")
 
 
-def odd(answers: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
-    """Sites whose answer to a sum has not the fields and shapes of most others, and why.
-
-    Of several shapes that are as frequent the one of the first site, in sorted order, holds.
-
-    >>> odd({"a": {"n": 1.0}, "b": {"n": 2.0, "w": 1.0}, "c": {"n": 3.0}})
-    {'b': "it answers with ['n', 'w'], others with ['n']: all sites must run the same version"}
-    """
-    forms = {site: _form(answers[site]) for site in sorted(answers)}
-    (usual, _), *_ = Counter(forms.values()).most_common(1) or [((), 0)]
-    return {site: _difference(form, usual) for site, form in forms.items() if form != usual}
-
-
-def _form(answer: Answer) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    shapes = {n: tuple(v.shape) if isinstance(v, Tensor) else () for n, v in answer.items()}
-    return tuple(sorted(shapes.items()))
-
-
-def _difference(form: Any, usual: Any) -> str:
-    own, others = dict(form), dict(usual)
-    if own.keys() != others.keys():
-        return (
-            f"it answers with {sorted(own)}, others with {sorted(others)}: all sites must run the "
-            "same version"
-        )
-    name = next(name for name in own if own[name] != others[name])
-    return (
-        f"{name} has the shape {own[name]}, others have {others[name]}: all sites must use one "
-        "model"
-    )
-
-
 def is_finite(value: Any) -> bool:
     """Whether a value has neither NaN nor infinite numbers."""
     if isinstance(value, Tensor):
@@ -163,11 +146,13 @@ def few(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return answer
 
 
-def _check_addend(name: str, value: Any) -> None:
+def _check_addend(name: str, value: Any, bound: float | None = None) -> None:
     if isinstance(value, Tensor) and value.dtype not in FLOATS:
         raise ValueError(f"{name} is of {value.dtype}, and an addend is float32 or float64")
     if not isinstance(value, Tensor | float | int):
         raise ValueError(f"{name} is {value!r:.40}, and only numbers can be added up")
+    if bound is not None and bool((torch.as_tensor(value).abs() > bound).any()):
+        raise ValueError(f"{name} is beyond the bound {bound:g} of an addend")
 
 
 def _check_people(step: Step, answer: Mapping[str, Any]) -> None:
@@ -220,8 +205,8 @@ def _names(answer: Mapping[str, Any], expected: set[str]) -> None:
 def check_order(request: Request, parts: Parts) -> None:
     """Raise ValueError, in a sentence, for a request that no coordinator of this version makes.
 
-    A site runs verbs of the agreed methods alone, trains at most so many epochs, and takes models
-    of its own size with finite numbers.
+    A site runs verbs of the agreed methods alone, each asked as its contract says, trains at most
+    so many epochs, and takes models of its own size with finite numbers.
     """
     if not 0 < len(request.steps) <= STEPS:
         raise ValueError(f"the order {request.key} has {len(request.steps)} steps")
@@ -229,19 +214,13 @@ def check_order(request: Request, parts: Parts) -> None:
         raise ValueError(
             f"the order {request.key} is of cycle {request.cycle}, round {request.round}"
         )
-    if request.owner not in parts.methods:
+    if request.owner not in parts.asked:
         raise ValueError(
-            f"the order {request.key} is of {request.owner!r}; this study has "
-            f"{sorted(parts.methods)}"
+            f"the order {request.key} is of {request.owner!r}; this study has {sorted(parts.asked)}"
         )
-    known = {*parts.methods[request.owner].contract.verbs, KEYS}
-    for at, step in enumerate(request.steps):
-        is_last = at == len(request.steps) - 1
-        if step.kind != "fit" and (not is_last or step.verb not in known):
-            raise ValueError(
-                f"the order {request.key} asks to run {step.verb!r}, which is no verb of "
-                f"{type(parts.methods[request.owner]).__name__}, or not its last step"
-            )
+    for at, step in enumerate(request.steps, 1):
+        if step.kind != "fit":
+            _check_asked(request, step, parts, is_last=at == len(request.steps))
         _check_plan(request.key, step.plan)
         _check_args(request.key, step, {"w": parts.layout.d, "stats": stats_of(parts)})
 
@@ -249,6 +228,17 @@ def check_order(request: Request, parts: Parts) -> None:
 def stats_of(parts: Parts) -> int:
     """How long a model's ``stats`` are."""
     return sum(parts.layout.buffer_sizes)
+
+
+def _check_asked(request: Request, step: Step, parts: Parts, is_last: bool) -> None:
+    """Raise unless the step is asked as its method asks it, or for a key for a masked sum."""
+    asks = f"the order {request.key} asks for {step.verb!r} by {step.kind}"
+    if not is_last:
+        raise ValueError(f"{asks}, which is not its last step")
+    if step.verb == KEYS and step.kind == "each" and step.masked is not None:
+        return
+    if why := parts.asked[request.owner].contract.refusal(step.verb, step.kind):
+        raise ValueError(f"{asks}: {why}")
 
 
 def _check_plan(key: str, plan: Plan | None) -> None:

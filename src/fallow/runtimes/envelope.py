@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fallow.core.types import SiteId
 from fallow.privacy.signing import opened, sign
+from fallow.runtimes.release import HERE
 from fallow.runtimes.wire import pack, unpack
 
 Errand = Literal["request", "deliver", "progress"]
@@ -24,6 +25,7 @@ class Order:
     ``place``: the number of the exchange, which only grows; an older one is refused.  ``counted``:
     the key of the last exchange in which this site's answer counted; what the site did after that
     came too late and is undone.  ``body``: a packed request, sealed answers by sender, or nothing.
+    ``version``: of Fallow at the coordinator.
     """
 
     study: str  # digest of the agreed study
@@ -34,22 +36,25 @@ class Order:
     errand: Errand = "request"
     counted: str | None = None
     body: Any = None
+    version: str = HERE
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a site sends back: an answer, or a sentence that says why there is none."""
+    """What a site of a ``version`` sends back: an answer, or a sentence that says why there is
+    none."""
 
     run: str
     site: SiteId
     key: str
     answer: dict[str, Any] = field(default_factory=dict)
     refused: str | None = None
+    version: str = HERE
 
 
 ORDER, REPLY = TypeAdapter(Order), TypeAdapter(Reply)
-HEAD = {Order: ("study", "run", "site", "key", "place", "errand", "counted"),
-        Reply: ("run", "site", "key", "refused")}  # fmt: skip
+HEAD = {Order: ("study", "run", "site", "key", "place", "errand", "counted", "version"),
+        Reply: ("run", "site", "key", "refused", "version")}  # fmt: skip
 
 
 def seal(secret: bytes, content: Order | Reply) -> bytes:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from fallow.core.types import Answer, SiteId
-from fallow.runtimes.border import odd
 from fallow.runtimes.envelope import Order, Reply, open_reply, seal
+from fallow.runtimes.release import HERE, check_release
 
 if TYPE_CHECKING:
     from fallow.runtimes.remote import Remote
@@ -36,7 +36,7 @@ class Gathering:
     """One leg of an exchange.
 
     accept: the answer of a site, or ValueError for one that is refused.  need: how many of the
-    sites have to answer.  are_alike: answers must have the same form.
+    sites have to answer.  odd: which answers cannot stand beside the others, and why.
     """
 
     remote: Remote
@@ -44,7 +44,7 @@ class Gathering:
     accept: Callable[[SiteId, Answer], Answer]
     need: int
     timeout: float
-    are_alike: bool = False
+    odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {}
     found: dict[SiteId, Answer] = field(default_factory=dict)
     refused: dict[SiteId, str] = field(default_factory=dict)
     costs: dict[SiteId, float] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class Gathering:
         so it is never held against it."""
         remote, order = self.remote, self.orders[site]
         try:
-            remote.border.weigh(blob)
+            remote.border.weigh(site, blob)
             reply = open_reply(remote.keys.sites[site], blob, site)
         except ValueError as error:
             self._ask_again(site, str(error))
@@ -136,6 +136,7 @@ class Gathering:
         try:
             if reply.refused is not None:
                 raise ValueError(reply.refused)
+            self._compare(site, reply.version)
             answer = dict(reply.answer)
             cost = answer.pop(EPSILON, 0.0)
             if type(cost) not in (int, float) or not 0 <= cost < float("inf"):
@@ -145,6 +146,14 @@ class Gathering:
             self._refuse(site, str(error))
         else:
             self._tell("answered", site)
+
+    def _compare(self, site: SiteId, version: str) -> None:
+        """ValueError for an answer of another release; a word, once, for one with corrections."""
+        check_release(version, f"site {site}", mine="the coordinator")
+        if version != HERE and site not in self.remote.told:
+            self.remote.told.add(site)
+            why = f"site {site} has Fallow {version} and the coordinator {HERE}: upgrade the older"
+            self._tell("version", site, why=f"{why} one when it suits")
 
     def _ask_again(self, site: SiteId, why: str) -> bool:
         """Send an order again that was damaged on its way, or whose answer was; False when that has
@@ -163,7 +172,7 @@ class Gathering:
         self._tell("refused", site, why=why)
 
     def _refuse_odd(self) -> bool:
-        strange = odd(self.found) if self.are_alike else {}
+        strange = self.odd(self.found)
         for site, why in strange.items():
             self._refuse(site, why)
         return bool(strange)

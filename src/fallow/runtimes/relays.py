@@ -27,11 +27,12 @@ DELIVER = "/deliver"
 
 class Brought(NamedTuple):
     """What a delivery brought: letters by sender, those of ``refused`` senders among them as
-    numbers that no average uses (NaN).  ``refused``: a sentence for each."""
+    numbers that no average uses (NaN).  ``refused``: a sentence for each.  ``cycle``: in which."""
 
     verb: str
     letters: dict[SiteId, Letter]
     refused: dict[SiteId, str]
+    cycle: int
 
 
 def tensor_of(content: bytes) -> Tensor:
@@ -107,9 +108,9 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
 # -- the second leg -----------------------------------------------------------------------------
 
 
-def delivery(verb: str, letters: Mapping[SiteId, Value]) -> dict[str, Any]:
+def delivery(verb: str, letters: Mapping[SiteId, Value], cycle: int = 0) -> dict[str, Any]:
     """The body of an order to take letters, by sender."""
-    return {"verb": verb, "letters": dict(letters)}
+    return {"verb": verb, "letters": dict(letters), "cycle": cycle}
 
 
 def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brought:
@@ -119,8 +120,9 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brou
     or of another size is refused by the name of its sender, and the site goes on with the others.
     Raises ValueError where nothing can be read.
     """
-    body = _fields(order, {"verb", "letters"})
-    if not isinstance(body["verb"], str) or not isinstance(body["letters"], dict):
+    body = _fields(order, {"verb", "letters", "cycle"})
+    kinds = {"verb": str, "letters": dict, "cycle": int}
+    if any(type(body[name]) is not kind for name, kind in kinds.items()):
         raise ValueError(f"the order {order.key} brings no letters")
     found: dict[SiteId, State | None] = {}
     refused: dict[SiteId, str] = {}
@@ -137,7 +139,8 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brou
         raise ValueError("; ".join(refused.values()))
     states = {s: _blank(found[s] or like or {}, sizes) if s in refused else found[s] or {}
               for s in found}  # fmt: skip
-    return Brought(body["verb"], {s: Letter(state) for s, state in states.items()}, refused)
+    letters = {s: Letter(state) for s, state in states.items()}
+    return Brought(body["verb"], letters, refused, body["cycle"])
 
 
 def _read(order: Order, sender: SiteId, letter: Any, secret: bytes) -> State:

@@ -12,6 +12,7 @@ from fallow.core.ask import Delivered, Request, payload_of
 from fallow.core.disclosure import payload
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
+from fallow.runtimes.alike import is_ragged, odd
 from fallow.runtimes.border import Border
 from fallow.runtimes.envelope import Errand, Link, Order
 from fallow.runtimes.gathering import Gathering, Waiting
@@ -45,12 +46,13 @@ class Remote:
 
     An exchange waits for all its sites until ``waits.timeout``; from then on it ends when no more
     of them are missing than a quorum of all sites leaves out, and at ``waits.patience`` it fails.
-    A relay needs all its senders and receivers, because nobody would notice what is missing.  A
-    site that was missing the last time and is not online is not waited for beyond the quorum.
+    A relay needs all its senders and receivers, because nobody would notice what is missing, and
+    so does what a method needs of all.  A site that was missing the last time and is not online is
+    not waited for beyond the quorum.
 
-    say: is told of ``answered`` and ``refused`` (with site and key; why), and of ``waiting`` and
-    ``missing`` (with sites and key).  border: ``border.rows`` and ``border.sizes`` are filled in by
-    who knows them.
+    say: is told of ``answered``, ``refused`` and ``version`` (with site and key; why), and of
+    ``waiting`` and ``missing`` (with sites and key).  border: ``border.rows`` and ``border.sizes``
+    are filled in by who knows them.
     """
 
     link: Link
@@ -63,6 +65,7 @@ class Remote:
     border: Border = field(default_factory=Border)
     clock: Callable[[], float] = time.monotonic
     absent: set[SiteId] = field(default_factory=set)
+    told: set[SiteId] = field(default_factory=set)  # sites whose version was remarked on
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
@@ -80,10 +83,16 @@ class Remote:
         if routes is not None:
             return self._relay(requests, routes, down)
         bodies = {site: request_body(request) for site, request in requests.items()}
-        are_alike = all(r.steps[-1].kind == "sum" or r.owner == "people" for r in requests.values())
-        found = self._gather(
-            requests, bodies, lambda s, a: self.border.check(s, requests[s], a), are_alike=are_alike
-        )
+
+        def taken(site: SiteId, answer: Answer) -> Answer:
+            return self.border.check(site, requests[site], answer)
+
+        def strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
+            asked = {s: a for s, a in found.items() if requests[s].steps[-1].kind != "fit"}
+            return odd(asked, any(map(is_ragged, requests.values())))
+
+        needs_all = any(request.needs_all for request in requests.values())
+        found = self._gather(requests, bodies, taken, needs_all=needs_all, odd=strange)
         up = sum(map(payload, found.answers.values()))
         return Delivered(found.answers, up, down, found.dearest)
 
@@ -118,8 +127,8 @@ class Remote:
         return Delivered(sizes, passed, down + passed, found.dearest)
 
     def _deliver(self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes) -> None:
-        verb = request.steps[-1].verb
-        bodies = {to: delivery(verb, {s: answers[s][f"{LETTER}{to}"] for s in senders})
+        verb, cycle = request.steps[-1].verb, request.cycle
+        bodies = {to: delivery(verb, {s: answers[s][f"{LETTER}{to}"] for s in senders}, cycle)
                   for to, senders in routes.items() if senders}  # fmt: skip
         key = f"{request.key}{DELIVER}"
         self._gather(dict.fromkeys(bodies, key), bodies, self._taken, "deliver", needs_all=True)
@@ -148,14 +157,14 @@ class Remote:
         accept: Callable[[SiteId, Answer], Answer],
         errand: Errand = "request",
         needs_all: bool = False,
-        are_alike: bool = False,
+        odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {},
     ) -> Gathering:
         """One leg.  What sites did counts: it is noted in the transaction in which the caller
         records the exchange."""
         keys = {site: a if isinstance(a, str) else a.key for site, a in asked.items()}
         orders = {s: self._order(s, keys[s], body, errand) for s, body in bodies.items()}
         need = len(orders) if needs_all else self._need(len(orders))
-        found = Gathering(self, orders, accept, need, self.waits.timeout, are_alike).gathered()
+        found = Gathering(self, orders, accept, need, self.waits.timeout, odd).gathered()
         self.book.note("place", str(self._place() + 1))
         for site in found.answers:
             self.book.note(f"counted/{site}", keys[site])

@@ -34,8 +34,8 @@ SCALES = ("features", "targets")
 class Parts:
     """What all sites of one run have in common.
 
-    ``methods``: "initial", "query" and "training", whose verbs may be called, and "plain", which
-    fits the models that only a query looks at, unless the query has a step of its own.
+    ``methods``: "plain" fits the models that only a query looks at, unless the query has a step of
+    its own, and is asked nothing; the verbs of all others may be.
     ``hidden``: true labels of all rows of each site; empty but in a simulation of a strategy that
     reads them.  ``secret``: of what a site draws for itself alone; None in a simulation, where it
     comes from ``seed`` too.
@@ -51,6 +51,11 @@ class Parts:
     privacy: Privacy = Privacy()
     noise: Noise = "seeded"  # "os": from the operating system, as at every real site
     secret: int | None = None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The methods that a request may name."""
+        return {owner: found for owner, found in self.methods.items() if owner != "plain"}
 
 
 @final
@@ -216,9 +221,9 @@ class Site:
 
     def method(self, owner: str) -> Any:
         """The method that plays a part in this run; ValueError for a part that nobody plays."""
-        if owner not in self.parts.methods:
+        if owner not in self.parts.asked:
             raise ValueError(f"site {self.id} has no method of {owner!r}; it has those of "
-                             f"{sorted(self.parts.methods)}")  # fmt: skip
+                             f"{sorted(self.parts.asked)}")  # fmt: skip
         return self.parts.methods[owner]
 
     def local(self, step: Step, request: Request) -> Local:
@@ -261,9 +266,8 @@ class Site:
         if step.masked is not None and step.kind == "each":
             return self.guard.public_key(step.masked)
         method = self.method(request.owner)
-        if step.verb not in method.contract.verbs:
-            raise ValueError(f"site {self.id} does not run {step.verb!r}: it is not a verb of "
-                             f"{type(method).__name__}")  # fmt: skip
+        if why := method.contract.refusal(step.verb, step.kind):
+            raise ValueError(f"site {self.id} does not answer {step.verb!r} by {step.kind}: {why}")
         if step.kind == "keep" and "n" in step.args and len(self.pool) == 0:
             return {"count": 0}  # nothing to pick from, once for all strategies
         self.guard.check(step)
@@ -288,10 +292,7 @@ class Site:
             raise ValueError(f"{step.verb!r} picks rows, so it must be asked with keep")
         n = min(int(step.args.get("n", len(picks.rows))), len(self.pool))  # type: ignore[arg-type]
         picks.check(len(self.pool), n)
-        kept = {"rows": self.pool[picks.rows]}
-        for name in ("weight", "probability", "score"):
-            value = getattr(picks, name)
-            if value is not None:
-                kept[name] = value
-        self.remember("picks", kept)
+        about = {name: getattr(picks, name) for name in ("weight", "probability", "score")}
+        kept = {name: values for name, values in about.items() if values is not None}
+        self.remember("picks", {"rows": self.pool[picks.rows], **kept})
         return {"count": len(picks.rows)}

@@ -49,7 +49,7 @@ class Evidential:
         paper="Think Twice Before Selection: Federated Evidential Active Learning for Medical "
         "Image Analysis with Domain Shifts",
         year=2024,
-        verbs={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "totals over sites of rows and of weighted models"},
         regression=False,
     )
 

@@ -37,7 +37,7 @@ class FedAvg:
         title="FedAvg",
         paper="Communication-Efficient Learning of Deep Networks from Decentralized Data",
         year=2017,
-        verbs={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "totals over sites of rows and of weighted models"},
     )
 
     def round(self, state: State, ask: Ask) -> State:

@@ -42,7 +42,7 @@ class FedProx:
         title="FedProx",
         paper="Federated Optimization in Heterogeneous Networks",
         year=2020,
-        verbs={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "totals over sites of rows and of weighted models"},
     )
 
     def __post_init__(self) -> None:

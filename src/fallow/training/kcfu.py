@@ -51,7 +51,7 @@ class KCFU:
         title="KCFU (KAFAL)",
         paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
         year=2023,
-        verbs={"upload": "totals over sites of rows and of weighted models"},
+        sum={"upload": "totals over sites of rows and of weighted models"},
         regression=False,
     )
 

@@ -62,13 +62,15 @@ class MaskedSolve:
         title="Least squares on masked rows (FALE)",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
-        verbs={
+        sum={
             "centre": "totals over sites of labelled columns",
             "columns": "totals over sites of labelled columns and their squares",
-            "turn": "nothing; the common rotation goes from one site to the others",
-            "masked": "the site's labelled rows and numbers times secret rotations: products of "
-            "its rotated columns with one another and with the numbers",
         },
+        each={
+            "masked": "the site's labelled rows and numbers times secret rotations: products of "
+            "its rotated columns with one another and with the numbers"
+        },
+        relay={"turn": "nothing; the common rotation goes from one site to the others"},
         secure_sum=False,  # the server reads what each site sends
         missing="stops: a site that misses the rotation could not use the model",
         regression=True,

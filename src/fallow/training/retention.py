@@ -31,7 +31,7 @@ class Retention:
         title="Retention of the best model",
         paper="-",
         year=0,
-        verbs={"best": "nothing"},
+        keep={"best": "nothing"},
     )
 
     def best(self, view: View, w: Tensor, stats: Tensor, turn: int) -> Answer:

@@ -63,7 +63,7 @@ class Robust:
         title="Robust averages",
         paper="Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
         year=2018,
-        verbs={"upload": "each site's model and its number of rows"},
+        each={"upload": "each site's model and its number of rows"},
         secure_sum=False,
         at_server=("refused",),
     )

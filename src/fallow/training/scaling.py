@@ -37,11 +37,13 @@ class Scaling:
         title="Standardisation across sites",
         paper="-",
         year=0,
-        verbs={
+        sum={
             "columns": "totals over sites of rows and of each column",
             "spread": "totals over sites of squares of each column",
             "labelled": "totals over sites of labels and of the numbers bought",
             "deviation": "totals over sites of squares of the numbers bought",
+        },
+        keep={
             "features": "nothing",
             "targets": "nothing",
         },

@@ -60,7 +60,7 @@ class ServerSolve:
         title="Least squares at the server (FALE)",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
-        verbs={
+        sum={
             "centre": "totals over sites of labelled columns",
             "normal": "totals over sites of products of labelled rows and labels",
         },

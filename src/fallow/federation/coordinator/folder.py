@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +10,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fallow.core.build import nearest
 from fallow.core.types import SiteId
+from fallow.federation.address import check_address, check_host, not_bindable
 from fallow.federation.agreement import Agreement, Waits, at_sites, read_agreement, write_agreement
+from fallow.federation.coordinator.joining import KEY, check_own, read_joining
+from fallow.federation.folders import check_free, private_folder
 from fallow.federation.made import made
 from fallow.federation.schema import Schema
 from fallow.lab.errors import Failed
-from fallow.lab.files import only_one, write_json
+from fallow.lab.files import only_one, unwritable, write_json, write_whole
 from fallow.lab.recipe import Recipe
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.runtimes.flower.certificates import Tls, new_tls
 from fallow.runtimes.remote import Keys
 
-KEY = 32  # bytes of each public key of a site
-JOINING = ("name", "study", "verify", "seal", "node")
+ABOUT = "coordinator.json"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class CoordinatorFolder:
     @staticmethod
     def open(path: str | Path) -> CoordinatorFolder:
         """The folder that `create` made; ValueError where there is none."""
+        if (Path(path) / "site.toml").exists():
+            raise ValueError(f"{path} is the folder of a site; give the folder of a coordinator")
         if not (Path(path) / "coordinator.json").exists():
             raise ValueError(
                 f"{path} is not the folder of a coordinator; make one with: fallow coordinate init "
@@ -77,19 +79,28 @@ class CoordinatorFolder:
         addresses by which they call it.  Raises ValueError for a study that cannot work.
         """
         folder = CoordinatorFolder(Path(path))
-        if (folder.path / "coordinator.json").exists():
-            raise ValueError(f"{path} is the folder of a coordinator already; choose another one")
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
-            raise ValueError(f"address is {address!r}; give host:port, such as 0.0.0.0:9092")
-        agreement = plan.agreement(bytes(KEY))  # what is wrong is said before keys are made
-        (folder.path / "keys").mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not folder.tls.key.exists():
-            new_tls(folder.path / "keys", hosts)
-        agreement = plan.agreement(verify_key(folder.secret))
-        write_agreement(folder.path / "study.toml", agreement)
-        write_json(folder.path / "coordinator.json", {"address": address, "hosts": list(hosts)})
+        check_free(folder.path)
+        check_address(address, "address")
+        for host in hosts:
+            check_host(host, "host")
+        plan.agreement(bytes(KEY))  # what is wrong is said before keys are made
+        folder._make_keys(hosts)
+        write_agreement(folder.path / "study.toml", plan.agreement(verify_key(folder.secret)))
+        write_json(folder.path / ABOUT, {"address": address, "hosts": list(hosts)})
         return folder
+
+    def _make_keys(self, hosts: Sequence[str]) -> None:
+        """The signing key, where an earlier attempt has left none, and certificates for ``hosts``,
+        which it may have made for others."""
+        private_folder(self.path / "keys")
+        try:
+            if not self._secret.exists():
+                write_whole(self._secret, b64encode(new_signing_key()) + b"\n", mode=0o600)
+            for file in (self.tls.authority, self.tls.certificate, self.tls.key):
+                file.unlink(missing_ok=True)
+            new_tls(self.path / "keys", hosts)
+        except OSError as error:
+            raise unwritable(self.path / "keys", error) from error
 
     # -- files ------------------------------------------------------------------------------
 
@@ -104,20 +115,22 @@ class CoordinatorFolder:
             )
         return found
 
+    @property
+    def _secret(self) -> Path:
+        return self.path / "keys" / "coordinator.key"
+
     @cached_property
     def secret(self) -> bytes:
-        """The coordinator's signing key, made when it is first asked for."""
-        file = self.path / "keys" / "coordinator.key"
-        if not file.exists():
-            _write_secret(file, new_signing_key())
+        """The coordinator's signing key, which `create` made."""
+        file = self._secret
         try:
-            found = b64decode(file.read_bytes(), validate=False)
+            found = b64decode(file.read_bytes(), validate=False) if file.exists() else b""
         except ValueError:
             found = b""
         if len(found) != KEY:
             raise Failed(
-                f"{file} is damaged: restore it from a backup; without it sites do not obey, and a "
-                "new study has to be begun"
+                f"{file} is {'damaged' if file.exists() else 'missing'}: restore it from a backup; "
+                "without it sites do not obey, and a new study has to be begun"
             )
         return found
 
@@ -127,7 +140,36 @@ class CoordinatorFolder:
 
     @property
     def address(self) -> str:
-        return str(json.loads((self.path / "coordinator.json").read_bytes())["address"])
+        """``host:port`` at which sites reach this machine."""
+        found = self._read(self.path / ABOUT).get("address")
+        return check_address(str(found), f"{self.path / ABOUT}: address")
+
+    def check_machine(self) -> None:
+        """Raise what would else be found out when Flower has started: a certificate that is gone,
+        an address that is none of this machine."""
+        for file in (self.tls.authority, self.tls.certificate, self.tls.key):
+            if not file.is_file():
+                raise Failed(
+                    f"{file} is missing: restore it from a backup; sites know this machine by it"
+                )
+        host, _, port = self.address.rpartition(":")
+        why = not_bindable(host.strip("[]"), int(port))
+        if why is not None:
+            raise ValueError(
+                f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); write "
+                "an address of its own there, or 0.0.0.0 for all that it has, and a free port"
+            )
+
+    @staticmethod
+    def _read(file: Path) -> dict[str, Any]:
+        """A file of this folder with an object of JSON in it."""
+        try:
+            found = json.loads(file.read_bytes())
+        except (OSError, ValueError):
+            found = None
+        if not isinstance(found, dict):
+            raise Failed(f"{file} is missing or damaged: restore it from a backup")
+        return found
 
     # -- sites ------------------------------------------------------------------------------
 
@@ -135,10 +177,7 @@ class CoordinatorFolder:
     def admitted(self) -> dict[SiteId, dict[str, str]]:
         """The public keys of each site, as its ``join.json`` had them."""
         file = self.path / "sites.json"
-        if not file.exists():
-            return {}
-        found: dict[SiteId, dict[str, str]] = json.loads(file.read_bytes())
-        return found
+        return self._read(file) if file.exists() else {}
 
     @property
     def missing(self) -> list[SiteId]:
@@ -147,13 +186,21 @@ class CoordinatorFolder:
 
     @property
     def keys(self) -> Keys:
-        """By which messages are signed and known.  Raises ValueError where a site is missing."""
+        """By which messages are signed and known.  Raises ValueError where a site is missing, or
+        has joined another study."""
+        known = self.admitted
+        other = [site for site, about in known.items() if about["study"] != self.agreement.digest]
+        if other:
+            raise ValueError(
+                f"{self.path / 'study.toml'} has changed since {', '.join(other)} joined: put the "
+                "old file back (lengths of time and limits of columns may change), or have the "
+                "sites join anew"
+            )
         if self.missing:
             raise ValueError(
                 f"{', '.join(self.missing)} not admitted yet: ask for join.json and run 'fallow "
                 f"coordinate admit {self.path} join.json'"
             )
-        known = self.admitted
         verify = {site: b64decode(about["verify"]) for site, about in known.items()}
         seals = {site: b64decode(about["seal"]) for site, about in known.items()}
         return Keys(self.secret, verify, seals)
@@ -164,55 +211,16 @@ class CoordinatorFolder:
         Raises ValueError for a site or a study that was not agreed on, for keys that are none, and
         for other keys of a site that was admitted, unless ``replace`` says that this is meant.
         """
-        about = self._joining(file)
+        about = read_joining(file, self.agreement)
         site = about["name"]
         with only_one(self.path / "sites.lock"):
             known = self.admitted
             if known.get(site, about) != about and not replace:
                 raise ValueError(
-                    f"{site} was admitted with other keys; make sure by another way, such as a "
-                    "telephone, that the new ones are theirs, and give --replace"
+                    f"{site} was admitted with other keys: two sites may use this name, and each "
+                    "needs its own; if the site has new keys, make sure by another way, such as a "
+                    "telephone, that these are theirs, and give --replace"
                 )
+            check_own(file, about, known)
             write_json(self.path / "sites.json", dict(sorted((known | {site: about}).items())))
         return site
-
-    def _joining(self, file: Path) -> dict[str, str]:
-        try:
-            found = json.loads(file.read_bytes())
-            about = {name: found[name] for name in JOINING}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{file} is no join.json of a site: 'fallow site init' writes one ({error})"
-            ) from error
-        if any(not isinstance(value, str) for value in about.values()):
-            raise ValueError(f"{file} is no join.json of a site: not all of it is text")
-        sites, site = self.agreement.sites, about["name"]
-        if site not in sites:
-            raise ValueError(
-                f"{file} is of {site!r}, which is no site of this study{nearest(site, list(sites))}"
-            )
-        if about["study"] != self.agreement.digest:
-            raise ValueError(
-                f"{file} is for another version of the study: send {site} this study.toml, "
-                f"{self.agreement.digest}, to make its folder with"
-            )
-        for name in ("verify", "seal"):
-            _check_key(file, name, about[name])
-        return about
-
-
-def _check_key(file: Path, name: str, text: str) -> None:
-    try:
-        size: Any = len(b64decode(text, validate=True))
-    except ValueError:
-        size = None
-    if size != KEY:
-        raise ValueError(f"{file}: {name} is not {KEY} bytes in base64; ask for the file again")
-
-
-def _write_secret(path: Path, secret: bytes) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(file, "wb") as handle:
-        handle.write(b64encode(secret) + b"\n")
-        handle.flush()
-        os.fsync(handle.fileno())

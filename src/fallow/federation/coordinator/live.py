@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, final
 
 from fallow.core.types import SiteId
+from fallow.lab.errors import Failed
 from fallow.lab.files import write_json
 from fallow.runtimes.envelope import Link
 
@@ -93,9 +95,13 @@ class Live:
             self.write()
 
     def write(self) -> None:
+        """A state that cannot be written ends no run: if the disk is full, the journal says so."""
         self._written = self.clock()
         now = {"updated": utc(self._written)}
-        write_json(self.path, self.about | now | {"sites": self.sites, "refusals": self.refusals})
+        with suppress(Failed):
+            write_json(
+                self.path, self.about | now | {"sites": self.sites, "refusals": self.refusals}
+            )
 
 
 @final

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from fallow.core.disclosure import Disclosure
+from fallow.federation import locks
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import CARD, Facts, write_card
 from fallow.federation.coordinator.labels import Desk
@@ -19,8 +21,8 @@ from fallow.federation.coordinator.sites import RealSites, hello, rows_of
 from fallow.federation.coordinator.tell import Teller
 from fallow.federation.made import Made, made
 from fallow.lab.cell import Cell
-from fallow.lab.errors import Failed, sentence
-from fallow.lab.files import only_one, sweep, write_json, write_lines
+from fallow.lab.errors import sentence
+from fallow.lab.files import sweep, write_json, write_lines
 from fallow.lab.journal import Journal
 from fallow.lab.one_pass import is_one_pass
 from fallow.lab.run import Run, Say, silent
@@ -29,6 +31,7 @@ from fallow.runtimes.border import Border
 from fallow.runtimes.envelope import Link
 from fallow.runtimes.remote import Keys, Remote
 
+LOCK = "coordinator.lock"
 POLL = 10.0  # seconds between questions how far people are
 
 
@@ -99,14 +102,14 @@ class Program:
         write_json(self.folder / "study.json", described(self.agreement, self.cell))
         parts, waits = made(self.agreement), self.agreement.waits
         sizes = {"w": sum(parts.layout.param_sizes), "stats": sum(parts.layout.buffer_sizes)}
-        border = Border(sizes=sizes)
+        width, many = math.prod(self.agreement.schema.shape), len(self.agreement.sites)
+        border = Border(sizes=sizes, sites=many, width=width)
 
         with opened(self.place, self.agreement) as journal:
             run = journal.about("run", new_run(self.clock()))
             about = (self.agreement.digest, run, waits, tell, border, self.ticks)
             carrier = Remote(link, journal, self.keys, *about)
-            everybody = replace(carrier, waits=replace(waits, quorum=None))
-            greeted = hello(parts, everybody, journal)
+            greeted = hello(parts, carrier, journal)
             border.rows |= rows_of(greeted["sites"])
             tell.greeted(greeted["sites"])
             desk = Desk(carrier, journal, control, waits.deadline, tell, self.clock, self.poll)
@@ -139,30 +142,18 @@ def new_run(now: float) -> str:
     return f"{int(now):010x}-{secrets.token_hex(8)}"
 
 
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> AbstractContextManager[None]:
     """One coordinator at a time; Failed for a second one."""
-    try:
-        with only_one(folder / "coordinator.lock", wait=False):
-            yield
-    except Failed as error:
-        if not isinstance(error.__cause__, BlockingIOError):
-            raise
-        raise Failed(
-            f"a coordinator is running in {folder} already: 'fallow coordinate status {folder}' "
-            f"shows it, 'fallow coordinate stop {folder}' ends it"
-        ) from error.__cause__
+    otherwise = (
+        f"a coordinator is running in {folder} already: 'fallow coordinate status {folder}' "
+        f"shows it, 'fallow coordinate stop {folder}' ends it"
+    )
+    return locks.alone(folder / LOCK, otherwise)
 
 
 def is_running(folder: Path) -> bool:
     """Whether a coordinator works on the folder now."""
-    if not (folder / "coordinator.lock").exists():
-        return False
-    try:
-        with only_one(folder / "coordinator.lock", wait=False):
-            return False
-    except Failed:
-        return True
+    return locks.is_held(folder / LOCK)
 
 
 @contextmanager

@@ -13,9 +13,12 @@ from fallow.core.types import Answer, SiteId
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.live import Live, utc
 from fallow.lab.report import write_report
+from fallow.lab.report_live import read_live
 from fallow.lab.run import Say
 
 SELDOM = 30.0  # seconds between pages while people label
+LASTING = ("rows", "test", "seen", "labels", "counted")
+"""What stays known of a site when the coordinator is started again."""
 
 
 @final
@@ -36,9 +39,11 @@ class Teller:
     _shown: Any = None  # how far people were when the page was written
 
     def begin(self) -> None:
-        recipe = self.agreement.recipe
+        recipe, before = self.agreement.recipe, read_live(self.folder) or {"sites": {}}
         for site in self.agreement.sites:
-            self.live.site(site, online=False, seen=None, awaited=None)
+            known = before["sites"].get(site, {})
+            self.live.site(site, online=False, awaited=None, **{k: known.get(k) for k in LASTING})
+        self.live.about["step"] = before.get("step")
         self.live.put(
             state="running", pid=os.getpid(), started=utc(self.live.clock()), phase="meeting sites",
             cycles=recipe.cycles, rounds=recipe.rounds, name=self.agreement.name,
@@ -68,6 +73,7 @@ class Teller:
                 self.live.put(phase="choosing rows", **told)
             case "labels":
                 self._labels(event)
+                event = event | {"earlier": self._earlier(event["sites"])}
             case "labelled":
                 self.live.put(phase="entering labels", deadline=None)
             case "refused":
@@ -80,14 +86,28 @@ class Teller:
         self.say(event)
 
     def _labels(self, event: dict[str, Any]) -> None:
-        """People are asked, or further than they were."""
+        """People are asked, or further than they were: of a site that does not answer now, as far
+        as is known."""
+        step, now = event["step"], utc(self.live.clock())
+        if self.live.about.get("step") != step:
+            for site in self.live.sites:
+                self.live.site(site, labels=None, counted=None)
         for site, counts in event["sites"].items():
-            self.live.site(site, labels=counts)
-        self.live.put(phase="people label", step=event["step"], deadline=event["deadline"])
-        is_new = self._shown != (event["step"], event["sites"])
-        if is_new and time.monotonic() - self._paged >= SELDOM:
-            self._shown = (event["step"], event["sites"])
+            self.live.site(site, labels=counts, counted=now)
+        self.live.put(phase="people label", step=step, deadline=event["deadline"])
+        is_asked = self._shown is None or self._shown[0] != step
+        is_new = self._shown != (step, event["sites"])
+        if is_asked or (is_new and time.monotonic() - self._paged >= SELDOM):
+            self._shown = (step, event["sites"])
             self._page()
+
+    def _earlier(self, now: Mapping[SiteId, Any]) -> dict[SiteId, Any]:
+        """What is known of sites that do not say how far they are ``now``, and since when."""
+        return {
+            site: (about["labels"], about["counted"])
+            for site, about in self.live.sites.items()
+            if site not in now and about.get("labels")
+        }
 
     def _page(self) -> None:
         """Write the report anew; a page that cannot be written does not end a run."""

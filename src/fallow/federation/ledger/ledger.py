@@ -177,20 +177,29 @@ class Ledger:
 
     def take_back(self, who: str) -> Question | None:
         """Undo the latest answer of a person that has not entered training; None: there is none."""
-        sql = (
-            "SELECT g.id, g.question, g.value FROM given AS g JOIN question AS q "
-            "ON q.id = g.question WHERE g.who = ? AND g.kind <> 'taken back' AND g.id > q.entered "
-            "AND q.state NOT IN ('expired', 'withdrawn') AND g.id NOT IN (SELECT undoes FROM given "
-            "WHERE undoes IS NOT NULL) ORDER BY g.id DESC LIMIT 1"
-        )
         with self.transaction():
-            found = self._tables.read(sql, who)
+            found = self._latest(who)
             if not found:
                 return None
             at, question, value = found[0]
             line = self._tables.read(f"{SHOWN} WHERE q.id = ?", question)[0]
             self._give(line, who, value, "taken back", undoes=at)
             return self._again(question)
+
+    def undoable(self, who: str) -> Question | None:
+        """The question that `take_back` would undo an answer to."""
+        found = self._latest(who)
+        return self._again(found[0][1]) if found else None
+
+    def _latest(self, who: str) -> list[Any]:
+        """Of the answer that was given last, whatever the clock said: its id, question, value."""
+        sql = (
+            "SELECT g.id, g.question, g.value FROM given AS g JOIN question AS q "
+            "ON q.id = g.question WHERE g.who = ? AND g.kind <> 'taken back' AND g.id > q.entered "
+            "AND q.state NOT IN ('expired', 'withdrawn') AND g.id NOT IN (SELECT undoes FROM given "
+            "WHERE undoes IS NOT NULL) ORDER BY g.id DESC LIMIT 1"
+        )
+        return self._tables.read(sql, who)
 
     def withdraw(self, row: int, who: str, why: str = "") -> None:
         """A sample leaves: its questions at once, the pool, training and validation at the next

@@ -63,6 +63,12 @@ class Purchases:
         sql = "UPDATE purse SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, asked) END"
         self._tables.write(sql, most)
 
+    @property
+    def asked(self) -> int:
+        """Labels that people of this site were asked for so far, over all runs, without those that
+        expired; a limit counts them."""
+        return int(self._tables.read("SELECT asked FROM purse")[0][0])
+
     def ask(
         self, run: str, step: str, cycle: int, allowed: int, deadline: str | None,
         lines: Iterable[Line],

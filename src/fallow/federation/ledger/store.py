@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from fallow.core.types import SiteId, State
-from fallow.federation.ledger.tables import Tables
+from fallow.federation.ledger.tables import COPIED, Tables
 from fallow.lab.journal import sealed
 from fallow.privacy import Released
 from fallow.runtimes.store import MARK, Label, checksum
@@ -15,6 +15,8 @@ from fallow.runtimes.wire import unpack
 
 REMEMBER = "INSERT OR IGNORE INTO undo SELECT ?1, ?2, (SELECT state FROM kept WHERE name = ?2)"
 OLDEST = "FROM undo AS u WHERE exchange = (SELECT min(exchange) FROM undo WHERE name = u.name)"
+LOST = ", perhaps released"
+"""Behind the key of what the site may have released, and no longer knows."""
 
 
 @final
@@ -112,6 +114,38 @@ class SiteStore:
                 )
             line = sealed({**released._asdict(), "key": key})
             self._tables.write("INSERT INTO spent VALUES (?, ?, ?, ?)", self.run, key, cost, line)
+
+    def doubt(self, site: SiteId, key: str, epsilon: float) -> None:
+        """Refuse noise where the ledger was put back from its copy: the site may have answered the
+        same with other noise before, and both together say more.  That one is counted as spent."""
+        copied = self._copied()
+        if copied is None:
+            return
+        self._charge(f"{key}{LOST}", epsilon)
+        raise ValueError(
+            f"the ledger of site {site} was put back from its copy of {copied}, and what the site "
+            "released since is not in it: it releases nothing until the labels of this cycle have "
+            "been entered; go on without it until then (quorum), or begin in a new folder"
+        )
+
+    def trust(self, epsilon: float | None) -> None:
+        """What may be asked from now on was never asked before: a ledger that was put back is as
+        good as any.  epsilon: of the release that it has perhaps forgotten."""
+        if self._copied() is None:
+            return
+        sql = "SELECT 1 FROM spent WHERE run = ? AND substr(key, -length(?)) = ?"
+        if epsilon is not None and not self._tables.read(sql, self.run, LOST, LOST):
+            self._charge(LOST, epsilon)
+        self._tables.write("DELETE FROM about WHERE name = ?", COPIED)
+
+    def _copied(self) -> str | None:
+        found = self._tables.read("SELECT value FROM about WHERE name = ?", COPIED)
+        return found[0][0] if found else None
+
+    def _charge(self, key: str, epsilon: float) -> None:
+        line = sealed({**Released(epsilon, "", {})._asdict(), "key": key})
+        sql = "INSERT OR IGNORE INTO spent VALUES (?, ?, ?, ?)"
+        self._tables.write(sql, self.run, key, epsilon, line)
 
     def spent(self) -> float:
         """ε of all releases of all runs."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any, final
 
 from fallow.core.types import SiteId
+from fallow.federation.ledger.questions import now
 from fallow.lab.errors import Failed
+from fallow.runtimes.database import BUSY, Database, Durability, Words, make_private
 
-BUSY = 30.0  # seconds one process waits while the other one writes
-SYNCHRONOUS = "FULL"  # a power cut loses nothing that was answered
+SYNCHRONOUS: Durability = "FULL"  # a power cut loses nothing that was answered
+COPIED = "copied at"
+"""What a copy says of itself, until it is known again what was released."""
 VERSION = 1
 """Of the tables; a file of a later version is refused rather than misread."""
 
@@ -86,27 +86,15 @@ BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
 
 @final
 class Tables:
-    """One connection to the file, shared by the threads of a process.
+    """The tables of one site, in its file, which nobody else may read.
 
-    Several processes may have it open: each write is a short transaction and waits its turn.
     Raises Failed, in one sentence with the way out, where the file cannot be read or written.
     """
 
     def __init__(self, path: Path, site: SiteId) -> None:
         self.path, self.site = path, site
-        self._turn = threading.RLock()
-        self._depth = 0
-        with self._plain():
-            _make_private(path)
-            self._db = sqlite3.connect(
-                path, timeout=BUSY, isolation_level=None, check_same_thread=False
-            )
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
-            self._db.execute("PRAGMA foreign_keys=ON")
-            found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
-            if found != "ok":
-                raise sqlite3.DatabaseError(found)
+        words = Words(self.damaged, self._unwritable)
+        self._file = Database(path, words, SYNCHRONOUS, is_private=True)
         with self.transaction():
             self._create()
 
@@ -117,30 +105,8 @@ class Tables:
                 f"ledger {self.path} was written by a later version of Fallow: install that one"
             )
         if found < VERSION:
-            for statement in _statements(TABLES):
-                self.write(statement)
+            self._file.create(TABLES)
             self.write(f"PRAGMA user_version = {VERSION}")
-
-    @contextmanager
-    def _plain(self) -> Iterator[None]:
-        """SQLite's errors as one sentence that says what to do."""
-        try:
-            yield
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error) or "busy" in str(error):
-                raise Failed(
-                    f"ledger {self.path} has been busy for {BUSY:g} seconds: another process is "
-                    "writing; end it, or try again; nothing was changed"
-                ) from error
-            raise Failed(
-                f"ledger {self.path} of site {self.site} cannot be read or written ({error}): "
-                "free some space or make the folder writable; what was written is kept, and the "
-                "coordinator asks again"
-            ) from error
-        except sqlite3.IntegrityError:
-            raise  # a rule of the tables: whoever wrote says what it means
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of its schema
-            raise self.damaged(str(error)) from error
 
     @property
     def _copy(self) -> Path:
@@ -154,63 +120,40 @@ class Tables:
             f"{self.path.name}, and start the site again"
         )
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing; an inner transaction joins the outer one."""
-        with self._turn:
-            if self._depth:
-                yield
-                return
-            with self._plain():
-                self._db.execute("BEGIN IMMEDIATE")
-            self._depth += 1
-            try:
-                yield
-                self.commit()
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.rollback()
-                raise
-            finally:
-                self._depth -= 1
+    def _unwritable(self, why: str) -> Failed:
+        if "locked" in why or "busy" in why:
+            return Failed(
+                f"ledger {self.path} has been busy for {BUSY:g} seconds: another process is "
+                "writing; end it, or try again; nothing was changed"
+            )
+        return Failed(
+            f"ledger {self.path} of site {self.site} cannot be read or written ({why}): "
+            "free some space or make the folder writable; what was written is kept, and the "
+            "coordinator asks again"
+        )
 
-    def commit(self) -> None:
-        with self._plain():
-            self._db.execute("COMMIT")
+    def transaction(self) -> AbstractContextManager[None]:
+        """All or nothing; an inner transaction joins the outer one."""
+        return self._file.transaction()
 
     def write(self, sql: str, *values: Any) -> int:
         """Returns the id of the row that was added, if one was."""
-        with self._turn, self._plain():
-            return self._db.execute(sql, values).lastrowid or 0
+        return self._file.write(sql, *values)
 
     def read(self, sql: str, *values: Any) -> list[Any]:
-        with self._turn, self._plain():
-            return self._db.execute(sql, values).fetchall()
+        return self._file.read(sql, *values)
 
     def backup(self) -> None:
-        """A copy beside the file, whole or not there; it replaces the one before."""
+        """A copy beside the file, whole or not there; it replaces the one before.  It says that it
+        is a copy: a site that works on it does not know what it did since."""
         draft = self._copy.with_name(f"{self._copy.name}.part")
         draft.unlink(missing_ok=True)
-        _make_private(draft)
+        make_private(draft)
         self.write("VACUUM INTO ?", str(draft))
+        with closing(Database(draft, Words(self.damaged, self._unwritable), SYNCHRONOUS)) as copy:
+            copy.write("INSERT OR REPLACE INTO about VALUES (?, ?)", COPIED, now())
+            copy.read("PRAGMA journal_mode=DELETE")  # the copy is one file
         draft.replace(self._copy)
 
     def close(self) -> None:
-        with self._turn:
-            self._db.close()
-
-
-def _make_private(path: Path) -> None:
-    """A new file that others cannot read; SQLite gives the files beside it the same rights."""
-    with suppress(OSError):  # which SQLite says better
-        path.touch(mode=0o600)
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a script, so that they can be part of a transaction."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+        self._file.close()

@@ -54,8 +54,7 @@ def name(request: Request, views: Page) -> Response:
 def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
     """What comes after ``row`` for this person, or that nothing waits."""
     about: dict[str, Any] = {"told": views.told(request.query_params, who)}
-    about["last"] = last = int(row) if row.isdecimal() else None
-    _, after = views.desk.around(last, who)
+    _, after = views.desk.around(int(row) if row.isdecimal() else None, who)
     asked = after or next(iter(views.desk.waiting(who)), None)
     return views.sample(asked, who, **about) if asked else views.done(who, **about)
 

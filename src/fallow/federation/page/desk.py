@@ -130,13 +130,11 @@ class Desk:
                 raise Outdated("Somebody has answered meanwhile; nothing was changed. Look again.")
             return self.ledger.resolve(row, value, who)
 
-    def undoable(self, who: str, row: int | None) -> tuple[Question, Given] | None:
-        """This person's latest answer; ``row``: the one just given, as others may be of the same
-        second."""
-        found = [pair for pair in self.answered(who) if pair[0].state not in ENDED]
-        newest = [pair for pair in found if pair[1].at == found[0][1].at]
-        first = newest[0] if newest else None
-        return next((pair for pair in newest if pair[0].row == row), first)
+    def undoable(self, who: str) -> tuple[Question, Given] | None:
+        """This person's latest answer that can be undone."""
+        asked = self.ledger.undoable(who)
+        given = mine(asked, who) if asked else None
+        return (asked, given) if asked and given else None
 
 
 def mine(asked: Question, who: str) -> Given | None:

@@ -92,14 +92,9 @@ class Views:
         who: str,
         status: int = 200,
         typed: str | None = None,
-        last: int | None = None,
         **more: Any,
     ) -> HTMLResponse:
-        """One sample with its answers.
-
-        typed: what was in the field of a form that was refused.  last: the row that this person has
-        just answered.
-        """
+        """One sample with its answers; typed: what was in the field of a form that was refused."""
         own = mine(asked, who)
         before, after = self.desk.around(asked.row, who)
         number = "" if own is None or own.value is None else f"{own.value:.10g}"
@@ -120,14 +115,14 @@ class Views:
             history=self.desk.ledger.history(asked.row) if has_spoken else [],
             **self._keys(),
             **self._row(asked.row),
-            **self._undo(who, asked.row if last is None else last),
+            **self._undo(who),
             **more,
         )
 
-    def done(self, who: str, last: int | None = None, **more: Any) -> HTMLResponse:
-        """Nothing to answer for this person, who has just answered ``last``."""
+    def done(self, who: str, **more: Any) -> HTMLResponse:
+        """Nothing to answer for this person."""
         others = len(self.desk.ledger.questions(state="open"))
-        return self.page("done", who, others=others, **self._undo(who, last), **more)
+        return self.page("done", who, others=others, **self._undo(who), **more)
 
     def conflict_list(self, who: str, status: int = 200, **more: Any) -> HTMLResponse:
         found = [
@@ -185,8 +180,8 @@ class Views:
         pairs = zip(names, words.hot_keys(names), strict=True)
         return {"keys": [(i, name, key) for i, (name, key) in enumerate(pairs)]}
 
-    def _undo(self, who: str, row: int | None) -> dict[str, Any]:
-        found = self.desk.undoable(who, row)
+    def _undo(self, who: str) -> dict[str, Any]:
+        found = self.desk.undoable(who)
         if found is None:
             return {"undo": None}
         asked, given = found

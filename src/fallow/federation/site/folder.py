@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import tomllib
-from base64 import b64decode, b64encode
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,30 +11,15 @@ from typing import Any
 
 from fallow.core.types import SiteId
 from fallow.federation.agreement import Agreement, read_agreement
+from fallow.federation.folders import check_free, read_authority
 from fallow.federation.ledger import Ledger
+from fallow.federation.site.keys import NODE, SiteKeys, kept, make_keys, read_keys
 from fallow.federation.site.rows import SiteRows, read_rows, read_tests
 from fallow.federation.site.settings import Settings, settings_from, settings_text
 from fallow.lab.errors import Failed
 from fallow.lab.files import digest_of, write_json, write_whole
-from fallow.privacy.masks import new_secret, public_half
-from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.runtimes.flower import new_node_key
 
-
-@dataclass(frozen=True)
-class SiteKeys:
-    """Secrets of a site; they never leave its machine."""
-
-    sign: bytes  # Ed25519: by which its answers are known
-    seal: bytes  # X25519: by which it opens what other sites sealed for it
-
-    @property
-    def verify(self) -> bytes:
-        return verify_key(self.sign)
-
-    @property
-    def seal_public(self) -> bytes:
-        return public_half(self.seal)
+SETTINGS = "site.toml"
 
 
 @dataclass(frozen=True)
@@ -50,7 +33,9 @@ class SiteFolder:
     def open(path: str | Path) -> SiteFolder:
         """The folder that `create` made.  Raises ValueError where there is none, or a setting is
         wrong."""
-        file = Path(path) / "site.toml"
+        file = Path(path) / SETTINGS
+        if (Path(path) / "coordinator.json").exists():
+            raise ValueError(f"{path} is the folder of a coordinator; give the folder of a site")
         if not file.exists():
             raise ValueError(
                 f"{path} is not the folder of a site; make one with: fallow site init {path}"
@@ -72,8 +57,7 @@ class SiteFolder:
         in the agreement and for data that does not follow its schema.
         """
         folder, agreement, settings = Path(path), read_agreement(study), Settings(**chosen)
-        if (folder / "site.toml").exists():
-            raise ValueError(f"{folder} is the folder of a site already; choose another one")
+        check_free(folder)
         if settings.name not in agreement.sites:
             raise ValueError(
                 f"{settings.name!r} is no site of {study}; it has {', '.join(agreement.sites)}"
@@ -82,12 +66,13 @@ class SiteFolder:
         rows = read_rows(settings.data, agreement.schema, drop)
         if settings.test:
             read_tests(settings.test, agreement.schema, drop)
-        _private(folder / "keys")
-        copied = {folder / "study.toml": Path(study)}
+        copied = {folder / "study.toml": Path(study).read_bytes()}
         if settings.certificates:
-            copied[folder / "keys" / "authority.pem"] = Path(settings.certificates)
-        for to, source in copied.items():
-            write_whole(to, source.read_bytes())
+            trusted = read_authority(Path(settings.certificates))
+            copied[folder / "keys" / "authority.pem"] = trusted
+        joining = {"name": settings.name, "study": agreement.digest, **make_keys(folder / "keys")}
+        for to, content in copied.items():
+            write_whole(to, content)
         placed = replace(
             settings,
             data=_seen_from(folder, settings.data),
@@ -95,9 +80,9 @@ class SiteFolder:
             certificates="keys/authority.pem" if settings.certificates else None,
         )
         made = SiteFolder(folder, placed)
-        write_json(folder / "join.json", made.joining(agreement))
+        write_json(folder / "join.json", joining)
         write_json(folder / "data.json", {"rows": len(rows.x), "digest": _digest(rows)})
-        write_whole(folder / "site.toml", settings_text(placed, agreement.name).encode())
+        write_whole(folder / SETTINGS, settings_text(placed, agreement.name).encode())
         return made
 
     # -- files ------------------------------------------------------------------------------
@@ -113,70 +98,100 @@ class SiteFolder:
     @property
     def node_key(self) -> Path:
         """The key by which Flower's server knows this node; its public half is in ``.pub``."""
-        return self.path / "keys" / "node"
+        return kept(self.path / "keys" / NODE)
 
     @property
     def authority(self) -> Path | None:
         """The certificates of the coordinator's authority."""
         named = self.settings.certificates
-        return None if named is None else self.path / named
+        if named is None or (self.path / named).is_file():
+            return None if named is None else self.path / named
+        raise Failed(
+            f"{self.path / named} is missing: put it back, or copy the coordinator's authority.pem "
+            "there"
+        )
 
     @cached_property
     def agreement(self) -> Agreement:
-        found = read_agreement(self.path / "study.toml")
+        """The study, which must be the one that the site has joined."""
+        file, joined = self.path / "study.toml", self._joined
+        found = read_agreement(file)
         if self.name not in found.sites:
-            raise ValueError(f"{self.name!r} is no site of {self.path / 'study.toml'}")
+            raise ValueError(
+                f"{self.path / SETTINGS}: {self.name!r} is no site of {file}; it has "
+                f"{', '.join(found.sites)}"
+            )
+        if joined.get("name", self.name) != self.name:
+            raise ValueError(
+                f"{self.path / SETTINGS} says name = {self.name!r}, and the keys here are those "
+                f"of {joined['name']}: change it back"
+            )
+        if joined.get("study", found.digest) != found.digest:
+            raise ValueError(
+                f"{file} has changed since site {self.name} was made ({joined['study'][:12]} then, "
+                f"{found.digest[:12]} now): put the old file back; only lengths of time, limits of "
+                "columns and comments may change"
+            )
         return found
+
+    @property
+    def _joined(self) -> dict[str, str]:
+        """What the coordinator was sent; nothing where the file is gone, which loses nothing."""
+        try:
+            found = json.loads((self.path / "join.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return dict(found) if isinstance(found, dict) else {}
 
     @cached_property
     def rows(self) -> SiteRows:
         """The rows of the data file, which must be those that the site began with: labels stand in
         the ledger under their place."""
-        file = self.path / self.settings.data
+        file, note = self._file("data", self.settings.data), self.path / "data.json"
         found = read_rows(file, self.agreement.schema, self.agreement.recipe.drop_rows)
-        begun = json.loads((self.path / "data.json").read_bytes())
-        if begun != {"rows": len(found.x), "digest": _digest(found)}:
+        try:
+            begun = json.loads(note.read_bytes())
+            rows, digest = begun["rows"], begun["digest"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise Failed(
-                f"the rows of {file} are not those that site {self.name} began with "
-                f"({begun['rows']} then, {len(found.x)} now, or other values, names or order): put "
-                "the old file back; labels may be added, rows may not change"
+                f"{note}, by which changed rows are noticed, is missing or damaged: restore it "
+                "from a backup"
+            ) from error
+        if (rows, digest) != (len(found.x), _digest(found)):
+            raise Failed(
+                f"the rows of {file} are not those that site {self.name} began with ({rows} then, "
+                f"{len(found.x)} now, or other values, names or order): put the old file back; "
+                "labels may be added, rows may not change"
             )
         return replace(found, x=self.agreement.seen(found.x))
+
+    def _file(self, setting: str, path: str) -> Path:
+        """A file of rows that ``site.toml`` names."""
+        file = self.path / path
+        if not file.exists():
+            raise ValueError(
+                f"{self.path / SETTINGS}: {setting} is {file}, which is not there; put it back, "
+                "or write down where it is now"
+            )
+        return file
 
     @cached_property
     def tests(self) -> SiteRows | None:
         """Rows that models are tested on here, if this site has some."""
         if self.settings.test is None:
             return None
-        file = self.path / self.settings.test
+        file = self._file("test", self.settings.test)
         found = read_tests(file, self.agreement.schema, self.agreement.recipe.drop_rows)
         return replace(found, x=self.agreement.seen(found.x))
 
     @cached_property
     def keys(self) -> SiteKeys:
-        """The site's secrets, made when they are first asked for."""
-        file = self.path / "keys" / "site.key"
-        if not file.exists():
-            _private(file.parent)
-            fresh = {"sign": new_signing_key(), "seal": new_secret()}
-            _write_secret(file, json.dumps({k: _text(v) for k, v in fresh.items()}))
-        try:
-            saved = json.loads(file.read_bytes())
-            return SiteKeys(b64decode(saved["sign"]), b64decode(saved["seal"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise Failed(
-                f"{file} is damaged: restore it from a backup, or make the site's folder anew and "
-                "send the coordinator its join.json"
-            ) from error
+        """The site's secrets, which `create` made."""
+        return read_keys(self.path / "keys")
 
-    def joining(self, agreement: Agreement) -> dict[str, str]:
-        """What the coordinator is sent: who this site is, and its public keys."""
-        public = self.node_key.with_name("node.pub")
-        node = public.read_text().strip() if public.exists() else new_node_key(self.node_key)
-        return {
-            "name": self.name, "study": agreement.digest, "verify": _text(self.keys.verify),
-            "seal": _text(self.keys.seal_public), "node": node.strip(),
-        }  # fmt: skip
+    def check_machine(self) -> None:
+        """Raise Failed for a file that is gone and would be missed when the site is at work."""
+        _ = self.keys, self.node_key, self.authority
 
     def open_ledger(self) -> Ledger:
         """The site's ledger; made when it is first opened."""
@@ -202,20 +217,3 @@ def _seen_from(folder: Path, path: str) -> str:
     """A path as it is written into ``folder``: relative where it lies inside."""
     whole, inside = Path(path).absolute(), folder.absolute()
     return str(whole.relative_to(inside) if whole.is_relative_to(inside) else whole)
-
-
-def _text(secret: bytes) -> str:
-    return b64encode(secret).decode()
-
-
-def _private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.chmod(0o700)
-
-
-def _write_secret(path: Path, text: str) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(file, "w") as handle:
-        handle.write(text + "\n")
-        handle.flush()
-        os.fsync(handle.fileno())

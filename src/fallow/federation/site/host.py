@@ -19,7 +19,7 @@ from fallow.federation.agreement import Agreement
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.draft import Draft
 from fallow.federation.made import made
-from fallow.federation.people import PICKED, Office, People
+from fallow.federation.people import PICKED, Office, People, begin_cycle
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
 from fallow.lab.errors import Failed, sentence
@@ -36,6 +36,7 @@ from fallow.runtimes.relays import (
     sealed_letters,
     tensor_of,
 )
+from fallow.runtimes.release import HERE, check_release
 from fallow.runtimes.site import Parts, Site
 from fallow.runtimes.store import Label
 
@@ -103,6 +104,7 @@ class Host:
     def _check_addressed(self, order: Order) -> None:
         if order.site != self._folder.name:
             raise ValueError(f"an order to site {order.site} came to site {self._folder.name}")
+        check_release(order.version, "the coordinator", HERE, f"site {order.site}")
         if order.study != self._agreement.digest:
             raise ValueError(
                 f"site {order.site} has agreed on study {self._agreement.digest} and not on "
@@ -125,6 +127,8 @@ class Host:
                     "this is a replay, or the coordinator's clock was set back; set it right and "
                     "begin in a new folder"
                 )
+            store.run = newest or run
+            store.trust(self._parts.privacy.epsilon)
             orders.begin(run)
             store.clear()
             store.bring()
@@ -205,16 +209,20 @@ class Host:
             self._draft.flush(self._folder.name)
             if is_closing:
                 store.settle(store.exchange)
+                store.trust(self._parts.privacy.epsilon)
         return answer
 
     def _delivered(self, order: Order) -> Brought:
         sizes = {"w": self._parts.layout.d, "stats": stats_of(self._parts)}
         brought = read_delivery(order, self._folder.keys.seal, sizes)
-        self._here().receive(brought.verb, brought.letters)
+        site = self._here()
+        begin_cycle(site, brought.cycle, self._agreement.recipe)
+        site.receive(brought.verb, brought.letters)
         return brought
 
     def _by_method(self, request: Request) -> Answer:
         site = self._here(request)
+        begin_cycle(site, request.cycle, self._agreement.recipe)
         before = site.memory.get("picks")
         with self._fresh_held(site, request):
             answer = perform({site.id: site}, self._made.executor, {site.id: request})[site.id]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from fallow.federation.site.label_studio import cells_of, is_task
 from fallow.lab.files import write_whole
 
 Key = Literal["id", "row"]
@@ -88,4 +89,11 @@ def _json(path: Path, text: str) -> list[tuple[str, dict[str, Any]]]:
         raise ValueError(f"{path.name} is not JSON: {error}") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError(f"{path.name} is not a list of objects; write one object for each label")
-    return [(f"entry {number}", entry) for number, entry in enumerate(entries, start=1)]
+    found: list[tuple[str, dict[str, Any]]] = []
+    for number, entry in enumerate(entries, start=1):
+        try:
+            said = cells_of(entry) if is_task(entry) else [entry]
+        except ValueError as error:
+            raise ValueError(f"{path.name}, entry {number}: {error}") from error
+        found += [(f"entry {number}", cells) for cells in said]
+    return found

@@ -17,9 +17,11 @@ A file has one line (CSV, UTF-8, with a header) or one object (JSON, in a list) 
     file            path of an image
 
 Import reads ``id`` and ``label``, and ``who`` where it is given; other columns are passed over, so
-that a file may travel through another tool and back.  Tools that number samples on their own (Label
-Studio writes its number of a task over ``id``) keep ``row``: import such a file with ``by="row"``.
-A file that has both must agree with itself, so that one mistaken for the other is refused.
+that a file may travel through another tool and back.  Label Studio's full JSON is read as it is
+(`label_studio`), and written where that is wanted.  Its shorter forms (JSON-MIN, CSV), like other
+tools that number samples on their own, have another number under ``id`` and keep ``row``: import
+such a file with ``by="row"``.  A file that has both must agree with itself, so that one mistaken
+for the other is refused.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from typing import Any, final
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import Given, Question
 from fallow.federation.schema import Schema
+from fallow.federation.site.label_studio import tasks
 from fallow.federation.site.labels_files import Key, read_lines, write_lines
 from fallow.federation.site.rows import SiteRows
 
@@ -43,23 +46,40 @@ CANNOT_TELL = "cannot tell"
 
 
 def export_questions(
-    ledger: Ledger, schema: Schema, rows: SiteRows, path: Path, guess: bool = False
+    ledger: Ledger,
+    schema: Schema,
+    rows: SiteRows,
+    path: Path,
+    guess: bool = False,
+    as_tasks: bool = False,
 ) -> int:
     """Write the open questions, in the order in which they were chosen; how many.
 
-    Raises ValueError for a name that ends neither in .csv nor in .json, Failed where the file
-    cannot be written.
+    as_tasks: of Label Studio.  Raises ValueError for a name that ends neither in .csv nor in .json,
+    Failed where the file cannot be written.
     """
-    asked = ledger.questions(state="open")
-    return write_lines(path, [_line(schema, rows, q, None, guess) for q in asked])
+    lines = [_line(schema, rows, q, None, guess) for q in ledger.questions(state="open")]
+    return _write(path, lines, schema, as_tasks)
 
 
 def export_labels(
-    ledger: Ledger, schema: Schema, rows: SiteRows, path: Path, guess: bool = False
+    ledger: Ledger,
+    schema: Schema,
+    rows: SiteRows,
+    path: Path,
+    guess: bool = False,
+    as_tasks: bool = False,
 ) -> int:
     """Write every answer that counts, one line for each person and question; how many."""
     said = [(asked, given) for asked in ledger.questions() for given in asked.answers]
-    return write_lines(path, [_line(schema, rows, asked, given, guess) for asked, given in said])
+    lines = [_line(schema, rows, asked, given, guess) for asked, given in said]
+    return _write(path, lines, schema, as_tasks)
+
+
+def _write(path: Path, lines: list[dict[str, Any]], schema: Schema, as_tasks: bool) -> int:
+    if as_tasks and path.suffix.lower() != ".json":
+        raise ValueError(f"{path.name} does not end in .json, as tasks of Label Studio do")
+    return write_lines(path, tasks(lines, bool(schema.classes)) if as_tasks else lines)
 
 
 def _line(

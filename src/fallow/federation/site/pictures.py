@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fallow.data.optional import optional
-from fallow.data.own_images import COLOUR, GREY, UNLABELLED_FOLDER
+from fallow.data.own_images import UNLABELLED_FOLDER, images_below, read_images
 
 
 @final
@@ -28,49 +26,28 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     """Every image below the folder, in the order of its name; hidden files are passed over.
 
     channels: 1 or 3, as agreed; None: one where every image is grey.  Raises ValueError that names
-    the file when one cannot be read or has another size than the others.
+    the file when one cannot be read, has another size than the others or leads out of the folder.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in class/*")
-    files = tuple(file for file in sorted(folder.glob("*/*"))
-                  if file.is_file() and not _is_hidden(file, folder))  # fmt: skip
+    files = images_below(folder, "*/*")
     if not files:
         raise ValueError(
             f"{folder} holds no images; put them in a folder for each class and in "
             f"{UNLABELLED_FOLDER}/"
         )
-    loaded = [_pixels(file, channels) for file in files]
-    channels = channels or (1 if all(p.shape[0] == 1 for p in loaded) else 3)
-    for file, pixels in zip(files, loaded, strict=True):
-        if pixels.shape[1:] != loaded[0].shape[1:]:
-            raise ValueError(
-                f"{file} has {_size(pixels)} pixels and {files[0].name} has {_size(loaded[0])}; "
-                "bring all images to one size"
-            )
-    stack = torch.stack([pixels.expand(channels, -1, -1) for pixels in loaded])
+    for file in files:
+        check_inside(file, folder)
+    x = torch.from_numpy(read_images(files, channels))
     labels = tuple("" if f.parent.name == UNLABELLED_FOLDER else f.parent.name for f in files)
-    return Pictures((stack / 255 - 0.5) / 0.5, labels, files)
+    return Pictures(x, labels, tuple(files))
 
 
-def _is_hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(folder).parts)
-
-
-def _pixels(file: Path, channels: int | None) -> Tensor:
-    """(channels, h, w) float32 from 0 to 255; grey images have one channel."""
-    image = optional("PIL.Image", "pillow", "reading a folder of images")
-    try:
-        with image.open(file) as opened:
-            if opened.mode not in (*GREY, *COLOUR):
-                raise ValueError(f"its kind of pixel, {opened.mode}, has more than 8 bits")
-            is_grey = opened.mode in GREY
-            if channels == 1 and not is_grey:
-                raise ValueError("it has colours, and the agreed images are grey")
-            pixels = torch.from_numpy(np.array(opened.convert("L" if is_grey else "RGB")))
-    except (OSError, ValueError, SyntaxError) as error:  # pillow's errors for broken files
-        raise ValueError(f"{file} could not be read as an image: {error}") from error
-    return pixels.float()[None] if is_grey else pixels.float().permute(2, 0, 1)
-
-
-def _size(pixels: Tensor) -> str:
-    return f"{pixels.shape[2]} x {pixels.shape[1]}"
+def check_inside(file: Path, folder: Path) -> None:
+    """Raise ValueError where a name or a link leads out of the folder: who may write there could
+    have any file of the machine shown on the labelling page."""
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(
+            f"{file} leads to {file.resolve()}, which is not in {folder}: put the image itself "
+            "there"
+        )

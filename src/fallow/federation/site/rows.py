@@ -16,9 +16,10 @@ from torch import Tensor
 
 from fallow.core.build import nearest
 from fallow.data.features import read_arrays
+from fallow.data.own import TABLES
 from fallow.data.own_table import EMPTY, Columns, read_cells
 from fallow.federation.schema import Column, Schema, number_in
-from fallow.federation.site.pictures import read_pictures
+from fallow.federation.site.pictures import check_inside, read_pictures
 
 Shown = tuple[tuple[str, str, str], ...] | Path
 """A row as a person reads it: (column, text, unit) for each column of a table, or the file of an
@@ -31,8 +32,9 @@ class SiteRows:
     """The rows of one site in the order of its file.
 
     x: (n, *shape) float32.  labels: class id, number, or None where unlabelled.  ids: names of the
-    rows, no two alike; without a column of names their numbers in the file.  notes: what a person
-    should know of them, in sentences.
+    rows, no two alike; without a column of names their numbers in the file; of an image the name of
+    its file, after that of its folder only where two are alike.  notes: what a person should know
+    of them, in sentences.
     """
 
     x: Tensor
@@ -57,9 +59,15 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
     file = Path(path)
     if not file.exists():
         raise ValueError(f"there is no file or folder {str(path)!r}; give the path of one")
-    read = {"table": _table, "images": _images, "arrays": _arrays}[schema.kind]
+    read, ends, wanted = KINDS[schema.kind]
+    if file.is_dir() == bool(ends) or (ends and file.suffix.lower() not in ends):
+        raise ValueError(
+            f"{file} cannot be rows of this study, which are {wanted}; give such a one"
+        )
     try:
         rows = read(file, schema, drop_rows)
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror}); make it readable") from error
     except ValueError as error:
         said = str(error)
         raise ValueError(said if file.name in said else f"{file.name}: {said}") from error
@@ -205,7 +213,9 @@ def _images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
                 f"{', '.join(map(repr, schema.classes))}{_meant(text, schema.classes)}"
             )
     labels = tuple(schema.value(text) if text else None for text in found.labels)
-    ids = tuple(str(file.relative_to(folder)) for file in found.files)
+    times = Counter(file.name for file in found.files)
+    ids = tuple(f.name if times[f.name] == 1 else f.relative_to(folder).as_posix()
+                for f in found.files)  # fmt: skip
     return SiteRows(found.x, labels, ids, lambda row: found.files[row])
 
 
@@ -236,6 +246,8 @@ def _arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     kept = {name: [column[row] for row in rows] for name, column in texts.items()}
     ids = tuple(kept.get("ids", [str(row + 1) for row in rows]))
     labels = _labels(schema, kept.get("y", [""] * len(rows)), rows)
+    for name in kept.get("files", []):
+        check_inside(file.parent / name, file.parent)
 
     def shown(row: int) -> Shown:
         if "files" in kept:
@@ -254,3 +266,11 @@ def _check_shape(x: Tensor, schema: Schema) -> None:
 def _text(value: Any) -> str:
     """A label or a name as text: "" where it is NaN."""
     return "" if isinstance(value, float) and math.isnan(value) else str(value)
+
+
+KINDS: dict[str, tuple[Callable[[Path, Schema, bool], SiteRows], tuple[str, ...], str]] = {
+    "table": (_table, TABLES, "a table, .csv or .parquet"),
+    "images": (_images, (), "a folder of images in class/* and unlabelled/*"),
+    "arrays": (_arrays, (".npz",), "arrays in a file .npz"),
+}
+"""How rows of each kind are read, how the names of their files end, and what they are."""

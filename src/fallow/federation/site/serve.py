@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Protocol
 
 from fallow.federation.ledger.questions import now
+from fallow.federation.locks import alone, is_held
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
-from fallow.lab.errors import Failed
-from fallow.lab.files import only_one, write_json
+from fallow.lab.files import write_json
 from fallow.runtimes.envelope import open_reply
 from fallow.runtimes.flower import Supernode, private_socket, serve_socket
 
@@ -58,7 +57,11 @@ def serve(folder: SiteFolder, stop: Event, say: Say, connect: Connect = supernod
     reached).  Raises Failed where another process serves the site, and ValueError for a folder that
     cannot be used.
     """
-    with _alone(folder):
+    otherwise = (
+        f"a process serves site {folder.name} already: end it first (fallow site status "
+        f"{folder.path} says which one)"
+    )
+    with alone(folder.path / LOCK, otherwise):
         ledger = folder.open_ledger()
         try:
             host = Host(folder, ledger)
@@ -118,22 +121,6 @@ def _heard(
     return answer
 
 
-@contextmanager
-def _alone(folder: SiteFolder) -> Iterator[None]:
-    """Raises Failed where another process serves the site."""
-    with ExitStack() as held:
-        try:
-            held.enter_context(only_one(folder.path / LOCK, wait=False))
-        except Failed as error:
-            if not isinstance(error.__cause__, BlockingIOError):
-                raise
-            raise Failed(
-                f"a process serves site {folder.name} already: end it first (fallow site status "
-                f"{folder.path} says which one)"
-            ) from error
-        yield
-
-
 def unreachable(folder: SiteFolder) -> str | None:
     """Why no connection to the coordinator's machine can be made, in a sentence; None if it can."""
     superlink = folder.settings.superlink
@@ -162,12 +149,7 @@ class Live:
 
 def live(folder: SiteFolder) -> Live:
     """Whether a process serves the site now, and what it says of the coordinator."""
-    try:
-        with only_one(folder.path / LOCK, wait=False):
-            runs = False
-    except Failed as error:
-        runs = isinstance(error.__cause__, BlockingIOError)
-    if not runs:
+    if not is_held(folder.path / LOCK):
         return Live(None, None, unreachable(folder))
     try:
         said = json.loads((folder.path / "live.json").read_bytes())

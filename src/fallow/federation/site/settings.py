@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
+from fallow.core.build import nearest
 from fallow.core.types import SiteId
+from fallow.federation.address import check_address
 from fallow.federation.toml import toml_of
 
 SECTIONS = {"labels": {"limit": "limit", "annotators": "annotators"},
             "privacy": {"limit": "epsilon"}}  # fmt: skip
+TEXTS = ("name", "data", "test", "superlink", "certificates")
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    **dict.fromkeys(TEXTS, ((str,), "a text in quotes")),
+    **dict.fromkeys(("limit", "annotators"), ((int,), "a whole number")),
+    "epsilon": ((int, float), "a number"),
+}
 
 
 @dataclass(frozen=True)
@@ -35,36 +42,45 @@ class Settings:
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
+        for name, value in (("name", self.name), ("data", self.data)):
+            if not value:
+                raise ValueError(f"{name} is empty; write it into site.toml, or give --{name}")
         if self.limit is not None and self.limit < 0:
             raise ValueError(f"labels.limit is {self.limit}; it must be 0 or more")
         if self.annotators < 1:
             raise ValueError(f"labels.annotators is {self.annotators}; somebody must answer")
-        if self.epsilon is not None and not self.epsilon > 0:
-            raise ValueError(f"privacy.limit is {self.epsilon}; it must be above 0")
-        host, _, port = (self.superlink or "h:1").rpartition(":")
-        if not host or not port.isdecimal():
-            raise ValueError(f"superlink is {self.superlink!r}; give host:port of the coordinator")
+        if self.epsilon is not None and not 0 < self.epsilon < inf:
+            raise ValueError(
+                f"privacy.limit is {self.epsilon}; it must be above 0 and finite, or left out"
+            )
+        if self.superlink is not None:
+            check_address(self.superlink, "superlink")
 
 
 def settings_from(tree: Mapping[str, Any]) -> Settings:
     """Settings from those of ``site.toml``; ValueError naming the one that is wrong."""
-    flat = {key: value for key, value in tree.items() if key not in SECTIONS}
+    flat = {key: (key, value) for key, value in tree.items() if key not in SECTIONS}
+    if wrong := [key for key in flat if key not in TEXTS]:
+        raise ValueError(f"{wrong[0]} is not a setting{nearest(wrong[0], [*TEXTS, *SECTIONS])}")
     for section, names in SECTIONS.items():
-        for key, value in dict(tree.get(section, {})).items():
+        found = tree.get(section, {})
+        if not isinstance(found, Mapping):
+            raise ValueError(
+                f"{section} is {found!r}; write [{section}] on a line of its own and "
+                f"{' and '.join(names)} below it"
+            )
+        for key, value in found.items():
             if key not in names:
-                raise ValueError(f"{section}.{key} is not a setting; known: {', '.join(names)}")
-            flat[names[key]] = value
-    known = ("name", "data", "test", "superlink", "certificates", "limit", "annotators", "epsilon")
-    if wrong := [key for key in flat if key not in known]:
-        raise ValueError(f"{wrong[0]} is not a setting; known: {', '.join(known[:5])}")
-    try:
-        found: Settings = TypeAdapter(Settings).validate_python(flat)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where, said = ".".join(map(str, first["loc"])), str(first["msg"])
-        said = said.removeprefix("Value error, ")
-        raise ValueError(f"{where}: {said}" if where else said) from error
-    return found
+                raise ValueError(f"{section}.{key} is not a setting{nearest(key, list(names))}")
+            flat[names[key]] = (f"{section}.{key}", value)
+    for field, (name, value) in flat.items():
+        kinds, wanted = KINDS[field]
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise ValueError(f"{name} is {value!r}; give {wanted}")
+    for name in ("name", "data"):
+        if name not in flat:
+            raise ValueError(f"{name} is missing; write a line {name} = ...")
+    return Settings(**{field: value for field, (_, value) in flat.items()})
 
 
 def settings_text(settings: Settings, study: str) -> str:

@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-from fallow.federation.made import Made, made
+from fallow.federation.made import made
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.toml import duration
 from fallow.lab.recipe import Recipe
-from fallow.lab.scale import is_standardised
 from fallow.privacy import Privacy
 
 NOTHING = "nothing"
-Leaving = tuple[str, str, str]
-"""A part of the study, a function that it may call at a site, and what that reveals."""
+PARTS = {
+    "initial": "first labels", "query": "query", "training": "training",
+    "scaling": "standardisation", "retention": "best model", "people": "people and scores",
+}  # fmt: skip
+SEEN = {
+    "sum": "coordinator, each site's part", "each": "coordinator", "keep": "coordinator",
+    "relay": "other sites, sealed",
+}  # fmt: skip
+"""Who sees what is asked by an operation; what is kept stays here, and a number of it is seen."""
+Leaving = tuple[str, str, str, str]
+"""A part of the study, a function that it may call at a site, what that reveals, and to whom."""
 
 
 def leaving(folder: SiteFolder) -> list[Leaving]:
     """Everything that can leave the site, from the contracts of the methods that play a part."""
-    found = made(folder.agreement)
-    parts = {
-        "first labels": "initial",
-        "query": "query",
-        "training": "training",
-        "standardisation": "scaling" if _scales(folder) else "",
-        "best model": "retention" if folder.agreement.recipe.validation else "",
-        "people and scores": "people",
-    }
+    methods, is_secure = made(folder.agreement).methods, folder.agreement.recipe.privacy.secure_sum
+    seen = SEEN | ({"sum": "coordinator, totals alone"} if is_secure else {})
     return [
-        (part, verb, what)
-        for part, owner in parts.items()
-        for verb, what in _verbs(found, owner).items()
+        (part, verb, what, seen[operation])
+        for owner, part in PARTS.items()
+        if owner in methods
+        for operation, words in methods[owner].contract.asked.items()
+        for verb, what in words.items()
         if what != NOTHING
     ]
-
-
-def _verbs(found: Made, owner: str) -> dict[str, str]:
-    return dict(found.methods[owner].contract.verbs) if owner in found.methods else {}
-
-
-def _scales(folder: SiteFolder) -> bool:
-    about = folder.agreement
-    return is_standardised(about.recipe, about.example) or about.schema.task == "regression"
 
 
 def labels_wanted(recipe: Recipe) -> str:

@@ -2,14 +2,18 @@
 
 This file is run by its path and imports nothing of Fallow, so that a process per message starts
 fast.  It ends with the process that started it, however busy the machine is: an app that is slow to
-start keeps its turn, and apps whose turn is over are ended.  Two doors that Flower leaves open are
-closed:
+start keeps its turn, and apps whose turn is over are ended.  Four doors that Flower leaves open
+are closed:
 
 * Flower serves SuperNodes and the control of runs at one address and asks nobody who controls: any
   machine that reaches it could start code at the coordinator.  Here, machines other than the
   coordinator's own reach what a SuperNode needs and nothing else.
-* Flower runs at a site whatever app the SuperLink sends.  Here, a site runs the app that came with
-  its own Fallow and refuses any other.
+* Flower runs whatever app the SuperLink sends to a site, or anybody on its own machine gives to the
+  SuperLink.  Here, both run the app that came with their own Fallow and refuse any other.
+* Flower goes wherever the SuperLink redirects it.  Here, a SuperNode goes nowhere else, so that
+  nobody reaches the machines around a site through it.
+* Flower tells the SuperLink why an app failed at a site in the words of Python, with names of
+  files.  Here, the name of the site's folder is left out of them.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ COMMANDS = {
     "flwr": "flwr.cli.app:app",
 }
 CLIENT = "flwr.supernode.runtime.run_clientapp"
+SERVER = "flwr.superlink.runtime.run_serverapp"
 STATES = ("flwr.supercore.corestate.sql_corestate", "flwr.supercore.corestate.in_memory_corestate")
 OPEN = "/v1/fleet/"  # what SuperNodes call
 PARENT = "FALLOW_PARENT"  # environment: the process that starts Flower
@@ -56,10 +61,15 @@ def main() -> None:
         _guard("flwr.superlink.extensions", "get_middleware", _with_doorkeeper)
     if name in ("flower-superlink", "flower-supernode"):
         let_apps_start()
+    if name == "flower-supernode":
+        _guard("httpx", "Client", _staying)
     if name == "flower-superexec":
         _guard("subprocess", "Popen", lambda popen: App)
+    if name == "flwr-serverapp":
+        _guard(SERVER, "install_from_fab", _own_app_only)
     if name == "flwr-clientapp":
         _guard(CLIENT, "install_from_fab", _own_app_only)
+        _guard(CLIENT, "Error", _without_folder)
         return _run_client()
     module, _, function = COMMANDS[name].partition(":")
     getattr(importlib.import_module(module), function)()
@@ -180,12 +190,32 @@ def _own_app_only(install: Callable[..., Any]) -> Callable[..., Any]:
     def checked(bundle: bytes, *args: Any, **options: Any) -> Any:
         if not is_own(bundle):
             raise ValueError(
-                "the coordinator sent another Flower app than the one that came with the Fallow of "
-                "this site, so it was not run; install the same version of Fallow on both sides"
+                "this is another Flower app than the one that came with the Fallow of this "
+                "machine, so it was not run; install the same version of Fallow on both sides"
             )
         return install(bundle, *args, **options)
 
     return checked
+
+
+def _staying(client: Any) -> Any:
+    """Flower's HTTP client, which follows no redirect."""
+
+    class Staying(client):  # type: ignore[misc]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **{**options, "follow_redirects": False})
+
+    return Staying
+
+
+def _without_folder(error: Callable[..., Any]) -> Callable[..., Any]:
+    """Flower's error without the folder that its home is in, two levels up: it stays a site's."""
+    folder = Path(os.environ["FLWR_HOME"]).parents[1]
+
+    def told(code: int, reason: str | None = None) -> Any:
+        return error(code, None if reason is None else reason.replace(f"{folder}{os.sep}", ""))
+
+    return told
 
 
 def is_own(bundle: bytes) -> bool:

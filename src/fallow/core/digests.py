@@ -1,0 +1,45 @@
+"""Digests of what is asked: by them a journal and a site know an exchange again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from fallow.core.types import Answer, SiteId
+
+if TYPE_CHECKING:
+    from fallow.core.ask import Step, To
+
+
+def digest_of(
+    steps: Sequence[tuple[Step, To | None]],
+    cohort: Sequence[SiteId],
+    bound: float | None = None,
+    routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
+) -> str:
+    """A digest of what is asked of whom: the same key with other contents is noticed."""
+    ways = sorted((to, list(senders)) for to, senders in (routes or {}).items())
+    h = hashlib.sha256(repr((list(cohort), bound, ways)).encode())
+    for step, to in steps:
+        asked = None if to is None else sorted(to)
+        h.update(repr((step.kind, step.verb, step.plan, asked)).encode())
+        if step.masked is not None:
+            h.update(repr((step.masked.exchange, step.masked.attempt, step.masked.bound)).encode())
+            _hash_args(h, dict(step.masked.keys))
+        for args in (step.args, *((to or {})[site] for site in asked or [])):
+            _hash_args(h, args)
+    return h.hexdigest()
+
+
+def _hash_args(h: Any, args: Answer) -> None:
+    for name in sorted(args):
+        value = args[name]
+        h.update(f"|{name}=".encode())
+        if isinstance(value, Tensor):
+            h.update(str((value.dtype, tuple(value.shape))).encode())
+            h.update(value.detach().contiguous().numpy().tobytes())
+        else:
+            h.update(repr(value).encode())

@@ -1,0 +1,62 @@
+"""Addresses of machines, as people write them."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+from ipaddress import ip_address
+
+NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
+PORTS = 65535
+
+
+def check_address(address: str, what: str) -> str:
+    """``host:port`` as it was written; ValueError, which names ``what``, where it cannot be one.
+
+    >>> check_address("[::1]:9092", "address")
+    '[::1]:9092'
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()):
+        raise ValueError(f"{what} is {address!r}; give host:port, such as fallow.example.org:9092")
+    if not 1 <= int(port) <= PORTS:
+        raise ValueError(f"{what} is {address!r}; a port is a number from 1 to {PORTS}")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError(
+            f"{what} is {address!r}; give host:port without a scheme such as https://, and an IPv6 "
+            f"address in brackets, such as [::1]:{port}"
+        )
+    check_host(host.removeprefix("[").removesuffix("]"), what)
+    return address
+
+
+def check_host(host: str, what: str) -> str:
+    """The name or the IP address of a machine as it was written; ValueError where it is none.
+
+    >>> check_host("fallow.example.org", "host"), check_host("::1", "host")
+    ('fallow.example.org', '::1')
+    """
+    if NAME.fullmatch(host):
+        return host
+    try:
+        ip_address(host)
+    except ValueError as error:
+        raise ValueError(
+            f"{what}: {host!r} is no machine; give its name or IP address alone, without https:// "
+            "and without a port, in plain letters (xn--... for others)"
+        ) from error
+    return host
+
+
+def not_bindable(host: str, port: int) -> str | None:
+    """Why no socket can listen at an address of this machine, unless somebody else does now."""
+    try:
+        about = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, place = about
+        with socket.socket(family, kind, protocol) as found:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(place)
+    except OSError as error:
+        return None if error.errno == errno.EADDRINUSE else error.strerror
+    return None

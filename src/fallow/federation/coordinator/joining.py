@@ -1,0 +1,73 @@
+"""What sites send to join: each one's ``join.json``, read with care."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fallow.core.build import nearest
+from fallow.core.types import SiteId
+from fallow.federation.agreement import Agreement
+
+KEY = 32  # bytes of each public key of a site
+JOINING = ("name", "study", "verify", "seal", "node")
+NODE = re.compile(r"ecdsa-sha2-nistp\d+ [A-Za-z0-9+/]+=*( .*)?")  # as Flower takes it
+ASK = "ask for the file again"
+
+
+def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
+    """What a site says of itself, checked.  Raises ValueError, which names the file and what is
+    wrong with it."""
+    what = f"{file} is no join.json of a site, which 'fallow site init' writes"
+    try:
+        found = json.loads(file.read_bytes())
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror}); check the path") from error
+    except ValueError as error:
+        raise ValueError(f"{what}: it is not JSON; {ASK}") from error
+    if not isinstance(found, dict) or (lacks := [n for n in JOINING if n not in found]):
+        missing = f"it lacks {lacks[0]!r}" if isinstance(found, dict) else "it is another file"
+        raise ValueError(f"{what}: {missing}; {ASK}")
+    about = {name: found[name] for name in JOINING}
+    if any(not isinstance(value, str) for value in about.values()):
+        raise ValueError(f"{what}: not all of it is text; {ASK}")
+    sites, site = agreement.sites, about["name"]
+    if site not in sites:
+        raise ValueError(
+            f"{file} is of {site!r}, which is no site of this study{nearest(site, list(sites))}"
+        )
+    if about["study"] != agreement.digest:
+        raise ValueError(
+            f"{file} is for another version of the study: send {site} this study.toml, "
+            f"{agreement.digest}, to make its folder with"
+        )
+    for name in ("verify", "seal"):
+        _check_key(file, name, about[name])
+    if not NODE.fullmatch(about["node"].strip()):
+        raise ValueError(f"{file}: node is no public key of a Flower node; {ASK}")
+    return about
+
+
+def check_own(
+    file: Path, about: Mapping[str, str], known: Mapping[SiteId, Mapping[str, str]]
+) -> None:
+    """Raise ValueError where the keys are those of another site."""
+    for site, other in known.items():
+        if site != about["name"] and any(other[k] == about[k] for k in ("verify", "seal", "node")):
+            raise ValueError(
+                f"{file} has the keys of {site}: {about['name']} makes its own with 'fallow site "
+                "init' in a folder of its own, and no folder is copied"
+            )
+
+
+def _check_key(file: Path, name: str, text: str) -> None:
+    try:
+        size: Any = len(b64decode(text, validate=True))
+    except ValueError:
+        size = None
+    if size != KEY:
+        raise ValueError(f"{file}: {name} is not {KEY} bytes in base64; {ASK}")

@@ -1,0 +1,27 @@
+"""The model that a study has left at a site, on new rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.federation.people import MODEL
+from fallow.federation.site.folder import SiteFolder
+from fallow.lab.errors import Failed
+from fallow.lab.files import load_tree
+from fallow.lab.predict import predict_with
+
+
+def predict_at(folder: Path, data: Path, out: Path | None = None) -> tuple[Path, int]:
+    """Predict every row of ``data`` with the model that the site uses, as `lab.predict` does.
+
+    Raises Failed before the study has ended.
+    """
+    site = SiteFolder.open(folder)
+    model = folder / MODEL
+    if not model.exists():
+        raise Failed(f"{folder} has no model yet: it comes when the study has ended")
+    try:
+        saved = load_tree(model, folder)
+    except Failed as error:
+        raise Failed(f"{model} is damaged or cannot be read; put back a copy of it") from error
+    return predict_with(saved, site.agreement.recipe, folder, data, out)

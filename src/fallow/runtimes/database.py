@@ -1,0 +1,126 @@
+"""One SQLite file: transactions that join, errors as sentences, and rights of its owner alone."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, final
+
+BUSY = 30.0  # seconds one process waits while another one writes
+Durability = Literal["FULL", "NORMAL", "OFF"]
+"""What a power cut may take back: nothing; the last transactions; with OFF the file (for tests)."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Errors in the words of whose file it is, made of SQLite's own: a file that is ``damaged``,
+    and one that cannot be read or written now."""
+
+    damaged: Callable[[str], Exception]
+    unwritable: Callable[[str], Exception]
+
+
+@final
+class Database:
+    """One connection to the file, shared by the threads of a process.
+
+    Several processes may have it open: each write is a short transaction and waits its turn.
+    path: None keeps everything in memory; ``is_private``: nobody but its owner may read the file.
+    Raises what ``words`` make of SQLite's errors.
+    """
+
+    def __init__(
+        self, path: Path | None, words: Words, durability: Durability, is_private: bool = False
+    ) -> None:
+        self.path, self._words = path, words
+        self._turn = threading.RLock()
+        self._depth = 0
+        with self._plain():
+            if path is not None and is_private:
+                make_private(path)
+            about: dict[str, Any] = {"timeout": BUSY, "isolation_level": None}
+            self._db = sqlite3.connect(path or ":memory:", check_same_thread=False, **about)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute(f"PRAGMA synchronous={durability}")
+            self._db.execute("PRAGMA foreign_keys=ON")
+            found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
+
+    @contextmanager
+    def _plain(self) -> Iterator[None]:
+        """SQLite's errors in words.  A broken rule of the tables is none of them: whoever wrote
+        says what it means."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            raise self._words.unwritable(str(error)) from error
+        except sqlite3.IntegrityError:
+            raise
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of its schema
+            raise self._words.damaged(str(error)) from error
+
+    def create(self, script: str) -> None:
+        """Make tables, all or none."""
+        with self.transaction():
+            for statement in _statements(script):
+                self.write(statement)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; an inner transaction joins the outer one."""
+        with self._turn:
+            if self._depth:
+                yield
+                return
+            with self._plain():
+                self._db.execute("BEGIN IMMEDIATE")
+            self._depth += 1
+            try:
+                yield
+                self.commit()
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.rollback()
+                raise
+            finally:
+                self._depth -= 1
+
+    def commit(self) -> None:
+        with self._plain():
+            self._db.execute("COMMIT")
+
+    def write(self, sql: str, *values: Any) -> int:
+        """Returns the id of the row that was added, if one was."""
+        with self._turn, self._plain():
+            return self._db.execute(sql, values).lastrowid or 0
+
+    def read(self, sql: str, *values: Any) -> list[Any]:
+        with self._turn, self._plain():
+            found: list[Any] = self._db.execute(sql, values).fetchall()
+            return found
+
+    def close(self) -> None:
+        with self._turn:
+            self._db.close()
+
+
+def make_private(path: Path) -> None:
+    """A file, new or not, that others cannot read; SQLite gives those beside it the same rights."""
+    with suppress(OSError):  # which SQLite says better
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script, so that they can be part of a transaction."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

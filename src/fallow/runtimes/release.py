@@ -1,0 +1,24 @@
+"""Which versions of Fallow work together: what one picks the other must be able to pick again."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+HERE = version("fallow")
+
+
+def check_release(theirs: str, whose: str, own: str = HERE, mine: str = "this machine") -> None:
+    """Raise ValueError where two versions may compute differently: the first two of their numbers
+    differ.
+
+    >>> check_release("0.4.1", "site north", own="0.4.0")
+    >>> check_release("0.4.1", "b", own="0.5.0", mine="a")
+    Traceback (most recent call last):
+    ValueError: b has Fallow 0.4.1 and a 0.5.0: what they compute may differ; install one version \
+everywhere
+    """
+    if theirs.split(".")[:2] != own.split(".")[:2]:
+        raise ValueError(
+            f"{whose} has Fallow {theirs} and {mine} {own}: what they compute may differ; install "
+            "one version everywhere"
+        )

@@ -1,0 +1,87 @@
+"""By which operation a site is asked: every method of the library, and who asks in another way."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from fallow import compat, personal, queries, training
+from fallow.core import Request, Step
+from fallow.core.ask import Kind
+from fallow.core.build import names
+from fallow.core.disclosure import Disclosure
+from fallow.federation.people import People
+from fallow.personal import DPFL, Ditto, FedProxFT
+from fallow.queries import FALE, Entropy
+from fallow.runtimes.border import check_order
+from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust
+from fallow.training.retention import Retention
+from fallow.training.scaling import Scaling
+from tests.engine.jobs import mlp
+from tests.personal.federation import METHODS, PLAN, begun, federation, rounds
+from tests.worlds import tables, world
+
+EVERY = [
+    cls() for p in (queries, training, personal, compat) for _, cls in sorted(names(p).items())
+]
+EVERY += [Scaling(), Retention(FedAvg()), People(), People(secure_sum=True)]
+LAST = {("keep", "chosen"), ("keep", "tuned")}  # after the last round
+TRAINERS = (*METHODS, FedProxFT(PLAN, tune_prox=True), FedAvg(PLAN), FedProx(PLAN), KCFU(PLAN),
+            Evidential(PLAN), Robust(PLAN))  # fmt: skip
+
+
+def order(verb: str, kind: Any, owner: str = "query") -> Request:
+    """What a coordinator of its own mind may send, past `Ask`."""
+    return Request("0/query/0", owner, 0, 0, (Step(kind, verb, {}),))
+
+
+@pytest.mark.parametrize("method", EVERY, ids=str)
+def test_a_verb_is_refused_by_every_operation_but_the_one_that_lists_it(method: Any) -> None:
+    site = world(tables(), method).members["a"]
+    for verb in method.contract.verbs:
+        others = [k for k in get_args(Kind) if method.contract.refusal(verb, k)]
+        assert len(others) == len(get_args(Kind)) - 1
+        for kind in others:
+            sent = order(verb, kind)
+            why = f"{verb!r} by {kind}: the contract of .* allows it by"
+            with pytest.raises(ValueError, match=f"site a does not answer {why}"):
+                site.answer(sent.steps[0], sent)
+            if kind != "fit":
+                with pytest.raises(ValueError, match=f"the order 0/query/0 asks for {why}"):
+                    check_order(sent, site.parts)
+
+
+@pytest.mark.parametrize("method", TRAINERS, ids=str)
+def test_training_asks_all_that_its_contract_lists(method: Any) -> None:
+    carrier, shown = federation(mlp, method), Disclosure()
+    rounds(carrier, method, begun(mlp), 1, shown=shown)
+    assert set(shown.entries) - {("fit", "fit")} == listed(method) - LAST
+
+
+def listed(method: Any) -> set[tuple[str, str]]:
+    return {(how, verb) for how, verbs in method.contract.asked.items() for verb in verbs}
+
+
+@pytest.mark.parametrize(("method", "owner", "verb", "kind"), [
+    (FALE(), "query", "score", "each"),  # a number for each row, kept at the site
+    (FALE(), "query", "select", "each"),  # rows
+    (FALE(), "query", "rotation", "each"),  # what one site passes to the others
+    (FALE(), "query", "masked", "each"),  # of another mode
+    (Entropy(), "query", "upload", "sum"),  # of another setting: a model
+    (DPFL(), "training", "model", "each"),  # passed from site to site
+    (DPFL(), "training", "model", "sum"),
+    (DPFL(), "plain", "upload", "sum"),  # of the method that only trains
+    (Ditto(), "training", "upload", "relay"),
+])  # fmt: skip
+def test_a_coordinator_that_asks_in_another_way_than_the_method_gets_nothing(
+    method: Any, owner: str, verb: str, kind: str
+) -> None:
+    made = world(tables(), method if owner == "query" else Entropy())
+    site = made.members["a"]
+    if owner != "query":
+        site.parts.methods["training"] = method  # type: ignore[index]
+    with pytest.raises(ValueError, match=rf"site a (does not answer '{verb}' by {kind}|has no)"):
+        made.carrier.exchange({"a": order(verb, kind, owner)})
+    with pytest.raises(ValueError, match=r"the order 0/query/0 (asks for|is of)"):
+        check_order(order(verb, kind, owner), site.parts)

@@ -1,0 +1,243 @@
+"""What goes wrong while a study runs: disks, clocks, two at once, files of labels."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import closing
+from datetime import datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from fallow.federation.coordinator.live import Control
+from fallow.federation.ledger import Ledger, questions
+from fallow.federation.page.desk import NOTHING, Desk
+from fallow.federation.site.folder import SiteFolder
+from fallow.lab.errors import Failed
+from fallow.lab.files import only_one
+from tests.federation.agreed import TABLE
+from tests.federation.desks import RUN, ask
+from tests.federation.mistakes import Said, edited, full_disk, read_only, refused
+from tests.federation.worlds import tiny
+
+pytest.importorskip("cryptography")
+pytest.importorskip("flwr")
+STATUS, START = ("site", "status", "north"), ("site", "start", "north")
+IMPORT = ("site", "import", "north")
+
+
+def opened() -> Ledger:
+    return SiteFolder.open("north").open_ledger()
+
+
+def labels() -> dict[int, list[float | None]]:
+    """What was said about the rows that were asked for."""
+    with closing(opened()) as ledger:
+        return {q.row: [given.value for given in q.answers] for q in ledger.questions()}
+
+
+# -- labels from files ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*IMPORT, "nowhere.csv"), "nowhere.csv cannot be read"),
+        ((*IMPORT, "list.json"), "list.json is not a list of objects"),
+        ((*IMPORT, "nothing.csv"), "nothing.csv is empty"),
+        ((*IMPORT, "study"), "ends neither in .csv nor in .json"),
+        ((*IMPORT, "rows.csv"), "rows.csv has no 'label'"),
+        (("site", "export", "north", "asked.txt"), "asked.txt ends neither in .csv nor in .json"),
+        (("site", "export", "north", "asked.csv", "--label-studio"), "does not end in .json"),
+        (("label", "north", "--no-open", "--port", "65536"), "65536 is not in the range"),
+        (("label", "north", "--no-open", "--who", ""), "'' cannot be kept as a name"),
+    ],
+)
+def test_a_file_of_labels_that_is_none_is_named(
+    words: tuple[str, ...], said: str, command: Said
+) -> None:
+    refused(command(*words), said)
+    assert labels() == {2: [], 3: []}
+
+
+def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(command: Said) -> None:
+    assert command(*IMPORT, "labels.csv")[0] == 0
+    edited(Path("north/site.toml"), "# limit = 100", "limit = 1")
+    assert "2 asked of 1 at most; nobody is asked for more" in command(*STATUS)[1]
+    with closing(opened()) as ledger:
+        ledger.purchases.close(RUN, "0/query", lambda found: found)
+        ask(ledger, (0,), cycle=1)
+        assert ledger.questions(cycle=1) == []
+    assert labels() == {2: [1.0], 3: [0.0]}
+
+
+# -- disks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 4096, 20_000])
+def test_labels_on_a_full_disk_are_all_taken_or_none(size: int, command: Said) -> None:
+    shutil.copy("north/ledger.sqlite", "before.sqlite")
+    with full_disk(size):
+        done = command(*IMPORT, "labels.csv")
+    if done[0]:
+        refused(done, "free some space", code=1)
+        assert labels() == {2: [], 3: []}
+    assert command(*IMPORT, "labels.csv")[0] == 0
+    assert labels() == {2: [1.0], 3: [0.0]}
+
+
+@pytest.mark.parametrize("size", [0, 100, 300, 1000])
+@pytest.mark.parametrize("place", ["site", "coordinate"])
+def test_a_folder_on_a_full_disk_is_made_when_there_is_space(
+    place: str, size: int, command: Said
+) -> None:
+    words = {
+        "site": ("site", "init", "new", "--study", "study/study.toml", "--name", "north", "--data",
+                 "rows.csv", "--ca", "study/keys/authority.pem"),
+        "coordinate": ("coordinate", "init", "new", "--recipe", "demo", "--sites", "a,b", "--label",
+                       "disease", "--example", "rows.csv"),
+    }[place]  # fmt: skip
+    with full_disk(size):
+        refused(command(*words), "free some space, make it writable", code=1)
+    assert command(*words)[0] == 0
+    done = command(place, "status", "new")
+    assert (done[0], done[2]) == (0, "")
+
+
+def test_an_export_on_a_full_disk_leaves_the_file_that_was_there(command: Said) -> None:
+    assert command("site", "export", "north", "open.csv")[0] == 0
+    before = Path("open.csv").read_bytes()
+    with full_disk(10):
+        refused(command("site", "export", "north", "open.csv"), "free some space", code=1)
+    assert Path("open.csv").read_bytes() == before
+
+
+@pytest.mark.parametrize("size", [2000, 60_000])
+@pytest.mark.parametrize("when", ["met", "labels", "round", "scored"])
+def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_space(
+    when: str, size: int, tmp_path: Path
+) -> None:
+    world, whole = tiny(tmp_path / "a", seed=3), tiny(tmp_path / "b", seed=3)
+    assert whole.program().go()
+    full = full_disk(size)
+
+    def say(event: dict[str, object]) -> None:
+        world.label(event)
+        if event["event"] == when and len(world.said(when)) == 1:
+            full.__enter__()
+
+    try:
+        world.program(say).go()
+    except (Failed, RuntimeError) as error:
+        assert "cannot be written" in str(error) or "cannot be read or written" in str(error)
+        assert "free some space" in str(error)
+    finally:
+        full.__exit__(None, None, None)
+    world.close()
+    again = world.again(tmp_path / "again")  # new processes, whose disks have space
+    assert again.program().go()
+    assert again.labels() == whole.labels()
+    model = again.program().place / "model.safetensors"
+    assert model.read_bytes() == (whole.program().place / model.name).read_bytes()
+
+
+def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
+    with closing(opened()) as ledger:
+        ledger.backup()
+    file = Path("north/ledger.sqlite")
+    blob = bytearray(file.read_bytes())
+    blob[100:4096] = bytes(3996)
+    file.write_bytes(blob)
+    refused(command(*STATUS), "copy ledger-backup.sqlite", code=1)
+    for old in file.parent.glob("ledger.sqlite*"):  # as the sentence says
+        old.unlink()
+    shutil.copy("north/ledger-backup.sqlite", file)
+    assert command(*STATUS)[0] == 0
+    assert labels() == {2: [], 3: []}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (STATUS, "make the folder writable"),
+        ((*IMPORT, "labels.csv"), "make the folder writable"),
+        (START, "north/site.lock cannot be written (Permission denied)"),
+        (("site", "export", "north", "out.csv"), "make the folder writable"),
+        (("coordinate", "admit", "study", "north/join.json"), "sites.lock cannot be written"),
+        (("coordinate", "start", "study"), "coordinator.lock cannot be written"),
+        (("site", "init", "new", "--study", "study/study.toml", "--name", "north", "--data",
+          "rows.csv"), "new/keys cannot be written (Permission denied)"),
+        (("coordinate", "init", "new", "--recipe", "demo", "--sites", "a,b", "--label", "disease",
+          "--example", "rows.csv"), "new/keys cannot be written (Permission denied)"),
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_read_only_is_said(
+    words: tuple[str, ...], said: str, command: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command(*words[:2], "--help")[0] == 0
+    command("coordinate", "admit", "study", "south/join.json")
+    if words[:2] == ("coordinate", "start"):
+        command("coordinate", "admit", "study", "north/join.json")
+    with read_only(Path.cwd()) as copy:
+        monkeypatch.chdir(copy)
+        refused(command(*words), said, code=1)
+
+
+# -- two at once ------------------------------------------------------------------------------
+
+
+def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> None:
+    command("coordinate", "admit", "study", "north/join.json", "south/join.json")
+    with only_one(Path("study/coordinator.lock")):
+        refused(command("coordinate", "start", "study"), "is running in study already", code=1)
+        assert "Now: starting" in command("coordinate", "status", "study")[1]
+    assert not Path("study/flower").exists()
+    with only_one(Path("north/site.lock")):
+        refused(command(*START), "a process serves site north already", code=1)
+        assert "has just been started" in command(*STATUS)[1]
+
+
+# -- clocks -----------------------------------------------------------------------------------
+
+
+class Yesterday(datetime):
+    """A clock that is a day late."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        return super().now(tz) - timedelta(days=1)
+
+
+def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_last(
+    command: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(opened()) as ledger:
+        desk = Desk("study", "north", TABLE, SiteFolder.open("north").rows, ledger)
+        desk.answer(2, 1.0, "Ann", NOTHING)
+        monkeypatch.setattr(questions, "datetime", Yesterday)
+        desk.answer(3, 0.0, "Ann", NOTHING)
+        last = desk.undoable("Ann")
+        assert last is not None and last[0].row == 3
+        assert desk.take_back(3, "Ann", "1").row == 3
+        times = [ledger.history(row)[0].at for row in (2, 3)]
+    assert times[1] < times[0]
+    assert labels() == {2: [1.0], 3: []}
+    assert command(*IMPORT, "labels.csv", "--who", "Ann")[0] == 0
+    assert labels() == {2: [1.0], 3: [0.0]}
+
+
+def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_labels_there_are(
+    tmp_path: Path,
+) -> None:
+    now, world = [1e9], tiny(tmp_path, away={"davos"})
+
+    def say(event: dict[str, object]) -> None:
+        world.label(event)
+        if event["event"] == "labels":
+            Control(world.place / "control").tell("stop")
+
+    while not world.program(say, clock=lambda: now[0]).go():
+        now[0] += 86400.0 * 30
+    assert {event["why"] for event in world.said("labelled")} == {"deadline"}
+    assert world.records()[0]["labelled_per_site"] == {"basel": [4], "chur": [4], "davos": [0]}

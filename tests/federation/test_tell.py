@@ -1,0 +1,80 @@
+"""What a coordinator shows of a run: pages when something is asked, counts of who is away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fallow.federation.coordinator.live import Live, utc
+from fallow.federation.coordinator.tell import Teller
+from fallow.lab.report_live import HEADER, read_live, site_rows
+from tests.federation.agreed import agreed
+from tests.federation.mistakes import full_disk
+from tests.federation.worlds import tiny
+
+NORTH = {"asked": 4, "answered": 1, "declined": 0, "open": 3, "conflicts": 0}
+
+
+def asking(step: str, **sites: Any) -> dict[str, Any]:
+    return {"event": "labels", "step": step, "deadline": utc(9e8), "sites": sites}
+
+
+def teller(folder: Path, now: list[float], events: list[dict[str, Any]]) -> Teller:
+    about = (agreed(), Live(folder / "live.json", lambda: now[0]), events.append)
+    made = Teller(folder, *about, pages=False)
+    made.begin()
+    return made
+
+
+def shown(folder: Path) -> dict[str, dict[str, str]]:
+    live = read_live(folder)
+    assert live is not None
+    return {row[0]: dict(zip(HEADER, row, strict=True)) for row in site_rows(live)}
+
+
+def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(tmp_path: Path) -> None:
+    now, events = [0.0], list[dict[str, Any]]()
+    tell = teller(tmp_path, now, events)
+    tell(asking("0/query", north=NORTH, south=NORTH))
+    now[0] = 3600.0
+    tell(asking("0/query", south=NORTH | {"answered": 2, "open": 2}))
+    assert events[-1]["earlier"] == {"north": (NORTH, utc(0.0))}
+    found = shown(tmp_path)
+    assert (found["north"]["Answered"], found["north"]["As of"]) == ("1", "1 Jan 1970, 00:00 UTC")
+    assert (found["south"]["Answered"], found["south"]["As of"]) == ("2", "1 Jan 1970, 01:00 UTC")
+    again = teller(tmp_path, now, events)  # the coordinator was started anew
+    again(asking("0/query"))
+    assert set(events[-1]["earlier"]) == {"north", "south"}
+    assert shown(tmp_path)["north"]["Answered"] == "1"
+
+
+def test_counts_of_an_earlier_step_are_not_shown_for_the_next(tmp_path: Path) -> None:
+    events = list[dict[str, Any]]()
+    tell = teller(tmp_path, [0.0], events)
+    tell(asking("0/initial", north=NORTH, south=NORTH))
+    tell(asking("0/query", south=NORTH))
+    assert events[-1]["earlier"] == {}
+    assert shown(tmp_path)["north"]["Answered"] == "–"
+
+
+def test_a_state_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
+    events = list[dict[str, Any]]()
+    tell = teller(tmp_path, [0.0], events)
+    with full_disk(10):
+        tell(asking("0/query", north=NORTH))
+        tell.end("failed", "the disk is full")
+    assert events[-1] == {"event": "failed", "why": "the disk is full"}
+
+
+def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
+    world, pages = tiny(tmp_path), dict[str, str]()
+
+    def say(event: dict[str, Any]) -> None:
+        if event["event"] == "labels" and event["step"] not in pages:
+            pages[event["step"]] = (world.place / "report.html").read_text()
+        world.label(event)
+
+    assert world.program(say, pages=True).go()
+    assert list(pages) == ["0/initial", "0/query"]
+    assert "Now: people label, first labels" in pages["0/initial"]
+    assert "Now: people label, cycle 0 of 1" in pages["0/query"]
