@@ -99,10 +99,10 @@ def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(tmp_path:
         "line 3: sample 'patient-44' is none of this site; did you mean 'patient-4'?",
         "line 4: label 'iII' is not one of the agreed classes",
         "line 5: sample 'patient-1' has the label 'ill' by Bo, not 'healthy'; correct it on",
-        "line 6: row 7 of site cleveland was never asked",
+        "line 6: sample 'patient-7' was never asked",
         "line 7: sample 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
         "line 8: sample 'patient-0' is 'ill' in line 7 and 'healthy' in line 8; keep one",
-        "line 9: row 5 of site cleveland was withdrawn",
+        "line 9: sample 'patient-5' was withdrawn",
     ]
     assert len(found.refused) == len(why)
     for sentence, start in zip(found.refused, why, strict=True):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fallow.cli.site import said, site
+from fallow.cli.site import over, said, site
 from fallow.federation.agreement import write_agreement
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import live, serve, unreachable
@@ -182,6 +182,23 @@ def test_labels_go_out_and_come_in_by_files(tmp_path: Path) -> None:
     bad.write_text("id,label\np1,yes\n")
     with pytest.raises(ValueError, match="were refused, so nothing was taken"):
         called("import", folder.path, bad)
+
+
+def test_of_many_lines_that_are_refused_the_first_are_shown(tmp_path: Path) -> None:
+    bad = tmp_path / "given.csv"
+    bad.write_text("id,label\n" + "p1,yes\n" * 40)
+    done = CliRunner().invoke(site, ["import", str(north(tmp_path).path), str(bad)])
+    assert done.exit_code != 0
+    assert "line 2: " in done.output and "line 11: " in done.output and "line 12" not in done.output
+    assert "and 30 more lines like these" in done.output
+
+
+def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> None:
+    event = {"event": "order", "key": "model/finish/0", "refused": None, "bytes": 9}
+    assert f"fallow predict {tmp_path} ROWS" in " ".join(over(event, tmp_path))
+    assert not over({**event, "key": "0/train/0/1"}, tmp_path)
+    assert not over({**event, "refused": "no"}, tmp_path)
+    assert not over({"event": "coordinator", "problem": None}, tmp_path)
 
 
 @pytest.mark.processes

@@ -219,7 +219,8 @@ def test_an_address_without_a_port_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="write host:port"):
         Superlink(tmp_path, "coordinator", Tls.in_folder(tmp_path), tmp_path / "s")
-    assert Superlink(tmp_path, "0.0.0.0:9", Tls.in_folder(tmp_path), tmp_path / "s").local == (
-        "127.0.0.1:9"
-    )
+    local = {"0.0.0.0:9": "127.0.0.1:9", "[::]:9": "127.0.0.1:9", "[::1]:9": "[::1]:9"}
+    for address, found in local.items():
+        made = Superlink(tmp_path, address, Tls.in_folder(tmp_path), tmp_path / "s")
+        assert made.local == found
     assert 0 < free_port() < 65536

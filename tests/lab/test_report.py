@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from fallow.lab import tables
+from fallow.lab.figures.study import class_accuracy
 from fallow.lab.figures.style import spaced
 from fallow.lab.reading import read_study
 from fallow.lab.report import write_report
@@ -110,6 +111,25 @@ def test_one_seed_makes_a_page_that_says_why_nothing_is_tested(make_study):
 def test_four_strategies_without_random_or_a_reference_make_a_page(make_study):
     root = make_study(queries=("entropy", "margin", "logo", "ksas"), reference=None, seeds=2)
     assert "No reference was named" in write_report([root]).read_text()
+
+
+def test_one_strategy_alone_is_told_as_it_is_without_a_word_of_tests(make_study):
+    text = write_report([make_study(queries=("entropy",), reference=None, seeds=2)]).read_text()
+    assert "entropy ends at" in text
+    assert "best final score" not in text and "tested" not in text
+
+
+def test_classes_of_real_sites_are_named_though_nobody_is_told_their_partition(make_study):
+    root = make_study(queries=("entropy",), reference=None)
+    for file in root.glob("cells/*/*/partition.json"):
+        file.unlink()
+    about = json.loads((root / "study.json").read_text())
+    count = len(read_study(root).cells[0].records[-1]["per_class"])
+    about["classes"] = [f"kind {i}" for i in range(count)]
+    (root / "study.json").write_text(json.dumps(about))
+    figure = class_accuracy(read_study(root))
+    said = {tick.get_text() for axes in figure.axes for tick in axes.get_xticklabels()}
+    assert "kind 0" in said and "0" not in said
 
 
 def test_a_study_without_records_makes_a_page(study_dir):

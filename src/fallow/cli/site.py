@@ -17,6 +17,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fallow.cli import options as opt
+from fallow.federation.card import CARD
+from fallow.federation.people import MODEL
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.labels_files import Key
 from fallow.federation.site.labels_io import export_labels, export_questions, import_labels
@@ -112,7 +114,7 @@ def start(folder: Folder) -> None:
     _lines(console, [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"])
     before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
     try:
-        serve(found, stop, lambda event: _lines(console, [said(event)]))
+        serve(found, stop, lambda event: _lines(console, [said(event), *over(event, folder)]))
     finally:
         for which, handler in zip(ENDINGS, before, strict=True):
             signal.signal(which, handler)
@@ -120,6 +122,8 @@ def start(folder: Folder) -> None:
 
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
+FINISH = "model/finish"  # the last exchange of a study
+SHOWN = 10  # refused lines of a file
 
 
 def said(event: dict[str, Any]) -> str:
@@ -131,6 +135,16 @@ def said(event: dict[str, Any]) -> str:
     if event["refused"]:
         return f"refused: {event['refused']}"
     return f"answered {event['key']} ({event['bytes']:,} bytes)"
+
+
+def over(event: dict[str, Any], folder: Path) -> list[str]:
+    """What to do when the study has ended."""
+    if event["event"] != "order" or event["refused"] or not event["key"].startswith(FINISH):
+        return []
+    return [
+        f"The study is over. Its model and what is known of it: {folder / MODEL}, {folder / CARD}.",
+        f"To use it: fallow predict {folder} ROWS. This process may be ended.",
+    ]
 
 
 @site.command()
@@ -218,9 +232,11 @@ def import_(
     about, console = (found.agreement.schema, found.rows, file, who), opt.console()
     with closing(found.open_ledger()) as ledger:
         taken = import_labels(ledger, *about, partial=partial, dry_run=dry_run, by=by)
+    more = len(taken.refused) - SHOWN
     would = "would be" if dry_run else "were"
     _lines(console, [
-        *taken.refused,
+        *taken.refused[:SHOWN],
+        *([f"and {more} more lines like these"] if more > 0 else []),
         f"{taken.recorded} labels {would} taken from {file}; {taken.same} were there already, "
         f"{taken.empty} lines have none",
     ])  # fmt: skip

@@ -31,14 +31,19 @@ def names(package: Packages) -> dict[str, type[Any]]:
     }
 
 
+MANY = 60  # names that nobody wants to read in an error
+
+
 def nearest(word: str, words: list[str]) -> str:
-    """The sentence part that names the nearest known word, or all of them.
+    """The sentence part that names the nearest known word, or all of them unless they are many.
 
     >>> nearest("entrpy", ["random", "entropy"])
     "; did you mean 'entropy'?"
     """
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(words))}"
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known: {', '.join(sorted(words))}" if len(words) <= MANY else ""
 
 
 def find(package: Packages, name: str) -> type[Any]:

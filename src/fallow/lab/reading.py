@@ -85,6 +85,7 @@ def _study(path: Path) -> Study:
             command=raw.get("command") or "",
             published=raw.get("published"),
             versions=raw.get("versions") or {},
+            classes=tuple(map(str, raw.get("classes") or ())),
         )
     except json.JSONDecodeError as error:
         raise ValueError(

@@ -98,7 +98,8 @@ class Cell:
 
 @dataclass(frozen=True)
 class Study:
-    """What ``study.json`` says, before any result."""
+    """What ``study.json`` says, before any result.  ``classes``: of real sites, which tell nobody
+    their partition."""
 
     name: str
     recipe: Mapping[str, Any]
@@ -108,6 +109,7 @@ class Study:
     command: str
     published: Mapping[str, Any] | None
     versions: Mapping[str, str]
+    classes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ def _standing(table: FinalTable, top: Row, score: Spread) -> str:
         else f"a mean squared error of {score.text(table.digits)}"
     )
     seeds = f"mean ± sd over {score.seeds} seeds" if score.seeds != 1 else "one seed"
-    return f"{top.label} has the best final score: {number} ({seeds})."
+    has = "ends at" if len(table.rows) == 1 else "has the best final score:"
+    return f"{top.label} {has} {number} ({seeds})."
 
 
 def _is_worse(table: FinalTable, c: Comparison) -> bool:
@@ -122,9 +123,7 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
     top, score = found
     tests = [r.comparison for r in table.rows if r.comparison]
     said = [_standing(table, top, score)]
-    if not tests:
-        said.append(table.untested or "Nothing was tested.")
-    else:
+    if tests:
         said += _verdicts(table, tests)
         few = next((c for c in tests if not c.can_tell), None)
         if few:
@@ -133,6 +132,8 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
                 f"over {len(tests)} comparison{'s' if len(tests) > 1 else ''}, so "
                 "no order is claimed."
             )
+    else:
+        said.append(table.untested)
     said.append(_about_random(table, top, tests))
     total = len(study.study.queries) * len(study.study.seeds)
     if study.missing:

@@ -78,7 +78,8 @@ class Row:
 
 @dataclass(frozen=True)
 class FinalTable:
-    """Strategies, the best first, then upper bounds.  ``untested`` says why there is no test."""
+    """Strategies, the best first, then upper bounds.  ``untested`` says why there is no test; it is
+    empty where there is one strategy alone."""
 
     name: str
     measure: str
@@ -185,6 +186,8 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
     reference, scale = study.study.reference, _scale(study)
     scores = {q: {k: scale * s for k, s in of(q).items()} for q in study.strategies}
     scores = {q: s for q, s in scores.items() if s}
+    if len(study.strategies) == 1:
+        return [], ""
     if reference is None:
         return [], "No reference was named, so nothing was tested."
     if reference not in scores:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 EPSILON = "#epsilon"
 """The reserved field of an answer: what the exchange cost the site in noise."""
 LOOK = 1.0  # seconds between two looks at the clock
-AGAIN = 3  # how often an order is sent again where what came back cannot be read
+AGAIN = 8  # how often an order is sent again where it, or its answer, cannot be read
 
 
 class Waiting(Protocol):

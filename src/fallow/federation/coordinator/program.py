@@ -179,4 +179,5 @@ def described(agreement: Agreement, cell: Cell) -> dict[str, Any]:
         "name": agreement.name, "title": recipe.title, "recipe": recipe.to_dict(),
         "digest": recipe.digest, "reference": None, "queries": [cell.query], "seeds": [cell.seed],
         "command": "fallow coordinate start", "versions": versions(), "published": None,
+        "classes": list(agreement.schema.classes),
     }  # fmt: skip

@@ -213,15 +213,24 @@ def _keep(
     ledger: Ledger, schema: Schema, rows: SiteRows, known: dict[int, Question], said: _Said
 ) -> bool:
     """Enter one answer; whether it is new.  ValueError where it is refused."""
-    answers = known[said.row].answers if said.row in known else ()
-    for given in answers:
+    sample, asked = f"sample {rows.ids[said.row]!r}", known.get(said.row)
+    if asked is None:
+        raise ValueError(f"{sample} was never asked: only what the study chose takes labels")
+    if asked.state == "expired":
+        raise ValueError(
+            f"{sample} expired when cycle {asked.cycle} closed; if it is chosen again it will be "
+            "asked again"
+        )
+    if asked.state == "withdrawn":
+        raise ValueError(f"{sample} was withdrawn: it takes no labels any more")
+    for given in asked.answers:
         if given.value != said.value:
             raise ValueError(
-                f"sample {rows.ids[said.row]!r} has the label {_text(schema, given.value)!r} by "
+                f"{sample} has the label {_text(schema, given.value)!r} by "
                 f"{given.who}, not {_text(schema, said.value)!r}; correct it on the labelling page"
             )
     known[said.row] = ledger.answer(said.row, said.value, said.who, "imported")
-    return all(given.who != said.who for given in answers)
+    return all(given.who != said.who for given in asked.answers)
 
 
 def _agreeing(

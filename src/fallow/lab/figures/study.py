@@ -147,7 +147,8 @@ def class_accuracy(study: StudyRecords) -> Figure | None:
         return None
     count = len(scores[0].mean)
     parts = study.partitions
-    names = parts[min(parts)].classes if parts else tuple(map(str, range(count)))
+    known = parts[min(parts)].classes if parts else study.study.classes
+    names = known or tuple(map(str, range(count)))
     middle = class_means([s.mean for s in scores])
     shown = sorted(
         (c for c in range(count) if middle[c] is not None), key=lambda c: (middle[c] or 0.0, c)

@@ -59,7 +59,7 @@ class Superlink:
     @property
     def local(self) -> str:
         """Where this machine reaches it."""
-        is_any = self._host in ("0.0.0.0", "::")
+        is_any = self._host in ("0.0.0.0", "[::]")
         return f"{'127.0.0.1' if is_any else self._host}:{self._port}"
 
     def start(self) -> None:
@@ -84,8 +84,8 @@ class Superlink:
         context = ssl.create_default_context(cafile=os.fspath(self._tls.authority))
         try:
             with (
-                socket.create_connection((host, int(port)), 2.0) as plain,
-                context.wrap_socket(plain, server_hostname=host),
+                socket.create_connection((host.strip("[]"), int(port)), 2.0) as plain,
+                context.wrap_socket(plain, server_hostname=host.strip("[]")),
             ):
                 return True
         except ssl.SSLCertVerificationError as error:

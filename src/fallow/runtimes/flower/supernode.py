@@ -51,8 +51,8 @@ class Supernode:
         if self._child.problem or "Connection attempt failed" not in self._child.last():
             return self._child.problem
         return (
-            f"the coordinator at {self._superlink} does not answer; this site tries again by "
-            "itself, so unless it lasts there is nothing to do but to check the address"
+            f"the coordinator at {self._superlink} does not answer: if that lasts, check the "
+            "address"
         )
 
     @property
