@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.federation.browser import NEEDS, chromium
 from tests.federation.real import COMMAND, LEADER, SHORT, Real, real, records
 from tests.flower.federation import wait_until
 
-CHROMIUM = Path("/usr/bin/chromium")
 FEW = replace(SHORT, initial=2, per_cycle=1)  # first labels, and those of the one cycle, at a site
 LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
 pytest.importorskip("flwr")
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(
-        importlib.util.find_spec("playwright") is None, reason="playwright is not installed"
-    ),
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}"),
-]
-
-
-@contextmanager
-def chromium() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
+pytestmark = NEEDS
 
 
 def opened(browser: Any, study: Real, site: str) -> Any:

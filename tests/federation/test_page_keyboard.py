@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.federation.browser import NEEDS, chromium
 from tests.federation.desks import DOSE, HEART, ask, close, make_desk, running
 
-CHROMIUM = Path("/usr/bin/chromium")
 WIDTHS = [1200, 360]
-pytestmark = [
-    pytest.mark.processes,
-    pytest.mark.skipif(
-        importlib.util.find_spec("playwright") is None, reason="playwright is not installed"
-    ),
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no browser at {CHROMIUM}"),
-]
+pytestmark = NEEDS
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
+@pytest.fixture(scope="module", name="chromium")
+def one_browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
 
 
 def page_of(chromium: Any, width: int, address: str, **more: Any) -> tuple[Any, list[str]]:
