@@ -21,8 +21,7 @@ demo: $(STAMP)  ## a federated active learning run on bundled digits, with a rep
 	@$(VENV)/bin/fallow demo
 
 test: $(STAMP)  ## tests, docstring examples and the code blocks of the documents
-	$(PY) -m pytest -n auto -m 'not processes and not soak'
-	$(PY) -m pytest -m 'processes and not soak'
+	$(PY) -m pytest -n auto
 
 soak: export FALLOW_SOAK := 1
 soak: $(STAMP)  ## the long form of the tests of real sites: kills, schedules, malformed messages
