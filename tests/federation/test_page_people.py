@@ -122,6 +122,7 @@ def test_a_sample_is_withdrawn_with_a_reason_and_a_confirmation(tmp_path: Path) 
     assert 'value="consent was withdrawn"' in browser.shown.text
     assert [q.state for q in desk.ledger.questions()] == ["open"] * 3
     text = browser.send("/withdraw", why="consent was withdrawn", sure="yes")
+    assert "0 of 3 done, 1 withdrawn, " in text
     assert "Sample “patient-3” is withdrawn" in text and "Sample patient-1" in text
     assert [q.state for q in desk.ledger.questions()] == ["withdrawn", "open", "open"]
     assert "withdrawn and takes no labels any more" in browser.get("/sample/3")

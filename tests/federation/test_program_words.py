@@ -30,7 +30,8 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
     assert "cycle 1: round 1 of 1" in told
     assert any(line.startswith("people label until") for line in told)
     assert any(line.startswith("cycle 0: 12 labels, accuracy 0.") for line in told)
-    assert "labels of 0/query: every question is answered" in told
+    assert "first labels: every question is answered" in told
+    assert "labels of cycle 0: every question is answered" in told
     assert told[-1] == "finished"
     assert len(told) == len(set(told))
 
@@ -42,6 +43,8 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
         ({"event": "missing", "sites": ["a"], "key": "0/train/0/0"}, "went on without a"),
         ({"event": "missing", "sites": ["a"], "key": "progress/1"}, ""),
         ({"event": "answered", "site": "a", "key": "0/train/0/0"}, ""),
+        ({"event": "lost", "site": "a", "why": "no heartbeat"},
+         "a was not reached, and is asked again: no heartbeat"),
         ({"event": "clock", "now": utc(0), "newest": utc(86400)},
          "it is 1 Jan 1970, 00:00 UTC and was 2 Jan 1970, 00:00 UTC"),
         ({"event": "failed", "why": "no site is there"}, "failed: no site is there"),
@@ -63,6 +66,15 @@ def test_an_event_is_one_line_or_none(event: dict[str, Any], said: str, tmp_path
     lines(event)
     assert said in paper.getvalue()
     assert len(paper.getvalue().splitlines()) == bool(said)
+
+
+def test_sites_that_go_while_a_run_ends_are_no_news(tmp_path: Path) -> None:
+    paper = StringIO()
+    lines = Lines(Console(file=paper, width=200), tiny(tmp_path).agreement)
+    lines.is_ending = True
+    lines({"event": "lost", "site": "a", "why": "no heartbeat"})
+    lines({"event": "stopped", "why": None})
+    assert paper.getvalue().endswith("  stopped\n") and "heartbeat" not in paper.getvalue()
 
 
 def test_a_site_that_tells_no_count_has_no_score() -> None:

@@ -34,7 +34,7 @@ from tests.flower.federation import wait_until
 pytest.importorskip("flwr")
 
 OTHER, FIRST = "chur", 8  # rows that come labelled
-LONG = 300.0  # seconds; a machine that is busy with other things takes minutes
+LONG = 900.0  # seconds; a machine that is busy with other things takes minutes
 STUDY = Recipe(
     "alps", model=Spec("linear"), plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
     query=Spec("entropy"), initial=0, per_cycle=5, rounds=1, cycles=1, score_rounds=1,

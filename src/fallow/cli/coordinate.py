@@ -115,7 +115,7 @@ def start(folder: Folder) -> None:
 
     say = Lines(console, agreement)
     nodes = {site: about["node"] for site, about in office.admitted.items()}
-    with _stopped_by_signals(folder):
+    with _stopped_by_signals(folder, say):
         link = FlowerLink(folder / "flower", office.address, office.tls, nodes, say)
         program = Program(folder, agreement, link, keys, say)
         try:
@@ -186,10 +186,11 @@ def _running(folder: Path) -> None:
 
 
 @contextmanager
-def _stopped_by_signals(folder: Path) -> Iterator[None]:
+def _stopped_by_signals(folder: Path, say: Lines) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask for a stop in order; a second one ends at once."""
 
     def stop(number: int, frame: object) -> None:
+        say.is_ending = True
         Control(folder / "control").tell("stop")
         for which in ENDINGS:
             signal.signal(which, signal.default_int_handler)

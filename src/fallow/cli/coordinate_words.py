@@ -17,6 +17,7 @@ from fallow.federation.coordinator.labels import Ended
 from fallow.lab.report_live import HEADER, site_rows, when
 
 QUIET = 60.0  # seconds between lines that say the same
+GOING = ("lost", "waiting", "missing")  # what is said of sites that do not answer
 ENDED: dict[Ended, str] = {
     "settled": "every question is answered",
     "deadline": "the deadline has passed; open questions are given back",
@@ -26,16 +27,21 @@ ENDED: dict[Ended, str] = {
 
 @dataclass
 class Lines:
-    """Takes the events of a run and prints a line for those that people care about."""
+    """Takes the events of a run and prints a line for those that people care about.
+
+    ``is_ending``: somebody has asked it to stop; that sites go as well is no news then.
+    """
 
     console: Console
     agreement: Agreement
+    is_ending: bool = False
     last: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     def __call__(self, event: dict[str, Any]) -> None:
         text, kind = said(event, self.agreement), str(event["event"])
         now, (before, at) = time.monotonic(), self.last.get(kind, ("", -QUIET))
-        if text is None or (text == before and now - at < QUIET):
+        is_known = text == before and now - at < QUIET
+        if text is None or is_known or (self.is_ending and kind in GOING):
             return
         self.last[kind] = (text, now)
         stamp = datetime.now().strftime("%H:%M:%S")
@@ -60,13 +66,15 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
         case "labels":
             return _labels(event)
         case "labelled":
-            return f"labels of {event['step']}: {ENDED[event['why']]}"
+            return f"{_step(event['step'])}: {ENDED[event['why']]}"
         case "scored":
             return _scored(event)
         case "waiting":
             return f"still waiting for {', '.join(event['sites'])} ({event['key']})"
         case "missing" if not event["key"].startswith("progress/"):
             return f"went on without {', '.join(event['sites'])} ({event['key']})"
+        case "lost":
+            return f"{event['site']} was not reached, and is asked again: {event['why']}"
         case "refused":
             return f"{event['site']} is not counted: {event['why']}"
         case "clock":
@@ -78,6 +86,18 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
             return str(event["event"]) + (f": {event['why']}" if event.get("why") else "")
         case _:
             return str(event["why"]) if event.get("why") else None
+
+
+def _step(step: str) -> str:
+    """The questions of a step as people call them.
+
+    >>> _step("0/initial"), _step("2/query"), _step("2/query-1")
+    ('first labels', 'labels of cycle 2', 'labels of cycle 2, part 2')
+    """
+    cycle, _, what = step.partition("/")
+    part = what.partition("-")[2]
+    more = f", part {int(part) + 1}" if part else ""
+    return "first labels" if what == "initial" else f"labels of cycle {cycle}{more}"
 
 
 def _labels(event: dict[str, Any]) -> str:

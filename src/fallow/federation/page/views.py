@@ -74,6 +74,8 @@ class Views:
         said = f"{told.answered + told.declined} of {told.asked} done"
         if told.conflicts:
             said += f", {told.conflicts} in conflict"
+        if gone := sum(question.state == "withdrawn" for question in asked):
+            said += f", {gone} withdrawn"
         if told.open or told.conflicts:
             said += f", {words.left(deadline, datetime.now(UTC))}"
         return {

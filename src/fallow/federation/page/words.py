@@ -55,9 +55,15 @@ def moment(iso: str | None) -> datetime | None:
 
 
 def clock(iso: str | None) -> str:
-    """A moment as a person of this place writes it: ``Mon 24 Nov 2025, 10:05``."""
+    """A moment as a person of this place writes it.
+
+    >>> clock(datetime(2025, 11, 24, 1, 5).astimezone().isoformat())
+    'Mon 24 Nov 2025, 01:05'
+    >>> clock(datetime(2025, 12, 5, 10, 5).astimezone().isoformat())
+    'Fri 5 Dec 2025, 10:05'
+    """
     then = moment(iso)
-    return then.strftime("%a %d %b %Y, %H:%M").replace(" 0", " ", 1) if then else ""
+    return f"{then:%a} {then.day} {then:%b %Y, %H:%M}" if then else ""
 
 
 def left(deadline: str | None, now: datetime) -> str:
