@@ -80,6 +80,13 @@ def test_one_row_alone_gets_the_prediction_it_gets_among_others(
     assert alone.read_text().splitlines()[1] == among.read_text().splitlines()[1]
 
 
+def test_rows_with_names_keep_them(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "named.csv").write_text("id,age,kind,ward\np7,80,b,7\np3,20,a,7\n")
+    path, _ = predict_file(trained, tmp_path / "named.csv")
+    said = csv.DictReader(path.read_text().splitlines())
+    assert [(line["id"], line["prediction"]) for line in said] == [("p7", "yes"), ("p3", "no")]
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -52,6 +52,16 @@ def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> Tenso
     return x
 
 
+def row_names(path: Path, count: int) -> tuple[str, Sequence[object]]:
+    """What the rows of `read_rows` are called, and by what: the files of images, the column ``id``
+    of a table, else numbers from 0."""
+    if path.is_dir():
+        return "file", [file.relative_to(path).as_posix() for file in image_files(path)]
+    if path.suffix.lower() != ".npz" and "id" in (cells := read_cells(path)):
+        return "id", cells["id"]
+    return "row", range(count)
+
+
 def image_files(folder: Path) -> list[Path]:
     """All images below a folder, in the order of their names."""
     if files := images_below(folder, "**/*"):

@@ -157,13 +157,26 @@ class People:
         tree = {"state": {name: used[name] for name in PARTS}, "about": about, "scale": scale,
                 "targets": at.site.memory.get("targets")}  # fmt: skip
         save_tree(at.path / MODEL, tree)
-        facts = Facts(f"site {at.site.id}", {at.site.id: _labels(at.site)}, is_own=is_own)
+        labels, scores = {at.site.id: _labels(at.site)}, self._own_scores(at, used)
+        facts = Facts(f"site {at.site.id}", labels, scores, is_own=is_own)
         write_card(at.path, at.agreement, at.site.parts.methods, facts)
         return {"count": int(is_own)}
 
     def progress(self, at: Office) -> Answer:
         is_ours = at.run == at.ledger.orders.newest_run()
         return asdict(at.ledger.progress() if is_ours else Progress())
+
+    def _own_scores(self, at: Office, used: State) -> dict[str, float | None]:
+        """What the model gets right on the site's test rows, all of them: for its own card."""
+        if not len(at.y):
+            return {}
+        outputs = self._outputs(at, used)
+        if at.site.parts.classes:
+            hits = (outputs.argmax(1) == at.y.long()).double()
+            return {f"accuracy on the {len(hits)} test rows of {at.site.id}": float(hits.mean())}
+        away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
+        error = float(away.double().square().mean())
+        return {f"mean squared error on the {len(at.y)} test rows of {at.site.id}": error}
 
     def _outputs(self, at: Office, state: State) -> Tensor:
         """Of the model on the test rows, (m, c)."""

@@ -17,7 +17,7 @@ from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.view import Predicting
 from fallow.data import read_rows
-from fallow.data.features import image_files
+from fallow.data.features import row_names
 from fallow.engine import predict
 from fallow.lab.cell import Cell
 from fallow.lab.files import load_tree, save_tree, write_whole
@@ -75,12 +75,8 @@ def predict_with(
         x = Scale(**saved["scale"])(x)
     outputs = _outputs(made, saved, x)
     target = out or data.with_name(f"{data.stem}-predictions.csv")
-    is_folder = data.is_dir()
-    names = (
-        [f.relative_to(data).as_posix() for f in image_files(data)] if is_folder else range(len(x))
-    )
     lines = _lines(outputs, saved["about"]["classes"])
-    write_whole(target, _csv("file" if is_folder else "row", names, lines))
+    write_whole(target, _csv(*row_names(data, len(x)), lines))
     return target, len(x)
 
 
