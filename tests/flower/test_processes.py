@@ -27,6 +27,7 @@ def echoed(message: bytes) -> dict[str, bytes]:
     return {site: site.encode() + b":" + message for site in SITES}
 
 
+@pytest.mark.soak
 def test_three_sites_answer_and_large_messages_arrive_whole(running: Federation) -> None:
     large = bytes(range(256)) * (12 << 10)  # 3 MB
     assert running.ask(dict.fromkeys(SITES, b"hello"), LONG) == echoed(b"hello")
