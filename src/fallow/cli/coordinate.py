@@ -49,7 +49,7 @@ def init(
     ids: of.Ids = "id",
     name: of.Name = None,
     seed: of.Seed = 0,
-    set_: of.Settings = None,
+    set_: opt.Settings = None,
     address: of.Address = "0.0.0.0:9092",
     host: of.Hosts = None,
     quorum: of.Quorum = None,

@@ -30,15 +30,6 @@ Name = Annotated[str | None, typer.Option(help="The study's name; by default the
 Seed = Annotated[
     int, typer.Option(min=0, help="Of first weights and of every draw that is no secret.")
 ]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        "-s",
-        metavar="KEY=VALUE",
-        help="Change a setting of the recipe, e.g. cycles=3; may be given again.",
-    ),
-]
 Address = Annotated[
     str, typer.Option(metavar="HOST:PORT", help="Where this machine listens; 0.0.0.0: everywhere.")
 ]

@@ -19,7 +19,7 @@ Settings = Annotated[
         "--set",
         "-s",
         metavar="KEY=VALUE",
-        help="Change a setting, e.g. partition.alpha=1.0; may be given again.",
+        help="Change a setting of the recipe, e.g. cycles=3; may be given again.",
     ),
 ]
 Data = Annotated[
