@@ -83,8 +83,7 @@ prepare() {
     for name in $names; do
         aside "$FALLOW" site init "$out/$name" --study "$study" --name "$name" \
             --data "$out/data/$name.csv" --test "$out/data/$name-test.csv" \
-            --superlink "127.0.0.1:$port" --ca "$out/coordinator/keys/authority.pem" \
-            >"$out/$name.txt" 2>&1
+            --superlink "127.0.0.1:$port" >"$out/$name.txt" 2>&1
     done
     for one in $started; do
         wait "$one" || { cat "$out"/*.txt >&2; exit 1; }

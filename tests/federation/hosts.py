@@ -13,11 +13,12 @@ import numpy as np
 from fallow.core import Ask, Delivered, Disclosure, Plan, Request, Step
 from fallow.core.plan import Optimiser, Segment
 from fallow.core.types import Answer, SiteId, State
-from fallow.federation.agreement import Agreement, at_sites, write_agreement
+from fallow.federation.agreement import Agreement, at_sites
 from fallow.federation.ledger import Ledger
 from fallow.federation.schema import Column, Schema
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
+from fallow.federation.study_file import write_agreement
 from fallow.lab.journal import Journal
 from fallow.lab.recipe import Recipe, with_settings
 from fallow.privacy.signing import verify_key

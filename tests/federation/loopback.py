@@ -64,6 +64,10 @@ class Loopback:
             self._carry("down", site, blob, blob)
             self._plan(AGAIN, "again", site, blob, blob)
 
+    def comes_late(self, site: SiteId, blob: bytes) -> None:
+        """An answer to a message that was sent before this link was made."""
+        self._carry("up", site, blob, b"")
+
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         end = self.seconds + seconds
         while self._agenda and self._agenda[0][0] <= end:

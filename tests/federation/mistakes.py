@@ -35,7 +35,6 @@ def offices(folder: Path) -> Path:
         SiteFolder.create(
             folder / path, folder / study / "study.toml", name=name, data=str(folder / "rows.csv"),
             test=str(folder / "test.csv"), superlink="127.0.0.1:1",
-            certificates=str(folder / study / "keys" / "authority.pem"),
         )  # fmt: skip
     ledger = SiteFolder.open(folder / "north").open_ledger()
     ledger.orders.begin(RUN)

@@ -18,10 +18,11 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Picks, View
-from fallow.federation.agreement import Agreement, Waits, at_sites, write_agreement
+from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.ledger import Ledger
 from fallow.federation.schema import Column, Schema
 from fallow.federation.site.folder import SiteFolder
+from fallow.federation.study_file import write_agreement
 from fallow.lab.recipe import Recipe
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.queries.base import Budget, Memo, orders

@@ -181,7 +181,7 @@ def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> 
     data, test = (str(folder / "alike" / f"{name}-{part}.csv") for part in ("rows", "test"))
     site = SiteFolder.create(
         folder / name, office.path / "study.toml", name=name, data=data, test=test,
-        superlink=address, certificates=str(office.tls.authority),
+        superlink=address,
     )  # fmt: skip
     office.admit(folder / name / "join.json")
     return site

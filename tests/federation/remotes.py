@@ -47,15 +47,16 @@ class Signing:
     told: dict[str, Answer] = field(default_factory=dict)
 
     def handle(self, blob: bytes) -> bytes:
-        key = ""
+        key = life = ""
         try:
             order = open_order(self.public, blob)
-            key = order.key
+            key, life = order.key, order.life
             if key not in self.told:
                 self.told[key] = self.answer(order)
             answer = dict(self.told[key])
         except (ValueError, RuntimeError) as error:
-            return seal(self.secret, Reply(RUN, self.site.id, key, refused=str(error)))
+            refused = Reply(RUN, self.site.id, key, refused=str(error), life=life)
+            return seal(self.secret, refused)
         answer = self.change(order, answer) if self.change else answer
         return seal(self.secret, Reply(order.run, self.site.id, key, answer))
 

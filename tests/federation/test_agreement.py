@@ -10,21 +10,20 @@ import pytest
 import torch
 
 from fallow.core.streams import stream
-from fallow.federation.agreement import (
-    Agreement,
-    Waits,
+from fallow.federation.agreement import Agreement, Waits, at_sites
+from fallow.federation.made import made
+from fallow.federation.schema import Schema
+from fallow.federation.study_file import (
     agreement_from,
     agreement_text,
-    at_sites,
     read_agreement,
     write_agreement,
 )
-from fallow.federation.made import made
-from fallow.federation.schema import Schema
 from fallow.lab.recipe import Recipe, recipe_from
 from fallow.lab.world import build_world
 from fallow.recipes import RECIPES
 from fallow.runtimes import MemoryStore
+from fallow.runtimes.flower import new_tls
 from tests.federation.agreed import TABLE, agreed
 
 NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
@@ -52,6 +51,14 @@ def test_what_is_written_is_read_again_for_every_recipe() -> None:
 def test_a_file_has_the_whole_agreement(tmp_path: Path) -> None:
     write_agreement(tmp_path / "study.toml", agreed("query=ahfal:tau=15"))
     assert read_agreement(tmp_path / "study.toml") == agreed("query=ahfal:tau=15")
+
+
+def test_a_file_names_the_certificate_of_the_coordinators_machine(tmp_path: Path) -> None:
+    one, two = (new_tls(tmp_path / n).authority.read_text().strip() for n in ("one", "two"))
+    write_agreement(tmp_path / "study.toml", agreed(authority=one))
+    assert read_agreement(tmp_path / "study.toml") == agreed(authority=one)
+    digests = {agreed(authority=text).digest for text in (one, two, None)}
+    assert len(digests) == 3
 
 
 @pytest.mark.parametrize(
@@ -117,6 +124,8 @@ def test_a_recipe_may_start_from_one_of_the_library(tmp_path: Path) -> None:
         ("a2tra2tr", "a2tr", "bytes and not 32"),
         ("a2tra2tr", "??", "no base64"),
         ("quorum = 1", "quorum = 3", "must be 1 to 2"),
+        ("quorum = 1", 'authority = "mine"', "federation.authority holds no certificate"),
+        ("quorum = 1", "authority = 1", "1 is no text"),
         ('kind = "table"', 'kind = "pictures"', "schema.kind"),
         ('"yes"]', '"no"]', "two classes or more"),
         ('ids = "id"', 'idz = "id"', "schema.idz is not a setting; did you mean 'ids'"),

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from fallow.federation.agreement import Agreement, Waits, write_agreement
+from fallow.federation.agreement import Agreement, Waits
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.terms import leaving, rows_told, terms
+from fallow.federation.study_file import write_agreement
 from fallow.lab.errors import Failed
 from fallow.privacy import Privacy
 from fallow.privacy.masks import public_half

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from fallow.core.streams import stream
-from fallow.federation.agreement import Agreement, at_sites, write_agreement
+from fallow.federation.agreement import Agreement, at_sites
 from fallow.federation.ledger.purchases import Line
 from fallow.federation.made import made
 from fallow.federation.schema import Schema, schema_of
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import read_rows, read_tests
+from fallow.federation.study_file import write_agreement
 from fallow.recipes import find_recipe
 
 pytest.importorskip("cryptography")

@@ -15,10 +15,12 @@ from fallow.lab.errors import Failed
 from tests.federation.hosts import (
     ASK,
     CLOSE,
+    NUMBERS,
     ROWS,
     STRANGER,
     Leader,
     about,
+    agreement,
     folder,
     keep,
     picked,
@@ -246,8 +248,9 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
 
 
 def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
-    leader: Leader, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
+    leader = Leader(folder(tmp_path, agreement("query=random", schema=NUMBERS)))
     tables = leader.ledger._tables
     pages = tables.read("PRAGMA page_count")[0][0]
     tables.read(f"PRAGMA max_page_count = {pages}")
@@ -257,6 +260,7 @@ def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
     assert "free some space" in str(leader.send(order).refused)
     tables.read("PRAGMA max_page_count = 1000000")
     assert leader.send(order).refused is None
+    leader.ledger.close()
 
 
 def test_a_ledger_of_other_rows_is_refused(leader: Leader) -> None:

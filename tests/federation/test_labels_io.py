@@ -244,7 +244,7 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
     ("name", "content", "said"),
     [
         ("in.txt", "id,label", "ends neither in .csv nor in .json"),
-        ("in.csv", "name,label\npatient-3,ill", "in.csv has no 'id'"),
+        ("in.csv", "name,label\npatient-3,ill", "in.csv has no 'id', only 'name', 'label'"),
         ("in.csv", "id,class\npatient-3,ill", "in.csv has no 'label'"),
         ("in.csv", "id,label\npatient-3", "line 2: 1 cells, and the header has 2"),
         ("in.csv", 'id,label\n"patient-3', "line 2: unexpected end of data"),
@@ -270,6 +270,12 @@ def test_a_file_that_is_not_there_or_not_in_utf8_is_said(tmp_path: Path) -> None
     (tmp_path / "in.csv").write_bytes(b"id,label\npatient-3,\xff")
     with pytest.raises(ValueError, match=r"in\.csv is not in UTF-8"):
         import_labels(*about(desk), tmp_path / "in.csv", "Ann")
+
+
+def test_capitals_in_a_header_do_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("ID,Label\npatient-3,ill\n")
+    assert import_labels(*about(make_desk(tmp_path)), path, "Ann").recorded == 1
 
 
 def test_an_empty_list_is_exported_with_a_header_and_imported(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import socket
 from contextlib import closing
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
+from threading import Timer
 from typing import Self
 
 import pytest
 
+from fallow.federation.address import not_bindable
 from fallow.federation.coordinator.live import Control
 from fallow.federation.ledger import Ledger, questions
 from fallow.federation.page.desk import NOTHING, Desk
@@ -94,7 +97,7 @@ def test_a_folder_on_a_full_disk_is_made_when_there_is_space(
 ) -> None:
     words = {
         "site": ("site", "init", "new", "--study", "study/study.toml", "--name", "north", "--data",
-                 "rows.csv", "--ca", "study/keys/authority.pem"),
+                 "rows.csv"),
         "coordinate": ("coordinate", "init", "new", "--recipe", "demo", "--sites", "a,b", "--label",
                        "disease", "--example", "rows.csv"),
     }[place]  # fmt: skip
@@ -187,6 +190,14 @@ def test_a_folder_that_is_read_only_is_said(
 # -- two at once ------------------------------------------------------------------------------
 
 
+def test_a_port_that_another_program_uses_is_waited_for_and_then_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert not_bindable("127.0.0.1", port) == "another program uses this port"
+        Timer(0.2, other.close).start()
+        assert not_bindable("127.0.0.1", port, patience=30.0) is None
+
+
 def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> None:
     command("coordinate", "admit", "study", "north/join.json", "south/join.json")
     with only_one(Path("study/coordinator.lock")):
@@ -195,6 +206,7 @@ def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> 
     assert not Path("study/flower").exists()
     with only_one(Path("north/site.lock")):
         refused(command(*START), "a process serves site north already", code=1)
+        assert command(*START)[1] == ""  # it is said before the terms
         assert "has just been started" in command(*STATUS)[1]
 
 

@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fallow.cli.app import app
-from fallow.federation.agreement import write_agreement
 from fallow.federation.page.serve import listening
 from fallow.federation.site.folder import SiteFolder
+from fallow.federation.study_file import write_agreement
 from fallow.lab.errors import Failed
 from tests.federation.agreed import agreed, table
 from tests.federation.desks import RUN, ask

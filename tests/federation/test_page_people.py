@@ -148,3 +148,47 @@ def test_what_was_said_is_shown_after_ones_own_answer(tmp_path: Path) -> None:
     text = browser.get("/sample/3")
     assert "Bo : ill" in text and "Ann : healthy" in text
     assert "Somebody else said something different: decide it" in text
+
+
+def test_a_sample_that_somebody_else_decided_stays_among_ones_own_labels(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, asked=(3, 1))
+    desk.ledger.answer(1, 0.0, "Ann")
+    desk.ledger.answer(3, 1.0, "Ann")
+    desk.ledger.answer(3, None, "Bo")
+    desk.ledger.resolve(3, 0.0, "Cy")
+    text = enter(desk).get("/mine")
+    assert "2 in all" in text and "patient-1 healthy" in text
+    assert "patient-3 ill" in text and "Cy decided “healthy”" in text
+    assert "patient-3 cannot tell" in enter(desk, "Bo").get("/mine")
+    assert "patient-3 healthy" in (own := enter(desk, "Cy").get("/mine")) and "you decided" in own
+    text = enter(desk).get("/sample/3")
+    assert "You said ill" in text and "Cy decided healthy" in text
+    assert "What was said about this sample" in text
+
+
+def test_what_somebody_took_back_or_never_said_is_not_among_their_labels(tmp_path: Path) -> None:
+    desk = make_desk(tmp_path, asked=(3,))
+    desk.ledger.answer(3, 1.0, "Ann")
+    desk.ledger.answer(3, 0.0, "Ann")
+    desk.ledger.take_back("Ann")
+    desk.ledger.answer(3, 0.0, "Dee")
+    desk.ledger.take_back("Dee")
+    desk.ledger.answer(3, None, "Bo")
+    desk.ledger.resolve(3, None, "Cy")
+    assert "patient-3 ill" in enter(desk).get("/mine")  # what Ann said before her correction
+    assert "You have not labelled anything yet" in enter(desk, "Dee").get("/mine")
+    assert "You have not labelled anything yet" in enter(desk, "Eve").get("/mine")
+
+
+def test_what_was_said_to_a_question_that_expired_is_not_an_answer_to_the_next(
+    tmp_path: Path,
+) -> None:
+    desk = make_desk(tmp_path, asked=(3,), annotators=2)
+    desk.ledger.answer(3, 1.0, "Ann")
+    close(desk.ledger)
+    ask(desk.ledger, (3,), cycle=1)
+    desk.ledger.answer(3, 1.0, "Bo")
+    desk.ledger.answer(3, 0.0, "Cy")
+    desk.ledger.resolve(3, 0.0, "Bo")
+    text = enter(desk).get("/mine")
+    assert "1 in all" in text and "expired without an answer" in text and "decided" not in text

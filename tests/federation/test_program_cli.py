@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from fallow.cli import main
-from fallow.federation.agreement import read_agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.live import Control
 from fallow.federation.site.folder import SiteFolder
+from fallow.federation.study_file import read_agreement
 from fallow.lab.files import only_one, write_json
 from fallow.privacy.signing import new_signing_key, verify_key
 from tests.federation.agreed import table
@@ -70,7 +70,7 @@ def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path
     table(tmp_path / "example.csv")
     about = ("--example", "example.csv", "--host", "hub.example", *INIT)
     _, out, _ = fallow("coordinate", "init", "study", *about)
-    for said in ("study.toml", "authority.pem", "--superlink hub.example:9092",
+    for said in ("study.toml", "--superlink hub.example:9092",
                  "fallow coordinate admit study", "fallow coordinate start study"):  # fmt: skip
         assert said in out
 
@@ -181,6 +181,17 @@ def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
     for said in ("people label", "1 Jan 2030", "north", "its clock strikes thirteen"):
         assert said in out
     assert json.loads(raw)["sites"]["north"]["labels"]["open"] == 2
+
+
+def test_the_status_of_labels_that_are_being_cut_short(begun: Said, tmp_path: Path) -> None:
+    write_json(tmp_path / "study" / "live.json", {**LIVE, "step": "0/query"})
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        begun("coordinate", "advance", "study")
+        _, out, _ = begun("coordinate", "status", "study")
+        assert "labels of cycle 0 are being closed at the coordinator's request" in out
+        assert "People have until" not in out
+        write_json(tmp_path / "study" / "live.json", {**LIVE, "phase": "training"})
+        assert "closed" not in begun("coordinate", "status", "study")[1]
 
 
 def test_the_status_of_a_study_whose_process_died(begun: Said, tmp_path: Path) -> None:

@@ -26,7 +26,12 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
 
     assert world.program(say).go()
     told = [line.partition("  ")[2] for line in paper.getvalue().splitlines()]
-    assert told[0] == "all sites are there: basel, chur, davos"
+    waiting = "waiting for basel, chur, davos: they connect by themselves, usually within a minute"
+    assert told[0] == waiting
+    assert told[1:5] == [
+        "basel is there; not yet: chur, davos", "chur is there; not yet: davos", "davos is there",
+        "all sites are there: basel, chur, davos",
+    ]  # fmt: skip
     assert "cycle 1: round 1 of 1" in told
     assert any(line.startswith("people label until") for line in told)
     assert any(line.startswith("cycle 0: 12 labels, accuracy 0.") for line in told)
@@ -47,6 +52,7 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
          "a was not reached, and is asked again: no heartbeat"),
         ({"event": "clock", "now": utc(0), "newest": utc(86400)},
          "it is 1 Jan 1970, 00:00 UTC and was 2 Jan 1970, 00:00 UTC"),
+        ({"event": "met", "sites": ["a"], "awaited": ["a"]}, ""),
         ({"event": "failed", "why": "no site is there"}, "failed: no site is there"),
         ({"event": "flower", "why": "port in use"}, "port in use"),
         ({"event": "scored", "cycle": 1, "labelled": 9, "accuracy": None, "mse": 0.25},

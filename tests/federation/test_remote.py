@@ -13,7 +13,7 @@ from fallow.queries import AHFAL, FALE
 from fallow.runtimes import InProcess
 from fallow.runtimes.envelope import Reply, open_order, seal
 from tests.federation.loopback import Faults
-from tests.federation.remotes import Federation, Waits, federation
+from tests.federation.remotes import RUN, Federation, Waits, federation
 from tests.privacy.federation import Asker
 from tests.worlds import tables, world
 
@@ -199,6 +199,15 @@ def test_an_answer_under_another_key_or_of_another_run_is_not_one() -> None:
 
     there.link.alive["d"] = handle
     assert float(there.ask().sum("plain")["sites"]) == 3
+
+
+@pytest.mark.parametrize(("life", "answers"), [("earlier", 4), ("now", 3)])
+def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(life: str, answers: int) -> None:
+    there = federation(Asker(), FOUR, Waits(quorum=3))
+    there.remote.life = "now"
+    late = Reply(RUN, "b", "0/query/0", refused="the disk is full", life=life)
+    there.link.comes_late("b", seal(there.signing["b"].secret, late))
+    assert float(there.ask().sum("plain")["sites"]) == answers
 
 
 def test_an_order_that_no_site_can_read_is_refused_in_the_end() -> None:

@@ -17,10 +17,10 @@ NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
 ARRAYS = Schema("arrays", "classification", classes=("cat", "dog"), shape=(3,))
 
 
-def grey(file: Path, size: tuple[int, int] = (4, 4), mode: str = "L") -> None:
+def grey(file: Path, size: tuple[int, int] = (4, 4), mode: str = "L", shade: int = 255) -> None:
     image = pytest.importorskip("PIL.Image")
     file.parent.mkdir(parents=True, exist_ok=True)
-    image.new(mode, size, 255 if mode == "L" else (255, 0, 0)).save(file)
+    image.new(mode, size, shade if mode == "L" else (255, 0, 0)).save(file)
 
 
 # -- from an example -----------------------------------------------------------------------
@@ -187,7 +187,21 @@ def test_an_image_is_called_by_its_file_or_where_two_are_alike_with_its_folder(
     for name in ("unlabelled/scan-1.png", "unlabelled/scan-2.png", "dog/scan-2.png"):
         grey(tmp_path / "rows" / name)
     rows = read_rows(tmp_path / "rows", schema)
-    assert rows.ids == ("dog/scan-2.png", "scan-1.png", "unlabelled/scan-2.png")
+    assert rows.ids == ("scan-1.png", "dog/scan-2.png", "unlabelled/scan-2.png")
+
+
+def test_an_image_that_is_moved_into_the_folder_of_its_class_is_the_same_row(
+    tmp_path: Path,
+) -> None:
+    schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
+    for value, name in enumerate(("unlabelled/1.png", "dog/2.png", "unlabelled/3.png")):
+        grey(tmp_path / "rows" / name, shade=value * 100)
+    before = read_rows(tmp_path / "rows", schema)
+    (tmp_path / "rows" / "cat").mkdir()
+    (tmp_path / "rows" / "unlabelled" / "3.png").rename(tmp_path / "rows" / "cat" / "3.png")
+    after = read_rows(tmp_path / "rows", schema)
+    assert (after.ids, after.labels) == (before.ids, (None, 1.0, 0.0))
+    assert torch.equal(after.x, before.x)
 
 
 def test_rows_of_another_kind_are_told_before_they_are_read(tmp_path: Path) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic, sleep
@@ -18,10 +19,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fallow.cli.site import over, said, site
-from fallow.federation.agreement import write_agreement
+from fallow.cli.site import site
+from fallow.cli.site_words import over, said
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import live, serve, unreachable
+from fallow.federation.study_file import write_agreement
 from fallow.lab.errors import Failed
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.runtimes.envelope import Order, open_reply, seal
@@ -72,7 +74,9 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def served(folder: SiteFolder, heard: list[dict[str, Any]]) -> Iterator[Wire]:
+def served(
+    folder: SiteFolder, heard: list[dict[str, Any]], copies: float = 3600.0
+) -> Iterator[Wire]:
     """The site at work in a thread; its events in ``heard``."""
     stop, wires = Event(), list[Wire]()
 
@@ -80,7 +84,7 @@ def served(folder: SiteFolder, heard: list[dict[str, Any]]) -> Iterator[Wire]:
         wires.append(Wire(at))
         return wires[0]
 
-    worker = Thread(target=serve, args=(folder, stop, heard.append, connect))
+    worker = Thread(target=serve, args=(folder, stop, heard.append, connect, copies))
     worker.start()
     try:
         until(lambda: bool(wires) and wires[0].at.exists() and bool(heard))
@@ -118,6 +122,24 @@ def test_an_order_of_another_study_is_refused_aloud(tmp_path: Path) -> None:
         wire.send(progress("another"))
     assert "has agreed on study" in heard[1]["refused"]
     assert said(heard[1]).startswith("refused: site north")
+
+
+def test_a_site_at_work_copies_its_ledger_again_and_again(tmp_path: Path) -> None:
+    folder = north(tmp_path)
+    copy = folder.path / "ledger-backup.sqlite"
+    with served(folder, [], copies=0.05):
+        until(copy.exists)
+        first = copy.stat().st_ino
+        until(lambda: copy.exists() and copy.stat().st_ino != first)
+
+
+def test_a_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
+    folder = north(tmp_path)
+    with closing(folder.open_ledger()) as ledger:
+        ledger.backup()
+    assert "was put back" not in called("status", folder.path)
+    shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
+    assert "was put back from its copy of" in called("status", folder.path)
 
 
 def test_one_process_serves_a_site(tmp_path: Path) -> None:
@@ -180,8 +202,13 @@ def test_labels_go_out_and_come_in_by_files(tmp_path: Path) -> None:
     assert "wrote 0 questions" in called("export", folder.path, tmp_path / "ask.csv")
     bad = tmp_path / "given.csv"
     bad.write_text("id,label\np1,yes\n")
-    with pytest.raises(ValueError, match="were refused, so nothing was taken"):
+    with pytest.raises(ValueError, match=r"1 line of .* cannot be taken, so nothing was taken"):
         called("import", folder.path, bad)
+    with pytest.raises(ValueError, match="so nothing would be taken"):
+        called("import", folder.path, bad, "--dry-run")
+    assert "would be taken: 0 labels" in called(
+        "import", folder.path, bad, "--dry-run", "--partial"
+    )
 
 
 def test_of_many_lines_that_are_refused_the_first_are_shown(tmp_path: Path) -> None:
@@ -190,7 +217,7 @@ def test_of_many_lines_that_are_refused_the_first_are_shown(tmp_path: Path) -> N
     done = CliRunner().invoke(site, ["import", str(north(tmp_path).path), str(bad)])
     assert done.exit_code != 0
     assert "line 2: " in done.output and "line 11: " in done.output and "line 12" not in done.output
-    assert "and 30 more lines like these" in done.output
+    assert "and 30 more like these" in done.output
 
 
 def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> None:

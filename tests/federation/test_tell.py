@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fallow.federation.coordinator.live import Live, utc
+from fallow.federation.coordinator.live import Control, Live, utc
 from fallow.federation.coordinator.tell import Teller
-from fallow.lab.report_live import HEADER, read_live, site_rows
+from fallow.lab.report_live import read_live, site_columns, standing
 from tests.federation.agreed import agreed
 from tests.federation.mistakes import full_disk
 from tests.federation.worlds import tiny
@@ -29,7 +29,9 @@ def teller(folder: Path, now: list[float], events: list[dict[str, Any]]) -> Tell
 def shown(folder: Path) -> dict[str, dict[str, str]]:
     live = read_live(folder)
     assert live is not None
-    return {row[0]: dict(zip(HEADER, row, strict=True)) for row in site_rows(live)}
+    columns = site_columns(live)
+    plain = [[cell.replace("\N{NO-BREAK SPACE}", " ") for cell in c] for c in columns.values()]
+    return {row[0]: dict(zip(columns, row, strict=True)) for row in zip(*plain, strict=True)}
 
 
 def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(tmp_path: Path) -> None:
@@ -40,12 +42,12 @@ def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(tmp_path: 
     tell(asking("0/query", south=NORTH | {"answered": 2, "open": 2}))
     assert events[-1]["earlier"] == {"north": (NORTH, utc(0.0))}
     found = shown(tmp_path)
-    assert (found["north"]["Answered"], found["north"]["As of"]) == ("1", "1 Jan 1970, 00:00 UTC")
-    assert (found["south"]["Answered"], found["south"]["As of"]) == ("2", "1 Jan 1970, 01:00 UTC")
+    assert (found["north"]["Answered"], found["north"]["Counted, UTC"]) == ("1 of 4", "1 Jan 00:00")
+    assert (found["south"]["Answered"], found["south"]["Counted, UTC"]) == ("2 of 4", "1 Jan 01:00")
     again = teller(tmp_path, now, events)  # the coordinator was started anew
     again(asking("0/query"))
     assert set(events[-1]["earlier"]) == {"north", "south"}
-    assert shown(tmp_path)["north"]["Answered"] == "1"
+    assert shown(tmp_path)["north"]["Answered"] == "1 of 4"
 
 
 def test_counts_of_an_earlier_step_are_not_shown_for_the_next(tmp_path: Path) -> None:
@@ -55,6 +57,49 @@ def test_counts_of_an_earlier_step_are_not_shown_for_the_next(tmp_path: Path) ->
     tell(asking("0/query", south=NORTH))
     assert events[-1]["earlier"] == {}
     assert shown(tmp_path)["north"]["Answered"] == "–"
+
+
+def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> None:
+    tell = teller(tmp_path, [0.0], [])
+    tell(asking("0/query", north=NORTH, south=NORTH | {"open": 2, "conflicts": 1}))
+    tell({"event": "labelled", "step": "0/query", "why": "advance"})
+    said = "closed at the coordinator's request ('fallow coordinate advance'); 5 open questions"
+    again = teller(tmp_path, [0.0], [])  # started anew, and told the same
+    again({"event": "labelled", "step": "0/query", "why": "advance"})
+    assert said in standing(read_live(tmp_path) or {})
+    found = shown(tmp_path)
+    assert [found[site]["Open"] for site in ("north", "south")] == ["0", "0"]
+    assert found["south"]["Conflicts"] == "1"  # these can still be decided
+    again(asking("1/query", north=NORTH))
+    assert "closed" not in standing(read_live(tmp_path) or {})
+    assert shown(tmp_path)["north"]["Open"] == "3"
+
+
+def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> None:
+    world, pages = tiny(tmp_path, away={"chur"}), list[str]()
+
+    def say(event: dict[str, Any]) -> None:
+        if event["event"] == "labels":
+            Control(world.place / "control").tell("advance")
+        if event["event"] == "labelled":
+            pages.append((world.place / "report.html").read_text())
+        world.label(event)
+
+    assert world.program(say, pages=True).go()
+    assert "The first labels were closed at the coordinator&#x27;s request" in pages[0]
+    assert "The labels of cycle 0 were closed" in pages[1]
+
+
+def test_who_is_waited_for_is_said_at_once_and_each_site_as_it_comes(tmp_path: Path) -> None:
+    events = list[dict[str, Any]]()
+    tell = teller(tmp_path, [0.0], events)
+    assert events == [{"event": "meeting", "sites": ["north", "south"]}]
+    for _ in range(2):
+        tell({"event": "answered", "site": "south", "key": "0/hello"})
+    come = [event for event in events if event["event"] == "arrived"]
+    assert come == [{"event": "arrived", "site": "south", "awaited": ["north"]}]
+    tell.greeted({})  # as a resumed run remembers it
+    assert events[-1]["awaited"] == ["north"]
 
 
 def test_a_state_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:

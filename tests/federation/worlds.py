@@ -14,12 +14,13 @@ import torch
 
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data import Dataset
-from fallow.federation.agreement import Agreement, Waits, at_sites, write_agreement
+from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.coordinator.program import Program
 from fallow.federation.ledger import Ledger
 from fallow.federation.schema import Column, Schema
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
+from fallow.federation.study_file import write_agreement
 from fallow.lab.reading import read_study
 from fallow.lab.recipe import Recipe
 from fallow.lab.spec import Spec

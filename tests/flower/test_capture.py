@@ -130,10 +130,9 @@ def joined(study: Real, name: str, address: str) -> SiteFolder:
     """The folder of a site with the rows of ``alike``, admitted."""
     same = study.alike.sites[name]
     data, test = (str(same.path / str(file)) for file in (same.settings.data, same.settings.test))
-    authority = str(study.office.tls.authority)
     site = SiteFolder.create(
         study.folder / name, study.office.path / "study.toml", name=name, data=data, test=test,
-        superlink=address, certificates=authority,
+        superlink=address,
     )  # fmt: skip
     study.office.admit(site.path / "join.json")
     return site

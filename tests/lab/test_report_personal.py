@@ -113,3 +113,15 @@ def test_redundancy_has_a_section_where_picks_were_measured(
     shown = text.partition("Redundancy of what was picked")[2].partition("</table>")[0]
     assert "0.500 ± 0.000" in shown
     assert shown.count("<tr") == 2  # its head and DPFL
+
+
+def test_one_method_alone_is_not_drawn_as_a_dot_without_another(
+    make_study: Callable[..., Path],
+) -> None:
+    for queries, is_drawn in ((QUERIES[:1], False), (QUERIES[:2], True)):
+        root = make_study(queries=queries, seeds=1, cycles=1, reference=None)
+        rewrite(root, by_site)
+        text = write_report([root]).read_text()
+        assert ("Variance between sites" in text) == ("-trade" in text) == is_drawn
+        assert "Each site's model on its own test rows" in text.replace("&#x27;", "'")
+        shutil.rmtree(root)

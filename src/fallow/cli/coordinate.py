@@ -19,6 +19,7 @@ from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.program import Program, alone, is_running
+from fallow.federation.joining import fingerprint
 from fallow.federation.schema import schema_of
 from fallow.federation.toml import seconds_of
 from fallow.lab.recipe import with_settings
@@ -34,6 +35,7 @@ coordinate = typer.Typer(
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="The coordinator's folder, which 'init' makes.")
 ]
+LABELLING = "people label"  # the phase in which people are waited for
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -60,8 +62,10 @@ def init(
 ) -> None:
     """Write the agreement (study.toml), keys and certificates, and say what to do next.
 
-    For example: fallow coordinate init heart --recipe demo --sites basel,bern --example rows.csv
-    --label disease --host fallow.example.org
+    For example:
+
+    fallow coordinate init heart --recipe demo --sites basel,bern \\
+    --example rows.csv --label disease --host fallow.example.org
     """
     listed = tuple(word.strip() for word in classes.split(",") if word.strip())
     schema = schema_of(example, label, task, listed, ids)
@@ -93,7 +97,9 @@ def admit(
         before = set(office.admitted)
         site = office.admit(file, replace)
         again = " again" if site in before else ""
-        _lines(console, [f"admitted {site}{again}"])
+        mark = fingerprint(office.admitted[site])
+        _lines(console, [f"admitted {site}{again}, by the keys with fingerprint {mark}"])
+    _lines(console, ["Ask each by another way, such as a telephone, whether theirs is that one."])
     missing = office.missing
     rest = (
         f"missing: {', '.join(missing)}" if missing else f"next: fallow coordinate start {folder}"
@@ -109,6 +115,7 @@ def start(folder: Folder) -> None:
     office, console = CoordinatorFolder.open(folder), opt.console()
     keys, agreement = office.keys, office.agreement
     with alone(folder):  # said before anything of the one that runs is touched
+        _lines(console, [f"study {agreement.name}, at {office.address}: starting"])
         office.check_machine()
     opt.need_flower()
     from fallow.runtimes.flower import FlowerLink
@@ -138,6 +145,8 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
         found["why"] = "its process has ended"
     about = {"name": office.agreement.name, "digest": office.agreement.digest, **found}
     about["missing"] = office.missing
+    is_told = (Control(folder / "control").folder / "advance").exists()
+    about["closing"] = is_told and found["state"] == "running" and found.get("phase") == LABELLING
     if as_json:
         typer.echo(json.dumps(about, indent=1))
         return
@@ -146,7 +155,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 
 def show(console: Console, about: dict[str, Any]) -> None:
     """The state of a run as lines and a table."""
-    _lines(console, [f"study {about['name']} (digest {about['digest'][:12]})"])
+    _lines(console, [f"study {about['name']} (digest {about['digest']})"])
     if about["state"] == "not started":
         rest = f"; not admitted yet: {', '.join(about['missing'])}" if about["missing"] else ""
         _lines(console, [f"The run was not started yet{rest}."])
@@ -162,7 +171,7 @@ def advance(folder: Folder) -> None:
     """Go on without the labels that people have not given yet; what they have given counts."""
     _running(folder)
     found = read_live(folder) or {}
-    if found.get("phase") != "people label":
+    if found.get("phase") != LABELLING:
         raise ValueError(f"{folder} does not wait for people now, so there is nothing to cut short")
     Control(folder / "control").tell("advance")
     _lines(opt.console(), ["open questions are given back, and the run goes on within seconds"])

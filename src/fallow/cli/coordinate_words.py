@@ -8,13 +8,12 @@ from datetime import datetime
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from fallow.cli.tables import show_table
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.labels import Ended
-from fallow.lab.report_live import HEADER, site_rows, when
+from fallow.lab.report_live import WORDS, asked_in, caption, site_columns, when
 
 QUIET = 60.0  # seconds between lines that say the same
 GOING = ("lost", "waiting", "missing")  # what is said of sites that do not answer
@@ -56,7 +55,13 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
     'still waiting for a (0/train/0/0)'
     """
     match event["event"]:
-        case "met":
+        case "meeting":
+            who = ", ".join(event["sites"])
+            return f"waiting for {who}: they connect by themselves, usually within a minute"
+        case "arrived":
+            rest = f"; not yet: {', '.join(event['awaited'])}" if event["awaited"] else ""
+            return f"{event['site']} is there{rest}"
+        case "met" if not event["awaited"]:  # a run that goes on has met them before
             return f"all sites are there: {', '.join(event['sites'])}"
         case "round":
             of = f"{event['round'] + 1} of {agreement.recipe.rounds}"
@@ -66,7 +71,7 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
         case "labels":
             return _labels(event)
         case "labelled":
-            return f"{_step(event['step'])}: {ENDED[event['why']]}"
+            return f"{asked_in(event['step'])}: {ENDED[event['why']]}"
         case "scored":
             return _scored(event)
         case "waiting":
@@ -86,18 +91,6 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
             return str(event["event"]) + (f": {event['why']}" if event.get("why") else "")
         case _:
             return str(event["why"]) if event.get("why") else None
-
-
-def _step(step: str) -> str:
-    """The questions of a step as people call them.
-
-    >>> _step("0/initial"), _step("2/query"), _step("2/query-1")
-    ('first labels', 'labels of cycle 2', 'labels of cycle 2, part 2')
-    """
-    cycle, _, what = step.partition("/")
-    part = what.partition("-")[2]
-    more = f", part {int(part) + 1}" if part else ""
-    return "first labels" if what == "initial" else f"labels of cycle {cycle}{more}"
 
 
 def _labels(event: dict[str, Any]) -> str:
@@ -133,11 +126,11 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
         *(alone if host is None else []),
         f"Wrote {folder / 'study.toml'}: read it, add units and limits of columns if you like, and "
         "have every site agree.",
-        f"Its digest is {agreed.digest}: sites ask you for it before they join.",
-        f"Send study.toml and {office.tls.authority} to the sites ({', '.join(agreed.sites)}). "
-        "Each runs:",
+        f"When it is settled, sites ask you for its digest: fallow coordinate status {folder}",
+        f"Send it to the sites ({', '.join(agreed.sites)}). Each runs:",
         f"  fallow site init SITE --study study.toml --name {agreed.sites[0]} --data rows.csv "
-        f"--superlink {reached}:{port} --ca authority.pem",
+        f"--test test.csv --superlink {reached}:{port}",
+        "(test.csv: other rows, all with labels; without any no score is known)",
         "and sends back its join.json. Then:",
         f"  fallow coordinate admit {folder} join.json ...",
         f"  fallow coordinate start {folder}",
@@ -147,9 +140,6 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
 
 def show_sites(console: Console, about: dict[str, Any]) -> None:
     """The sites of a run as a table."""
-    table = Table(title="Sites", title_justify="left", box=None, pad_edge=False)
-    for head in HEADER:
-        table.add_column(head)
-    for row in site_rows(about):
-        table.add_row(*(escape(cell) for cell in row))
-    console.print(table)
+    columns = site_columns(about)
+    rows = zip(*columns.values(), strict=True)
+    show_table(console, caption(about), list(columns), rows, words=WORDS, widest=120)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -13,18 +12,18 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from fallow.cli import options as opt
-from fallow.federation.card import CARD
-from fallow.federation.people import MODEL
+from fallow.cli.site_words import limited, over, process, put_back, said
+from fallow.cli.tables import show_table
+from fallow.federation.joining import fingerprint
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.labels_files import Key
 from fallow.federation.site.labels_io import export_labels, export_questions, import_labels
-from fallow.federation.site.serve import live, serve
+from fallow.federation.site.serve import live, only_server, serve
 from fallow.federation.site.terms import leaving, rows_told, terms
 from fallow.lab.report_live import when
+from fallow.lab.report_words import many
 
 site = typer.Typer(
     name="site",
@@ -53,8 +52,8 @@ Superlink = Annotated[
 Authority = Annotated[
     Path | None,
     typer.Option(
-        help="The authority.pem that the coordinator sent, by which its machine is known; without "
-        "it the authorities that this system trusts."
+        help="The certificate of an authority by which the coordinator's machine is known, where "
+        "study.toml names none; without both, the authorities that this system trusts."
     ),
 ]
 Limit = Annotated[
@@ -82,8 +81,10 @@ def init(
 ) -> None:
     """Check the rows against the study, make keys, and say what to send to whom.
 
-    For example: fallow site init basel-site --study study.toml --name basel --data rows.csv
-    --superlink fallow.example.org:9092 --ca authority.pem
+    For example:
+
+    fallow site init basel-site --study study.toml --name basel \\
+    --data rows.csv --test test.csv --superlink fallow.example.org:9092
     """
     made = SiteFolder.create(
         folder, study, name=name, data=str(data), test=None if test is None else str(test),
@@ -92,10 +93,12 @@ def init(
     )  # fmt: skip
     console = opt.console()
     _introduce(console, made)
-    digest = made.agreement.digest
+    digest, mark = made.agreement.digest, fingerprint(made.joined)
     _lines(console, [
         f"\nSend {folder / 'join.json'} to the coordinator: it holds public keys, nothing secret.",
-        f"Ask by another way, such as a telephone, whether the study's digest is {digest} there.",
+        "Then ask there by another way, such as a telephone, whether",
+        f"  the digest of the study is {digest}",
+        f"  the fingerprint of your keys is {mark}",
         f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
         f"Then: fallow site start {folder}",
     ])  # fmt: skip
@@ -109,8 +112,11 @@ def start(folder: Folder) -> None:
     """
     opt.need_flower()
     found, console, stop = SiteFolder.open(folder), opt.console(), Event()
-    found.check_machine()
+    with only_server(found):  # said before anything else
+        found.check_machine()
     _introduce(console, found)
+    with closing(found.open_ledger()) as ledger:
+        _lines(console, put_back(ledger.store.copied()))
     _lines(console, [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"])
     before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
     try:
@@ -122,29 +128,7 @@ def start(folder: Folder) -> None:
 
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
-FINISH = "model/finish"  # the last exchange of a study
 SHOWN = 10  # refused lines of a file
-
-
-def said(event: dict[str, Any]) -> str:
-    """What happened, in one line."""
-    if event["event"] == "coordinator":
-        if event["problem"] is None:
-            return "the coordinator's machine is reached; waiting for orders"
-        return f"{event['problem']}; nothing is lost, this site tries again by itself"
-    if event["refused"]:
-        return f"refused: {event['refused']}"
-    return f"answered {event['key']} ({event['bytes']:,} bytes)"
-
-
-def over(event: dict[str, Any], folder: Path) -> list[str]:
-    """What to do when the study has ended."""
-    if event["event"] != "order" or event["refused"] or not event["key"].startswith(FINISH):
-        return []
-    return [
-        f"The study is over. Its model and what is known of it: {folder / MODEL}, {folder / CARD}.",
-        f"To use it: fallow predict {folder} ROWS. This process may be ended.",
-    ]
 
 
 @site.command()
@@ -160,32 +144,18 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     until = f", until {when(labels['deadline'])}" if labels["open"] and labels["deadline"] else ""
     _lines(console, [
         f"site {about['site']} of study {about['study']} (digest {about['digest'][:12]})",
-        f"process: {_process(about, folder)}",
+        f"process: {process(about, folder)}",
         f"coordinator: {about['problem'] or 'its machine is reached'}",
+        *put_back(about["copied"]),
         f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
         f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
         f"{labels['open']} open{until}",
-        f"labels in all: {about['asked']} asked{_limited(about)}",
+        f"labels in all: {about['asked']} asked{limited(about)}",
         f"ε spent on noise: {about['epsilon']:g}{allowed}",
     ])  # fmt: skip
-    _table(console, "What left this site", ("run", "verb", "exchanges", "bytes"),
-           [tuple(map(str, line.values())) for line in about["sent"]])  # fmt: skip
-
-
-def _limited(about: dict[str, Any]) -> str:
-    limit = about["limit"]
-    if limit is None:
-        return ""
-    more = "; nobody is asked for more" if about["asked"] >= limit else ""
-    return f" of {limit} at most{more}"
-
-
-def _process(about: dict[str, Any], folder: Path) -> str:
-    if about["pid"] is None:
-        return f"does not run; start it with: fallow site start {folder}"
-    if about["since"] is None:
-        return "has just been started"
-    return f"runs (process {about['pid']}, since {when(about['since'])})"
+    sent = [tuple(map(str, line.values())) for line in about["sent"]]
+    heads = ("run", "verb", "exchanges", "bytes")
+    show_table(console, "What left this site", heads, sent, whole=2, words=2)
 
 
 def standing(folder: SiteFolder) -> dict[str, Any]:
@@ -194,11 +164,12 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
         waiting = ledger.questions(state="open")
         labels = {**asdict(ledger.progress()), "deadline": waiting[0].deadline if waiting else None}
         epsilon, sent = ledger.store.spent(), [asdict(line) for line in ledger.sent()]
-        asked = ledger.purchases.asked
+        asked, copied = ledger.purchases.asked, ledger.store.copied()
     return {
         "site": folder.name, "study": folder.agreement.name, "digest": folder.agreement.digest,
         **asdict(live(folder)), "labels": labels, "asked": asked, "limit": folder.settings.limit,
-        "epsilon": epsilon, "epsilon_limit": folder.settings.epsilon, "sent": sent,
+        "copied": copied, "epsilon": epsilon, "epsilon_limit": folder.settings.epsilon,
+        "sent": sent,
     }  # fmt: skip
 
 
@@ -232,19 +203,21 @@ def import_(
     about, console = (found.agreement.schema, found.rows, file, who), opt.console()
     with closing(found.open_ledger()) as ledger:
         taken = import_labels(ledger, *about, partial=partial, dry_run=dry_run, by=by)
-    more = len(taken.refused) - SHOWN
-    would = "would be" if dry_run else "were"
+    more, refused = len(taken.refused) - SHOWN, many(len(taken.refused), "line")
+    was = "would be" if dry_run else "was"
     _lines(console, [
         *taken.refused[:SHOWN],
-        *([f"and {more} more lines like these"] if more > 0 else []),
-        f"{taken.recorded} labels {would} taken from {file}; {taken.same} were there already, "
-        f"{taken.empty} lines have none",
+        *([f"and {more} more like these"] if more > 0 else []),
     ])  # fmt: skip
     if taken.refused and not partial:
         raise ValueError(
-            f"{len(taken.refused)} lines of {file} were refused, so nothing was taken; correct "
-            "them, or give --partial to keep the others"
+            f"{refused} of {file} cannot be taken, so nothing {was} taken; correct that, or give "
+            "--partial to keep the others"
         )
+    _lines(console, [
+        f"from {file} {was} taken: {many(taken.recorded, 'label')}; there already: {taken.same}; "
+        f"without a label: {many(taken.empty, 'line')}"
+    ])  # fmt: skip
 
 
 @site.command()
@@ -265,27 +238,16 @@ def export(
     found = SiteFolder.open(folder)
     about = (found.agreement.schema, found.rows, file, guess, tasks)
     with closing(found.open_ledger()) as ledger:
-        many = (export_labels if labels else export_questions)(ledger, *about)
-    what = "labels" if labels else "questions"
-    _lines(opt.console(), [f"wrote {many} {what} to {file}"])
+        written = (export_labels if labels else export_questions)(ledger, *about)
+    what = "label" if labels else "question"
+    _lines(opt.console(), [f"wrote {many(written, what)} to {file}"])
 
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
     _lines(console, [f"Site {folder.name}", *terms(folder), *rows_told(folder.rows, folder.tests)])
     heads = ("part", "verb", "reveals", "seen by")
-    _table(console, "What leaves this site", heads, leaving(folder))
-
-
-def _table(
-    console: Console, title: str, heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]
-) -> None:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    for head in heads:
-        table.add_column(head)
-    for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    console.print(table)
+    show_table(console, "What leaves this site", heads, leaving(folder), whole=2)
 
 
 def _lines(console: Console, lines: list[str]) -> None:

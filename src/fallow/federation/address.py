@@ -6,9 +6,11 @@ import errno
 import re
 import socket
 from ipaddress import ip_address
+from time import monotonic, sleep
 
 NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 PORTS = 65535
+LOOK = 0.5  # seconds between two attempts
 
 
 def check_address(address: str, what: str) -> str:
@@ -49,8 +51,22 @@ def check_host(host: str, what: str) -> str:
     return host
 
 
-def not_bindable(host: str, port: int) -> str | None:
-    """Why no socket can listen at an address of this machine, unless somebody else does now."""
+def not_bindable(host: str, port: int, patience: float = 0.0) -> str | None:
+    """Why no socket can listen at an address of this machine; None where one can.
+
+    patience: seconds in which another program that uses the port may end.
+    """
+    end = monotonic() + patience
+    while (error := _refused(host, port)) is not None:
+        if error.errno != errno.EADDRINUSE:
+            return error.strerror or str(error)
+        if monotonic() >= end:
+            return "another program uses this port"
+        sleep(LOOK)
+    return None
+
+
+def _refused(host: str, port: int) -> OSError | None:
     try:
         about = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         family, kind, protocol, _, place = about
@@ -58,5 +74,5 @@ def not_bindable(host: str, port: int) -> str | None:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind(place)
     except OSError as error:
-        return None if error.errno == errno.EADDRINUSE else error.strerror
+        return error
     return None

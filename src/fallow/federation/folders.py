@@ -32,14 +32,19 @@ def private_folder(folder: Path) -> None:
 
 def read_authority(file: Path) -> bytes:
     """The certificates in a file; ValueError where no authority is among them."""
-    way_out = "give the authority.pem that the coordinator sent"
+    way_out = "give the file with the authority's certificate (PEM)"
     try:
         content = file.read_bytes()
     except OSError as error:
         raise ValueError(f"{file} cannot be read ({error.strerror}): {way_out}") from error
+    check_authority(content, str(file), way_out)
+    return content
+
+
+def check_authority(content: bytes, what: str, way_out: str) -> None:
+    """Raise ValueError where no authority is among the certificates of ``what``."""
     trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     with suppress(ssl.SSLError, ValueError):  # the count says it
         trusted.load_verify_locations(cadata=content.decode("ascii"))
     if not trusted.cert_store_stats()["x509_ca"]:
-        raise ValueError(f"{file} holds no certificate of an authority: {way_out}")
-    return content
+        raise ValueError(f"{what} holds no certificate of an authority: {way_out}")

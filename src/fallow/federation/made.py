@@ -20,6 +20,7 @@ from fallow.lab.opening import check_task
 from fallow.lab.scale import is_standardised
 from fallow.models import build_model, check_model
 from fallow.runtimes.inprocess import Executor
+from fallow.training.scaling import Scaling
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,19 @@ def made(agreement: Agreement) -> Made:
     trainer = executor_of(recipe, model)
     about = (model, layout, row_loss(schema.task))
     executor = Stacked(*about) if trainer == "stacked" else Loop(*about, recipe.channels_last)
-    playing = _playing(agreement, methods) | {"people": People(recipe.privacy.secure_sum)}
+    people = People(recipe.privacy.secure_sum, schema.task == "classification")
+    playing = _playing(agreement, methods) | {"people": people}
     return Made(model, layout, playing, fresh, len(schema.classes), executor, trainer, dtype)
 
 
 def _playing(agreement: Agreement, methods: dict[str, Any]) -> dict[str, Any]:
-    """The methods that play a part in this study: a site answers to no other."""
+    """The methods that play a part in this study: a site answers to no other, and tells nothing
+    that the study does not need."""
     recipe, is_number = agreement.recipe, agreement.schema.task == "regression"
+    scaling = Scaling(is_standardised(recipe, agreement.example), is_number)
     is_idle = {
-        "scaling": not (is_number or is_standardised(recipe, agreement.example)),
+        "scaling": not (scaling.of_rows or scaling.of_numbers),
         "retention": not recipe.validation,
     }
-    return {part: found for part, found in methods.items() if not is_idle.get(part)}
+    playing = methods | {"scaling": scaling}
+    return {part: found for part, found in playing.items() if not is_idle.get(part)}

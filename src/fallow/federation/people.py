@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -35,10 +35,11 @@ PICKED = "picked in"
 CYCLE = "cycle"
 """What a site remembers beside all else: the cycle that it is from."""
 MODELS, PARTS = ("local", "global"), ("w", "stats")
-SCORES = (
-    "numbers of test rows and of hits, in all and by class, or the sum of squared errors; nothing "
-    "where they are over too few rows"
-)
+SCORES = {
+    True: "numbers of test rows and of hits, in all and by class; nothing over too few rows",
+    False: "number of test rows and the sum of squared errors; nothing over too few rows",
+}
+"""What is told of test rows, by whether they have classes."""
 
 
 @dataclass(frozen=True)
@@ -67,20 +68,20 @@ class People:
     Its verbs run at a site like those of a method, with the site's `Office` for a view.  Counts of
     people's work leave without noise: how many rows were asked for and answered, never which, and
     never how often a class.  ``secure_sum``: scores leave in totals alone.
+    ``classes``: rows have classes, not numbers to predict.
     """
 
     secure_sum: bool = False
+    classes: bool = True
 
     contract: ClassVar[Contract] = Contract(
         title="People and scores",
         paper="-",
         year=0,
-        sum={"score": f"totals over sites of {SCORES}"},
         each={
             "hello": "numbers of rows, labels and test rows, its version and a public key",
             "ask": "number of questions asked",
             "close": "numbers of questions asked, answered and declined, of labels, of rows left",
-            "score": SCORES,
             "progress": "numbers of questions asked, answered, declined, open and in conflict",
         },
         keep={"finish": "whether it uses a model of its own"},
@@ -89,8 +90,10 @@ class People:
     """Verbs that are one transaction with their answer."""
 
     def __post_init__(self) -> None:
-        says = People.contract.without("score", by="each" if self.secure_sum else "sum")
-        object.__setattr__(self, "contract", says)
+        says, told = People.contract, SCORES[self.classes]
+        each = says.each if self.secure_sum else {**says.each, "score": told}
+        total = {"score": f"totals over sites of {told}"} if self.secure_sum else {}
+        object.__setattr__(self, "contract", replace(says, verbs={}, each=each, sum=total))
 
     def hello(self, at: Office) -> Answer:
         """What the coordinator has to know before it begins."""

@@ -39,7 +39,7 @@ def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Ht
         *([el("p", title, class_="facts")] if title else []),
         el("p", summary(study, final), class_="lead"),
         el("p", facts, class_="facts"),
-        *live(study.path),
+        *live(study),
         *warning(study),
         *([] if chooses_nothing(study) else [part.curves(study, key)]),
         part.scores(study, final),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fallow.lab.records import StudyRecords
 from fallow.lab.report_html import Html, el, section, table
 
 REFRESH = 30  # seconds after which a page about an open run looks again
@@ -18,6 +19,16 @@ STATES = {
     "finished": "The run is finished.",
     "failed": "The coordinator ended with an error; started again, the run goes on.",
 }
+NOTHING = "–"
+WORDS = 2
+"""So many columns about a site are text, the others numbers."""
+SCORED = (
+    "Score: the newest model at each site, on its own test rows; a dash where the site has told "
+    "none, as over too few test rows."
+)
+REQUEST = "at the coordinator's request ('fallow coordinate advance')"
+CLOSED = {"advance": REQUEST, "deadline": "when their time was up"}
+"""Why labels are not waited for any more, though people had more to answer."""
 
 
 def read_live(folder: Path) -> dict[str, Any] | None:
@@ -29,18 +40,36 @@ def read_live(folder: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and isinstance(found.get("sites"), dict) else None
 
 
-def live(folder: Path) -> list[Html]:
+def live(study: StudyRecords) -> list[Html]:
     """A section about the run; nothing for a simulation."""
-    found = read_live(folder)
+    found = read_live(study.path)
     if found is None:
         return []
     parts = [el("p", standing(found))]
     if found["sites"]:
-        parts.append(table("Sites", HEADER, site_rows(found)))
+        scores = _scores(study)
+        columns = site_columns(found, scores)
+        rows = zip(*columns.values(), strict=True)
+        parts.append(table(caption(found), list(columns), rows, words=WORDS))
+        parts += [el("p", SCORED, class_="note")] if scores else []
     if refusals := found.get("refusals"):
-        rows = [[line["site"], when(line["at"]), line["why"]] for line in reversed(refusals)]
-        parts.append(table("Refused lately", ["Site", "When", "Why"], rows, words=3))
+        lines = [[line["site"], when(line["at"]), line["why"]] for line in reversed(refusals)]
+        parts.append(table("Refused lately", ["Site", "When", "Why"], lines, words=3))
     return [section("How the run stands", *parts)]
+
+
+def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:
+    """Heading -> site -> its newest score; nothing where sites tell none alone, as under secure
+    sums."""
+    found = [row["per_site"] for c in study.cells for row in c.records if row.get("per_site")]
+    known = {
+        site: score for site, score in (found[-1] if found else {}).items() if score is not None
+    }
+    if not known:
+        return {}
+    if study.higher_is_better:
+        return {"Accuracy, %": {site: f"{100 * score:.1f}" for site, score in known.items()}}
+    return {"MSE": {site: f"{score:.3g}" for site, score in known.items()}}
 
 
 def refresh(folders: Sequence[Path]) -> int | None:
@@ -69,31 +98,77 @@ def standing(found: dict[str, Any]) -> str:
         if found.get("round") is not None and found.get("phase") == "training":
             where.append(f"round {found['round'] + 1} of {found.get('rounds')}")
         said.append(f"Now: {', '.join(where)}.")
-    if found.get("deadline"):
-        said.append(f"People have until {when(found['deadline'])}.")
+    said += _about_labels(found)
     if found.get("updated"):
         said.append(f"As of {when(found['updated'])}.")
     return " ".join(said)
 
 
-HEADER = ["Site", "Rows", "Asked", "Answered", "Cannot tell", "Open", "Conflicts", "As of",
-          "Reachable", "Last heard", "Awaited since"]  # fmt: skip
-COUNTS = ("asked", "answered", "declined", "open", "conflicts")
+def _about_labels(found: Mapping[str, Any]) -> list[str]:
+    """Until when people have time, or why that is over."""
+    if found.get("closing"):
+        return [f"The {asked_in(found['step'])} are being closed {REQUEST}; open questions are "
+                "given back."]  # fmt: skip
+    if found.get("deadline"):
+        return [f"People have until {when(found['deadline'])}."]
+    ended = found.get("ended") or {}
+    if ended.get("step") != found.get("step") or ended.get("why") not in CLOSED:
+        return []
+    many = ended.get("open") or 0
+    back = f"; {many} open question{' was' if many == 1 else 's were'} given back" if many else ""
+    return [f"The {asked_in(ended['step'])} were closed {CLOSED[ended['why']]}{back}."]
 
 
-def site_rows(found: dict[str, Any]) -> list[list[str]]:
-    """One row of `HEADER` for each site; a dash for what is not known."""
-    rows = []
-    for name, site in sorted(found["sites"].items()):
-        labels = site.get("labels") or {}
-        counts = [_text(labels.get(count)) for count in COUNTS]
-        is_open = found.get("state") == OPEN
-        online = ("yes" if site.get("online") else "no") if is_open else "–"
-        heard = [when(site.get("seen")), when(site.get("awaited"))]
-        rows.append(
-            [name, _text(site.get("rows")), *counts, when(site.get("counted")), online, *heard]
-        )
-    return rows
+def asked_in(step: str) -> str:
+    """The questions of a step as people call them.
+
+    >>> asked_in("0/initial"), asked_in("2/query"), asked_in("2/query-1")
+    ('first labels', 'labels of cycle 2', 'labels of cycle 2, part 2')
+    """
+    cycle, _, what = step.partition("/")
+    part = what.partition("-")[2]
+    more = f", part {int(part) + 1}" if part else ""
+    return "first labels" if what == "initial" else f"labels of cycle {cycle}{more}"
+
+
+def caption(found: Mapping[str, Any]) -> str:
+    """What the table of sites is about: them, and the questions whose answers are counted."""
+    step = found.get("step")
+    return f"Sites, and the {asked_in(step)}" if step else "Sites"
+
+
+def site_columns(
+    found: Mapping[str, Any], scores: Mapping[str, Mapping[str, str]] | None = None
+) -> dict[str, list[str]]:
+    """What is known of each site, by heading; a dash for what is not known.  The first `WORDS`
+    columns are text.  scores: heading -> site -> text."""
+    sites = sorted(found["sites"].items())
+    counts = [site.get("labels") or {} for _, site in sites]
+
+    def of(count: str) -> list[str]:
+        return [_text(n.get(count)) for n in counts]
+
+    return {
+        "Site": [name for name, _ in sites],
+        "Contact": [_contact(site, found.get("state") == OPEN) for _, site in sites],
+        "Rows": [_text(site.get("rows")) for _, site in sites],
+        "Test rows": [_text(site.get("test")) for _, site in sites],
+        **{head: [told.get(name, NOTHING) for name, _ in sites]
+           for head, told in (scores or {}).items()},
+        "Answered": [f"{n['answered']} of {n['asked']}" if n else NOTHING for n in counts],
+        "Cannot tell": of("declined"), "Open": of("open"), "Conflicts": of("conflicts"),
+        "Counted, UTC": [_short(site.get("counted")) for _, site in sites],
+    }  # fmt: skip
+
+
+def _contact(site: Mapping[str, Any], is_open: bool) -> str:
+    """Whether a site is there, and since when it is not or has an order to perform."""
+    seen, awaited = site.get("seen"), site.get("awaited")
+    if not is_open:
+        return f"heard {_short(seen)}" if seen else NOTHING
+    if not site.get("online"):
+        return f"away since {_short(seen)}" if seen else "not there yet"
+    return f"busy since {_short(awaited)}" if awaited else "connected"
 
 
 def when(iso: str | None) -> str:
@@ -103,10 +178,22 @@ def when(iso: str | None) -> str:
     ('5 Dec 2026, 21:49 UTC', '–')
     """
     if iso is None:
-        return "–"
+        return NOTHING
     then = datetime.fromisoformat(iso).astimezone(UTC)
     return f"{then.day} {then:%b %Y, %H:%M} UTC"
 
 
+def _short(iso: str | None) -> str:
+    """The same in UTC for a narrow column; its spaces break no line.
+
+    >>> _short("2026-12-05T21:49:24+00:00").split("\\N{NO-BREAK SPACE}")
+    ['5', 'Dec', '21:49']
+    """
+    if iso is None:
+        return NOTHING
+    then = datetime.fromisoformat(iso).astimezone(UTC)
+    return f"{then.day} {then:%b %H:%M}".replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def _text(value: Any) -> str:
-    return "–" if value is None else str(value)
+    return NOTHING if value is None else str(value)

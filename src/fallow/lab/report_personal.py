@@ -78,12 +78,9 @@ def sites(study: StudyRecords, key: str) -> Html:
         "Left: up is more accurate, left more alike for all sites. Right: left is cheaper; what a "
         "site receives from the server and from others. Bars are one standard deviation over seeds."
     )
-    return section(
-        "Sites",
-        table("Each site's model on its own test rows", header, rows),
-        note(text),
-        drawn(draw.trade(study, found), f"{key}-trade", caption),
-    )
+    made = table("Each site's model on its own test rows", header, rows)
+    shown = [drawn(draw.trade(study, found), f"{key}-trade", caption)] if len(found) > 1 else []
+    return section("Sites", made, note(text), *shown)  # one dot alone compares nothing
 
 
 def _left_out(wrong: int) -> str:

@@ -166,3 +166,12 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest} s"
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def many(count: int, name: str) -> str:
+    """A count with its noun.
+
+    >>> many(1, "answer"), many(2, "answer")
+    ('1 answer', '2 answers')
+    """
+    return f"{count} {name}{'' if count == 1 else 's'}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 BUSY = 30.0  # seconds one process waits while another one writes
+WRITE_VERSION, NO_LOG = 18, 1  # the byte of a file's header that says that it has no log
 Durability = Literal["FULL", "NORMAL", "OFF"]
 """What a power cut may take back: nothing; the last transactions; with OFF the file (for tests)."""
 
@@ -42,6 +43,8 @@ class Database:
         with self._plain():
             if path is not None and is_private:
                 make_private(path)
+            if path is not None:
+                put_strange_log_aside(path)
             about: dict[str, Any] = {"timeout": BUSY, "isolation_level": None}
             self._db = sqlite3.connect(path or ":memory:", check_same_thread=False, **about)
             self._db.execute("PRAGMA journal_mode=WAL")
@@ -114,6 +117,21 @@ def make_private(path: Path) -> None:
     with suppress(OSError):  # which SQLite says better
         path.touch(mode=0o600)
         path.chmod(0o600)
+
+
+def put_strange_log_aside(path: Path) -> None:
+    """Rename a write-ahead log that belongs to another file.
+
+    A file with such a log says so in its header.  Where one that does not was put in its place, a
+    backup for instance, SQLite would write the changes of the old file into the new one.
+    """
+    log, index = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))
+    with suppress(OSError):  # which SQLite says better
+        with path.open("rb") as file:
+            head = file.read(WRITE_VERSION + 1)
+        if log.exists() and len(head) > WRITE_VERSION and head[WRITE_VERSION] == NO_LOG:
+            log.replace(path.with_name(f"{path.name}-wal-of-another"))
+            index.unlink(missing_ok=True)
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -25,7 +25,8 @@ class Order:
     ``place``: the number of the exchange, which only grows; an older one is refused.  ``counted``:
     the key of the last exchange in which this site's answer counted; what the site did after that
     came too late and is undone.  ``body``: a packed request, sealed answers by sender, or nothing.
-    ``version``: of Fallow at the coordinator.
+    ``version``: of Fallow at the coordinator.  ``life``: of the coordinator's process; a refusal
+    repeats it, because the next process may ask again when what was wrong is right.
     """
 
     study: str  # digest of the agreed study
@@ -37,6 +38,7 @@ class Order:
     counted: str | None = None
     body: Any = None
     version: str = HERE
+    life: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,13 @@ class Reply:
     answer: dict[str, Any] = field(default_factory=dict)
     refused: str | None = None
     version: str = HERE
+    life: str = ""
 
 
 ORDER, REPLY = TypeAdapter(Order), TypeAdapter(Reply)
-HEAD = {Order: ("study", "run", "site", "key", "place", "errand", "counted", "version"),
-        Reply: ("run", "site", "key", "refused", "version")}  # fmt: skip
+HEAD = {Order: ("study", "run", "site", "key", "place", "errand", "counted", "version",
+                "life"),
+        Reply: ("run", "site", "key", "refused", "version", "life")}  # fmt: skip
 
 
 def seal(secret: bytes, content: Order | Reply) -> bytes:

@@ -128,7 +128,8 @@ class Gathering:
             self._ask_again(site, str(error))
             return
         if (reply.run, reply.key) == (order.run, order.key):
-            self._enter(site, reply)
+            if reply.refused is None or reply.life == order.life:  # else it refused an earlier life
+                self._enter(site, reply)
         elif reply.refused and not reply.key and not self._ask_again(site, reply.refused):
             self._refuse(site, reply.refused)
 

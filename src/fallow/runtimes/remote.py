@@ -19,7 +19,7 @@ from fallow.runtimes.gathering import Gathering, Waiting
 from fallow.runtimes.inprocess import Routes
 from fallow.runtimes.relays import BYTES, DELIVER, LETTER, check_letters, delivery, request_body
 
-GLANCE = 30.0  # seconds that sites have to say how labelling goes
+GLANCE = 120.0  # seconds that sites have to say how labelling goes; a later answer is not heard
 
 
 class Book(Protocol):
@@ -66,6 +66,7 @@ class Remote:
     clock: Callable[[], float] = time.monotonic
     absent: set[SiteId] = field(default_factory=set)
     told: set[SiteId] = field(default_factory=set)  # sites whose version was remarked on
+    life: str = field(default_factory=lambda: secrets.token_hex(8))
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
@@ -181,4 +182,5 @@ class Remote:
     def _order(self, site: SiteId, key: str, body: Any, errand: Errand, further: int = 1) -> Order:
         counted = self.book.noted(f"counted/{site}")
         place = self._place() + further
-        return Order(self.study, self.run, site, key, place, errand, counted, body)
+        about = (self.study, self.run, site, key, place, errand, counted)
+        return Order(*about, body, life=self.life)

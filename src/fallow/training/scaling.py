@@ -27,11 +27,15 @@ class Scaling:
     Each takes two sums, because in E[x²] - E[x]² digits cancel: the mean first, then squares about
     it.  Features are those of all rows at the sites, labelled or not, never of test rows; numbers
     to predict are those that were bought so far.  Everybody learns the means and the deviations.
+    ``of_rows``, ``of_numbers``: what a study needs; sites answer to no more than that.
 
     Notes
     -----
     A constant column becomes 0 at all sites, which is as good as leaving it out of a linear model.
     """
+
+    of_rows: bool = True
+    of_numbers: bool = True
 
     contract: ClassVar[Contract] = Contract(
         title="Standardisation across sites",
@@ -48,6 +52,11 @@ class Scaling:
             "targets": "nothing",
         },
     )
+
+    def __post_init__(self) -> None:
+        never: tuple[str, ...] = () if self.of_rows else ("columns", "spread", "features")
+        never += () if self.of_numbers else ("labelled", "deviation", "targets")
+        object.__setattr__(self, "contract", Scaling.contract.without(*never))
 
     # -- server half ------------------------------------------------------------------------
 

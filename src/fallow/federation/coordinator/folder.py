@@ -12,11 +12,12 @@ from typing import Any
 
 from fallow.core.types import SiteId
 from fallow.federation.address import check_address, check_host, not_bindable
-from fallow.federation.agreement import Agreement, Waits, at_sites, read_agreement, write_agreement
-from fallow.federation.coordinator.joining import KEY, check_own, read_joining
+from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.folders import check_free, private_folder
+from fallow.federation.joining import KEY, check_own, read_joining
 from fallow.federation.made import made
 from fallow.federation.schema import Schema
+from fallow.federation.study_file import read_agreement, write_agreement
 from fallow.lab.errors import Failed
 from fallow.lab.files import only_one, unwritable, write_json, write_whole
 from fallow.lab.recipe import Recipe
@@ -25,6 +26,7 @@ from fallow.runtimes.flower.certificates import Tls, new_tls
 from fallow.runtimes.remote import Keys
 
 ABOUT = "coordinator.json"
+LEAVING = 20.0  # seconds in which the Flower of a coordinator that was killed ends by itself
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,17 @@ class Plan:
     waits: Waits = Waits()
     smallest: int = 5
 
-    def agreement(self, key: bytes) -> Agreement:
-        """With the coordinator's public key; ValueError for a study that cannot work."""
+    def agreement(self, key: bytes, authority: str | None = None) -> Agreement:
+        """With the coordinator's public key and the certificate of its machine's authority.
+
+        Raises ValueError for a study that cannot work.
+        """
         sites = tuple(sorted(self.sites))
         recipe = at_sites(self.recipe, self.name, len(sites), self.schema)
         found = Agreement(
-            self.name, recipe, self.schema, sites, key, self.seed, self.waits, self.smallest
-        )
+            self.name, recipe, self.schema, sites, key, self.seed, self.waits, self.smallest,
+            authority,
+        )  # fmt: skip
         made(found)
         return found
 
@@ -85,7 +91,8 @@ class CoordinatorFolder:
             check_host(host, "host")
         plan.agreement(bytes(KEY))  # what is wrong is said before keys are made
         folder._make_keys(hosts)
-        write_agreement(folder.path / "study.toml", plan.agreement(verify_key(folder.secret)))
+        agreed = plan.agreement(verify_key(folder.secret), folder._authority)
+        write_agreement(folder.path / "study.toml", agreed)
         write_json(folder.path / ABOUT, {"address": address, "hosts": list(hosts)})
         return folder
 
@@ -139,25 +146,37 @@ class CoordinatorFolder:
         return Tls.in_folder(self.path / "keys")
 
     @property
+    def _authority(self) -> str:
+        """As `Agreement.authority` has it."""
+        return self.tls.authority.read_text().strip()
+
+    @property
     def address(self) -> str:
         """``host:port`` at which sites reach this machine."""
         found = self._read(self.path / ABOUT).get("address")
         return check_address(str(found), f"{self.path / ABOUT}: address")
 
-    def check_machine(self) -> None:
+    def check_machine(self, patience: float = LEAVING) -> None:
         """Raise what would else be found out when Flower has started: a certificate that is gone,
-        an address that is none of this machine."""
+        an address that is none of this machine, a port that is in use for longer than so many
+        seconds."""
         for file in (self.tls.authority, self.tls.certificate, self.tls.key):
             if not file.is_file():
                 raise Failed(
                     f"{file} is missing: restore it from a backup; sites know this machine by it"
                 )
+        if self.agreement.authority not in (None, self._authority):
+            raise Failed(
+                f"{self.tls.authority} is not the certificate that {self.path / 'study.toml'} "
+                "names: restore both, or no site takes this machine for the coordinator's"
+            )
         host, _, port = self.address.rpartition(":")
-        why = not_bindable(host.strip("[]"), int(port))
+        why = not_bindable(host.strip("[]"), int(port), patience)
         if why is not None:
             raise ValueError(
                 f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); write "
-                "an address of its own there, or 0.0.0.0 for all that it has, and a free port"
+                "an address of its own there, or 0.0.0.0 for all that it has, and a free port, and "
+                "tell the sites (superlink in their site.toml)"
             )
 
     @staticmethod

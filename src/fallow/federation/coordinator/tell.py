@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -37,22 +37,25 @@ class Teller:
     pages: bool = True
     _paged: float = -SELDOM
     _shown: Any = None  # how far people were when the page was written
+    _away: set[SiteId] = field(default_factory=set)  # sites that were not heard since the start
 
     def begin(self) -> None:
         recipe, before = self.agreement.recipe, read_live(self.folder) or {"sites": {}}
         for site in self.agreement.sites:
             known = before["sites"].get(site, {})
             self.live.site(site, online=False, awaited=None, **{k: known.get(k) for k in LASTING})
-        self.live.about["step"] = before.get("step")
+        self.live.about |= {name: before.get(name) for name in ("step", "ended")}
         self.live.put(
             state="running", pid=os.getpid(), started=utc(self.live.clock()), phase="meeting sites",
             cycles=recipe.cycles, rounds=recipe.rounds, name=self.agreement.name,
         )  # fmt: skip
+        self._away = set(self.agreement.sites)
+        self.say({"event": "meeting", "sites": sorted(self._away)})
 
     def greeted(self, known: Mapping[SiteId, Answer]) -> None:
         for site, answer in known.items():
             self.live.site(site, rows=answer["rows"], test=answer.get("test"))
-        self({"event": "met", "sites": sorted(known)})
+        self({"event": "met", "sites": sorted(known), "awaited": sorted(self._away)})
 
     def end(self, state: str, why: str | None = None) -> None:
         """The last word: the run is finished, was stopped or has failed."""
@@ -75,7 +78,9 @@ class Teller:
                 self._labels(event)
                 event = event | {"earlier": self._earlier(event["sites"])}
             case "labelled":
-                self.live.put(phase="entering labels", deadline=None)
+                self._labelled(event["step"], event["why"])
+            case "answered":
+                self._arrived(event["site"])
             case "refused":
                 self.live.refused(event["site"], event["why"])
             case "scored":
@@ -100,6 +105,25 @@ class Teller:
         if is_asked or (is_new and time.monotonic() - self._paged >= SELDOM):
             self._shown = (step, event["sites"])
             self._page()
+
+    def _labelled(self, step: str, why: str) -> None:
+        """Nobody is waited for any more: open questions are given back."""
+        about, known = self.live.about, self.live.sites.items()
+        counts = {site: told["labels"] for site, told in known if told.get("labels")}
+        if (about.get("ended") or {}).get("step") != step:
+            about["ended"] = {"step": step, "why": why, "open": sum(
+                n["open"] for n in counts.values())}  # fmt: skip
+        for site, n in counts.items():
+            self.live.site(site, labels=n | {"open": 0})
+        self.live.put(phase="entering labels", deadline=None)
+        self._page()
+
+    def _arrived(self, site: SiteId) -> None:
+        """The first answer of a site since the start says that it is there."""
+        self.live.beat()
+        if site in self._away:
+            self._away.remove(site)
+            self.say({"event": "arrived", "site": site, "awaited": sorted(self._away)})
 
     def _earlier(self, now: Mapping[SiteId, Any]) -> dict[SiteId, Any]:
         """What is known of sites that do not say how far they are ``now``, and since when."""

@@ -116,13 +116,15 @@ class Ledger:
         done = (n.get(state, 0) for state in ("answered", "declined", "conflict", "open"))
         return Progress(sum(n.values()), *done)
 
-    def history(self, row: int) -> list[Given]:
-        """Everything that was ever said about a row, oldest first."""
+    def history(self, row: int, cycle: int | None = None) -> list[Given]:
+        """Everything that was ever said about a row, oldest first; ``cycle``: only what answered
+        the newest run's question of that cycle."""
         sql = (
             "SELECT g.who, g.value, g.at, g.kind FROM given AS g "
-            "JOIN question AS q ON q.id = g.question WHERE q.row = ? ORDER BY g.id"
+            f"JOIN question AS q ON q.id = g.question WHERE q.row = ?1 AND (?2 IS NULL OR "
+            f"(q.cycle = ?2 AND q.run = ({NEWEST}))) ORDER BY g.id"
         )
-        return [Given(*line) for line in self._tables.read(sql, row)]
+        return [Given(*line) for line in self._tables.read(sql, row, cycle)]
 
     def sent(self) -> list[Sent]:
         """What left this site, by run and verb."""

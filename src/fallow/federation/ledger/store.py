@@ -118,7 +118,7 @@ class SiteStore:
     def doubt(self, site: SiteId, key: str, epsilon: float) -> None:
         """Refuse noise where the ledger was put back from its copy: the site may have answered the
         same with other noise before, and both together say more.  That one is counted as spent."""
-        copied = self._copied()
+        copied = self.copied()
         if copied is None:
             return
         self._charge(f"{key}{LOST}", epsilon)
@@ -131,14 +131,16 @@ class SiteStore:
     def trust(self, epsilon: float | None) -> None:
         """What may be asked from now on was never asked before: a ledger that was put back is as
         good as any.  epsilon: of the release that it has perhaps forgotten."""
-        if self._copied() is None:
+        if self.copied() is None:
             return
         sql = "SELECT 1 FROM spent WHERE run = ? AND substr(key, -length(?)) = ?"
         if epsilon is not None and not self._tables.read(sql, self.run, LOST, LOST):
             self._charge(LOST, epsilon)
         self._tables.write("DELETE FROM about WHERE name = ?", COPIED)
 
-    def _copied(self) -> str | None:
+    def copied(self) -> str | None:
+        """When the copy was made that this ledger was put back from, until the labels of a cycle
+        have been entered; None for a ledger that is no copy."""
         found = self._tables.read("SELECT value FROM about WHERE name = ?", COPIED)
         return found[0][0] if found else None
 

@@ -116,7 +116,7 @@ class Tables:
         return Failed(
             f"ledger {self.path} of site {self.site} is damaged ({why}): stop the site, move "
             f"{self.path.name} and the files {self.path.name}-wal and -shm away, copy "
-            f"{self._copy.name}, which is as old as the last labels that entered training, to "
+            f"{self._copy.name}, which is an hour old at most where the site was running, to "
             f"{self.path.name}, and start the site again"
         )
 

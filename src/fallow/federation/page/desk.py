@@ -7,6 +7,7 @@ one that its sender did not see.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -65,9 +66,16 @@ class Desk:
         return others[circle[-1]], others[circle[0]]
 
     def answered(self, who: str) -> list[tuple[Question, Given]]:
-        """What this person has answered, newest first."""
-        found = [(q, given) for q in self.ledger.questions() if (given := mine(q, who))]
+        """What this person has answered, newest first, also where it was decided otherwise."""
+        found = [(q, given) for q in self.ledger.questions() if (given := self.said(q, who))]
         return sorted(found, key=lambda pair: pair[1].at, reverse=True)
+
+    def said(self, asked: Question, who: str) -> Given | None:
+        """What one person has said last, whether or not it counts since a conflict was decided."""
+        found = mine(asked, who)
+        if found is None and decision(asked):
+            return last_said(self.ledger.history(asked.row, asked.cycle), who)
+        return found
 
     def shown(self, row: int) -> Shown:
         return self.rows.shown(row)
@@ -140,6 +148,22 @@ class Desk:
 def mine(asked: Question, who: str) -> Given | None:
     """The current answer of one person."""
     return next((given for given in asked.answers if given.who == who), None)
+
+
+def decision(asked: Question) -> Given | None:
+    """How a conflict was decided, and by whom; None where none was."""
+    return next((given for given in asked.answers if given.kind == "resolved"), None)
+
+
+def last_said(history: Sequence[Given], who: str) -> Given | None:
+    """The last answer of one person that was not taken back, of the history of a question."""
+    said: list[Given] = []
+    for given in history:
+        if given.who == who and given.kind == "taken back":
+            said.pop()
+        elif given.who == who:
+            said.append(given)
+    return said[-1] if said else None
 
 
 def sent(given: Given | None) -> str:

@@ -59,7 +59,7 @@ def server_of(desk: Desk, door: Door, who: str | None = None) -> uvicorn.Server:
     """The server of one site's page."""
     config = uvicorn.Config(
         create_app(desk, door, who), log_level="warning", access_log=False, server_header=False,
-        ws="none", lifespan="off", timeout_graceful_shutdown=2,
+        proxy_headers=False, ws="none", lifespan="off", timeout_graceful_shutdown=2,
     )  # fmt: skip
     return uvicorn.Server(config)
 

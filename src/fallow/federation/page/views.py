@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fallow.federation.ledger.questions import Question
 from fallow.federation.page import words
-from fallow.federation.page.desk import CANNOT_TELL, ENDED, Desk, mine, sent, spoken
+from fallow.federation.page.desk import CANNOT_TELL, ENDED, Desk, decision, mine, sent, spoken
 from fallow.federation.page.pictures import SMALL, size
 
 HERE = Path(__file__).parent
@@ -97,16 +97,18 @@ class Views:
         **more: Any,
     ) -> HTMLResponse:
         """One sample with its answers; typed: what was in the field of a form that was refused."""
-        own = mine(asked, who)
+        own, said = mine(asked, who), self.desk.said(asked, who)
         before, after = self.desk.around(asked.row, who)
         number = "" if own is None or own.value is None else f"{own.value:.10g}"
-        has_spoken = own is not None or asked.state in ("declined", *ENDED)
+        has_spoken = said is not None or asked.state in ("declined", *ENDED)
         return self.page(
             "sample",
             who,
             status,
             asked=asked,
             own=own,
+            said_before=said,
+            decided=decision(asked),
             seen=sent(own),
             before=before,
             after=after,
@@ -139,7 +141,7 @@ class Views:
         number = min(number, pages)
         shown = found[(number - 1) * A_PAGE : number * A_PAGE]
         more |= {"found": shown, "total": len(found), "number": number, "pages": pages}
-        return self.page("mine", who, states=words.STATES, **more)
+        return self.page("mine", who, states=words.STATES, decision=decision, **more)
 
     def withdrawal(self, row: int, who: str, status: int = 200, **more: Any) -> HTMLResponse:
         about = {"why": "", **more}

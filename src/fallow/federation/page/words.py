@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fallow.federation.schema import Schema
+from fallow.lab.report_words import many
 
 RESERVED = "uwx"  # undo, why, cannot tell
 KEYS = "123456789" + "".join(letter for letter in string.ascii_lowercase if letter not in RESERVED)
@@ -86,15 +87,6 @@ def left(deadline: str | None, now: datetime) -> str:
         if seconds >= unit * (2 if unit > 60 else 1):
             return f"{many(int(seconds // unit), name)} left"
     return "less than a minute left"
-
-
-def many(count: int, name: str) -> str:
-    """A count with its noun.
-
-    >>> many(1, "answer"), many(2, "answer")
-    ('1 answer', '2 answers')
-    """
-    return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def listed(names: Sequence[str]) -> str:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fallow.core.types import SiteId
-from fallow.federation.agreement import Agreement, read_agreement
+from fallow.federation.agreement import Agreement
 from fallow.federation.folders import check_free, read_authority
 from fallow.federation.ledger import Ledger
 from fallow.federation.site.keys import NODE, SiteKeys, kept, make_keys, read_keys
 from fallow.federation.site.rows import SiteRows, read_rows, read_tests
 from fallow.federation.site.settings import Settings, settings_from, settings_text
+from fallow.federation.study_file import read_agreement
 from fallow.lab.errors import Failed
 from fallow.lab.files import digest_of, write_json, write_whole
 
@@ -67,8 +68,8 @@ class SiteFolder:
         if settings.test:
             read_tests(settings.test, agreement.schema, drop)
         copied = {folder / "study.toml": Path(study).read_bytes()}
-        if settings.certificates:
-            trusted = read_authority(Path(settings.certificates))
+        trusted = _trusted(settings.certificates, agreement)
+        if trusted is not None:
             copied[folder / "keys" / "authority.pem"] = trusted
         joining = {"name": settings.name, "study": agreement.digest, **make_keys(folder / "keys")}
         for to, content in copied.items():
@@ -77,7 +78,7 @@ class SiteFolder:
             settings,
             data=_seen_from(folder, settings.data),
             test=_seen_from(folder, settings.test) if settings.test else None,
-            certificates="keys/authority.pem" if settings.certificates else None,
+            certificates=None if trusted is None else "keys/authority.pem",
         )
         made = SiteFolder(folder, placed)
         write_json(folder / "join.json", joining)
@@ -107,14 +108,14 @@ class SiteFolder:
         if named is None or (self.path / named).is_file():
             return None if named is None else self.path / named
         raise Failed(
-            f"{self.path / named} is missing: put it back, or copy the coordinator's authority.pem "
-            "there"
+            f"{self.path / named} is missing: restore it from a backup, or copy the coordinator's "
+            "keys/authority.pem there"
         )
 
     @cached_property
     def agreement(self) -> Agreement:
         """The study, which must be the one that the site has joined."""
-        file, joined = self.path / "study.toml", self._joined
+        file, joined = self.path / "study.toml", self.joined
         found = read_agreement(file)
         if self.name not in found.sites:
             raise ValueError(
@@ -135,7 +136,7 @@ class SiteFolder:
         return found
 
     @property
-    def _joined(self) -> dict[str, str]:
+    def joined(self) -> dict[str, str]:
         """What the coordinator was sent; nothing where the file is gone, which loses nothing."""
         try:
             found = json.loads((self.path / "join.json").read_bytes())
@@ -207,6 +208,19 @@ class SiteFolder:
         recipe = self.agreement.recipe
         own = self.settings.epsilon
         return own if own is not None else recipe.privacy.over(recipe.cycles).total
+
+
+def _trusted(ca: str | None, agreement: Agreement) -> bytes | None:
+    """The certificates by which the coordinator's machine is known: those of the agreement, or,
+    where it has none, of the file ``ca``.  None: those that this system trusts."""
+    agreed = None if agreement.authority is None else f"{agreement.authority}\n".encode()
+    given = None if ca is None else read_authority(Path(ca))
+    if agreed is not None and given is not None and agreed.strip() != given.strip():
+        raise ValueError(
+            f"{ca} is not the certificate that study.toml names for the coordinator's machine: "
+            "leave --ca away, or ask the coordinator which of the two is right"
+        )
+    return given if agreed is None else agreed
 
 
 def _digest(rows: SiteRows) -> str:

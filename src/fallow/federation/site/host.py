@@ -71,15 +71,15 @@ class Host:
 
     def handle(self, blob: bytes) -> bytes:
         """The reply to a message, both as bytes."""
-        run = key = ""
+        run = key = life = ""
         with self._turn:
             try:
                 order = open_order(self._agreement.coordinator, blob)
-                run, key = order.run, order.key
-                reply = Reply(run, self._folder.name, key, self._answer(order))
+                run, key, life = order.run, order.key, order.life
+                reply = Reply(run, self._folder.name, key, self._answer(order), life=life)
             except Exception as error:
                 why = sentence(error).replace(f"{self._folder.path}/", "")  # stays a site's own
-                reply = Reply(run, self._folder.name, key, refused=why)
+                reply = Reply(run, self._folder.name, key, refused=why, life=life)
         return seal(self._folder.keys.sign, reply)
 
     # -- which orders are performed ---------------------------------------------------------

@@ -54,7 +54,10 @@ def read_lines(path: Path, by: Key) -> list[tuple[str, dict[str, str]]]:
         raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")
     for needed in (by, "label"):
         if found and not any(needed in cells for _, cells in found):
-            raise ValueError(f"{path.name} has no {needed!r}; each label needs {by!r} and 'label'")
+            raise ValueError(
+                f"{path.name} has no {needed!r}, only {', '.join(map(repr, found[0][1]))}; each "
+                f"label needs {by!r} and 'label'"
+            )
     return [(at, {name: _cell(cells.get(name)) for name in READ}) for at, cells in found]
 
 
@@ -69,6 +72,8 @@ def _csv(path: Path, text: str) -> list[tuple[str, dict[str, Any]]]:
     found: list[tuple[str, dict[str, Any]]] = []
     try:
         header = [name.strip() for name in next(table, [])]
+        small = {name: name.lower() for name in header if name.lower() not in header}
+        header = [small[name] if small.get(name) in READ else name for name in header]
         for cells in table:
             if cells and len(cells) != len(header):
                 raise ValueError(

@@ -3,10 +3,10 @@
 A file has one line (CSV, UTF-8, with a header) or one object (JSON, in a list) for each question:
 
     id              name of the sample, as in the site's data
-    row             its number in the site's data, from 0
+    label           name of the class, a number, or "cannot tell"; empty: not answered
+    row             number of the sample in the site's data, from 0
     cycle           when it was asked for; -1: the first labels
     place           0 was chosen first
-    label           name of the class, a number, or "cannot tell"; empty: not answered
     who, at         who said so, and when (ISO 8601, UTC)
     state           answered, declined (nobody can tell), conflict, open, expired or withdrawn
     guess, probability, guess_by, score
@@ -87,10 +87,10 @@ def _line(
 ) -> dict[str, Any]:
     line: dict[str, Any] = {
         "id": rows.ids[asked.row],
+        "label": _text(schema, given.value) if given else "",
         "row": asked.row,
         "cycle": asked.cycle,
         "place": asked.place,
-        "label": _text(schema, given.value) if given else "",
         "who": given.who if given else "",
         "at": given.at if given else "",
         "state": asked.state,

@@ -23,14 +23,15 @@ class Pictures:
 
 
 def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
-    """Every image below the folder, in the order of its name; hidden files are passed over.
+    """Every image below the folder, in the order of its name, whatever its class, so that one may
+    be moved into the folder of its class; hidden files are passed over.
 
     channels: 1 or 3, as agreed; None: one where every image is grey.  Raises ValueError that names
     the file when one cannot be read, has another size than the others or leads out of the folder.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in class/*")
-    files = images_below(folder, "*/*")
+    files = sorted(images_below(folder, "*/*"), key=lambda file: (file.name, file.parent.name))
     if not files:
         raise ValueError(
             f"{folder} holds no images; put them in a folder for each class and in "

@@ -6,21 +6,26 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
+from time import monotonic
 from typing import Any, Protocol
 
+from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import now
 from fallow.federation.locks import alone, is_held
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
+from fallow.lab.errors import Failed
 from fallow.lab.files import write_json
 from fallow.runtimes.envelope import open_reply
 from fallow.runtimes.flower import Supernode, private_socket, serve_socket
 
 Say = Callable[[dict[str, Any]], None]
 LOOK = 10.0  # seconds between two looks at the coordinator
+COPIES = 3600.0  # seconds between two copies of the ledger
 LOCK = "site.lock"
 REACH = 3.0  # seconds to connect
 
@@ -50,26 +55,53 @@ def supernode(folder: SiteFolder, at: Path) -> Node:
     return Supernode(*about, folder.authority)
 
 
-def serve(folder: SiteFolder, stop: Event, say: Say, connect: Connect = supernode) -> None:
+def serve(
+    folder: SiteFolder,
+    stop: Event,
+    say: Say,
+    connect: Connect = supernode,
+    copies: float = COPIES,
+) -> None:
     """Answer orders until ``stop`` is set; one process at a time for each site.
 
-    ``say`` hears ``order`` (key, bytes, refused) and ``coordinator`` (problem, None once it is
-    reached).  Raises Failed where another process serves the site, and ValueError for a folder that
-    cannot be used.
+    ``copies``: seconds between two copies of the ledger.  ``say`` hears ``order`` (key, bytes,
+    refused) and ``coordinator`` (problem, None once it is reached).  Raises Failed where another
+    process serves the site, and ValueError for a folder that cannot be used.
     """
-    otherwise = (
-        f"a process serves site {folder.name} already: end it first (fallow site status "
-        f"{folder.path} says which one)"
-    )
-    with alone(folder.path / LOCK, otherwise):
+    with only_server(folder):
         ledger = folder.open_ledger()
         try:
             host = Host(folder, ledger)
             with private_socket(folder.path) as at:
-                _run(folder, _heard(folder, host.handle, say), at, stop, say, connect)
+                node, often = connect(folder, at), Copies(ledger, copies)
+                _run(folder, _heard(folder, host.handle, say), at, stop, say, node, often)
         finally:
             ledger.close()
             (folder.path / "live.json").unlink(missing_ok=True)
+
+
+@dataclass
+class Copies:
+    """Copies the ledger every so many seconds, so that a lost disk costs no more labels."""
+
+    ledger: Ledger
+    every: float
+    last: float = field(default_factory=monotonic)
+
+    def look(self) -> None:
+        if monotonic() - self.last >= self.every:
+            self.last = monotonic()
+            with suppress(Failed, OSError):  # all is safe in the ledger; it is tried again
+                self.ledger.backup()
+
+
+def only_server(folder: SiteFolder) -> AbstractContextManager[None]:
+    """One process at a time serves a site; Failed for a second one."""
+    otherwise = (
+        f"a process serves site {folder.name} already: end it first (fallow site status "
+        f"{folder.path} says which one)"
+    )
+    return alone(folder.path / LOCK, otherwise)
 
 
 def _run(
@@ -78,22 +110,23 @@ def _run(
     at: Path,
     stop: Event,
     say: Say,
-    connect: Connect,
+    node: Node,
+    copies: Copies,
 ) -> None:
-    node, ended = connect(folder, at), Event()
+    ended = Event()
     server = Thread(target=serve_socket, args=(at, handle, ended), name="orders", daemon=True)
     server.start()
     node.start()
     try:
-        _watch(folder, node, stop, say)
+        _watch(folder, node, stop, say, copies)
     finally:
         node.stop()
         ended.set()
         server.join()
 
 
-def _watch(folder: SiteFolder, node: Node, stop: Event, say: Say) -> None:
-    """Say whenever the coordinator is found or lost, and keep ``live.json``."""
+def _watch(folder: SiteFolder, node: Node, stop: Event, say: Say, copies: Copies) -> None:
+    """Say whenever the coordinator is found or lost, keep ``live.json``, and copy the ledger."""
     since, said = now(), list[str | None]()
     while True:
         problem = node.problem or unreachable(folder)
@@ -102,8 +135,9 @@ def _watch(folder: SiteFolder, node: Node, stop: Event, say: Say) -> None:
             say({"event": "coordinator", "problem": problem})
             about = {"pid": os.getpid(), "since": since, "problem": problem}
             write_json(folder.path / "live.json", about)
-        if stop.wait(LOOK):
+        if stop.wait(min(LOOK, copies.every)):
             return
+        copies.look()
 
 
 def _heard(

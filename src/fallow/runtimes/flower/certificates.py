@@ -1,7 +1,6 @@
 """Keys and certificates for Flower: who the coordinator's machine is, and which nodes may join.
 
-What is made here suits a study among sites that hand each other files.  A hospital with a
-certificate authority of its own uses that one for the server.
+What is made here suits a study among sites that hand each other files.
 """
 
 from __future__ import annotations

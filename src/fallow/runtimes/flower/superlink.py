@@ -160,7 +160,7 @@ class Superlink:
     def _explain(self, written: str) -> str | None:
         if "address already in use" in written.lower():
             return (
-                f"another program uses {self._host}:{self._port}: end it, or choose another port "
-                "and tell the sites"
+                f"another program uses {self._host}:{self._port}: end it, or write another address "
+                "into coordinator.json and tell the sites (superlink in their site.toml)"
             )
         return None

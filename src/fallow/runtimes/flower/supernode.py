@@ -79,13 +79,14 @@ class Supernode:
         if "certificate verify failed" in text or "ssl/tls handshake error" in text:
             return (
                 f"{at} did not show a certificate for that address of the authority in "
-                f"{self._authority or 'this system'}: ask the coordinator for its authority.pem, "
-                "and do not go on if it differs from what you were given by another way"
+                f"{self._authority or 'this system'}: another machine may speak in its place, or "
+                "its certificate does not name this address; ask the coordinator by another way"
             )
         if "invalid supernode authentication" in text or "failed to initialize" in text:
             return (
                 f"site {self._site} is not registered with {at} yet: it may just have "
-                "started, or may not have admitted this site (send join.json); the clocks "
-                "may differ by minutes; or this site was ended by force less than a minute ago"
+                "started, or may not have admitted this site (send join.json); this machine's "
+                "clock may be seconds ahead of the coordinator's, or minutes behind; or this site "
+                "was ended by force less than a minute ago"
             )
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from base64 import b64decode
@@ -50,6 +51,12 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     if not NODE.fullmatch(about["node"].strip()):
         raise ValueError(f"{file}: node is no public key of a Flower node; {ASK}")
     return about
+
+
+def fingerprint(about: Mapping[str, str]) -> str:
+    """32 hexadecimal digits of a site's name, study and public keys, for people to compare."""
+    said = json.dumps([about[name] for name in JOINING])
+    return hashlib.blake2b(said.encode(), digest_size=16).hexdigest()
 
 
 def check_own(

@@ -1,0 +1,57 @@
+"""What a site's commands say, in lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fallow.federation.card import CARD
+from fallow.federation.people import MODEL
+from fallow.lab.report_live import when
+
+FINISH = "model/finish"  # the last exchange of a study
+
+
+def said(event: dict[str, Any]) -> str:
+    """What happened, in one line."""
+    if event["event"] == "coordinator":
+        if event["problem"] is None:
+            return "the coordinator's machine is reached; to join takes up to a minute"
+        return f"{event['problem']}; nothing is lost, this site tries again by itself"
+    if event["refused"]:
+        return f"refused: {event['refused']}"
+    return f"answered {event['key']} ({event['bytes']:,} bytes)"
+
+
+def over(event: dict[str, Any], folder: Path) -> list[str]:
+    """What to do when the study has ended."""
+    if event["event"] != "order" or event["refused"] or not event["key"].startswith(FINISH):
+        return []
+    return [
+        f"The study is over. Its model and what is known of it: {folder / MODEL}, {folder / CARD}.",
+        f"To use it: fallow predict {folder} ROWS. This process may be ended.",
+    ]
+
+
+def put_back(copied: str | None) -> list[str]:
+    """What a ledger that was put back says of itself."""
+    return [] if copied is None else [
+        f"ledger: was put back from its copy of {when(copied)}; labels that were given here since "
+        "then are lost, and asked for again if their cycle is still open"
+    ]  # fmt: skip
+
+
+def limited(about: dict[str, Any]) -> str:
+    limit = about["limit"]
+    if limit is None:
+        return ""
+    more = "; nobody is asked for more" if about["asked"] >= limit else ""
+    return f" of {limit} at most{more}"
+
+
+def process(about: dict[str, Any], folder: Path) -> str:
+    if about["pid"] is None:
+        return f"does not run; start it with: fallow site start {folder}"
+    if about["since"] is None:
+        return "has just been started"
+    return f"runs (process {about['pid']}, since {when(about['since'])})"

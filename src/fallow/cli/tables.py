@@ -1,0 +1,35 @@
+"""Tables in a terminal, or in a file or pipe, which have no width of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+WIDEST = 100  # columns
+
+
+def show_table(
+    console: Console,
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    whole: int = 1,
+    words: int | None = None,
+    widest: int = WIDEST,
+) -> None:
+    """Print a table at most ``widest`` wide; longer cells are wrapped, but in the first ``whole``
+    columns.
+
+    The first ``words`` columns are text (left), the others numbers (right); None: all are text.
+    """
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for at, head in enumerate(heads):
+        is_word = words is None or at < words
+        table.add_column(head, justify="left" if is_word else "right", no_wrap=at < whole)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table, width=min(console.width, widest))

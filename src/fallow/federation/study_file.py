@@ -1,0 +1,159 @@
+"""``study.toml``: the agreement as a file that people read, sign and send."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fallow.core.build import nearest
+from fallow.federation.agreement import Agreement, Waits, at_sites
+from fallow.federation.schema import schema_from
+from fallow.federation.toml import duration, recipe_lines, schema_lines, seconds_of, toml_of
+from fallow.lab.files import write_whole
+from fallow.lab.recipe import recipe_from
+from fallow.recipes import find_recipe
+
+
+def read_agreement(path: str | Path) -> Agreement:
+    """The agreement in a TOML file: settings of a recipe, which may start from ``base = "demo"``,
+    and the sections ``[federation]`` and ``[schema]``.
+
+    Raises ValueError that names the file and the setting.
+    """
+    file = Path(path)
+    try:
+        settings = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(
+            f"{file} cannot be read ({error.strerror}): it is the study.toml that the coordinator "
+            "wrote and sent to the sites; put it there, or check the path"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not valid TOML: {error}") from error
+    try:
+        return agreement_from(settings)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def agreement_from(settings: Mapping[str, Any]) -> Agreement:
+    """An agreement from the settings of its file."""
+    rest = dict(settings)
+    for section in ("federation", "schema"):
+        if not isinstance(rest.get(section), Mapping):
+            raise ValueError(
+                f"there is no section [{section}]; 'fallow coordinate init' writes a whole file"
+            )
+    schema, about = schema_from(rest.pop("schema")), dict(rest.pop("federation"))
+    known = ("name", "sites", "coordinator", "authority", "seed", "smallest", "timeout", "quorum",
+             "patience", "deadline")  # fmt: skip
+    for key in about:
+        if key not in known:
+            raise ValueError(f"federation.{key} is not a setting{nearest(key, list(known))}")
+    for key in ("name", "sites", "coordinator"):
+        if key not in about:
+            raise ValueError(f"federation.{key} is missing; ask the coordinator for the whole file")
+    authority = about.get("authority")
+    texts = [
+        about["name"],
+        about["coordinator"],
+        authority if authority is not None else "",
+        *_listed(about["sites"]),
+    ]
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise ValueError(f"federation: {wrong[0]!r} is no text; put it in quotes")
+    name, sites = about["name"], tuple(sorted(about["sites"]))
+    base = rest.pop("base", None)
+    recipe = recipe_from({"name": name, "data": name, **rest}, find_recipe(base) if base else None)
+    return Agreement(
+        name, at_sites(recipe, name, len(sites), schema), schema, sites,
+        _key(about["coordinator"]), _whole(about, "seed", 0),
+        Waits(**_waits(about)), _whole(about, "smallest", 5),
+        None if authority is None else authority.strip(),
+    )  # fmt: skip
+
+
+def _listed(sites: Any) -> list[Any]:
+    if not isinstance(sites, list):
+        raise ValueError(f"federation.sites is {sites!r}; give a list of names")
+    return sites
+
+
+def _key(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"federation.coordinator is no base64: {error}") from error
+
+
+def _whole(about: Mapping[str, Any], name: str, default: int | None) -> Any:
+    value = about.get(name, default)
+    if value is not None and type(value) is not int:
+        raise ValueError(f"federation.{name} is {value!r}; give a whole number")
+    return value
+
+
+def _waits(about: Mapping[str, Any]) -> dict[str, Any]:
+    times = {k: seconds_of(about[k], f"federation.{k}") for k in ("timeout", "patience", "deadline")
+             if k in about}  # fmt: skip
+    return {**times, "quorum": _whole(about, "quorum", None)}
+
+
+# -- writing --------------------------------------------------------------------------------
+
+HEAD = """\
+# Agreement of the study "{name}".
+#
+# The coordinator and every site have this same file. It decides what is computed, which functions
+# a site runs and what leaves it; nothing of that is ever taken from a message. A site refuses an
+# order that does not carry the digest of its own copy; comments, limits of columns and
+# lengths of time are no part of it. `fallow site init` and `fallow coordinate status` show it.
+# Rows, images and single labels never leave their site.
+"""
+
+
+def write_agreement(path: str | Path, agreement: Agreement) -> None:
+    """Write the file that `read_agreement` reads, with a word on every line."""
+    write_whole(Path(path), agreement_text(agreement).encode())
+
+
+def agreement_text(agreement: Agreement) -> str:
+    """The agreement as TOML, for people to read first and sign."""
+    waits, key = agreement.waits, base64.b64encode(agreement.coordinator).decode()
+    quorum = waits.quorum if waits.quorum is not None else len(agreement.sites)
+    lines = [
+        HEAD.format(name=agreement.name),
+        *recipe_lines(agreement.recipe),
+        "\n[federation]",
+        f"name = {toml_of(agreement.name)}",
+        "# who takes part",
+        f"sites = {toml_of(agreement.sites)}",
+        "# the public key of the coordinator: a site obeys orders signed by it, and no other",
+        f"coordinator = {toml_of(key)}",
+        *_authority_lines(agreement.authority),
+        "# of initial weights and of every draw, but for secrets",
+        f"seed = {agreement.seed}",
+        "# scores over fewer test rows than this leave no site",
+        f"smallest = {agreement.smallest}",
+        "# sites whose answers an exchange needs; without this line all of them",
+        ("" if waits.quorum is not None else "# ") + f"quorum = {quorum}",
+        "# an exchange waits so long for all sites (s, m, h, d and w are units) ...",
+        f"timeout = {toml_of(duration(waits.timeout))}",
+        "# ... and so long for the quorum; then the coordinator stops, and can be started again",
+        f"patience = {toml_of(duration(waits.patience))}",
+        "# what people have for the labels of a cycle; the others are given back",
+        f"deadline = {toml_of(duration(waits.deadline))}",
+        *schema_lines(agreement.schema),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _authority_lines(authority: str | None) -> list[str]:
+    head = "# the certificate by which sites know the coordinator's machine"
+    if authority is None:
+        return [f"{head}: each site's own system says, or what it gives as --ca"]
+    return [head, f'authority = """\n{authority}\n"""']

@@ -1,0 +1,114 @@
+"""The page about a study at real sites: who is there, how far people are, how good it is where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.lab.report import write_report
+from fallow.lab.report_live import standing
+from tests.federation.browser import NEEDS, chromium
+from tests.lab.conftest import rewrite, write_study
+
+SITES = ("basel", "bern", "zug-kantonsspital-west", *(f"site-{i}" for i in range(7)))
+CAPTION = "Sites, and the labels of cycle 0"
+COUNTS = {"asked": 120, "answered": 98, "declined": 10, "open": 11, "conflicts": 1}
+THEN = "2026-11-22T02:44:46+00:00"
+
+
+def about(**more: Any) -> dict[str, Any]:
+    site = {"online": True, "awaited": None, "rows": 12345, "test": 1234, "seen": THEN,
+            "labels": COUNTS, "counted": THEN}  # fmt: skip
+    sites = {name: dict(site) for name in SITES}
+    said = {"state": "running", "phase": "people label", "step": "0/query", "cycle": 0, "cycles": 1}
+    return {**said, "deadline": THEN, "updated": THEN, "sites": sites, "refusals": [], **more}
+
+
+def page(folder: Path, scores: dict[str, float | None] | None, **more: Any) -> Path:
+    """The page of a study of one strategy whose last scores at the sites are these."""
+    early = {"basel": 0.1}
+    root = write_study(folder / "study", ("entropy",), seeds=1, cycles=2, reference=None)
+    rewrite(root, lambda row, cell: {"per_site": scores and (scores if row["cycle"] else early)})
+    (root / "live.json").write_text(json.dumps(about(**more)))
+    return write_report([root])
+
+
+def sites(text: str) -> str:
+    return (
+        text.replace("\N{NO-BREAK SPACE}", " ")
+        .partition(f"<caption>{CAPTION}")[2]
+        .partition("</table>")[0]
+    )
+
+
+def test_each_site_has_the_score_of_the_newest_model_on_its_own_test_rows(tmp_path: Path) -> None:
+    shown = sites(page(tmp_path, {"basel": 0.875, "bern": None}).read_text())
+    assert ">Accuracy, %</th>" in shown
+    basel, bern = (shown.partition(f">{name}</th>")[2].partition("</tr>")[0] for name in SITES[:2])
+    assert '<td class="number">87.5</td>' in basel and "10.0" not in shown
+    assert '<td class="number">–</td>' in bern  # it told nothing: too few test rows
+
+
+def test_what_no_site_has_told_has_no_column(tmp_path: Path) -> None:
+    assert "Accuracy" not in sites(page(tmp_path, None).read_text())  # sums are masked
+
+
+@pytest.mark.parametrize(("site", "state", "said"), [
+    ({}, "running", "connected"),
+    ({"awaited": THEN}, "running", "busy since 22 Nov 02:44"),
+    ({"online": False}, "running", "away since 22 Nov 02:44"),
+    ({"online": False, "seen": None}, "running", "not there yet"),
+    ({}, "finished", "heard 22 Nov 02:44"),
+])  # fmt: skip
+def test_whether_a_site_is_there_is_one_column(
+    site: dict[str, Any], state: str, said: str, tmp_path: Path
+) -> None:
+    one = {"basel": about()["sites"]["basel"] | site}
+    assert f'<td class="word">{said}</td>' in sites(
+        page(tmp_path, None, sites=one, state=state).read_text()
+    )
+
+
+def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
+    asking = {"state": "running", "phase": "people label", "step": "0/query", "cycle": 0,
+              "cycles": 2, "deadline": THEN}  # fmt: skip
+    assert "People have until" in standing(asking)
+    closing = standing({**asking, "closing": True})
+    assert "People have until" not in closing
+    assert "are being closed at the coordinator's request ('fallow coordinate advance')" in closing
+    ended = {"step": "0/query", "why": "advance", "open": 7}
+    over = {**asking, "phase": "entering labels", "deadline": None}
+    closed = standing({**over, "ended": ended})
+    assert "The labels of cycle 0 were closed at the coordinator's request" in closed
+    assert "7 open questions were given back" in closed
+    late = standing({**over, "ended": {**ended, "why": "deadline"}})
+    assert "were closed when their time was up" in late
+    assert "closed" not in standing({**over, "step": "1/query", "ended": ended})
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    scores: dict[str, float | None] = dict.fromkeys(SITES, 0.987)
+    return page(tmp_path_factory.mktemp("wide"), scores)
+
+
+class TestInABrowser:
+    pytestmark = NEEDS
+
+    def test_the_table_of_sites_fits_a_page_and_scrolls_alone_on_a_telephone(
+        self, wide: Path
+    ) -> None:
+        with chromium() as browser:
+            shown = browser.new_page(viewport={"width": 1100, "height": 900})
+            shown.goto(wide.as_uri())
+            box = f"[...document.querySelectorAll('[aria-label=\"{CAPTION}\"]')].map(b => " \
+                "[b.scrollWidth, b.clientWidth])[0]"  # fmt: skip
+            inside, room = shown.evaluate(box)
+            assert inside <= room
+            shown.set_viewport_size({"width": 390, "height": 900})
+            assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+            inside, room = shown.evaluate(box)
+            assert inside > room
