@@ -54,6 +54,7 @@ def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader
         ({"site": "south"}, "an order to site south came to site north"),
         ({"study": "another"}, "site north has agreed on study .* and not on another"),
         ({"counted": "9/train/0/0"}, "knows nothing of exchange 9/train/0/0"),
+        ({"counted": "9/train/0/0", "errand": "progress"}, "its ledger is older"),
         ({"body": {"request": 3}}, "has not \\['request', 'to'\\]"),
         ({"body": None}, "has not \\['request', 'to'\\]"),
     ],

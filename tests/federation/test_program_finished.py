@@ -34,7 +34,7 @@ def test_a_finished_study_is_a_study_like_any_other(finished: Federation, tmp_pa
     page = write_report([finished.place], tmp_path / "page.html").read_text()
     assert "What left each site" in page
     rows_file = next(finished.folder.glob("basel-test.csv"))
-    _, n = predict_file(finished.place, rows_file, out=tmp_path / "predicted.csv")
+    n = predict_file(finished.place, rows_file, out=tmp_path / "predicted.csv").rows
     assert n == int((finished.data.groups_test == 0).sum())  # type: ignore[union-attr]
 
 
@@ -50,7 +50,7 @@ def test_a_site_predicts_with_its_own_copy_of_the_model(
 
 def test_before_the_end_a_site_has_no_model_to_predict_with(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    with pytest.raises(Failed, match="basel has no model yet: it comes when the study has ended"):
+    with pytest.raises(Failed, match="basel has no model: it comes when the study has ended"):
         predict_at(world.folder / "basel", tmp_path / "rows.csv")
 
 
@@ -98,7 +98,7 @@ def test_the_card_of_a_site_says_how_the_model_does_on_its_own_rows(
     finished: Federation, tmp_path: Path
 ) -> None:
     rows_file = next(finished.folder.glob("basel-test.csv"))
-    path, n = predict_at(finished.folder / "basel", rows_file, tmp_path / "said.csv")
+    path, n, _ = predict_at(finished.folder / "basel", rows_file, tmp_path / "said.csv")
     said = [line.split(",")[1] for line in path.read_text().splitlines()[1:]]
     lines = [line.split(",") for line in rows_file.read_text().splitlines()]
     at = lines[0].index(finished.agreement.schema.label)

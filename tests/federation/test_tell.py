@@ -123,3 +123,14 @@ def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
     assert list(pages) == ["0/initial", "0/query"]
     assert "Now: people label, first labels" in pages["0/initial"]
     assert "Now: people label, cycle 0 of 1" in pages["0/query"]
+
+
+def test_a_refusal_that_comes_again_is_one_line_with_its_newest_time(tmp_path: Path) -> None:
+    times = iter((0.0, 1.0, 60.0, 61.0, 120.0, 121.0))
+    live = Live(tmp_path / "live.json", lambda: next(times))
+    for site in ("a", "b", "a"):
+        live.refused(site, "its ledger is older")
+    assert [(told["site"], told["at"][14:16]) for told in live.refusals] == [
+        ("b", "01"),
+        ("a", "02"),
+    ]

@@ -197,7 +197,7 @@ def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path
     run_cell(setup, Cell("random", 0))
     new = tmp_path / "new.csv"
     np.savetxt(new, arrays["x_test"], delimiter=",", header="a,b,c", comments="")
-    path, _ = predict_file(setup.out, new)
+    path = predict_file(setup.out, new).path
     said = np.array([float(r["prediction"]) for r in csv.DictReader(path.read_text().splitlines())])
     assert np.mean((said - arrays["y_test"]) ** 2) < 2.5  # the noise has variance 1
 

@@ -59,7 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rows_are_encoded_and_scaled_as_in_training(trained: Path, tmp_path: Path) -> None:
-    path, rows = predict_file(trained, table(tmp_path / "new.csv", label=False))
+    path, rows, _ = predict_file(trained, table(tmp_path / "new.csv", label=False))
     assert path == tmp_path / "new-predictions.csv"
     said = list(csv.DictReader(path.read_text().splitlines()))
     truth = list(csv.DictReader(table(tmp_path / "truth.csv").read_text().splitlines()))
@@ -75,16 +75,27 @@ def test_one_row_alone_gets_the_prediction_it_gets_among_others(
     many = table(tmp_path / "many.csv", label=False)
     head, first, *_ = many.read_text().splitlines()
     (tmp_path / "one.csv").write_text(f"{head}\n{first}\n")
-    alone, _ = predict_file(trained, tmp_path / "one.csv")
-    among, _ = predict_file(trained, many)
+    alone = predict_file(trained, tmp_path / "one.csv").path
+    among = predict_file(trained, many).path
     assert alone.read_text().splitlines()[1] == among.read_text().splitlines()[1]
 
 
 def test_rows_with_names_keep_them(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "named.csv").write_text("id,age,kind,ward\np7,80,b,7\np3,20,a,7\n")
-    path, _ = predict_file(trained, tmp_path / "named.csv")
+    path = predict_file(trained, tmp_path / "named.csv").path
     said = csv.DictReader(path.read_text().splitlines())
     assert [(line["id"], line["prediction"]) for line in said] == [("p7", "yes"), ("p3", "no")]
+
+
+def test_a_row_that_lacks_a_feature_has_a_line_without_a_prediction(
+    trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "gaps.csv").write_text("id,age,kind,ward\np1,,b,7\np7,80,b,7\np2,80,?,7\n")
+    path, rows, lacking = predict_file(trained, tmp_path / "gaps.csv")
+    said = csv.DictReader(path.read_text().splitlines())
+    found = [(line["id"], line["prediction"]) for line in said]
+    assert found == [("p1", ""), ("p7", "yes"), ("p2", "")]
+    assert (rows, lacking) == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +103,8 @@ def test_rows_with_names_keep_them(trained: Path, tmp_path: Path) -> None:
     [
         ("age,kin,ward\n3,a,7\n", "has no column 'kind(=a)?'; did you mean 'kin'"),
         ("age,kind,ward\nold,a,7\n", "column 'age' holds a text"),
-        ("age,kind,ward\n,a,7\n", "column 'age' has 1 missing values"),
-        ("age,kind,ward\ninf,a,7\n", "NaN or infinite"),
+        ("age,kind,ward\n,a,7\n3,,7\n", "bad.csv has no row with all features"),
+        ("age,kind,ward\ninf,a,7\n", "infinite features"),
         ("age,kind,ward\n", "has no rows"),
         ("age,kind,ward\n3,a,7\n3,c,7\n", "'kind', row 2: 'c' is none of the texts .*: 'a', 'b'"),
     ],
@@ -134,7 +145,7 @@ def test_embeddings_are_predicted_from_an_npz_file(tmp_path: Path) -> None:
     done = study(tmp_path, replace(tiny(tmp_path), cycles=0, initial=1.0, rounds=10))
     x = 3 * np.eye(3, 6)
     np.savez(tmp_path / "new.npz", x=x)
-    path, rows = predict_file(done, tmp_path / "new.npz")
+    path, rows, _ = predict_file(done, tmp_path / "new.npz")
     said = csv.DictReader(path.read_text().splitlines())
     assert (rows, [line["prediction"] for line in said]) == (3, ["0", "1", "2"])
     np.savez(tmp_path / "wide.npz", x=np.eye(3, 7))
@@ -155,7 +166,7 @@ def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(tmp_p
     for name, shade in (("a.png", 210), ("more/b.png", 30), (".hidden.png", 0)):
         (tmp_path / "new" / "more").mkdir(parents=True, exist_ok=True)
         image.new("L", (4, 4), shade).save(tmp_path / "new" / name)
-    path, rows = predict_file(done, tmp_path / "new")
+    path, rows, _ = predict_file(done, tmp_path / "new")
     said = csv.DictReader(path.read_text().splitlines())
     assert path == tmp_path / "new-predictions.csv" and rows == 2
     found = {line["file"]: line["prediction"] for line in said}
@@ -186,7 +197,7 @@ def own(folder: Path, training: str, **changes: Any) -> Path:
 
 
 def said(done: Path, **whose: Any) -> list[dict[str, str]]:
-    path, _ = predict_file(done, done.parent / "new.npz", **whose)
+    path = predict_file(done, done.parent / "new.npz", **whose).path
     return list(csv.DictReader(path.read_text().splitlines()))
 
 

@@ -34,7 +34,7 @@ def by_site(row: dict[str, Any], cell: Path) -> dict[str, Any]:
 @pytest.fixture
 def page(make_study: Callable[..., Path]) -> Path:
     root = make_study(queries=QUERIES, seeds=3, cycles=1, reference=QUERIES[2],
-                      recipe={"data": "digits", "cycles": 0})  # fmt: skip
+                      recipe={"data": "digits", "cycles": 0, "flip": 1})  # fmt: skip
     rewrite(root, by_site)
     return root
 
@@ -48,6 +48,16 @@ def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None
     ]  # fmt: skip
     assert "The 1 sites with flipped labels" not in text
     assert "One site with flipped labels is left out of all scores" in text
+
+
+def test_a_site_that_told_no_score_is_named_and_not_accused(
+    make_study: Callable[..., Path],
+) -> None:
+    root = make_study(queries=QUERIES, recipe={"data": "digits", "cycles": 0})
+    rewrite(root, by_site)
+    text = write_report([root]).read_text()
+    assert f"Not in the last scores, to which they told none: {NAMES[2]}." in text
+    assert "flipped labels" not in text
 
 
 def test_strategies_are_called_by_how_they_train(page: Path) -> None:
@@ -79,7 +89,7 @@ def test_a_study_that_has_only_begun_makes_a_page(page: Path) -> None:
 
 def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
     world, rows = ran(training="dpfl:budget=3", score_rounds=4, rounds=4, flip=1)
-    run = graphs_of(Cell("random", 0, tuple(rows), None, 0))
+    run = graphs_of(Cell("random", 0, tuple(rows), None, 0), True)
     assert run is not None
     assert run.sites == world.carrier.sites
     assert list(run.by_round) == [0, 1, 2, 3]

@@ -100,13 +100,15 @@ def admit(
         mark = fingerprint(office.admitted[site])
         _lines(console, [f"admitted {site}{again}, by the keys with fingerprint {mark}"])
     _lines(console, ["Ask each by another way, such as a telephone, whether theirs is that one."])
-    missing = office.missing
-    rest = (
-        f"missing: {', '.join(missing)}" if missing else f"next: fallow coordinate start {folder}"
-    )
+    missing, rest = office.missing, f"next: fallow coordinate start {folder}"
+    if missing:
+        rest = f"missing: {', '.join(missing)}"
+    elif is_running(folder):
+        rest = (
+            "The coordinator that is running knows only the keys of before until it is started "
+            f"again: fallow coordinate stop {folder}, then start"
+        )
     _lines(console, [rest])
-    if is_running(folder):
-        _lines(console, [f"a coordinator is running: stop and start {folder} so that this counts"])
 
 
 @coordinate.command()

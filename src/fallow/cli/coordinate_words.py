@@ -15,7 +15,7 @@ from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.labels import Ended
 from fallow.lab.report_live import WORDS, asked_in, caption, site_columns, when
 
-QUIET = 60.0  # seconds between lines that say the same
+QUIET = 600.0  # seconds between lines that say the same
 GOING = ("lost", "waiting", "missing")  # what is said of sites that do not answer
 ENDED: dict[Ended, str] = {
     "settled": "every question is answered",
@@ -79,7 +79,8 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
         case "missing" if not event["key"].startswith("progress/"):
             return f"went on without {', '.join(event['sites'])} ({event['key']})"
         case "lost":
-            return f"{event['site']} was not reached, and is asked again: {event['why']}"
+            why = "it has no connection" if "Node Unavailable" in event["why"] else event["why"]
+            return f"{event['site']} was not reached, and is asked again: {why}"
         case "refused":
             return f"{event['site']} is not counted: {event['why']}"
         case "clock":

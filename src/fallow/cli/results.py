@@ -13,6 +13,7 @@ from fallow.federation.site.predict import predict_at
 from fallow.lab.export import export_study
 from fallow.lab.predict import predict_file
 from fallow.lab.report import write_report
+from fallow.lab.report_words import many
 
 Query = Annotated[str | None, typer.Option(help="Whose model; by default the study's reference.")]
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="File to write.")]
@@ -52,7 +53,10 @@ def predict(
 ) -> None:
     """Predict with a finished run's model; writes a CSV file."""
     if (study / SETTINGS).exists() and not (query or seed or site):
-        path, rows = predict_at(study, data, out)
+        found = predict_at(study, data, out)
     else:
-        path, rows = predict_file(study, data, query, seed, out, site)
-    opt.console().print(f"Wrote {rows} predictions to {path}", markup=False, soft_wrap=True)
+        found = predict_file(study, data, query, seed, out, site)
+    said = f"Wrote {many(found.rows, 'prediction')} to {found.path}"
+    if found.lacking:
+        said += f"; without one, because a feature is missing: {many(found.lacking, 'row')}"
+    opt.console().print(said, markup=False, soft_wrap=True)

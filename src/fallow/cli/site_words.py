@@ -29,7 +29,7 @@ def over(event: dict[str, Any], folder: Path) -> list[str]:
         return []
     return [
         f"The study is over. Its model and what is known of it: {folder / MODEL}, {folder / CARD}.",
-        f"To use it: fallow predict {folder} ROWS. This process may be ended.",
+        f"To use it: fallow predict {folder} ROWS. Nothing more is asked; this process may end.",
     ]
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,49 +18,66 @@ from fallow.data.own_images import images_below, read_images
 from fallow.data.own_table import EMPTY, Columns, read_cells
 
 
-def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> Tensor:
-    """Features of a .csv, .parquet or .npz file, or of all images below a folder, as (n, *shape)
-    float32.
+@final
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Rows to predict.
+
+    x: (n, *shape) float32.  whole: (n,) bool, False where a row lacks a feature.  names: of the
+    rows, by ``named_by``: the files of images, the column ``id`` of a table, else numbers from 0.
+    """
+
+    x: Tensor
+    whole: Tensor
+    named_by: str
+    names: Sequence[object]
+
+
+def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> NewRows:
+    """The rows of a .csv, .parquet or .npz file, or all images below a folder.
 
     columns: the features of the trained model, ``name=level`` for a text column; other columns of
-    the file (labels, names) are left aside.  Raises ValueError that names a missing column, a cell
-    that is no finite number or a text the model does not know, or a shape that differs.
+    the file (labels, names) are left aside.  An empty cell or NaN is a missing feature.  Raises
+    ValueError that names a missing column, a cell that is no finite number or a text the model does
+    not know, a shape that differs, or that all rows lack features.
     """
     if not path.exists():
         raise ValueError(f"there is no file {str(path)!r}; give the path of one")
-    if path.is_dir():
-        x = torch.from_numpy(read_images(image_files(path), shape[0] if len(shape) == 3 else None))
-    elif path.suffix.lower() == ".npz":
-        arrays = read_arrays(path)
-        if "x" not in arrays:
-            raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
-        x = torch.from_numpy(arrays["x"].astype(np.float32))
-    else:
-        if not columns:
-            raise ValueError(
-                f"the model was not trained on a table; give {path.stem}.npz with x, or a folder "
-                "of images"
-            )
-        cells = read_cells(path)
-        _check_levels(path, cells, columns)
-        x = torch.from_numpy(np.stack([_column(path, cells, c) for c in columns], axis=1))
+    named_by, names, x = _read(path, columns, shape)
     if tuple(x.shape[1:]) != tuple(shape):
         raise ValueError(
             f"{path.name} has rows of shape {tuple(x.shape[1:])}, the model takes {tuple(shape)}"
         )
-    if not bool(torch.isfinite(x).all()):
-        raise ValueError(f"{path.name} has NaN or infinite features; fill them in")
-    return x
+    if bool(torch.isinf(x).any()):
+        raise ValueError(f"{path.name} has infinite features; correct them")
+    whole = ~torch.isnan(x).flatten(1).any(1)
+    if not bool(whole.any()):
+        raise ValueError(f"{path.name} has no row with all features; fill some in")
+    return NewRows(x, whole, named_by, range(len(x)) if names is None else names)
 
 
-def row_names(path: Path, count: int) -> tuple[str, Sequence[object]]:
-    """What the rows of `read_rows` are called, and by what: the files of images, the column ``id``
-    of a table, else numbers from 0."""
+def _read(
+    path: Path, columns: Sequence[str], shape: Sequence[int]
+) -> tuple[str, Sequence[object] | None, Tensor]:
+    """What rows are named by, their names (None: numbers), and the rows."""
     if path.is_dir():
-        return "file", [file.relative_to(path).as_posix() for file in image_files(path)]
-    if path.suffix.lower() != ".npz" and "id" in (cells := read_cells(path)):
-        return "id", cells["id"]
-    return "row", range(count)
+        files = image_files(path)
+        x = torch.from_numpy(read_images(files, shape[0] if len(shape) == 3 else None))
+        return "file", [file.relative_to(path).as_posix() for file in files], x
+    if path.suffix.lower() == ".npz":
+        arrays = read_arrays(path)
+        if "x" not in arrays:
+            raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
+        return "row", None, torch.from_numpy(arrays["x"].astype(np.float32))
+    if not columns:
+        raise ValueError(
+            f"the model was not trained on a table; give {path.stem}.npz with x, or a folder of "
+            "images"
+        )
+    cells = read_cells(path)
+    _check_levels(path, cells, columns)
+    x = torch.from_numpy(np.stack([_column(path, cells, c) for c in columns], axis=1))
+    return ("id", cells["id"], x) if "id" in cells else ("row", None, x)
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -87,7 +105,7 @@ def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:
             known.setdefault(name, []).append(level)
     for name, levels in known.items():
         for row, cell in enumerate(cells[name]):
-            if cell not in levels:
+            if cell not in levels and cell.lower() not in EMPTY:
                 raise ValueError(
                     f"{path.name}: column {name!r}, row {row + 1}: {cell!r} is none of the texts "
                     f"that the model was trained with: {', '.join(map(repr, levels))}"
@@ -95,17 +113,16 @@ def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:
 
 
 def _column(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
+    """(n,) numbers, or 0 and 1 for a text; NaN where the cell is empty."""
     name, is_level, level = column.rpartition("=")
-    if column not in cells and is_level and name in cells:
-        return np.array([cell == level for cell in cells[name]], dtype=np.float32)
-    if column not in cells:
+    is_text = column not in cells and bool(is_level) and name in cells
+    if not is_text and column not in cells:
         lacking = name if is_level else column
         raise ValueError(f"{path.name} has no column {lacking!r}{nearest(lacking, list(cells))}")
-    if missing := sum(cell.lower() in EMPTY for cell in cells[column]):
-        raise ValueError(
-            f"{path.name}: column {column!r} has {missing} missing values; fill them in"
-        )
+    told = cells[name if is_text else column]
     try:
-        return np.array([float(cell) for cell in cells[column]], dtype=np.float32)
+        numbers = [np.nan if cell.lower() in EMPTY else (cell == level if is_text else float(cell))
+                   for cell in told]  # fmt: skip
     except ValueError as error:
         raise ValueError(f"{path.name}: column {column!r} holds a text: {error}") from error
+    return np.array(numbers, dtype=np.float32)

@@ -12,7 +12,7 @@ from fallow.core.contract import Contract
 from fallow.core.types import SiteId
 from fallow.federation.agreement import Agreement
 from fallow.lab.files import write_whole
-from fallow.lab.report_words import size
+from fallow.lab.report_words import many, size
 from fallow.lab.versions import versions
 
 CARD = "model-card.md"
@@ -121,7 +121,5 @@ def _privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
         yield "- What left the sites:"
     for row in facts.left:
         noise = f", ε = {row['epsilon']:g}" if row.get("epsilon") else ""
-        yield (
-            f"  - {row['verb']} ({row['kind']}): {row['what']}; {row['exchanges']} exchanges, "
-            f"{size(row['bytes'])}{noise}"
-        )
+        cost = f"{many(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
+        yield f"  - {row['verb']} ({row['kind']}): {row['what']}; {cost}"

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.view import Predicting
 from fallow.data import read_rows
-from fallow.data.features import row_names
 from fallow.engine import predict
 from fallow.lab.cell import Cell
 from fallow.lab.files import load_tree, save_tree, write_whole
@@ -29,6 +28,14 @@ from fallow.lab.report_words import some
 from fallow.lab.scale import Scale, in_units
 from fallow.lab.variants import variant
 from fallow.models import build_model
+
+
+class Predicted(NamedTuple):
+    """rows: how many have a prediction in the file; lacking: how many lack a feature, and it."""
+
+    path: Path
+    rows: int
+    lacking: int
 
 
 def save_model(
@@ -44,11 +51,12 @@ def save_model(
 def predict_file(
     folder: Path, data: Path, query: str | None = None, seed: int | None = None,
     out: Path | None = None, site: SiteId | None = None,
-) -> tuple[Path, int]:  # fmt: skip
-    """Predict every row of ``data``; writes a CSV (``out``, by default beside the data).
+) -> Predicted:  # fmt: skip
+    """Predict the rows of ``data``; writes a CSV (``out``, by default beside the data), in which
+    the line of a row that lacks a feature says nothing.
 
     ``site``: with the model that this site was tested with at the end, where each has its own.
-    Classification: the class and its probability; regression: the value.  Returns file and rows.
+    Classification: the class and its probability; regression: the value.
     """
     study = read_study(folder)
     wanted = query or study.study.reference or study.study.queries[0]
@@ -67,17 +75,17 @@ def predict_file(
 def predict_with(
     saved: dict[str, Any], made: Recipe, folder: Path, data: Path, out: Path | None = None,
     site: SiteId | None = None,
-) -> tuple[Path, int]:  # fmt: skip
+) -> Predicted:  # fmt: skip
     """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors."""
     saved = {**saved, "state": _model(saved, made, folder, site)}
-    x = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
-    if saved["scale"]:
-        x = Scale(**saved["scale"])(x)
-    outputs = _outputs(made, saved, x)
+    rows = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
+    x = rows.x[rows.whole]
+    outputs = _outputs(made, saved, Scale(**saved["scale"])(x) if saved["scale"] else x)
+    found = iter(_lines(outputs, saved["about"]["classes"]))
+    lines = [next(found) if is_whole else {} for is_whole in rows.whole.tolist()]
     target = out or data.with_name(f"{data.stem}-predictions.csv")
-    lines = _lines(outputs, saved["about"]["classes"])
-    write_whole(target, _csv(*row_names(data, len(x)), lines))
-    return target, len(x)
+    write_whole(target, _csv(rows.named_by, rows.names, lines))
+    return Predicted(target, len(x), len(lines) - len(x))
 
 
 def _model(saved: dict[str, Any], made: Recipe, folder: Path, site: SiteId | None) -> State:
@@ -121,6 +129,8 @@ def _lines(outputs: Tensor, classes: list[str]) -> list[dict[str, str]]:
 def _csv(name: str, names: Sequence[object], lines: Sequence[dict[str, str]]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([name, *lines[0]])
-    writer.writerows([row, *line.values()] for row, line in zip(names, lines, strict=True))
+    heads = next(list(line) for line in lines if line)
+    writer.writerow([name, *heads])
+    told = [[line.get(head, "") for head in heads] for line in lines]
+    writer.writerows([row, *words] for row, words in zip(names, told, strict=True))
     return text.getvalue().encode()

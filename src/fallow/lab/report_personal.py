@@ -13,7 +13,7 @@ from fallow.lab.names import heading
 from fallow.lab.records import StudyRecords
 from fallow.lab.report_findings import drawn, note
 from fallow.lab.report_html import Html, section, table
-from fallow.lab.report_words import size
+from fallow.lab.report_words import size, some
 from fallow.lab.stats import mean_sd
 from fallow.lab.tables_columns import NOTHING, with_interval
 from fallow.lab.tables_final import Spread, label_of
@@ -72,7 +72,7 @@ def sites(study: StudyRecords, key: str) -> Html:
         "the population. Worst tenth: mean of the lowest tenth of the sites. Below local: share "
         "of sites that local training alone serves better, by seed and site. Received: from the "
         "server and from other sites in a whole run, mean over sites; most: the site with most."
-        + _left_out(find.left_out(study))
+        + _left_out(find.left_out(study), bool(study.study.recipe.get("flip")))
     )
     caption = (
         "Left: up is more accurate, left more alike for all sites. Right: left is cheaper; what a "
@@ -83,10 +83,15 @@ def sites(study: StudyRecords, key: str) -> Html:
     return section("Sites", made, note(text), *shown)  # one dot alone compares nothing
 
 
-def _left_out(wrong: int) -> str:
-    if wrong == 1:
+def _left_out(sites: list[str], is_flipped: bool) -> str:
+    """Who is not in the scores, and why."""
+    if not sites:
+        return ""
+    if not is_flipped:
+        return f" Not in the last scores, to which they told none: {some(sites)}."
+    if len(sites) == 1:
         return " One site with flipped labels is left out of all scores."
-    return f" The {wrong} sites with flipped labels are left out of all scores." if wrong else ""
+    return f" The {len(sites)} sites with flipped labels are left out of all scores."
 
 
 def pairs(study: StudyRecords) -> Html | None:

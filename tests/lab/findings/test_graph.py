@@ -42,7 +42,7 @@ def cell(**more: Any) -> Cell:
 
 @pytest.fixture
 def run() -> Graphs:
-    found = graphs_of(cell())
+    found = graphs_of(cell(), True)
     assert found is not None
     return found
 
@@ -80,7 +80,7 @@ def test_distance_is_between_the_classes_of_receivers_and_senders(run: Graphs) -
 def test_decisions_by_a_coin_are_counted_among_all_visits(run: Graphs) -> None:
     # 4 sites with candidates begin with 2 evaluations in each of 2 rounds: 36 - 16 = 2 x 10 visits
     assert run.conflicts == pytest.approx(2 / 10)
-    without = graphs_of(Cell(DPFL, 0, (told(FIRST, 0),), None, 0))
+    without = graphs_of(Cell(DPFL, 0, (told(FIRST, 0),), None, 0), True)
     assert without is not None and math.isnan(without.conflicts)
 
 

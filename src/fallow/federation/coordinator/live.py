@@ -86,7 +86,8 @@ class Live:
 
     def refused(self, site: SiteId, why: str) -> None:
         line = {"at": utc(self.clock()), "site": site, "why": why}
-        self.refusals = [*self.refusals, line][-KEPT:]
+        others = [told for told in self.refusals if (told["site"], told["why"]) != (site, why)]
+        self.refusals = [*others, line][-KEPT:]
         self.write()
 
     def beat(self) -> None:

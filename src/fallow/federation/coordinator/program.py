@@ -32,6 +32,14 @@ from fallow.runtimes.envelope import Link
 from fallow.runtimes.remote import Keys, Remote
 
 LOCK = "coordinator.lock"
+SCORES = {
+    "accuracy": "accuracy, mean over sites",
+    "accuracy_weighted": "accuracy over all test rows",
+    "balanced_accuracy": "accuracy, mean over classes",
+    "worst_tenth": "accuracy of the worst tenth of the sites",
+    "mse": "mean squared error",
+}
+"""What a model card tells of the last record, and how it calls it."""
 POLL = 10.0  # seconds between questions how far people are
 
 
@@ -123,9 +131,9 @@ class Program:
         last = records[-1]
         last["revealed"] = Disclosure.of(last["revealed"]).plus(sites.at_the_end).rows()
         write_lines(self.place / "records.jsonl", records)
-        names = ("accuracy", "accuracy_weighted", "balanced_accuracy", "mse", "worst_tenth")
-        scores = {name: last[name] for name in names if last.get(name) is not None}
-        scores |= {f"of {site}": score for site, score in (last.get("per_site") or {}).items()}
+        scores = {said: last[name] for name, said in SCORES.items() if last.get(name) is not None}
+        if per_site := last.get("per_site"):
+            scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
         saved = run.journal.finished("model")
         is_own = saved is None or saved["state"] is None
         facts = Facts("the coordinator", sites.labels, scores, last["revealed"], is_own)

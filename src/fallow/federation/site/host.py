@@ -87,6 +87,7 @@ class Host:
     def _answer(self, order: Order) -> Answer:
         self._check_addressed(order)
         if order.errand == "progress":
+            self._counted(order)
             return self._people.progress(self._office(order.run))
         with self._ledger.transaction():
             self._enter(order.run)
@@ -163,17 +164,22 @@ class Host:
             )
         if order.key == f"{newest}{DELIVER}":
             return
-        counted = 0 if order.counted is None else orders.number(order.run, order.counted)
-        if counted is None:
+        store.settle(self._counted(order))
+        orders.drop()
+        if store.restore():
+            self._site = None
+
+    def _counted(self, order: Order) -> int:
+        """The number of the exchange that counted last; ValueError where it is not known here."""
+        orders, site = self._ledger.orders, self._folder.name
+        found = 0 if order.counted is None else orders.number(order.run, order.counted)
+        if found is None:
             raise ValueError(
                 f"site {site} knows nothing of exchange {order.counted}, which the coordinator has "
                 "counted: its ledger is older, perhaps from a backup; put the newest one back, or "
                 "let the study go on without this site until a new run, which keeps its labels"
             )
-        store.settle(counted)
-        orders.drop()
-        if store.restore():
-            self._site = None
+        return found
 
     # -- what they do -----------------------------------------------------------------------
 

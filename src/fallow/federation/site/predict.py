@@ -8,18 +8,21 @@ from fallow.federation.people import MODEL
 from fallow.federation.site.folder import SiteFolder
 from fallow.lab.errors import Failed
 from fallow.lab.files import load_tree
-from fallow.lab.predict import predict_with
+from fallow.lab.predict import Predicted, predict_with
 
 
-def predict_at(folder: Path, data: Path, out: Path | None = None) -> tuple[Path, int]:
-    """Predict every row of ``data`` with the model that the site uses, as `lab.predict` does.
+def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
+    """Predict the rows of ``data`` with the model that the site uses, as `lab.predict` does.
 
     Raises Failed before the study has ended.
     """
     site = SiteFolder.open(folder)
     model = folder / MODEL
     if not model.exists():
-        raise Failed(f"{folder} has no model yet: it comes when the study has ended")
+        raise Failed(
+            f"{folder} has no model: it comes when the study has ended, to each site that takes "
+            "part in its last exchange"
+        )
     try:
         saved = load_tree(model, folder)
     except Failed as error:

@@ -69,14 +69,17 @@ class Measured:
     distance: float
 
 
-def graphs_of(cell: Cell) -> Graphs | None:
-    """The graphs that a run recorded; None for a method without one."""
+def graphs_of(cell: Cell, is_flipped: bool) -> Graphs | None:
+    """The graphs that a run recorded; None for a method without one.
+
+    is_flipped: some sites have flipped labels, those without a score.
+    """
     rows = [r for r in cell.records if r["cycle"] == cell.cycles[-1] and "graph" in r]
     if not rows:
         return None
     last = rows[-1]
     sites = tuple(sorted(last["labelled_per_site"]))
-    scored = last.get("per_site") or dict.fromkeys(sites)  # all but those with flipped labels
+    scored = (is_flipped and last.get("per_site")) or dict.fromkeys(sites)
     omega = measure.graph_of(last["omega"], sites) if "omega" in last else None
     return Graphs(
         cell.query, cell.seed, sites,
@@ -96,7 +99,8 @@ def _conflicts(rows: Sequence[Record], omega: Tensor | None) -> float:
 
 def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:
     """Query -> the graphs of its runs by seed, for those that have any."""
-    found = {q: [g for cell in study.of(q) if (g := graphs_of(cell))] for q in study.strategies}
+    flip = bool(study.study.recipe.get("flip"))
+    found = {q: [g for c in study.of(q) if (g := graphs_of(c, flip))] for q in study.strategies}
     return {query: runs for query, runs in found.items() if runs}
 
 

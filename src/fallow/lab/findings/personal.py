@@ -71,10 +71,15 @@ def has_sites(study: StudyRecords) -> bool:
     return any(scores_row(cell) for cell in study.cells)
 
 
-def left_out(study: StudyRecords) -> int:
-    """How many sites are not scored, because their labels are flipped."""
-    rows = [row for cell in study.cells if (row := scores_row(cell))]
-    return max((len(r["labelled_per_site"]) - len(r["per_site"]) for r in rows), default=0)
+def left_out(study: StudyRecords) -> list[str]:
+    """The sites that are not in the scores of the run that lacks most: those with flipped labels,
+    or, where none were flipped, those that told no score."""
+    is_flipped, lacking = bool(study.study.recipe.get("flip")), list[list[str]]()
+    for row in filter(None, map(scores_row, study.cells)):
+        scores = row["per_site"]
+        told = {site for site, score in scores.items() if is_flipped or score is not None}
+        lacking.append(sorted(row["labelled_per_site"].keys() - told))
+    return max(lacking, key=len, default=[])
 
 
 def site_scores(study: StudyRecords, query: str) -> dict[int, BySite]:
