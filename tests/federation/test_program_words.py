@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fallow.cli.coordinate_words import Lines
+from fallow.cli.coordinate_words import Lines, show_sites
 from fallow.federation.coordinator.labels import counts_of
 from fallow.federation.coordinator.live import utc
 from fallow.federation.coordinator.scores import UNSCORED, of_counts, of_totals
@@ -99,3 +99,17 @@ def test_errors_are_in_units_of_the_variance() -> None:
     assert of_counts(answers, 2.0)["mse"] == pytest.approx((1.0 + 3.0) / 2)  # type: ignore[arg-type]
     assert of_totals({"rows": 5.0, "squares": 20.0}, 2.0)["mse"] == pytest.approx(2.0)
     assert of_totals({"rows": 0.0, "squares": 0.0}, 2.0) == UNSCORED
+
+
+@pytest.mark.parametrize(("width", "is_whole"), [(80, False), (120, True)])
+def test_a_narrow_terminal_has_the_names_of_sites_and_fewer_columns(
+    width: int, is_whole: bool
+) -> None:
+    counts = {"asked": 8, "answered": 5, "declined": 0, "open": 3, "conflicts": 0}
+    sites = {"va_long_beach": {"rows": 200, "test": 60, "online": True, "labels": counts}}
+    paper = StringIO()
+    show_sites(Console(file=paper, width=width), {"sites": sites, "step": "0/query"})
+    told = paper.getvalue()
+    assert "va_long_beach" in told and "5 of 8" in told
+    assert [head in told for head in ("Rows", "Conflicts")] == [is_whole, is_whole]
+    assert max(map(len, told.splitlines())) <= width

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -17,10 +18,11 @@ from time import monotonic, sleep
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from fallow.cli.site import site
-from fallow.cli.site_words import over, said
+from fallow.cli.site_words import Lines, over, said
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import live, serve, unreachable
 from fallow.federation.study_file import write_agreement
@@ -218,6 +220,17 @@ def test_of_many_lines_that_are_refused_the_first_are_shown(tmp_path: Path) -> N
     assert done.exit_code != 0
     assert "line 2: " in done.output and "line 11: " in done.output and "line 12" not in done.output
     assert "and 30 more like these" in done.output
+
+
+def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Path) -> None:
+    heard = io.StringIO()
+    lines = Lines(Console(file=heard), tmp_path)
+    gone = {"event": "coordinator", "problem": "the coordinator is not reached"}
+    end = {"event": "order", "key": "model/finish/0", "refused": None, "bytes": 9}
+    for event in (gone, end, gone):
+        lines(event)
+    assert heard.getvalue().count("is not reached") == 1
+    assert "The study is over" in heard.getvalue()
 
 
 def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> None:

@@ -13,8 +13,11 @@ from fallow.cli.tables import show_table
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.labels import Ended
-from fallow.lab.report_live import WORDS, asked_in, caption, site_columns, when
+from fallow.lab.report_live import NOTHING, WORDS, asked_in, caption, site_columns, when
 
+WIDE = 110  # characters that the table of sites takes
+SAME, RARE = ("Rows", "Test rows"), ("Cannot tell", "Conflicts")
+"""Columns that stay the same in a run, and those that are mostly zero."""
 QUIET = 600.0  # seconds between lines that say the same
 GOING = ("lost", "waiting", "missing")  # what is said of sites that do not answer
 ENDED: dict[Ended, str] = {
@@ -140,7 +143,13 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
 
 
 def show_sites(console: Console, about: dict[str, Any]) -> None:
-    """The sites of a run as a table."""
+    """The sites of a run as a table; in a narrow terminal without what changes nothing."""
     columns = site_columns(about)
+    if console.width < WIDE:
+        columns = {
+            head: cells
+            for head, cells in columns.items()
+            if head not in SAME and (head not in RARE or set(cells) - {"0", NOTHING})
+        }
     rows = zip(*columns.values(), strict=True)
     show_table(console, caption(about), list(columns), rows, words=WORDS, widest=120)

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from fallow.cli import options as opt
-from fallow.cli.site_words import limited, over, process, put_back, said
+from fallow.cli.site_words import Lines, limited, process, put_back
 from fallow.cli.tables import show_table
 from fallow.federation.joining import fingerprint
 from fallow.federation.site.folder import SiteFolder
@@ -120,7 +120,7 @@ def start(folder: Folder) -> None:
     _lines(console, [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"])
     before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
     try:
-        serve(found, stop, lambda event: _lines(console, [said(event), *over(event, folder)]))
+        serve(found, stop, Lines(console, folder))
     finally:
         for which, handler in zip(ENDINGS, before, strict=True):
             signal.signal(which, handler)

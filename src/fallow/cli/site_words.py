@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
 from fallow.lab.report_live import when
 
 FINISH = "model/finish"  # the last exchange of a study
+
+
+@dataclass
+class Lines:
+    """Prints what happens at a site.  When the study is over it is no news that the coordinator has
+    gone."""
+
+    console: Console
+    folder: Path
+    is_over: bool = False
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        if self.is_over and event["event"] == "coordinator":
+            return
+        last = over(event, self.folder)
+        self.is_over = self.is_over or bool(last)
+        for line in (said(event), *last):
+            self.console.print(line, markup=False, soft_wrap=True)
 
 
 def said(event: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ TOLD = {  # what has just happened; {id} and {label} are filled in
     "this one replaces it when the cycle is closed.",
     "conflict": "Saved: {label} for sample {id}. Somebody else has said something different: both "
     "answers are kept, and the sample waits under Conflicts.",
-    "undone": "Undone: your last answer for sample {id} does not count any more.",
+    "undone": "Undone: your last answer for sample {id} does not count; what you said before does.",
     "resolved": "Decided: {label} for sample {id}.",
     "withdrawn": "Sample {id} is withdrawn: it leaves the data of this study for good.",
 }
