@@ -57,6 +57,7 @@ def test_a_site_that_told_no_score_is_named_and_not_accused(
     rewrite(root, by_site)
     text = write_report([root]).read_text()
     assert f"Not in the last scores, to which they told none: {NAMES[2]}." in text
+    assert f"Last scores are without {NAMES[2]}, which told none." in text
     assert "flipped labels" not in text
 
 

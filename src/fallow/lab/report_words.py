@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fallow.lab.findings.personal import left_out
 from fallow.lab.records import StudyRecords
 from fallow.lab.stats import LEVEL, Comparison
 from fallow.lab.tables import p_text
@@ -123,6 +124,8 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
     top, score = found
     tests = [r.comparison for r in table.rows if r.comparison]
     said = [_standing(table, top, score)]
+    if (gone := left_out(study)) and not study.study.recipe.get("flip"):
+        said.append(f"Last scores are without {some(gone)}, which told none.")
     if tests:
         said += _verdicts(table, tests)
         few = next((c for c in tests if not c.can_tell), None)
