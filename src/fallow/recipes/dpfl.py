@@ -264,7 +264,6 @@ RECIPES = (
         plan=Plan((Segment(5),), 16, PAPER_SGD),
         rounds=30,
         score_rounds=30,
-        seeds=3,
     ),
     CIFAR10,
     CIFAR10_DIR,
