@@ -246,6 +246,7 @@ def test_tasks_of_label_studio_go_out_with_features_and_come_back_with_labels(
         ("in.txt", "id,label", "ends neither in .csv nor in .json"),
         ("in.csv", "name,label\npatient-3,ill", "in.csv has no 'id', only 'name', 'label'"),
         ("in.csv", "id,class\npatient-3,ill", "in.csv has no 'label'"),
+        ("in.csv", "id,Label,LABEL\npatient-3,ill,well", "in.csv has no 'label'"),
         ("in.csv", "id,label\npatient-3", "line 2: 1 cells, and the header has 2"),
         ("in.csv", 'id,label\n"patient-3', "line 2: unexpected end of data"),
         ("in.json", "{", "in.json is not JSON"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,19 @@ def test_a_copy_in_the_place_of_a_file_whose_log_is_left_is_the_copy_alone(tmp_p
         restored.store.doubt("north", "0/query/1", 1.0)
     restored.close()
     assert (after / "ledger.sqlite-wal-of-another").exists()
+
+
+def test_a_copy_that_is_made_twice_at_once_is_whole(tmp_path: Path) -> None:
+    ledger = made(tmp_path, rows=1)
+    ledger.answer(0, 1, "ann")
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(ledger.backup) for _ in range(12)]:
+            done.result()
+    ledger.close()
+    os.replace(tmp_path / "ledger-backup.sqlite", tmp_path / "ledger.sqlite")
+    copy = made(tmp_path)
+    assert len(copy.history(0)) == 1
+    copy.close()
 
 
 def test_what_a_log_holds_of_its_own_file_is_kept(tmp_path: Path) -> None:

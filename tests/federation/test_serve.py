@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from fallow.cli.site import site
 from fallow.cli.site_words import Lines, over, said
 from fallow.federation.site.folder import SiteFolder
-from fallow.federation.site.serve import live, serve, unreachable
+from fallow.federation.site.serve import Copies, live, serve, unreachable
 from fallow.federation.study_file import write_agreement
 from fallow.lab.errors import Failed
 from fallow.privacy.signing import new_signing_key, verify_key
@@ -133,6 +133,29 @@ def test_a_site_at_work_copies_its_ledger_again_and_again(tmp_path: Path) -> Non
         until(copy.exists)
         first = copy.stat().st_ino
         until(lambda: copy.exists() and copy.stat().st_ino != first)
+
+
+def test_a_copy_is_made_when_there_is_none_that_is_new(tmp_path: Path) -> None:
+    with closing(north(tmp_path).open_ledger()) as ledger:
+        copies = Copies(ledger, 3600.0)
+        copies.look()
+        first = ledger.copy.stat().st_ino
+        copies.look()
+        assert ledger.copy.stat().st_ino == first
+        os.utime(ledger.copy, (0, 0))
+        copies.look()
+        assert ledger.copy.stat().st_ino != first
+
+
+def test_a_folder_with_the_copy_alone_is_not_begun_anew(tmp_path: Path) -> None:
+    folder = north(tmp_path)
+    with closing(folder.open_ledger()) as ledger:
+        ledger.backup()
+    folder.ledger_path.unlink()
+    with pytest.raises(Failed, match=r"is missing, and its copy ledger-backup\.sqlite is there"):
+        folder.open_ledger()
+    shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
+    folder.open_ledger().close()
 
 
 def test_a_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:

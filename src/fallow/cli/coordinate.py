@@ -99,7 +99,10 @@ def admit(
         again = " again" if site in before else ""
         mark = fingerprint(office.admitted[site])
         _lines(console, [f"admitted {site}{again}, by the keys with fingerprint {mark}"])
-    _lines(console, ["Ask each by another way, such as a telephone, whether theirs is that one."])
+    _lines(console, [
+        "Ask each by another way, such as a telephone, whether theirs is that one, and whether "
+        f"the study's digest is {office.agreement.digest}",
+    ])  # fmt: skip
     missing, rest = office.missing, f"next: fallow coordinate start {folder}"
     if missing:
         rest = f"missing: {', '.join(missing)}"
@@ -176,7 +179,7 @@ def advance(folder: Folder) -> None:
     if found.get("phase") != LABELLING:
         raise ValueError(f"{folder} does not wait for people now, so there is nothing to cut short")
     Control(folder / "control").tell("advance")
-    _lines(opt.console(), ["open questions are given back, and the run goes on within seconds"])
+    _lines(opt.console(), ["open questions are given back, and the run goes on within two minutes"])
 
 
 @coordinate.command()

@@ -81,7 +81,9 @@ def _playing(agreement: Agreement, methods: dict[str, Any]) -> dict[str, Any]:
     """The methods that play a part in this study: a site answers to no other, and tells nothing
     that the study does not need."""
     recipe, is_number = agreement.recipe, agreement.schema.task == "regression"
-    scaling = Scaling(is_standardised(recipe, agreement.example), is_number)
+    scaling = Scaling(
+        is_standardised(recipe, agreement.example), is_number and recipe.target_scale != "none"
+    )
     is_idle = {
         "scaling": not (scaling.of_rows or scaling.of_numbers),
         "retention": not recipe.validation,

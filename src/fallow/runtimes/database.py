@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import sqlite3
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,6 +15,9 @@ from typing import Any, Literal, final
 
 BUSY = 30.0  # seconds one process waits while another one writes
 WRITE_VERSION, NO_LOG = 18, 1  # the byte of a file's header that says that it has no log
+NOWHERE, COUNTING = (-1, -1), threading.Lock()
+OPEN: Counter[tuple[int, int]] = Counter()
+"""How often this process has a file open, by its device and number."""
 Durability = Literal["FULL", "NORMAL", "OFF"]
 """What a power cut may take back: nothing; the last transactions; with OFF the file (for tests)."""
 
@@ -48,6 +54,9 @@ class Database:
             about: dict[str, Any] = {"timeout": BUSY, "isolation_level": None}
             self._db = sqlite3.connect(path or ":memory:", check_same_thread=False, **about)
             self._db.execute("PRAGMA journal_mode=WAL")
+            self._place = _place(path)
+            with COUNTING:
+                OPEN[self._place] += 1
             self._db.execute(f"PRAGMA synchronous={durability}")
             self._db.execute("PRAGMA foreign_keys=ON")
             found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
@@ -110,6 +119,9 @@ class Database:
     def close(self) -> None:
         with self._turn:
             self._db.close()
+            with COUNTING:
+                OPEN[self._place] -= 1
+            self._place = NOWHERE
 
 
 def make_private(path: Path) -> None:
@@ -123,15 +135,34 @@ def put_strange_log_aside(path: Path) -> None:
     """Rename a write-ahead log that belongs to another file.
 
     A file with such a log says so in its header.  Where one that does not was put in its place, a
-    backup for instance, SQLite would write the changes of the old file into the new one.
+    backup for instance, SQLite would write the changes of the old file into the new one.  Of
+    several processes that find such a log one renames it, and no other goes on before that: by a
+    lock on the log.
     """
     log, index = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))
-    with suppress(OSError):  # which SQLite says better
-        with path.open("rb") as file:
-            head = file.read(WRITE_VERSION + 1)
-        if log.exists() and len(head) > WRITE_VERSION and head[WRITE_VERSION] == NO_LOG:
+    with suppress(OSError), log.open("rb") as found:  # which SQLite says better
+        fcntl.flock(found, fcntl.LOCK_EX)
+        is_there = os.path.samestat(os.fstat(found.fileno()), log.stat())
+        if is_there and _has_no_log(path):
             log.replace(path.with_name(f"{path.name}-wal-of-another"))
             index.unlink(missing_ok=True)
+
+
+def _place(path: Path | None) -> tuple[int, int]:
+    if path is None:
+        return NOWHERE
+    about = path.stat()
+    return about.st_dev, about.st_ino
+
+
+def _has_no_log(path: Path) -> bool:
+    """What the header says.  A file that this process has open has one: to open and close it
+    beside SQLite would end SQLite's locks."""
+    if OPEN[_place(path)]:
+        return False
+    with path.open("rb") as file:
+        head = file.read(WRITE_VERSION + 1)
+    return len(head) > WRITE_VERSION and head[WRITE_VERSION] == NO_LOG
 
 
 def _statements(script: str) -> Iterator[str]:

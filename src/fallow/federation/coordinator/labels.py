@@ -74,13 +74,13 @@ class Desk:
         if not any(asked.values()):
             return "settled"
         until = self.deadline(step)
+        if self.control.took("advance"):
+            return "advance"
         found = {site: counts_of(answer) for site, answer in self.sites.progress().items()}
         self.say({"event": "labels", "step": step, "deadline": until, "sites": found})
         waiting = [site for site, n in asked.items() if n and _is_open(found.get(site))]
         if not waiting:
             return "settled"
-        if self.control.took("advance"):
-            return "advance"
         return "deadline" if self._now() >= seconds_of(until) else None
 
     def _now(self) -> float:

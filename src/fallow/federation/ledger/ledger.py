@@ -80,6 +80,11 @@ class Ledger:
         with self._tables.transaction():
             yield
 
+    @property
+    def copy(self) -> Path:
+        """Where `backup` writes to."""
+        return self._tables.copy
+
     def backup(self) -> None:
         """Copy the file to ``<name>-backup`` beside it: the way out if it is ever damaged."""
         self._tables.backup()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
+from threading import Lock
 from typing import Any, final
 
 from fallow.core.types import SiteId
@@ -92,7 +93,7 @@ class Tables:
     """
 
     def __init__(self, path: Path, site: SiteId) -> None:
-        self.path, self.site = path, site
+        self.path, self.site, self._copying = path, site, Lock()
         words = Words(self.damaged, self._unwritable)
         self._file = Database(path, words, SYNCHRONOUS, is_private=True)
         with self.transaction():
@@ -109,14 +110,14 @@ class Tables:
             self.write(f"PRAGMA user_version = {VERSION}")
 
     @property
-    def _copy(self) -> Path:
+    def copy(self) -> Path:
         return self.path.with_name(f"{self.path.stem}-backup{self.path.suffix}")
 
     def damaged(self, why: str) -> Failed:
         return Failed(
-            f"ledger {self.path} of site {self.site} is damaged ({why}): stop the site, move "
-            f"{self.path.name} and the files {self.path.name}-wal and -shm away, copy "
-            f"{self._copy.name}, which is an hour old at most where the site was running, to "
+            f"ledger {self.path} of site {self.site} is damaged ({why}): end the site and its "
+            f"page, move {self.path.name} and the files {self.path.name}-wal and -shm away, copy "
+            f"{self.copy.name}, which is an hour old at most where the site was running, to "
             f"{self.path.name}, and start the site again"
         )
 
@@ -146,14 +147,16 @@ class Tables:
     def backup(self) -> None:
         """A copy beside the file, whole or not there; it replaces the one before.  It says that it
         is a copy: a site that works on it does not know what it did since."""
-        draft = self._copy.with_name(f"{self._copy.name}.part")
-        draft.unlink(missing_ok=True)
-        make_private(draft)
-        self.write("VACUUM INTO ?", str(draft))
-        with closing(Database(draft, Words(self.damaged, self._unwritable), SYNCHRONOUS)) as copy:
-            copy.write("INSERT OR REPLACE INTO about VALUES (?, ?)", COPIED, now())
-            copy.read("PRAGMA journal_mode=DELETE")  # the copy is one file
-        draft.replace(self._copy)
+        draft = self.copy.with_name(f"{self.copy.name}.part")
+        words = Words(self.damaged, self._unwritable)
+        with self._copying:
+            draft.unlink(missing_ok=True)
+            make_private(draft)
+            self.write("VACUUM INTO ?", str(draft))
+            with closing(Database(draft, words, SYNCHRONOUS)) as copy:
+                copy.write("INSERT OR REPLACE INTO about VALUES (?, ?)", COPIED, now())
+                copy.read("PRAGMA journal_mode=DELETE")  # the copy is one file
+            draft.replace(self.copy)
 
     def close(self) -> None:
         self._file.close()

@@ -197,6 +197,12 @@ class SiteFolder:
     def open_ledger(self) -> Ledger:
         """The site's ledger; made when it is first opened."""
         known, classes = self.settings, len(self.agreement.schema.classes)
+        copy = self.path / "ledger-backup.sqlite"
+        if copy.exists() and not self.ledger_path.exists():
+            raise Failed(
+                f"{self.ledger_path} is missing, and its copy {copy.name} is there: copy that "
+                f"one to {self.ledger_path.name}, or move it away to begin without any label"
+            )
         return Ledger(
             self.ledger_path, self.name, classes, known.limit, known.annotators, self.epsilon
         )
@@ -215,7 +221,7 @@ def _trusted(ca: str | None, agreement: Agreement) -> bytes | None:
     where it has none, of the file ``ca``.  None: those that this system trusts."""
     agreed = None if agreement.authority is None else f"{agreement.authority}\n".encode()
     given = None if ca is None else read_authority(Path(ca))
-    if agreed is not None and given is not None and agreed.strip() != given.strip():
+    if agreed is not None and given is not None and agreed.split() != given.split():
         raise ValueError(
             f"{ca} is not the certificate that study.toml names for the coordinator's machine: "
             "leave --ca away, or ask the coordinator which of the two is right"

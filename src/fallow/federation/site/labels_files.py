@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -72,8 +73,8 @@ def _csv(path: Path, text: str) -> list[tuple[str, dict[str, Any]]]:
     found: list[tuple[str, dict[str, Any]]] = []
     try:
         header = [name.strip() for name in next(table, [])]
-        small = {name: name.lower() for name in header if name.lower() not in header}
-        header = [small[name] if small.get(name) in READ else name for name in header]
+        small = Counter(name.lower() for name in header)
+        header = [n.lower() if n.lower() in READ and small[n.lower()] == 1 else n for n in header]
         for cells in table:
             if cells and len(cells) != len(header):
                 raise ValueError(

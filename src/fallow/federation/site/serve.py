@@ -7,10 +7,10 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from time import monotonic
+from time import time
 from typing import Any, Protocol
 
 from fallow.federation.ledger import Ledger
@@ -82,15 +82,15 @@ def serve(
 
 @dataclass
 class Copies:
-    """Copies the ledger every so many seconds, so that a lost disk costs no more labels."""
+    """Sees to it that the copy of a ledger is never older than so many seconds, so that a lost disk
+    costs no more labels."""
 
     ledger: Ledger
     every: float
-    last: float = field(default_factory=monotonic)
 
     def look(self) -> None:
-        if monotonic() - self.last >= self.every:
-            self.last = monotonic()
+        copy = self.ledger.copy
+        if not copy.exists() or abs(time() - copy.stat().st_mtime) >= self.every:
             with suppress(Failed, OSError):  # all is safe in the ledger; it is tried again
                 self.ledger.backup()
 
