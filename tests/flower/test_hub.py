@@ -132,6 +132,27 @@ def test_a_lost_message_is_sent_again_after_a_while_and_the_reason_is_said(
     assert said == [{"event": "lost", "site": "ash", "why": "the process of the site does not run"}]
 
 
+def test_a_message_of_which_nothing_is_heard_is_sent_again_and_answered_once(
+    tmp_path: Path,
+) -> None:
+    hub = Hub(tmp_path / "s", silence=0.2)
+    hub.start()
+    app = App(hub)
+    try:
+        app.sees(ASH)
+        hub.send({"ash": b"train"})
+        first, again = app.takes(), app.takes()
+        assert (first[2], again[2]) == (b"train", b"train")
+        assert first[0] != again[0]
+        app.gives(again[0], b"done")
+        app.gives(first[0], b"done")
+        assert hub.receive(5) == [("ash", b"done")]
+        assert hub.receive(0.2) == []
+    finally:
+        hub.close()
+        app.connection.close()
+
+
 def test_what_a_node_had_when_it_was_started_again_is_sent_again(hub: Hub, app: App) -> None:
     app.sees(ASH)
     hub.send({"ash": b"order"})

@@ -26,7 +26,9 @@ from fallow.runtimes.flower.processes import Say
 from fallow.runtimes.flower.sockets import accepted, listening
 
 SHORTEST, LONGEST = 1.0, 60.0  # seconds before a lost message is sent again; it doubles
-AGAIN = 1800.0  # seconds before it is sent again though nobody said that it was lost
+AGAIN, SELDOM = 120.0, 1800.0
+"""Seconds before it is sent again though nobody said that it was lost; they double up to the last.
+Flower says nothing where the process that had a message, or its answer, was killed."""
 TURN = 0.1
 
 
@@ -45,6 +47,7 @@ class Parcel:
     content: bytes
     due: float = 0.0  # when it is sent (again)
     pause: float = SHORTEST
+    silence: float = AGAIN  # seconds without a word after which it may be lost
     numbers: set[int] = field(default_factory=set)  # under which it was sent in this connection
     node: Node | None = None  # to which it was sent last
 
@@ -60,8 +63,8 @@ class Hub:
     are dropped.
     """
 
-    def __init__(self, place: Path, say: Say = lambda event: None) -> None:
-        self.place, self.say = place, say
+    def __init__(self, place: Path, say: Say = lambda event: None, silence: float = AGAIN) -> None:
+        self.place, self.say, self._silence = place, say, silence
         self._lock, self._stop = Lock(), Event()
         self._parcels: dict[SiteId, Parcel] = {}
         self._nodes: dict[SiteId, Node] = {}
@@ -81,7 +84,8 @@ class Hub:
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
         with self._lock:
-            self._parcels |= {site: Parcel(content) for site, content in messages.items()}
+            for site, content in messages.items():
+                self._parcels[site] = Parcel(content, silence=self._silence)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         found = []
@@ -183,6 +187,7 @@ class Hub:
             if node is not None and monotonic() >= parcel.due:
                 self._last += 1
                 parcel.numbers.add(self._last)
-                parcel.node, parcel.due = node, monotonic() + AGAIN
+                parcel.node, parcel.due = node, monotonic() + parcel.silence
+                parcel.silence = min(2 * parcel.silence, SELDOM)
                 ready.append(NODE.pack(self._last, node.number) + parcel.content)
         return ready
