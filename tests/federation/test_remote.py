@@ -12,6 +12,7 @@ from fallow.privacy.signing import new_signing_key
 from fallow.queries import AHFAL, FALE
 from fallow.runtimes import InProcess
 from fallow.runtimes.envelope import Reply, open_order, seal
+from fallow.runtimes.remote import GLANCE
 from tests.federation.loopback import Faults
 from tests.federation.remotes import RUN, Federation, Waits, federation
 from tests.privacy.federation import Asker
@@ -254,10 +255,10 @@ def test_progress_is_told_by_the_sites_that_are_there_and_changes_nothing() -> N
     there = federation(Asker(), FOUR, Waits(600.0), link={"down": {"c"}})
     found = there.remote.progress()
     assert found == {site: {"asked": 3, "open": 1} for site in "abd"}
-    assert 30.0 <= there.link.seconds < 35.0
+    assert GLANCE <= there.link.seconds < GLANCE + 5.0
     assert there.journal.noted("place") is None
     there.remote.progress()
-    assert there.link.seconds < 36.0
+    assert there.link.seconds < GLANCE + 6.0
 
 
 def test_a_journal_forgets_no_note_and_keeps_the_newest() -> None:
