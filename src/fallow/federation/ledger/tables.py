@@ -85,6 +85,11 @@ BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
 """
 
 
+def copy_of(ledger: Path) -> Path:
+    """Where the copy of a ledger's file lies."""
+    return ledger.with_name(f"{ledger.stem}-backup{ledger.suffix}")
+
+
 @final
 class Tables:
     """The tables of one site, in its file, which nobody else may read.
@@ -111,7 +116,7 @@ class Tables:
 
     @property
     def copy(self) -> Path:
-        return self.path.with_name(f"{self.path.stem}-backup{self.path.suffix}")
+        return copy_of(self.path)
 
     def damaged(self, why: str) -> Failed:
         return Failed(

@@ -89,16 +89,6 @@ def left(deadline: str | None, now: datetime) -> str:
     return "less than a minute left"
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence.
-
-    >>> listed(["Ann", "Bo", "Cy"])
-    'Ann, Bo and Cy'
-    """
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 def cycle_name(cycle: int) -> str:
     """The first labels are asked for before any model is trained, and are no cycle."""
     return f"cycle {cycle}" if cycle >= 0 else "the first labels"

@@ -13,6 +13,7 @@ from fallow.core.types import SiteId
 from fallow.federation.agreement import Agreement
 from fallow.federation.folders import check_free, read_authority
 from fallow.federation.ledger import Ledger
+from fallow.federation.ledger.tables import copy_of
 from fallow.federation.site.keys import NODE, SiteKeys, kept, make_keys, read_keys
 from fallow.federation.site.rows import SiteRows, read_rows, read_tests
 from fallow.federation.site.settings import Settings, settings_from, settings_text
@@ -197,7 +198,7 @@ class SiteFolder:
     def open_ledger(self) -> Ledger:
         """The site's ledger; made when it is first opened."""
         known, classes = self.settings, len(self.agreement.schema.classes)
-        copy = self.path / "ledger-backup.sqlite"
+        copy = copy_of(self.ledger_path)
         if copy.exists() and not self.ledger_path.exists():
             raise Failed(
                 f"{self.ledger_path} is missing, and its copy {copy.name} is there: copy that "
