@@ -14,8 +14,18 @@ from rich.table import Table
 
 from bench.timing import Entry, Result
 
-MODULES = ("linear_27", "linear_379", "lenet", "resnet8", "k_center", "badge", "leverage",
-           "ggc", "study_two_processes", "workers")  # fmt: skip
+MODULES = (
+    "linear_27",
+    "linear_379",
+    "lenet",
+    "resnet8",
+    "k_center",
+    "badge",
+    "leverage",
+    "ggc",
+    "study_two_processes",
+    "workers",
+)
 RESULTS = Path(__file__).with_name("results.json")
 
 
@@ -37,7 +47,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m bench", description=__doc__)
     names = [module.replace("_", "-") for module in MODULES]
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}")
-    parser.add_argument("--quick", action="store_true", help="tiny and once: times mean nothing")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny and once: times mean nothing"
+    )
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.names if name not in names]:
         parser.error(f"there is no race {unknown[0]!r}; choose from {', '.join(names)}")
@@ -63,7 +75,9 @@ def table(results: Sequence[Result]) -> Table:
 
 def write(results: Sequence[Result], path: Path) -> None:
     """Put the results into the file; those of other races stay."""
-    known = {row["name"]: row for row in json.loads(path.read_text())} if path.exists() else {}
+    known = (
+        {row["name"]: row for row in json.loads(path.read_text())} if path.exists() else {}
+    )
     known |= {result.name: result.to_dict() for result in results}
     order = [module.replace("_", "-") for module in MODULES]
     rows = sorted(known.values(), key=lambda row: order.index(row["name"]))

@@ -32,7 +32,10 @@ DEVICES = Path("/proc/net/dev")
 def measure(exchanges: int = 10) -> dict[str, Any]:
     """Median, fastest and slowest exchange of each size, and the bytes of one, up and down."""
     machine = described()
-    with tempfile.TemporaryDirectory() as folder, federation(Path(folder), SITES) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        federation(Path(folder), SITES) as running,
+    ):
         began = time.perf_counter()
         running.ask(dict.fromkeys(SITES, b"first"), START)
         found: dict[str, Any] = {
@@ -56,10 +59,13 @@ def _timed(running: Federation, size: int, exchanges: int) -> dict[str, Any]:
         sent, received = len(message) * len(SITES), sum(map(len, answers.values()))
     crossed = (loopback() - before) // exchanges
     return {
-        "seconds": round(median(taken), 2), "fastest": round(min(taken), 2),
-        "slowest": round(max(taken), 2), "bytes_down": sent, "bytes_up": received,
+        "seconds": round(median(taken), 2),
+        "fastest": round(min(taken), 2),
+        "slowest": round(max(taken), 2),
+        "bytes_down": sent,
+        "bytes_up": received,
         **({"bytes_loopback": crossed} if crossed else {}),
-    }  # fmt: skip
+    }
 
 
 def loopback() -> int:

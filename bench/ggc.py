@@ -72,15 +72,18 @@ def by_module(
     @torch.no_grad()
     def earned(group: Group) -> float:
         total = sum(n[i] for i in group)
-        average = {name: sum(states[i][name] * (n[i] / total) for i in group)
-                   for name in states[0]}  # fmt: skip
+        average = {
+            name: sum(states[i][name] * (n[i] / total) for i in group) for name in states[0]
+        }
         model.load_state_dict(average)
         return -float(cross_entropy(model(x), y))
 
     return earned
 
 
-def printed(earned: Callable[[Group], float], order: list[int], coins: list[float]) -> list[int]:
+def printed(
+    earned: Callable[[Group], float], order: list[int], coins: list[float]
+) -> list[int]:
     """Algorithm 2 as it is printed: four rewards for every candidate."""
     x: Group = (0,)
     y: Group = (0, *(j + 1 for j in sorted(order)))

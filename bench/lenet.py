@@ -8,9 +8,16 @@ from fallow.core.plan import Optimiser, Plan, Segment
 
 PLAN = Plan((Segment(2),), 16, Optimiser("sgd", 0.01, momentum=0.9))
 TASK = Task(
-    "lenet", (3, 32, 32), 10, tuple(n // 6 for n in TEN_SITES), PLAN, "channels_last",
-    compared_rows=(150, 41, 16, 3), compared_by="channels_last", tolerance=1e-10,
-)  # fmt: skip
+    "lenet",
+    (3, 32, 32),
+    10,
+    tuple(n // 6 for n in TEN_SITES),
+    PLAN,
+    "channels_last",
+    compared_rows=(150, 41, 16, 3),
+    compared_by="channels_last",
+    tolerance=1e-10,
+)
 
 ENTRY = Entry(
     "lenet",

@@ -75,8 +75,12 @@ def selection(n: int, d: int) -> float:
     for at in range(SITES):
         x = torch.randn(n // SITES, d, generator=stream(0, "rows", at))
         members[f"site-{at}"] = Site(f"site-{at}", x, parts, MemoryStore())
-    ask = Ask(InProcess(members, Loop(model, layout, row_loss("regression"))), Nothing(),
-              Disclosure(), "0/query")  # fmt: skip
+    ask = Ask(
+        InProcess(members, Loop(model, layout, row_loss("regression"))),
+        Nothing(),
+        Disclosure(),
+        "0/query",
+    )
     before = _peak()
     FALE().query(ask, dict.fromkeys(members, 100), {})
     return _peak() - before
@@ -88,7 +92,9 @@ def _peak() -> float:
     status = Path("/proc/self/status")
     if status.exists():
         lines = status.read_text().splitlines()
-        return next(float(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM"))
+        return next(
+            float(line.split()[1]) / 1000 for line in lines if line.startswith("VmHWM")
+        )
     unit = 1e6 if sys.platform == "darwin" else 1e3
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
@@ -100,7 +106,9 @@ def extra(is_quick: bool) -> float:
         f"import torch; torch.set_num_threads(1); from bench import leverage; "
         f"print(leverage.selection({size}))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     return float(found.stdout)
 
 

@@ -8,9 +8,16 @@ from fallow.core.plan import Optimiser, Plan, Segment
 
 PLAN = Plan((Segment(3),), 64, Optimiser("adam", 0.001))
 TASK = Task(
-    "linear", (379,), 0, TEN_SITES, PLAN, "stacked",
-    compared_rows=(400, 210, 64, 5, 0), compared_by="stacked", tolerance=1e-10,
-)  # fmt: skip
+    "linear",
+    (379,),
+    0,
+    TEN_SITES,
+    PLAN,
+    "stacked",
+    compared_rows=(400, 210, 64, 5, 0),
+    compared_by="stacked",
+    tolerance=1e-10,
+)
 
 ENTRY = Entry(
     "linear-379",

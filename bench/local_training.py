@@ -48,7 +48,9 @@ class Task:
             sides.reference()  # the first run warms caches and is not timed
             sides.ours()
         exact = Sides.of(small, torch.float64)
-        return Race(sides.reference, sides.ours, partial(exact.differ_by_at_most, self.tolerance))
+        return Race(
+            sides.reference, sides.ours, partial(exact.differ_by_at_most, self.tolerance)
+        )
 
 
 Executor = Literal["stacked", "loop", "channels_last"]
@@ -67,7 +69,9 @@ class Sides:
 
     @staticmethod
     def of(task: Task, dtype: torch.dtype) -> Sides:
-        model = build_model(task.model, task.shape, task.classes or 1, stream(0, "init")).to(dtype)
+        model = build_model(
+            task.model, task.shape, task.classes or 1, stream(0, "init")
+        ).to(dtype)
         layout = Layout.of(model)
         start = layout.flatten(model)
         jobs = [_job(task, at, n, start) for at, n in enumerate(task.rows)]
@@ -90,7 +94,9 @@ class Sides:
         theirs = [self.layout.flatten(module) for module in self.reference()]
         pairs = zip(theirs, self.ours(), strict=True)
         return all(
-            torch.allclose(a[name], b[name], rtol=0, atol=tolerance) for a, b in pairs for name in a
+            torch.allclose(a[name], b[name], rtol=0, atol=tolerance)
+            for a, b in pairs
+            for name in a
         )
 
 
@@ -102,7 +108,9 @@ def _job(task: Task, site: int, n: int, start: State) -> Job:
         y = torch.randint(0, task.classes, (n,), generator=draw)
     else:
         y = x.flatten(1)[:, :5].sum(1) + 0.1 * noise
-    return Job(f"site-{site}", x, y, torch.ones(n, dtype=dtype), start, partial(_stream, site))
+    return Job(
+        f"site-{site}", x, y, torch.ones(n, dtype=dtype), start, partial(_stream, site)
+    )
 
 
 def _stream(site: int, *name: str | int) -> torch.Generator:

@@ -30,7 +30,9 @@ class Shuffled(Sampler[int]):
         return iter(torch.randperm(len(self), generator=draw).tolist())
 
 
-def plain_loop(model: nn.Module, plan: Plan, jobs: list[Job], loss: Loss) -> list[nn.Module]:
+def plain_loop(
+    model: nn.Module, plan: Plan, jobs: list[Job], loss: Loss
+) -> list[nn.Module]:
     """Each site's own module, DataLoader and optimiser; returns the trained modules."""
     trained = []
     for job in jobs:

@@ -26,8 +26,12 @@ from fallow.runtimes import InProcess, Label, MemoryStore, Parts, Site
 from fallow.training import FedAvg
 
 STRATEGIES: Mapping[str, Any] = {
-    "entropy": Entropy(), "ahfal": AHFAL(), "ksas": KSAS(), "core_set": CoreSet(), "badge": BADGE()
-}  # fmt: skip
+    "entropy": Entropy(),
+    "ahfal": AHFAL(),
+    "ksas": KSAS(),
+    "core_set": CoreSet(),
+    "badge": BADGE(),
+}
 RESULTS = Path(__file__).with_name("query_seconds.json")
 
 
@@ -83,10 +87,15 @@ def rows(found: Mapping[str, Seconds]) -> list[dict[str, Any]]:
     """One row a strategy, with its cost relative to AHFAL's."""
     ahfal = found["ahfal"].median
     return [
-        {"query": name, "seconds": s.median, "fastest": s.fastest, "slowest": s.slowest,
-         "times_ahfal": s.median / ahfal}
+        {
+            "query": name,
+            "seconds": s.median,
+            "fastest": s.fastest,
+            "slowest": s.slowest,
+            "times_ahfal": s.median / ahfal,
+        }
         for name, s in found.items()
-    ]  # fmt: skip
+    ]
 
 
 def main(arguments: Sequence[str] = ()) -> int:

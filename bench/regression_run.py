@@ -81,8 +81,16 @@ def rows(full: Recipe, short: Recipe, n: int) -> list[dict[str, Any]]:
             theirs, other = seconds(short, table, query, "loop")
             if abs(same - other) > 1e-8:
                 raise RuntimeError(f"under {query} the executors end at {same} and {other}")
-            found.append({"query": query, "seconds": ours, "mse": error, "short": brief,
-                          "short_by_loop": theirs, "ratio": theirs / brief})  # fmt: skip
+            found.append(
+                {
+                    "query": query,
+                    "seconds": ours,
+                    "mse": error,
+                    "short": brief,
+                    "short_by_loop": theirs,
+                    "ratio": theirs / brief,
+                }
+            )
     return found
 
 

@@ -12,9 +12,16 @@ from fallow.core.plan import Optimiser, Plan, Segment
 
 PLAN = Plan((Segment(1),), 128, Optimiser("sgd", 0.05, momentum=0.9))
 TASK = Task(
-    "resnet8", (3, 32, 32), 10, tuple(n // 6 for n in TEN_SITES), PLAN, "channels_last",
-    compared_rows=(150, 12), compared_by="loop", tolerance=1e-8,
-)  # fmt: skip
+    "resnet8",
+    (3, 32, 32),
+    10,
+    tuple(n // 6 for n in TEN_SITES),
+    PLAN,
+    "channels_last",
+    compared_rows=(150, 12),
+    compared_by="loop",
+    tolerance=1e-8,
+)
 
 ENTRY = Entry(
     "resnet8",

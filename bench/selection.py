@@ -25,7 +25,9 @@ class Pool:
     picks: int
 
     def z(self) -> Tensor:
-        return torch.randn(self.rows, self.features, generator=stream(0, "bench features")).relu()
+        return torch.randn(
+            self.rows, self.features, generator=stream(0, "bench features")
+        ).relu()
 
     def p(self) -> Tensor:
         shape = (self.rows, self.classes)
@@ -42,9 +44,11 @@ def core_set_race(pool: Pool, compared: Pool) -> Race:
     return Race(
         lambda: plain_k_center(x, pool.picks),
         lambda: k_center(Features.of(x), pool.picks, first=0),
-        equal(lambda: plain_k_center(y, compared.picks),
-              lambda: k_center(Features.of(y), compared.picks, first=0)),
-    )  # fmt: skip
+        equal(
+            lambda: plain_k_center(y, compared.picks),
+            lambda: k_center(Features.of(y), compared.picks, first=0),
+        ),
+    )
 
 
 def plain_k_center(x: Tensor, n: int) -> Tensor:
@@ -63,9 +67,13 @@ def badge_race(pool: Pool, compared: Pool) -> Race:
     return Race(
         lambda: materialised(q, z, pool.picks),
         lambda: k_means_pp(Gradients.of(q, z), pool.picks, stream(0, "k-means++")),
-        equal(lambda: materialised(q2, z2, compared.picks),
-              lambda: k_means_pp(Gradients.of(q2, z2), compared.picks, stream(0, "k-means++"))),
-    )  # fmt: skip
+        equal(
+            lambda: materialised(q2, z2, compared.picks),
+            lambda: k_means_pp(
+                Gradients.of(q2, z2), compared.picks, stream(0, "k-means++")
+            ),
+        ),
+    )
 
 
 def materialised(q: Tensor, z: Tensor, n: int) -> Tensor:

@@ -37,7 +37,9 @@ RECIPE = Recipe(
     cycles=4,
     bounds=(),
 )
-TINY = replace(RECIPE, rows=200, test_rows=50, sites=3, rounds=1, cycles=1, initial=8, per_cycle=2)
+TINY = replace(
+    RECIPE, rows=200, test_rows=50, sites=3, rounds=1, cycles=1, initial=8, per_cycle=2
+)
 
 
 @dataclass

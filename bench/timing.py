@@ -82,10 +82,20 @@ class Entry:
         runs = 1 if is_quick else race.runs
         theirs, ours = interleaved(race.reference, race.ours, runs, self.clock)
         return Result(
-            self.name, self.reference, theirs.median / ours.median, self.bar,
-            race.outputs_equal(), self.compared, "CPU" if self.clock is CPU else "wall", runs,
-            machine, theirs, ours, self.extra and self.extra(is_quick), self.limit,
-        )  # fmt: skip
+            self.name,
+            self.reference,
+            theirs.median / ours.median,
+            self.bar,
+            race.outputs_equal(),
+            self.compared,
+            "CPU" if self.clock is CPU else "wall",
+            runs,
+            machine,
+            theirs,
+            ours,
+            self.extra and self.extra(is_quick),
+            self.limit,
+        )
 
 
 @dataclass(frozen=True)

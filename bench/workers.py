@@ -20,9 +20,16 @@ from fallow.training import FedAvg
 PLAN = Plan((Segment(1),), 32, Optimiser("sgd", 0.01, momentum=0.9))
 ROWS = tuple(100 + 37 * site % 400 for site in range(100))  # 30,000 in all
 TASK = Task(
-    "lenet", (3, 32, 32), 10, ROWS, PLAN, "channels_last",
-    compared_rows=(70, 64, 33, 9, 1), compared_by="channels_last", tolerance=0.0,
-)  # fmt: skip
+    "lenet",
+    (3, 32, 32),
+    10,
+    ROWS,
+    PLAN,
+    "channels_last",
+    compared_rows=(70, 64, 33, 9, 1),
+    compared_by="channels_last",
+    tolerance=0.0,
+)
 
 
 @dataclass
@@ -51,12 +58,17 @@ class Round:
 
     def are_equal(self) -> bool:
         pairs = zip(self.made["alone"], self.made["together"], strict=True)
-        return all(torch.equal(a.sent[name], b.sent[name]) for a, b in pairs for name in a.sent)
+        return all(
+            torch.equal(a.sent[name], b.sent[name]) for a, b in pairs for name in a.sent
+        )
 
 
 def _prepare(is_quick: bool) -> Race:
     few = replace(TASK, rows=TASK.compared_rows)
-    timed, exact = Round.of(few if is_quick else TASK, torch.float32), Round.of(few, torch.float64)
+    timed, exact = (
+        Round.of(few if is_quick else TASK, torch.float32),
+        Round.of(few, torch.float64),
+    )
     if not is_quick:
         timed.together()  # starts the processes
 

@@ -16,7 +16,9 @@ from fallow.recipes import find_recipe
 
 def final_score(query: str, seed: int) -> float:
     """The mean accuracy over the last rounds of the last cycle."""
-    recipe = with_settings(find_recipe("demo"), {"query": query, "cycles": "2", "rounds": "8"})
+    recipe = with_settings(
+        find_recipe("demo"), {"query": query, "cycles": "2", "rounds": "8"}
+    )
     journal = Journal()  # in memory; give it a path and the run survives a crash
     records = Run(build_world(recipe, seed, journal), journal).go()
     return fmean(r["accuracy"] for r in records if r["cycle"] == recipe.cycles)

@@ -15,7 +15,9 @@ torch.set_num_threads(1)
 torch.set_num_interop_threads(1)
 
 # No deadline: a busy machine is not a bug. Derandomized: the same examples everywhere.
-hypothesis.settings.register_profile("fallow", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.register_profile(
+    "fallow", deadline=None, derandomize=True, max_examples=50
+)
 hypothesis.settings.load_profile("fallow")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -27,5 +29,7 @@ def data_dir() -> Path:
     named = os.environ.get("FALLOW_DATA")
     folder = Path(named) if named else REPOSITORY.parent / "shared" / "data"
     if not folder.is_dir():
-        pytest.skip(f"no real data: {folder} is not a folder; set FALLOW_DATA to the one you have")
+        pytest.skip(
+            f"no real data: {folder} is not a folder; set FALLOW_DATA to the one you have"
+        )
     return folder

@@ -38,7 +38,13 @@ def test_our_kernels_find_what_the_plain_ones_find(name: str) -> None:
 
 def test_the_cost_of_a_query_is_told_beside_that_of_ahfal() -> None:
     found = query_seconds.rows(query_seconds.seconds(pool=40, labelled=20, picks=5, runs=1))
-    assert {row["query"] for row in found} == {"entropy", "ahfal", "ksas", "core_set", "badge"}
+    assert {row["query"] for row in found} == {
+        "entropy",
+        "ahfal",
+        "ksas",
+        "core_set",
+        "badge",
+    }
     assert next(row["times_ahfal"] for row in found if row["query"] == "ahfal") == 1.0
 
 
@@ -91,7 +97,10 @@ def test_results_are_a_list_in_which_one_race_replaces_its_own_row(tmp_path: Pat
     write([result("lenet", 1.0), result("linear-27", 3.0)], path)
     write([result("lenet", 4.0)], path)
     rows = json.loads(path.read_text())
-    assert [(row["name"], row["ratio"]) for row in rows] == [("linear-27", 3.0), ("lenet", 4.0)]
+    assert [(row["name"], row["ratio"]) for row in rows] == [
+        ("linear-27", 3.0),
+        ("lenet", 4.0),
+    ]
     assert all(row.keys() >= KEYS for row in rows)
 
 

@@ -56,7 +56,9 @@ class Arrow:
     source: Path
     line: int
     target: str
-    deferred: bool  # inside a function or for the type checker alone: it need not be installed
+    deferred: (
+        bool  # inside a function or for the type checker alone: it need not be installed
+    )
 
     @property
     def package(self) -> str:
@@ -87,7 +89,10 @@ def named(source: Path, node: ast.stmt | ast.expr) -> list[str]:
         case ast.ImportFrom():
             return [f"{absolute(source, node)}.{alias.name}" for alias in node.names]
         case ast.Call(func=called, args=[ast.Constant(value=str(name)), *_]):
-            is_import = ast.unparse(called).rpartition(".")[2] in {"import_module", "__import__"}
+            is_import = ast.unparse(called).rpartition(".")[2] in {
+                "import_module",
+                "__import__",
+            }
             return [name] if is_import and not name.startswith(".") else []
     return []
 
@@ -114,9 +119,13 @@ def arrows(root: Path) -> Iterator[Arrow]:
 
 def networks(root: Path) -> set[str]:
     """The concrete models: classes of ``models`` whose base is torch's ``Module``."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in root.glob("models/**/*.py")]
+    trees = [
+        ast.parse(path.read_text(encoding="utf-8")) for path in root.glob("models/**/*.py")
+    ]
     classes = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
-    return {c.name for c in classes if any("Module" in ast.unparse(base) for base in c.bases)}
+    return {
+        c.name for c in classes if any("Module" in ast.unparse(base) for base in c.bases)
+    }
 
 
 def outside(arrow: Arrow) -> str | None:
@@ -194,22 +203,50 @@ def plant(root: Path, file: str, code: str) -> list[str]:
     ("file", "code", "reason"),
     [
         ("core/ask.py", "import numpy", "torch and the standard library alone"),
-        ("core/ask.py", "from fallow.data import Pool", "core may import nothing of Fallow"),
+        (
+            "core/ask.py",
+            "from fallow.data import Pool",
+            "core may import nothing of Fallow",
+        ),
         ("core/ask.py", "import requests", "torch and the standard library alone"),
         ("data/pool.py", "from fallow.models import Linear", "data may import core"),
         ("data/pool.py", "from ..models.linear import Linear", "data may import core"),
         ("data/pool.py", "import requests", "not a dependency"),
         ("data/table.py", "import pyarrow", "inside the function"),
-        ("queries/badge.py", "from fallow.engine import loop", "queries may import core, models"),
-        ("queries/badge.py", "from fallow import training", "queries may import core, models"),
-        ("queries/badge.py", "from fallow.queries.entropy import Entropy", "another method"),
+        (
+            "queries/badge.py",
+            "from fallow.engine import loop",
+            "queries may import core, models",
+        ),
+        (
+            "queries/badge.py",
+            "from fallow import training",
+            "queries may import core, models",
+        ),
+        (
+            "queries/badge.py",
+            "from fallow.queries.entropy import Entropy",
+            "another method",
+        ),
         ("queries/badge.py", "from fallow.queries import Entropy", "another method"),
         ("queries/badge.py", "from .entropy import Entropy", "another method"),
         ("queries/badge.py", "from . import entropy", "another method"),
         ("queries/parts/kcenter.py", "from ..badge import Badge", "another method"),
-        ("queries/badge.py", "from fallow.models.lenet import LeNet", "through its protocol"),
-        ("cli/label.py", "from fallow.federation.page.app import app", "inside the function"),
-        ("personal/ditto.py", "from fallow.training.base import Training", "personal may import"),
+        (
+            "queries/badge.py",
+            "from fallow.models.lenet import LeNet",
+            "through its protocol",
+        ),
+        (
+            "cli/label.py",
+            "from fallow.federation.page.app import app",
+            "inside the function",
+        ),
+        (
+            "personal/ditto.py",
+            "from fallow.training.base import Training",
+            "personal may import",
+        ),
         ("engine/loop.py", "from fallow.privacy import Ledger", "engine may import"),
         ("privacy/ledger.py", "def f():\n    import fallow.engine", "privacy may import"),
         ("runtimes/inprocess.py", "from fallow.lab import study", "runtimes may import"),
@@ -235,7 +272,10 @@ def test_a_forbidden_import_is_named_with_its_reason(
     [
         ("core/ask.py", "import json, torch\nfrom .types import Tensor"),
         ("queries/__init__.py", "from fallow.queries.badge import Badge"),
-        ("queries/badge.py", "from fallow.queries.base import Query\nfrom .parts import kcenter"),
+        (
+            "queries/badge.py",
+            "from fallow.queries.base import Query\nfrom .parts import kcenter",
+        ),
         ("queries/feal.py", "from fallow.models.evidential import alpha"),
         ("queries/parts/kcenter.py", "from fallow.queries.parts.features import factors"),
         ("data/table.py", "def read(path):\n    import pyarrow.parquet"),
@@ -245,12 +285,16 @@ def test_a_forbidden_import_is_named_with_its_reason(
         ("cli/run.py", "import typer\nfrom fallow.lab import study"),
     ],
 )
-def test_an_import_that_points_down_is_accepted(tmp_path: Path, file: str, code: str) -> None:
+def test_an_import_that_points_down_is_accepted(
+    tmp_path: Path, file: str, code: str
+) -> None:
     assert plant(tmp_path, file, code) == []
 
 
 def test_importing_fallow_is_fast_because_it_loads_nothing_heavy() -> None:
     heavy = "{'matplotlib', 'sklearn', 'typer', 'scipy', 'rich', 'pydantic'}"
     code = f"import sys, fallow; print(*sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == []

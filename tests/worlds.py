@@ -60,7 +60,8 @@ def tables(
     for name in "abcdefghijkl"[:sites]:
         draw = stream(seed, "table", name)
         local, common = (
-            2 * torch.randn(rows, classes, generator=draw, dtype=torch.float64) for _ in range(2)
+            2 * torch.randn(rows, classes, generator=draw, dtype=torch.float64)
+            for _ in range(2)
         )
         skew = torch.rand(classes, generator=draw, dtype=torch.float64) ** 3 + 0.01
         bought = torch.multinomial(skew, labels, replacement=True, generator=draw)
@@ -101,11 +102,17 @@ class World:
         memo: dict[str, Any] = self.strategy.query(self.ask(cycle=cycle), shares, {})
         return memo
 
-    def picks(self, budget: int | Mapping[str, int], cycle: int = 0) -> dict[str, list[int]]:
+    def picks(
+        self, budget: int | Mapping[str, int], cycle: int = 0
+    ) -> dict[str, list[int]]:
         """The rows that each site picks, in the order of picking; no entry where it picks none."""
         self.query(budget, cycle)
         kept = {name: site.memory.get("picks") for name, site in self.members.items()}
-        return {name: picks["rows"].tolist() for name, picks in kept.items() if picks is not None}
+        return {
+            name: picks["rows"].tolist()
+            for name, picks in kept.items()
+            if picks is not None
+        }
 
     def buy(self, picks: Mapping[str, Sequence[int]], label: int, cycle: int = 0) -> None:
         """End a cycle: every pick gets the same ``label``."""
@@ -115,7 +122,10 @@ class World:
 
 
 def world(
-    sites: Tables, strategy: Any, seed: int = 0, runtime: type[InProcess | Bytes] = InProcess
+    sites: Tables,
+    strategy: Any,
+    seed: int = 0,
+    runtime: type[InProcess | Bytes] = InProcess,
 ) -> World:
     """A federation of ``sites`` that runs ``strategy``; models and rows are in float64."""
     classes = next(iter(sites.values())).local.shape[1]
@@ -124,7 +134,9 @@ def world(
     methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
     fresh = _read_out(model, layout, 0, classes)
     hidden = {name: table.hidden() for name, table in sites.items()}
-    parts = Parts(model, layout, methods, classes, seed, lambda generator: fresh, hidden=hidden)
+    parts = Parts(
+        model, layout, methods, classes, seed, lambda generator: fresh, hidden=hidden
+    )
     store, members = MemoryStore(), {}
     for name, table in sites.items():
         pool = torch.cat([table.local, table.common], 1)  # (m, 2C)

@@ -35,7 +35,9 @@ def label(site: SiteFolder, known: dict[str, str]) -> int:
 def main() -> None:
     folder = Path(sys.argv[1])
     sites = [SiteFolder.open(file.parent) for file in sorted(folder.glob("*/site.toml"))]
-    known = {site.name: answers(folder / "data" / f"{site.name}-answers.csv") for site in sites}
+    known = {
+        site.name: answers(folder / "data" / f"{site.name}-answers.csv") for site in sites
+    }
     while True:
         for site in sites:
             if many := label(site, known[site.name]):

@@ -21,15 +21,25 @@ from fallow.core.streams import stream
 
 TEXTS = {
     "sex": {0: "female", 1: "male"},
-    "chest_pain": {1: "typical angina", 2: "atypical angina", 3: "other pain", 4: "no pain"},
+    "chest_pain": {
+        1: "typical angina",
+        2: "atypical angina",
+        3: "other pain",
+        4: "no pain",
+    },
     "resting_ecg": {0: "normal", 1: "ST-T abnormality", 2: "hypertrophy"},
     "exercise_angina": {0: "no", 1: "yes"},
 }
 COLUMNS = {
-    "age": "age", "sex": "sex", "chest_pain": "cp", "resting_pressure": "trestbps",
-    "resting_ecg": "restecg", "max_heart_rate": "thalach", "exercise_angina": "exang",
+    "age": "age",
+    "sex": "sex",
+    "chest_pain": "cp",
+    "resting_pressure": "trestbps",
+    "resting_ecg": "restecg",
+    "max_heart_rate": "thalach",
+    "exercise_angina": "exang",
     "st_depression": "oldpeak",
-}  # fmt: skip
+}
 TEST = 0.25  # share of a hospital's rows
 Rows = list[list[str]]  # cells; the last one is the diagnosis
 
@@ -47,10 +57,14 @@ def heart(file: Path) -> tuple[list[str], dict[str, Rows]]:
             return ""
         return TEXTS[column][int(value)] if column in TEXTS else f"{value:g}"
 
-    rows = [[*(cell(i, column) for column in COLUMNS), "ill" if y[i] else "healthy"]
-            for i in range(len(x))]  # fmt: skip
-    sites = {name: [rows[i] for i in np.flatnonzero(client == k)]
-             for k, name in enumerate(hospitals)}  # fmt: skip
+    rows = [
+        [*(cell(i, column) for column in COLUMNS), "ill" if y[i] else "healthy"]
+        for i in range(len(x))
+    ]
+    sites = {
+        name: [rows[i] for i in np.flatnonzero(client == k)]
+        for k, name in enumerate(hospitals)
+    }
     return list(COLUMNS), sites
 
 
@@ -58,9 +72,13 @@ def breast() -> tuple[list[str], dict[str, Rows]]:
     """Ten measurements of cells; four sites of equal size."""
     found = load_breast_cancer()
     columns = [str(name).replace(" ", "_") for name in found.feature_names[:10]]
-    rows = [[*(f"{value:.6g}" for value in x[:10]), ("ill", "healthy")[y]]
-            for x, y in zip(found.data, found.target, strict=True)]  # fmt: skip
-    return columns, {name: rows[k::4] for k, name in enumerate(("east", "north", "south", "west"))}
+    rows = [
+        [*(f"{value:.6g}" for value in x[:10]), ("ill", "healthy")[y]]
+        for x, y in zip(found.data, found.target, strict=True)
+    ]
+    return columns, {
+        name: rows[k::4] for k, name in enumerate(("east", "north", "south", "west"))
+    }
 
 
 def write(path: Path, head: list[str], rows: Rows) -> None:

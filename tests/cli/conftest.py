@@ -49,7 +49,9 @@ class Ended:
 Command = Callable[..., Ended]
 
 
-def table(path: Path, cell: Callable[[int], str] | None = None, label: str = "sick") -> Path:
+def table(
+    path: Path, cell: Callable[[int], str] | None = None, label: str = "sick"
+) -> Path:
     """60 patients in three wards; ``cell`` writes another age into some rows."""
     lines = ["ward,age,kind,sick"]
     for i in range(60):
@@ -99,4 +101,6 @@ def fallow(
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below a folder, but for locks."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(p.relative_to(folder)): p.read_bytes() for p in files if p.suffix != ".lock"}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in files if p.suffix != ".lock"
+    }

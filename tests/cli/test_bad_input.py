@@ -31,25 +31,46 @@ RUN = ("run", "tiny.toml")
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["rnu", "demo"], "No such command 'rnu'; did you mean 'run'?; 'fallow --help' shows"),
-        ([*RUN, "--sed", "3"], "No such option.*--sed.*'fallow run --help' shows what there is"),
+        (
+            ["rnu", "demo"],
+            "No such command 'rnu'; did you mean 'run'?; 'fallow --help' shows",
+        ),
+        (
+            [*RUN, "--sed", "3"],
+            "No such option.*--sed.*'fallow run --help' shows what there is",
+        ),
         ([*RUN, "--seed", "three"], "'three' is not a valid int"),
         (["run"], "Missing argument 'RECIPE'"),
         (["run", "dmo"], "'dmo' is not a recipe; did you mean 'demo'?"),
         (["run", "nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
-        ([*RUN, "--query", "ahfl"], "'ahfl' is not one of the queries; did you mean 'ahfal'?"),
+        (
+            [*RUN, "--query", "ahfl"],
+            "'ahfl' is not one of the queries; did you mean 'ahfal'?",
+        ),
         ([*RUN, "--query", "ahfal:tua=3"], "ahfal has no field 'tua'; did you mean 'tau'?"),
         ([*RUN, "--query", "ahfal:tau"], "'ahfal:tau' could not be loaded"),
         ([*RUN, "--query", "ahfal:tau=-1"], "tau is -1; it must be 0 or more"),
         (["compare", "tiny.toml", "-q", "random,entrpy"], "did you mean 'entropy'?"),
         (["compare", "tiny.toml", "--set", "query=ahfal"], "name them with --query"),
-        ([*RUN, "--data", "digts"], "'digts' is not a known data set; did you mean 'digits'?"),
-        ([*RUN, "--data", "mnist"], "give its folder with --data-dir or FALLOW_DATA|FALLOW_DATA"),
+        (
+            [*RUN, "--data", "digts"],
+            "'digts' is not a known data set; did you mean 'digits'?",
+        ),
+        (
+            [*RUN, "--data", "mnist"],
+            "give its folder with --data-dir or FALLOW_DATA|FALLOW_DATA",
+        ),
         ([*RUN, "--data", "nowhere.csv"], "there is no file or folder 'nowhere.csv'"),
-        ([*RUN, "--data", "nowhere.csv", "--label", "y"], "no file or folder 'nowhere.csv'"),
+        (
+            [*RUN, "--data", "nowhere.csv", "--label", "y"],
+            "no file or folder 'nowhere.csv'",
+        ),
         ([*RUN, "--set", "round=3"], "round is not a setting; did you mean 'rounds'?"),
         ([*RUN, "--set", "rounds"], "--set 'rounds' is not of the form key=value"),
-        ([*RUN, "--set", "rounds=two"], "rounds: Input should be a valid integer, not 'two'"),
+        (
+            [*RUN, "--set", "rounds=two"],
+            "rounds: Input should be a valid integer, not 'two'",
+        ),
         ([*RUN, "--set", "training=fedavgg"], "training methods; did you mean 'fedavg'?"),
         ([*RUN, "--set", "model=lenet"], "LeNet needs"),
         ([*RUN, "--set", "partition=dirichlt"], "did you mean 'dirichlet'?"),
@@ -57,16 +78,28 @@ RUN = ("run", "tiny.toml")
         ([*RUN, "--set", "partition.alpha=-1"], "alpha.* -1"),
         ([*RUN, "--set", "partition.alpha=wide"], "alpha is 'wide'; it must be a number"),
         ([*RUN, "--set", "sites=100"], "60 rows cannot be shared by 100 sites"),
-        ([*RUN, "--set", "partition=natural"], "needs natural sites and this data has none"),
+        (
+            [*RUN, "--set", "partition=natural"],
+            "needs natural sites and this data has none",
+        ),
         ([*RUN, "--set", "initial=-1"], "initial is -1; it must be 0 or more"),
         ([*RUN, "--set", "per_cycle=-3"], "per_cycle is -3; it must be above 0"),
         ([*RUN, "--set", "per_cycle=1.5"], "more than all rows"),
         ([*RUN, "--set", "per_cycle=0.95"], "beyond the pool; lower one of them"),
-        ([*RUN, "--set", "initial=500"], "beyond the pool of 60 rows; lower one of initial=500"),
+        (
+            [*RUN, "--set", "initial=500"],
+            "beyond the pool of 60 rows; lower one of initial=500",
+        ),
         ([*RUN, "--set", "model=nowhere:Net"], "'nowhere:Net' could not be loaded"),
         ([*RUN, "--set", "model=own:Nothing"], "'own:Nothing' could not be loaded"),
-        ([*RUN, "--set", "model=own:wide"], "the head has 5 outputs but the data has 3 classes"),
-        ([*RUN, "--set", "executor=stacked", "--set", "model=own:Own"], "needs executor 'loop'"),
+        (
+            [*RUN, "--set", "model=own:wide"],
+            "the head has 5 outputs but the data has 3 classes",
+        ),
+        (
+            [*RUN, "--set", "executor=stacked", "--set", "model=own:Own"],
+            "needs executor 'loop'",
+        ),
         ([*RUN, "--resume"], "--resume needs the folder of the study: add --out FOLDER"),
         (["report", "nowhere"], "nowhere is no study"),
         (["export", "nowhere"], "nowhere is no study"),
@@ -96,9 +129,21 @@ def test_wrong_use_is_one_sentence(
         (lambda p: p.write_text("x,sick\n1,y\n2,y\n3,y\n"), CSV, "only the class 'y'"),
         (lambda p: p.write_text("x,sick\n1,\n2,\n3,\n"), CSV, "no label at all"),
         (lambda p: p.write_text("x,sick\n1,0.5\n2,0.5\n3,0.5\n"), CSV, "constant"),
-        (lambda p: table(p, lambda i: "nan" if i == 3 else "1"), CSV, "'age' has 1 missing"),
-        (lambda p: table(p, lambda i: "inf" if i == 3 else "1"), CSV, "'age' has 1 infinite"),
-        (lambda p: table(p), (*CSV, "--site", "wrd"), "no column 'wrd'; did you mean 'ward'?"),
+        (
+            lambda p: table(p, lambda i: "nan" if i == 3 else "1"),
+            CSV,
+            "'age' has 1 missing",
+        ),
+        (
+            lambda p: table(p, lambda i: "inf" if i == 3 else "1"),
+            CSV,
+            "'age' has 1 infinite",
+        ),
+        (
+            lambda p: table(p),
+            (*CSV, "--site", "wrd"),
+            "no column 'wrd'; did you mean 'ward'?",
+        ),
         (lambda p: table(p), (*CSV, "--site", "sick"), "is both label and site"),
         (
             lambda p: table(p),
@@ -134,13 +179,18 @@ def test_features_that_are_not_finite_are_named_in_arrays_too(fallow: Command) -
 
 
 def test_an_empty_site_is_named(fallow: Command, folder: Path) -> None:
-    words = ["--set", 'partition={"name": "counts", "table": [{"0": 5}, {"0": 5}, {"0": 0}]}']
+    words = [
+        "--set",
+        'partition={"name": "counts", "table": [{"0": 5}, {"0": 5}, {"0": 0}]}',
+    ]
     said = fallow(*RUN, *words)
     assert said.code == 2
     assert "site 2 is given" in said.says()
 
 
-def test_an_existing_study_is_not_overwritten(fallow: Command, folder: Path, done: Path) -> None:
+def test_an_existing_study_is_not_overwritten(
+    fallow: Command, folder: Path, done: Path
+) -> None:
     shutil.copytree(done, folder / "study")
     before = contents(folder / "study")
     said = fallow(*RUN, "--out", "study")
@@ -149,7 +199,9 @@ def test_an_existing_study_is_not_overwritten(fallow: Command, folder: Path, don
     assert contents(folder / "study") == before
 
 
-def test_a_resume_with_other_settings_is_refused(fallow: Command, folder: Path, done: Path) -> None:
+def test_a_resume_with_other_settings_is_refused(
+    fallow: Command, folder: Path, done: Path
+) -> None:
     shutil.copytree(done, folder / "study")
     before = contents(folder / "study")
     said = fallow(*RUN, "--out", "study", "--resume", "--set", "rounds=3")
@@ -158,7 +210,9 @@ def test_a_resume_with_other_settings_is_refused(fallow: Command, folder: Path, 
     assert contents(folder / "study") == before
 
 
-def test_a_damaged_description_is_failure(fallow: Command, folder: Path, done: Path) -> None:
+def test_a_damaged_description_is_failure(
+    fallow: Command, folder: Path, done: Path
+) -> None:
     shutil.copytree(done, folder / "study")
     (folder / "study" / "study.json").write_text('{"name": "tiny", "recipe": {')
     said = fallow(*RUN, "--out", "study", "--resume")
@@ -204,15 +258,23 @@ def test_a_damaged_file_stops_its_run_and_leaves_the_others(
     assert said.code == 1
     assert "1 of 2 runs failed; the first was ahfal with seed 0" in said.says()
     assert "damaged" in said.says()
-    assert "delete the folder study/cells/ahfal/seed-0 and run again with --resume" in said.says()
+    assert (
+        "delete the folder study/cells/ahfal/seed-0 and run again with --resume"
+        in said.says()
+    )
     assert contents(run.parent.parent / "random") == other
 
 
-def test_the_way_out_of_damage_is_a_way_out(fallow: Command, folder: Path, done: Path) -> None:
+def test_the_way_out_of_damage_is_a_way_out(
+    fallow: Command, folder: Path, done: Path
+) -> None:
     run = Path(shutil.copytree(done, folder / "study")) / "cells" / "ahfal" / "seed-0"
     before = contents(run)
     shutil.rmtree(run)
-    assert fallow("compare", "tiny.toml", "--out", "study", "--jobs", "1", "--resume").code == 0
+    assert (
+        fallow("compare", "tiny.toml", "--out", "study", "--jobs", "1", "--resume").code
+        == 0
+    )
     after = contents(run)
     assert all(after[k] == before[k] for k in before if k.endswith(".safetensors"))
 
@@ -260,11 +322,17 @@ def test_a_full_disk_is_one_sentence_and_the_study_goes_on_when_there_is_space(
     assert len(err.splitlines()) == 1
     resume = ("--resume",) if (folder / "study" / "study.json").exists() else ()
     assert fallow(*RUN, "--out", "study", *resume).code == 0
-    model = next((folder / "whole").rglob("model.safetensors")).relative_to(folder / "whole")
-    assert (folder / "study" / model).read_bytes() == (folder / "whole" / model).read_bytes()
+    model = next((folder / "whole").rglob("model.safetensors")).relative_to(
+        folder / "whole"
+    )
+    assert (folder / "study" / model).read_bytes() == (
+        folder / "whole" / model
+    ).read_bytes()
 
 
-def test_ctrl_c_leaves_one_line_and_a_study_that_goes_on(fallow: Command, folder: Path) -> None:
+def test_ctrl_c_leaves_one_line_and_a_study_that_goes_on(
+    fallow: Command, folder: Path
+) -> None:
     assert fallow(*RUN, "--out", "whole").code == 0
 
     def interrupted() -> None:

@@ -29,7 +29,9 @@ def test_lists_are_objects_with_names_for_programs(fallow: Command, command: str
     }
 
 
-def test_methods_are_spelled_as_in_the_readme_and_found_by_that_name(fallow: Command) -> None:
+def test_methods_are_spelled_as_in_the_readme_and_found_by_that_name(
+    fallow: Command,
+) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     rows = json.loads(fallow("methods", "--json").out)
     assert [row["name"] for row in rows if f"\n| `{row['name']}` | " not in readme] == []
@@ -45,7 +47,9 @@ def test_names_in_lists_are_whole_at_any_width(
     names = [row["name"] for row in json.loads(fallow(command, "--json").out)]
     monkeypatch.setenv("COLUMNS", columns)
     shown = fallow(command).out.splitlines()
-    assert all(any(re.match(rf"{re.escape(name)}(\s|$)", line) for line in shown) for name in names)
+    assert all(
+        any(re.match(rf"{re.escape(name)}(\s|$)", line) for line in shown) for name in names
+    )
 
 
 def test_help_and_version_are_there_and_completion_is_not(fallow: Command) -> None:
@@ -74,11 +78,15 @@ def test_a_comparison_ends_with_a_table_and_a_page(fallow: Command, folder: Path
     assert "<svg" in (folder / "study" / "report.html").read_text()
 
 
-def test_a_resumed_study_does_nothing_twice_and_takes_more(fallow: Command, folder: Path) -> None:
+def test_a_resumed_study_does_nothing_twice_and_takes_more(
+    fallow: Command, folder: Path
+) -> None:
     assert fallow(*COMPARE, "--out", "study").code == 0
     model = folder / "study" / "cells" / "random" / "seed-0" / "model.safetensors"
     before = model.stat().st_mtime_ns
-    said = fallow(*COMPARE, "--out", "study", "--resume", "--query", "entropy", "--seeds", "2")
+    said = fallow(
+        *COMPARE, "--out", "study", "--resume", "--query", "entropy", "--seeds", "2"
+    )
     assert said.code == 0
     assert model.stat().st_mtime_ns == before
     study = json.loads((folder / "study" / "study.json").read_text())
@@ -95,7 +103,16 @@ def test_a_dry_run_writes_nothing(fallow: Command, folder: Path) -> None:
 
 
 def test_a_users_table_is_one_option_away(fallow: Command, folder: Path) -> None:
-    words = ("--data", "patients.csv", "--label", "sick", "--site", "ward", "--out", "study")
+    words = (
+        "--data",
+        "patients.csv",
+        "--label",
+        "sick",
+        "--site",
+        "ward",
+        "--out",
+        "study",
+    )
     said = fallow(*COMPARE, *words)
     assert said.code == 0, said.err
     assert "column 'kind' holds texts and became 2 columns" in said.out
@@ -112,7 +129,9 @@ def test_a_users_table_is_one_option_away(fallow: Command, folder: Path) -> None
 
 def test_the_same_table_may_be_named_by_settings(fallow: Command) -> None:
     pairs = ("data=patients.csv", "label=sick", "site=ward")
-    said = fallow("run", "tiny.toml", "--out", "s", *(w for p in pairs for w in ("--set", p)))
+    said = fallow(
+        "run", "tiny.toml", "--out", "s", *(w for p in pairs for w in ("--set", p))
+    )
     assert said.code == 0, said.err
 
 

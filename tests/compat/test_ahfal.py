@@ -35,7 +35,9 @@ def test_classes_that_are_not_in_the_pool_get_nothing() -> None:
     assert allocate(7, [0, 0, 0], THIRDS, [False, False, True]) == [0, 0, 7]
 
 
-def test_with_more_missing_classes_than_labels_the_first_takes_its_portion_and_the_rest() -> None:
+def test_with_more_missing_classes_than_labels_the_first_takes_its_portion_and_the_rest() -> (
+    None
+):
     """Half of 2 for class 0; the last one is handed out from the start of the order again."""
     assert allocate(2, [0, 0, 0, 8], [0.25] * 4, [True] * 4) == [2, 0, 0, 0]
 
@@ -46,7 +48,9 @@ def test_a_class_that_nobody_has_labels_of_has_an_infinite_ratio() -> None:
     assert sum(allocate(6, [0, 4], [0.0, 1.0], [True, False])) == 6
 
 
-def test_what_small_buckets_cannot_take_fills_the_class_with_the_smallest_ratio_first() -> None:
+def test_what_small_buckets_cannot_take_fills_the_class_with_the_smallest_ratio_first() -> (
+    None
+):
     assert spill(10, [5, 3, 2], [9, 1, 3], THIRDS, [0, 5, 9]) == [0, 5, 5]
     assert spill(10, [5, 3, 2], [9, 1, 3], THIRDS, [1, 1, 1]) == [1, 1, 1]
 
@@ -74,7 +78,9 @@ def chosen(strategy: Any, seed: int) -> dict[str, set[int]]:
 PAPER: dict[str, Any] = {"route": "local", "counts": "true", "target": "current"}
 
 
-@pytest.mark.parametrize(("flag", "value"), [("route", "either"), ("counts", "global_pseudo")])
+@pytest.mark.parametrize(
+    ("flag", "value"), [("route", "either"), ("counts", "global_pseudo")]
+)
 def test_each_oddity_changes_at_least_one_pick(flag: str, value: str) -> None:
     def with_and_without(seed: int) -> bool:
         odd = RatioAHFAL(tau=30, **{**PAPER, flag: value})
@@ -121,16 +127,25 @@ def test_a_target_without_labels_is_not_frozen() -> None:
 def test_a_site_counts_what_the_global_model_predicts_for_its_labelled_rows() -> None:
     site = world(tables(labels=12), RatioAHFAL()).members["a"]
     view: Any = SiteView(site, cycle=0)
-    predicted = site.x[site.labelled][:, 3:].argmax(1)  # the half that the global model reads
+    predicted = site.x[site.labelled][:, 3:].argmax(
+        1
+    )  # the half that the global model reads
     assert RatioAHFAL().held(view) == torch.bincount(predicted, minlength=3).tolist()
     assert RatioAHFAL(counts="true").held(view) == view.counts.tolist()
     assert RatioAHFAL().held(view) != view.counts.tolist()
 
 
 def test_either_routing_mixes_where_the_global_class_alone_is_low() -> None:
-    local = torch.tensor([[4.0, 0], [3.0, 0]], dtype=torch.float64)  # both class 0, which is high
-    common = torch.tensor([[0.0, 0.1], [9.0, 0]], dtype=torch.float64)  # the first is class 1: low
-    site = {"a": Table(local, common, [0, 0, 0, 1]), "b": Table(local, common, [0, 0, 0, 1])}
+    local = torch.tensor(
+        [[4.0, 0], [3.0, 0]], dtype=torch.float64
+    )  # both class 0, which is high
+    common = torch.tensor(
+        [[0.0, 0.1], [9.0, 0]], dtype=torch.float64
+    )  # the first is class 1: low
+    site = {
+        "a": Table(local, common, [0, 0, 0, 1]),
+        "b": Table(local, common, [0, 0, 0, 1]),
+    }
     low, target = torch.tensor([False, True]), torch.ones(2, dtype=torch.float64)
     picks = {}
     for route in ("either", "local"):

@@ -125,7 +125,10 @@ def test_plain_logo_does_not_scale_features_by_how_unsure_the_prediction_is() ->
     common = torch.tensor([[5.0, 0], [1, 0], [1.1, 0], [6, 0]], dtype=torch.float64)
     site = {"a": Table(far, common, [0, 1])}
     assert sorted(world(site, PlainLoGo()).picks(2)["a"]) == [1, 2]
-    assert sorted(world(site, LoGo()).picks(2)["a"]) != [1, 2]  # sure rows all lie at the origin
+    assert sorted(world(site, LoGo()).picks(2)["a"]) != [
+        1,
+        2,
+    ]  # sure rows all lie at the origin
 
 
 def test_plain_logo_uses_the_model_of_the_last_round() -> None:

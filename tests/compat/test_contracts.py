@@ -47,7 +47,9 @@ def test_every_exported_strategy_is_in_the_table() -> None:
 
 @every
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__.removeprefix("test_"))
-def test_it_keeps_the_contract_of_all_strategies(strategy: Any, law: Callable[[Any], None]) -> None:
+def test_it_keeps_the_contract_of_all_strategies(
+    strategy: Any, law: Callable[[Any], None]
+) -> None:
     law(strategy)
 
 
@@ -65,11 +67,15 @@ def test_rows_that_the_models_cannot_predict_come_last(strategy: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", [s for s in STRATEGIES if s.contract.draws], ids=str)
-def test_a_strategy_that_says_it_draws_gives_other_picks_for_other_seeds(strategy: Any) -> None:
+def test_a_strategy_that_says_it_draws_gives_other_picks_for_other_seeds(
+    strategy: Any,
+) -> None:
     laws.test_what_a_strategy_draws_is_what_its_contract_says(strategy)
 
 
-@pytest.mark.parametrize("strategy", [s for s in STRATEGIES if not s.contract.draws], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [s for s in STRATEGIES if not s.contract.draws], ids=str
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None:
     laws.test_permuting_the_pool_permutes_the_picks(strategy, seed)
@@ -87,10 +93,14 @@ SENT: dict[str, tuple[list[leaves.Shapes], list[leaves.Shapes]]] = {
 
 
 @every
-def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(strategy: Any) -> None:
+def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(
+    strategy: Any,
+) -> None:
     federation, recording = leaves.recorded(strategy, tables(classes=C))
     federation.query(3)
     up, down = SENT.get(type(strategy).__name__, ([COUNT], [TO_PICK]))
     sent = [step.args for request in recording.requests for step in request.steps]
-    assert [leaves.shapes(answer) for answer in recording.answers] == [s for s in up for _ in "abc"]
+    assert [leaves.shapes(answer) for answer in recording.answers] == [
+        s for s in up for _ in "abc"
+    ]
     assert [leaves.shapes(args) for args in sent] == [s for s in down for _ in "abc"]

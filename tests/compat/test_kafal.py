@@ -25,7 +25,9 @@ def test_one_class_without_labels_makes_every_score_nan_and_none_does_not() -> N
 
 def test_golden_score_with_every_class_there() -> None:  # G14
     local, globe = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 1.0, 2.0]])
-    assert float(discrepancy(local, globe, torch.ones(3))) == pytest.approx(1.1504, abs=5e-5)
+    assert float(discrepancy(local, globe, torch.ones(3))) == pytest.approx(
+        1.1504, abs=5e-5
+    )
 
 
 def test_where_sites_know_every_class_it_is_ksas() -> None:
@@ -33,7 +35,9 @@ def test_where_sites_know_every_class_it_is_ksas() -> None:
     assert world(sites, NaNKSAS()).picks(5) == world(sites, KSAS()).picks(5)
 
 
-def test_where_a_site_lacks_a_class_it_picks_at_random_and_the_notes_count_such_sites() -> None:
+def test_where_a_site_lacks_a_class_it_picks_at_random_and_the_notes_count_such_sites() -> (
+    None
+):
     made = tables()
     sites = {
         "a": Table(made["a"].local, made["a"].common, [0, 1, 1]),
@@ -44,7 +48,9 @@ def test_where_a_site_lacks_a_class_it_picks_at_random_and_the_notes_count_such_
     assert {row for run in runs for row in run["a"]} == set(range(12))
     assert len({tuple(run["b"]) for run in runs}) == 1
     assert world(sites, NaNKSAS()).query(3)["notes"] == {"nan_sites": 2}
-    assert world(sites, NaNKSAS()).query({"a": 3, "b": 3, "c": 0})["notes"] == {"nan_sites": 1}
+    assert world(sites, NaNKSAS()).query({"a": 3, "b": 3, "c": 0})["notes"] == {
+        "nan_sites": 1
+    }
 
 
 def test_a_class_whose_labels_were_bought_later_stays_unknown() -> None:

@@ -12,14 +12,28 @@ from fallow.lab.run import Run
 from fallow.lab.spec import Spec
 from fallow.lab.world import build_world
 
-NAMES = ["NaNKSAS", "PixelBADGE", "PlainFEAL", "PlainLoGo", "PlainNoise:draws=2", "RatioAHFAL"]
+NAMES = [
+    "NaNKSAS",
+    "PixelBADGE",
+    "PlainFEAL",
+    "PlainLoGo",
+    "PlainNoise:draws=2",
+    "RatioAHFAL",
+]
 
 
 def records(query: str, model: str = "mlp") -> list[dict[str, Any]]:
     recipe = Recipe(
-        "tiny", rows=300, test_rows=50, sites=3, rounds=1, cycles=2, score_rounds=1,
-        model=Spec(model), query=Spec.parse(f"fallow.compat:{query}"),
-    )  # fmt: skip
+        "tiny",
+        rows=300,
+        test_rows=50,
+        sites=3,
+        rounds=1,
+        cycles=2,
+        score_rounds=1,
+        model=Spec(model),
+        query=Spec.parse(f"fallow.compat:{query}"),
+    )
     journal = Journal()
     found = Run(build_world(recipe, 0, journal), journal).go()
     journal.close()
@@ -40,4 +54,8 @@ def test_the_notes_of_a_run_say_at_how_many_sites_ksas_was_random() -> None:
     first = found[0]["labelled_per_site"].values()
     blind = sum(0 in counts for counts in first)
     assert 0 < blind <= 3
-    assert [row["notes"] for row in found] == [{"nan_sites": blind}, {"nan_sites": blind}, {}]
+    assert [row["notes"] for row in found] == [
+        {"nan_sites": blind},
+        {"nan_sites": blind},
+        {},
+    ]

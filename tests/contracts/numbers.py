@@ -14,14 +14,20 @@ from tests.worlds import world as with_classes
 
 
 def world(
-    sites: Tables, strategy: Any, seed: int = 0, runtime: type[InProcess | Bytes] = InProcess
+    sites: Tables,
+    strategy: Any,
+    seed: int = 0,
+    runtime: type[InProcess | Bytes] = InProcess,
 ) -> World:
     made = with_numbers if isinstance(strategy, FOR_NUMBERS) else with_classes
     return made(sites, strategy, seed, runtime)
 
 
 def with_numbers(
-    sites: Tables, strategy: Any, seed: int = 0, runtime: type[InProcess | Bytes] = InProcess
+    sites: Tables,
+    strategy: Any,
+    seed: int = 0,
+    runtime: type[InProcess | Bytes] = InProcess,
 ) -> World:
     """The same rows; class ids become numbers to predict, and both models say 0."""
     classes = with_classes(sites, strategy).members

@@ -88,7 +88,10 @@ STRATEGIES = [
     OracleHistogram(),
     OracleHistogram(score="typicality"),
 ]
-FOR_NUMBERS = (ACSFW, BAIT)  # they refuse classes; `tests.contracts.numbers` has a world for them
+FOR_NUMBERS = (
+    ACSFW,
+    BAIT,
+)  # they refuse classes; `tests.contracts.numbers` has a world for them
 of_all = pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 every = pytest.mark.parametrize(  # in the tests' world of classes
     "strategy", [s for s in STRATEGIES if not isinstance(s, FOR_NUMBERS)], ids=str
@@ -96,7 +99,18 @@ every = pytest.mark.parametrize(  # in the tests' world of classes
 
 # In the tests' world a row's features are its logits, so shifting logits moves features too.
 READ_FEATURES = (
-    *(CoreSet, BADGE, BALD, Ensemble, NoiseStability, Typicality, LoGo, FEAL, IFAL, FairFAL),
+    *(
+        CoreSet,
+        BADGE,
+        BALD,
+        Ensemble,
+        NoiseStability,
+        Typicality,
+        LoGo,
+        FEAL,
+        IFAL,
+        FairFAL,
+    ),
     *(OracleHistogram, LCMD, BAIT, ACSFW, Complementary),
 )
 of_logits = pytest.mark.parametrize(

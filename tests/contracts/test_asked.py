@@ -23,12 +23,21 @@ from tests.personal.federation import METHODS, PLAN, begun, federation, rounds
 from tests.worlds import tables, world
 
 EVERY = [
-    cls() for p in (queries, training, personal, compat) for _, cls in sorted(names(p).items())
+    cls()
+    for p in (queries, training, personal, compat)
+    for _, cls in sorted(names(p).items())
 ]
 EVERY += [Scaling(), Retention(FedAvg()), People(), People(secure_sum=True)]
 LAST = {("keep", "chosen"), ("keep", "tuned")}  # after the last round
-TRAINERS = (*METHODS, FedProxFT(PLAN, tune_prox=True), FedAvg(PLAN), FedProx(PLAN), KCFU(PLAN),
-            Evidential(PLAN), Robust(PLAN))  # fmt: skip
+TRAINERS = (
+    *METHODS,
+    FedProxFT(PLAN, tune_prox=True),
+    FedAvg(PLAN),
+    FedProx(PLAN),
+    KCFU(PLAN),
+    Evidential(PLAN),
+    Robust(PLAN),
+)
 
 
 def order(verb: str, kind: Any, owner: str = "query") -> Request:
@@ -37,7 +46,9 @@ def order(verb: str, kind: Any, owner: str = "query") -> Request:
 
 
 @pytest.mark.parametrize("method", EVERY, ids=str)
-def test_a_verb_is_refused_by_every_operation_but_the_one_that_lists_it(method: Any) -> None:
+def test_a_verb_is_refused_by_every_operation_but_the_one_that_lists_it(
+    method: Any,
+) -> None:
     site = world(tables(), method).members["a"]
     for verb in method.contract.verbs:
         others = [k for k in get_args(Kind) if method.contract.refusal(verb, k)]
@@ -63,17 +74,20 @@ def listed(method: Any) -> set[tuple[str, str]]:
     return {(how, verb) for how, verbs in method.contract.asked.items() for verb in verbs}
 
 
-@pytest.mark.parametrize(("method", "owner", "verb", "kind"), [
-    (FALE(), "query", "score", "each"),  # a number for each row, kept at the site
-    (FALE(), "query", "select", "each"),  # rows
-    (FALE(), "query", "rotation", "each"),  # what one site passes to the others
-    (FALE(), "query", "masked", "each"),  # of another mode
-    (Entropy(), "query", "upload", "sum"),  # of another setting: a model
-    (DPFL(), "training", "model", "each"),  # passed from site to site
-    (DPFL(), "training", "model", "sum"),
-    (DPFL(), "plain", "upload", "sum"),  # of the method that only trains
-    (Ditto(), "training", "upload", "relay"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "owner", "verb", "kind"),
+    [
+        (FALE(), "query", "score", "each"),  # a number for each row, kept at the site
+        (FALE(), "query", "select", "each"),  # rows
+        (FALE(), "query", "rotation", "each"),  # what one site passes to the others
+        (FALE(), "query", "masked", "each"),  # of another mode
+        (Entropy(), "query", "upload", "sum"),  # of another setting: a model
+        (DPFL(), "training", "model", "each"),  # passed from site to site
+        (DPFL(), "training", "model", "sum"),
+        (DPFL(), "plain", "upload", "sum"),  # of the method that only trains
+        (Ditto(), "training", "upload", "relay"),
+    ],
+)
 def test_a_coordinator_that_asks_in_another_way_than_the_method_gets_nothing(
     method: Any, owner: str, verb: str, kind: str
 ) -> None:
@@ -81,7 +95,9 @@ def test_a_coordinator_that_asks_in_another_way_than_the_method_gets_nothing(
     site = made.members["a"]
     if owner != "query":
         site.parts.methods["training"] = method  # type: ignore[index]
-    with pytest.raises(ValueError, match=rf"site a (does not answer '{verb}' by {kind}|has no)"):
+    with pytest.raises(
+        ValueError, match=rf"site a (does not answer '{verb}' by {kind}|has no)"
+    ):
         made.carrier.exchange({"a": order(verb, kind, owner)})
     with pytest.raises(ValueError, match=r"the order 0/query/0 (asks for|is of)"):
         check_order(order(verb, kind, owner), site.parts)

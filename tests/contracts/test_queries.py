@@ -47,22 +47,30 @@ def test_every_verb_is_a_method_and_says_in_words_what_it_reveals(strategy: Any)
 @of_all
 def test_sites_run_nothing_but_the_verbs_of_the_contract(strategy: Any) -> None:
     federation = world(tables(), strategy)
-    with pytest.raises(ValueError, match="site a does not answer '__init__' by each: the contract"):
+    with pytest.raises(
+        ValueError, match="site a does not answer '__init__' by each: the contract"
+    ):
         federation.ask().each("__init__")
 
 
 @of_all
-def test_a_query_asks_all_that_its_contract_lists_and_nothing_in_another_way(strategy: Any) -> None:
+def test_a_query_asks_all_that_its_contract_lists_and_nothing_in_another_way(
+    strategy: Any,
+) -> None:
     federation = world(tables(), strategy)
     federation.query(3)
     asked = strategy.contract.asked.items()
-    assert set(federation.shown.entries) == {(how, verb) for how, verbs in asked for verb in verbs}
+    assert set(federation.shown.entries) == {
+        (how, verb) for how, verbs in asked for verb in verbs
+    }
 
 
 @of_all
 def test_a_misspelt_choice_is_refused_with_the_choices(strategy: Any) -> None:
     for name in choices(strategy):
-        with pytest.raises(ValueError, match=rf"{type(strategy).__name__}'s {name} is 'lokal'.*'"):
+        with pytest.raises(
+            ValueError, match=rf"{type(strategy).__name__}'s {name} is 'lokal'.*'"
+        ):
             type(strategy)(**{name: "lokal"})
 
 
@@ -121,7 +129,9 @@ def test_rows_that_are_all_equal_are_still_different_picks(strategy: Any) -> Non
 
 
 @of_all
-def test_the_same_seed_gives_the_same_picks_whatever_the_order_of_sites(strategy: Any) -> None:
+def test_the_same_seed_gives_the_same_picks_whatever_the_order_of_sites(
+    strategy: Any,
+) -> None:
     sites = tables()
     turned = dict(reversed(sites.items()))
     assert world(sites, strategy).picks(5) == world(turned, strategy).picks(5)
@@ -140,7 +150,9 @@ def test_what_a_strategy_draws_is_what_its_contract_says(strategy: Any) -> None:
     assert all(p == picks[0] for p in picks) is not strategy.contract.draws
 
 
-@pytest.mark.parametrize("strategy", [s for s in STRATEGIES if not s.contract.draws], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [s for s in STRATEGIES if not s.contract.draws], ids=str
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None:
     sites = tables(seed, labels=60)
@@ -169,7 +181,9 @@ def test_rows_that_the_models_cannot_predict_come_last(strategy: Any) -> None:
 
 
 @of_all
-def test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random(strategy: Any) -> None:
+def test_a_model_that_predicts_nothing_is_said_and_not_sampled_at_random(
+    strategy: Any,
+) -> None:
     if isinstance(strategy, Random):
         return
     sites = {name: spoilt(t, rows=12) for name, t in tables().items()}
@@ -188,7 +202,9 @@ def spoilt(table: Table, rows: int) -> Table:
 
 
 @of_all
-def test_models_data_labels_and_global_random_state_stay_as_they_were(strategy: Any) -> None:
+def test_models_data_labels_and_global_random_state_stay_as_they_were(
+    strategy: Any,
+) -> None:
     federation = world(tables(), strategy)
     before, state = _contents(federation), torch.get_rng_state()
     memo = {"from": "an earlier cycle"}
@@ -204,7 +220,12 @@ def _contents(federation: World) -> dict[str, torch.Tensor]:
     """Copies of all that a site holds but the picks."""
     found = {}
     for name, site in federation.members.items():
-        held = {"x": site.x, "values": site.values, "bought": site.bought, "weight": site.weight}
+        held = {
+            "x": site.x,
+            "values": site.values,
+            "bought": site.bought,
+            "weight": site.weight,
+        }
         for model in ("local", "global"):
             held |= {f"{model}/{k}": v for k, v in site.memory[model].items()}
         found |= {f"{name}/{k}": v.clone() for k, v in held.items()}

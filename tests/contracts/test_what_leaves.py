@@ -50,7 +50,9 @@ def listed(strategy: Any) -> Listed:
     share: Shapes = {"one": (), "share": (CLASSES,), "square": (CLASSES,)}
     if strategy.tau_scale == "count":
         share |= {"count": (CLASSES,), "count_square": (CLASSES,)}
-    return Listed(("sum", "keep"), (share,), ({}, {"n": (), "low": (CLASSES,), "mean": (CLASSES,)}))
+    return Listed(
+        ("sum", "keep"), (share,), ({}, {"n": (), "low": (CLASSES,), "mean": (CLASSES,)})
+    )
 
 
 def of_fale(strategy: FALE) -> Listed:
@@ -115,7 +117,9 @@ def leaks(federation: World, recording: Recording) -> list[str]:
     """Sites of which a row, in float64 or float32, is in some message."""
     sent = recording.up + recording.down
     rows = {name: [*site.x, *site.x.float()] for name, site in federation.members.items()}
-    return [n for n, held in rows.items() if any(row.numpy().tobytes() in sent for row in held)]
+    return [
+        n for n, held in rows.items() if any(row.numpy().tobytes() in sent for row in held)
+    ]
 
 
 @of_all
@@ -132,7 +136,9 @@ def test_no_row_leaves_its_site_while_training_and_querying(strategy: Any) -> No
 class Leaky:
     """A strategy that sends a row where a count would do."""
 
-    contract: ClassVar[Contract] = Contract("Leaky", "-", 0, each={"select": "a row of the pool"})
+    contract: ClassVar[Contract] = Contract(
+        "Leaky", "-", 0, each={"select": "a row of the pool"}
+    )
 
     def query(self, ask: Any, budget: Any, memo: Any) -> Any:
         ask.each("select")
@@ -154,7 +160,9 @@ def shapes(answer: Answer) -> Shapes:
 
 
 @of_all
-def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(strategy: Any) -> None:
+def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(
+    strategy: Any,
+) -> None:
     federation, recording = recorded(strategy, tables(classes=CLASSES))
     federation.query(3)
     expected = listed(strategy)
@@ -162,7 +170,9 @@ def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(strategy
     steps = [step for request in recording.requests for step in request.steps]
     down = [shapes(step.args) for step in steps if step.kind != "fit"]
     fits = [shapes(step.args) for step in steps if step.kind == "fit"]
-    asked = ["a" if kind == "relay" else "abc" for kind in expected.exchanges]  # a passes it on
+    asked = [
+        "a" if kind == "relay" else "abc" for kind in expected.exchanges
+    ]  # a passes it on
     ups = zip((*expected.up, {"count": ()}), asked, strict=True)
     assert up == [found for found, sites in ups for _ in sites]
     assert down == [f for f, sites in zip(expected.down, asked, strict=True) for _ in sites]
@@ -176,4 +186,6 @@ def test_a_cycle_has_one_query_and_one_exchange_that_picks(strategy: Any) -> Non
     kinds = tuple({r.key: r.steps[-1].kind for r in recording.requests}.values())
     assert kinds == listed(strategy).exchanges
     assert kinds[-1] == "keep"
-    assert kinds.count("keep") == 1 + isinstance(strategy, FALE)  # whose sites keep scores first
+    assert kinds.count("keep") == 1 + isinstance(
+        strategy, FALE
+    )  # whose sites keep scores first

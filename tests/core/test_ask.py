@@ -74,7 +74,9 @@ def door(runtime=InProcess, journal=None, **more):
     sites = {name: Site(name, rows, parts, MemoryStore()) for name, rows in x.items()}
     carrier = runtime(sites, Loop(net, layout, row_loss("classification")))
     shown = Disclosure()
-    ask = Ask(carrier, journal or Book(), shown, "0/query", reveals=Toy.contract.verbs, **more)
+    ask = Ask(
+        carrier, journal or Book(), shown, "0/query", reveals=Toy.contract.verbs, **more
+    )
     return ask, sites, shown
 
 
@@ -153,7 +155,9 @@ def test_picks_are_rows_of_the_site_and_only_through_keep():
     ask, sites, _ = door()
     assert ask.keep("pick", to={"a": {"n": 1}, "b": {"n": 1}}) == 2
     assert sites["a"].memory["picks"]["rows"].tolist() == [0]
-    with pytest.raises(ValueError, match="'pick' picks rows, so it must be asked with keep"):
+    with pytest.raises(
+        ValueError, match="'pick' picks rows, so it must be asked with keep"
+    ):
         ask.each("pick", n=1)
 
 
@@ -183,7 +187,9 @@ def test_addends_of_other_shapes_are_refused():
 
 
 def test_an_error_in_a_verb_says_where():
-    with pytest.raises(RuntimeError, match=r"Toy.pick failed at site a in cycle 3, round 2"):
+    with pytest.raises(
+        RuntimeError, match=r"Toy.pick failed at site a in cycle 3, round 2"
+    ):
         door(cycle=3, round=2)[0].keep("pick", n="many")
 
 
@@ -212,8 +218,15 @@ def test_every_exchange_is_disclosed_with_bytes_in_both_directions():
     ask, _, shown = door()
     ask.sum("share", scale=2.0)
     (row,) = shown.rows()
-    assert row == {"kind": "sum", "verb": "share", "what": "what share tells", "bytes": 32,
-                   "bytes_down": 16, "sites": 2, "exchanges": 1}  # fmt: skip
+    assert row == {
+        "kind": "sum",
+        "verb": "share",
+        "what": "what share tells",
+        "bytes": 32,
+        "bytes_down": 16,
+        "sites": 2,
+        "exchanges": 1,
+    }
 
 
 def test_disclosures_add_up_and_come_back_from_rows():

@@ -61,7 +61,8 @@ def test_head_and_body_share_out_the_parameters():
 
 def test_a_bank_mixes_rows():
     states = {
-        s: {"w": torch.full((2,), float(i)), "stats": torch.zeros(0)} for i, s in enumerate("ba")
+        s: {"w": torch.full((2,), float(i)), "stats": torch.zeros(0)}
+        for i, s in enumerate("ba")
     }
     bank = Bank.stack(states)
     assert bank.sites == ("a", "b")

@@ -16,7 +16,9 @@ def test_fields_are_passed():
 
 
 def test_an_unknown_class_names_the_nearest():
-    with pytest.raises(ValueError, match="'entrpy' is not one of the queries; did you mean"):
+    with pytest.raises(
+        ValueError, match="'entrpy' is not one of the queries; did you mean"
+    ):
         build(queries, "entrpy")
 
 

@@ -22,7 +22,9 @@ def test_a_total_of_all_is_the_total_or_nothing_that_a_resume_would_repeat(
 ) -> None:
     federation, journal = protected(privacy, sites=tables(sites=4)), Journal()
     lost = Losing(federation.carrier, {exchange: ["b"]})
-    with pytest.raises(RuntimeError, match=r"3 of 4 sites answered 'plain' .* with --resume when"):
+    with pytest.raises(
+        RuntimeError, match=r"3 of 4 sites answered 'plain' .* with --resume when"
+    ):
         sum_of_all(asking(federation, lost, journal), "plain")
     again = sum_of_all(asking(federation, journal=journal), "plain")
     assert float(again["sites"]) == 4

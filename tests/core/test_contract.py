@@ -10,31 +10,48 @@ import pytest
 from fallow.core import Contract
 
 TOLD = {"select": "number of picks"}
-TWO = Contract("Two", "-", 0, sum={"a": "totals"}, each={"a": "answers"}, keep={"b": "a count"})
+TWO = Contract(
+    "Two", "-", 0, sum={"a": "totals"}, each={"a": "answers"}, keep={"b": "a count"}
+)
 
 
-@pytest.mark.parametrize("make", [
-    lambda: Contract("New", "-", 2024, TOLD),
-    lambda: Contract("New", "-", 2024, verbs=TOLD),
-    lambda: Contract("New", "-", 2024, verbs=TOLD, each={"share": "counts"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Contract("New", "-", 2024, TOLD),
+        lambda: Contract("New", "-", 2024, verbs=TOLD),
+        lambda: Contract("New", "-", 2024, verbs=TOLD, each={"share": "counts"}),
+    ],
+)
 def test_a_verb_without_an_operation_is_refused_and_the_sentence_says_what_to_write(
     make: Any,
 ) -> None:
-    with pytest.raises(ValueError, match=(
-        r"New does not say how 'select' is asked: .* one of sum, each, keep, relay, such as "
-        r"keep=\{'select': 'number of picks'\}"
-    )):  # fmt: skip
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"New does not say how 'select' is asked: .* one of sum, each, keep, relay, such as "
+            r"keep=\{'select': 'number of picks'\}"
+        ),
+    ):
         make()
 
 
-@pytest.mark.parametrize(("verb", "kind", "why"), [
-    ("a", "sum", None), ("a", "each", None), ("b", "keep", None),
-    ("a", "keep", "the contract of Two allows it by sum and each alone"),
-    ("a", "fit", "the contract of Two allows it by sum and each alone"),
-    ("b", "relay", "the contract of Two allows it by keep alone"),
-    ("c", "keep", "the contract of Two allows a by sum; a by each; b by keep; nothing else"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("verb", "kind", "why"),
+    [
+        ("a", "sum", None),
+        ("a", "each", None),
+        ("b", "keep", None),
+        ("a", "keep", "the contract of Two allows it by sum and each alone"),
+        ("a", "fit", "the contract of Two allows it by sum and each alone"),
+        ("b", "relay", "the contract of Two allows it by keep alone"),
+        (
+            "c",
+            "keep",
+            "the contract of Two allows a by sum; a by each; b by keep; nothing else",
+        ),
+    ],
+)
 def test_a_verb_is_answered_by_the_operations_that_list_it(
     verb: str, kind: str, why: str | None
 ) -> None:
@@ -52,7 +69,12 @@ def test_verbs_are_those_of_all_operations_and_stay_when_something_else_changes(
 
 
 def test_an_instance_may_ask_less_than_its_class() -> None:
-    assert TWO.without("a").asked == {"sum": {}, "each": {}, "keep": {"b": "a count"}, "relay": {}}
+    assert TWO.without("a").asked == {
+        "sum": {},
+        "each": {},
+        "keep": {"b": "a count"},
+        "relay": {},
+    }
     assert TWO.without("a").verbs.keys() == {"b"}
     assert TWO.without("a", by="sum").refusal("a", "each") is None
     assert TWO.without("a", by="sum").refusal("a", "sum") is not None

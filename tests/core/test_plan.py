@@ -27,7 +27,14 @@ def test_epochs_are_those_of_all_segments():
 
 def test_milestones_in_epochs_count_over_rounds():
     schedule = Schedule((4,), 0.1)
-    assert [schedule.at(r, e, 2) for r in range(3) for e in range(2)] == [1, 1, 1, 1, 0.1, 0.1]
+    assert [schedule.at(r, e, 2) for r in range(3) for e in range(2)] == [
+        1,
+        1,
+        1,
+        1,
+        0.1,
+        0.1,
+    ]
 
 
 def test_milestones_in_rounds_ignore_epochs():

@@ -18,7 +18,9 @@ PARTS = {"train": 2, "valid": 1, "test": 1}
 
 def pixels(part: str, c: int, k: int) -> np.ndarray[Any, Any]:
     """(32, 32, 3) bytes."""
-    return np.random.default_rng([len(part), c, k]).integers(0, 256, (32, 32, 3), dtype=np.uint8)
+    return np.random.default_rng([len(part), c, k]).integers(
+        0, 256, (32, 32, 3), dtype=np.uint8
+    )
 
 
 def write(folder: Path) -> Path:
@@ -60,7 +62,9 @@ def test_a_test_image_that_is_also_a_training_image_is_left_out(tmp_path: Path) 
 def test_a_grey_image_has_three_equal_channels(tmp_path: Path) -> None:
     grey = write(tmp_path) / "cinic-10" / "valid" / "ship" / "cifar10-valid-0.png"
     image.fromarray(np.full((32, 32), 51, dtype=np.uint8)).save(grey)
-    torch.testing.assert_close(load("cinic10", tmp_path).x[28], scaled(np.full((32, 32, 3), 51)))
+    torch.testing.assert_close(
+        load("cinic10", tmp_path).x[28], scaled(np.full((32, 32, 3), 51))
+    )
 
 
 def test_what_is_missing_or_no_image_is_named(tmp_path: Path) -> None:

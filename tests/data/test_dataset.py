@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.data import Dataset, check_leak, drop_leaks, row_hashes, schema_hash, standardise
+from fallow.data import (
+    Dataset,
+    check_leak,
+    drop_leaks,
+    row_hashes,
+    schema_hash,
+    standardise,
+)
 
 
 def toy(n: int = 6, **changes: object) -> Dataset:
@@ -26,7 +33,10 @@ def toy(n: int = 6, **changes: object) -> Dataset:
     ("changes", "said"),
     [
         ({"x": torch.zeros(0, 2), "y": torch.zeros(0, dtype=torch.int64)}, "has no data"),
-        ({"x_test": torch.zeros(2, 3)}, r"training row has shape \(2,\) and a test row \(3,\)"),
+        (
+            {"x_test": torch.zeros(2, 3)},
+            r"training row has shape \(2,\) and a test row \(3,\)",
+        ),
         ({"y": torch.tensor([0, 1])}, "6 training rows but labels of shape"),
         ({"x": torch.zeros(6, 2).double()}, "torch.float64; give torch.float32"),
         ({"y": torch.tensor([0, 1, 2, 0, 1, 0])}, "1 training labels are out of range .*2"),
@@ -35,9 +45,15 @@ def toy(n: int = 6, **changes: object) -> Dataset:
         ({"classes": ("same", "same")}, "not distinct"),
         ({"columns": ("age",)}, "1 column names"),
         ({"ids": ("a",)}, "1 row names for 6 rows"),
-        ({"groups": torch.tensor([0, 1, 2, 0, 1, 2]), "group_names": ("a", "b")}, "2 groups have"),
+        (
+            {"groups": torch.tensor([0, 1, 2, 0, 1, 2]), "group_names": ("a", "b")},
+            "2 groups have",
+        ),
         ({"groups": torch.zeros(3, dtype=torch.int64)}, "one a row"),
-        ({"y_test": torch.tensor([0.0, 1.0])}, "torch.int64 class ids or torch.float32 targets"),
+        (
+            {"y_test": torch.tensor([0.0, 1.0])},
+            "torch.int64 class ids or torch.float32 targets",
+        ),
     ],
 )
 def test_a_data_set_that_does_not_fit_together_is_refused(
@@ -64,7 +80,11 @@ def test_rows_without_a_label_are_allowed_in_training_alone() -> None:
     d = toy(y=torch.tensor([0, 1, -1, -1, 0, 1]))
     assert d.is_labelled.tolist() == [True, True, False, False, True, True]
     nan = float("nan")
-    targets = {"y": torch.tensor([1.0, nan, 2, 3, 4, 5]), "y_test": torch.ones(2), "classes": ()}
+    targets = {
+        "y": torch.tensor([1.0, nan, 2, 3, 4, 5]),
+        "y_test": torch.ones(2),
+        "classes": (),
+    }
     assert toy(**targets).is_labelled.tolist() == [True, False, True, True, True, True]
     with pytest.raises(ValueError, match="training rows only"):
         toy(**targets | {"y_test": torch.tensor([nan, 1.0])})
@@ -72,7 +92,9 @@ def test_rows_without_a_label_are_allowed_in_training_alone() -> None:
 
 def test_a_subset_of_rows_keeps_rows_labels_groups_and_names_together() -> None:
     d = toy(
-        groups=torch.tensor([0, 0, 1, 1, 2, 2]), group_names=("a", "b", "c"), ids=tuple("uvwxyz")
+        groups=torch.tensor([0, 0, 1, 1, 2, 2]),
+        group_names=("a", "b", "c"),
+        ids=tuple("uvwxyz"),
     )
     some = d.rows(3, torch.Generator().manual_seed(0))
     picked = (some.x[:, 0] / 2).long()

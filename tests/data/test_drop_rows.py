@@ -13,7 +13,9 @@ from fallow.data import from_arrays, from_table, open_dataset
 HEADER = "id,age,ward,clinic,sick"
 
 
-def table(folder: Path, *rows: str, header: str = HEADER, name: str = "patients.csv") -> Path:
+def table(
+    folder: Path, *rows: str, header: str = HEADER, name: str = "patients.csv"
+) -> Path:
     path = folder / name
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
     return path
@@ -45,7 +47,9 @@ def test_rows_that_lack_a_feature_are_left_out_only_when_asked_and_never_filled(
 
 def test_rows_are_left_out_of_both_tables(tmp_path: Path) -> None:
     train = table(tmp_path, "1,0.5", ",1.5", "3,2.5", header="x,y")
-    test = table(tmp_path, "4,0.5", "inf,1.5", "6,2.5", "7,1", header="x,y", name="test.csv")
+    test = table(
+        tmp_path, "4,0.5", "inf,1.5", "6,2.5", "7,1", header="x,y", name="test.csv"
+    )
     d = from_table(train, "y", test=test, drop_rows=True)
     assert d.x.flatten().tolist() == [1, 3] and d.x_test.flatten().tolist() == [4, 6, 7]
     assert d.y_test.tolist() == [0.5, 2.5, 1]
@@ -56,9 +60,13 @@ def test_arrays_with_nan_are_refused_by_column_and_count_or_lose_those_rows() ->
     x = np.arange(40.0).reshape(20, 2)
     y, groups = np.linspace(0, 1, 20), np.arange(20) // 10
     x[4, 1], x[5, 1], x[17, 1], x[6, 0] = np.nan, np.inf, 1e39, -np.inf
-    with pytest.raises(ValueError, match=r"column 0 of the rows has 1 values .* with drop_rows"):
+    with pytest.raises(
+        ValueError, match=r"column 0 of the rows has 1 values .* with drop_rows"
+    ):
         from_arrays(x, y, groups)
-    with pytest.raises(ValueError, match="column 'b' of the rows has 3 values that are not fin"):
+    with pytest.raises(
+        ValueError, match="column 'b' of the rows has 3 values that are not fin"
+    ):
         from_arrays(np.where(x == -np.inf, 0, x), y, groups, columns=("a", "b"))
     d = from_arrays(x, y, groups, drop_rows=True, notes=("mine",))
     assert len(d.x) + len(d.x_test) == 16 and d.groups is not None

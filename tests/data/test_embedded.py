@@ -33,8 +33,16 @@ def toy(n: int = 11, m: int = 4) -> Dataset:
     g = torch.Generator().manual_seed(0)
     x, x_test = torch.randn(n, 1, 4, 4, generator=g), torch.randn(m, 1, 4, 4, generator=g)
     groups = torch.arange(n) % 2
-    return Dataset("toy", x, torch.arange(n) / 2, x_test, torch.arange(m) / 2, groups=groups,
-                   group_names=("a", "b"), notes=("first",))  # fmt: skip
+    return Dataset(
+        "toy",
+        x,
+        torch.arange(n) / 2,
+        x_test,
+        torch.arange(m) / 2,
+        groups=groups,
+        group_names=("a", "b"),
+        notes=("first",),
+    )
 
 
 def test_rows_are_the_features_in_evaluation_mode_whatever_the_batch() -> None:
@@ -61,7 +69,9 @@ def test_labels_sites_and_notes_stay_and_a_note_is_added() -> None:
 
 def test_any_module_will_do_in_its_own_type_and_without_test_rows() -> None:
     x = torch.arange(6.0).reshape(3, 2)
-    d = Dataset("t", x, torch.rand(3), torch.zeros(0, 2), torch.zeros(0), columns=("a", "b"))
+    d = Dataset(
+        "t", x, torch.rand(3), torch.zeros(0, 2), torch.zeros(0), columns=("a", "b")
+    )
     linear = nn.Linear(2, 5).double()
     found = embedded(d, linear)
     torch.testing.assert_close(found.x, linear(x.double()).float().detach())

@@ -32,7 +32,9 @@ def test_letters_are_ten_classes_by_writer(tmp_path: Path) -> None:
     found = load("femnist_letters", tmp_path)
     assert found.classes == tuple("abcdefghij")
     assert found.group_names == ("writer f1", "writer f2")
-    assert sorted(torch.cat([found.y, found.y_test]).tolist()) == [0] * 10 + [4] * 5 + [9] * 5
+    assert (
+        sorted(torch.cat([found.y, found.y_test]).tolist()) == [0] * 10 + [4] * 5 + [9] * 5
+    )
     assert found.x.shape[1:] == (1, 28, 28) and float(found.x.max()) == 1.0
     check_leak(found)
 
@@ -40,7 +42,11 @@ def test_letters_are_ten_classes_by_writer(tmp_path: Path) -> None:
 def test_all_characters_are_62_classes(tmp_path: Path) -> None:
     write(tmp_path, f1=list(range(62)) * 2)
     found = load("femnist", tmp_path)
-    assert (found.n_classes, found.classes[36], len(found.x) + len(found.x_test)) == (62, "a", 124)
+    assert (found.n_classes, found.classes[36], len(found.x) + len(found.x_test)) == (
+        62,
+        "a",
+        124,
+    )
 
 
 def test_of_a_letter_the_first_images_are_kept(
@@ -53,7 +59,9 @@ def test_of_a_letter_the_first_images_are_kept(
     assert MOST == 4000
 
 
-@pytest.mark.parametrize("text", ["{}", "not json", '{"user_data": {"f": {"x": [[0]], "y": [1]}}}'])
+@pytest.mark.parametrize(
+    "text", ["{}", "not json", '{"user_data": {"f": {"x": [[0]], "y": [1]}}}']
+)
 def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "femnist").mkdir()
     (tmp_path / "femnist" / "all_data_0.json").write_text(text)
@@ -62,7 +70,9 @@ def test_another_file_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"all_data_0.json ...\) are needed, and .* has none"):
+    with pytest.raises(
+        ValueError, match=r"all_data_0.json ...\) are needed, and .* has none"
+    ):
         load("femnist", tmp_path)
 
 

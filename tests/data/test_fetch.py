@@ -15,7 +15,9 @@ from fallow.data import CATALOGUE, fetch, load
 from fallow.data.sources import SOURCES
 
 CT = SOURCES["ct"]
-TABLE = "patientId,value0,reference\n" + "".join(f"{i % 3},{i / 4},{i}\n" for i in range(20))
+TABLE = "patientId,value0,reference\n" + "".join(
+    f"{i % 3},{i / 4},{i}\n" for i in range(20)
+)
 
 
 @pytest.fixture
@@ -34,28 +36,39 @@ def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
 
 
 def test_a_fetched_file_is_the_published_one_with_its_sum_beside_it(
-    near: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    near: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     there, here = near
     monkeypatch.setenv("FALLOW_DATA", str(here))
     path = fetch("ct")
     assert path.read_bytes() == (there / path.name).read_bytes()
     record = here / f"{path.name}.sha256"
-    assert len(record.read_text().split()[0]) == 64 and record.read_text().split()[1] == path.name
+    assert (
+        len(record.read_text().split()[0]) == 64
+        and record.read_text().split()[1] == path.name
+    )
     assert {file.name for file in here.iterdir()} == {path.name, record.name}
     assert len(load("ct", here).x) == 16
     (there / path.name).unlink()
     datasets(name="ct", data_dir=here)  # what is there is kept
     assert capsys.readouterr().out.strip() == str(path)
     path.write_bytes(b"changed")
-    with pytest.raises(ValueError, match=r"is not what was downloaded: .* remove both and fetch"):
+    with pytest.raises(
+        ValueError, match=r"is not what was downloaded: .* remove both and fetch"
+    ):
         fetch("ct", here)
 
 
-def test_a_download_that_fails_leaves_nothing_and_says_what_to_do(near: tuple[Path, Path]) -> None:
+def test_a_download_that_fails_leaves_nothing_and_says_what_to_do(
+    near: tuple[Path, Path],
+) -> None:
     there, here = near
     (there / CT.file).unlink()
-    with pytest.raises(OSError, match=r"could not be downloaded .*; get it from .*dataset/206 and"):
+    with pytest.raises(
+        OSError, match=r"could not be downloaded .*; get it from .*dataset/206 and"
+    ):
         fetch("ct", here)
     assert not list(here.iterdir())
 
@@ -77,7 +90,9 @@ def test_a_download_that_breaks_off_is_not_taken_for_the_file(
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         moved = dataclasses.replace(CT, url=f"http://127.0.0.1:{server.server_port}/")
-        monkeypatch.setitem(CATALOGUE, "ct", dataclasses.replace(CATALOGUE["ct"], published=moved))
+        monkeypatch.setitem(
+            CATALOGUE, "ct", dataclasses.replace(CATALOGUE["ct"], published=moved)
+        )
         with pytest.raises(OSError, match="broke off after 2 of 1000 bytes"):
             fetch("ct", near[1])
         thread.join()
@@ -105,15 +120,21 @@ def test_openml_says_in_a_description_where_the_file_is(
         fetch("stock", tmp_path)
 
 
-def test_what_cannot_be_fetched_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_fetched_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ValueError, match="'cta' is not a known data set"):
         fetch("cta", tmp_path)
     with pytest.raises(
         ValueError, match="digits cannot be fetched: it comes with Fallow; what can"
     ):
         fetch("digits", tmp_path)
-    with pytest.raises(ValueError, match="pol cannot be fetched: put its files there by hand"):
+    with pytest.raises(
+        ValueError, match="pol cannot be fetched: put its files there by hand"
+    ):
         fetch("pol", tmp_path)
     monkeypatch.delenv("FALLOW_DATA", raising=False)
-    with pytest.raises(ValueError, match="no data folder is given; set --data-dir or FALLOW_DATA"):
+    with pytest.raises(
+        ValueError, match="no data folder is given; set --data-dir or FALLOW_DATA"
+    ):
         fetch("ct")

@@ -40,8 +40,10 @@ def test_sizes_are_proportions_so_that_a_subset_has_them_too() -> None:
 
 
 def test_equal_sizes_are_the_plain_rule() -> None:
-    same, plain = (rule.split(Y, 4, rng()) for rule in (ExactDirichlet(sizes=[1] * 4),
-                                                        ExactDirichlet()))  # fmt: skip
+    same, plain = (
+        rule.split(Y, 4, rng())
+        for rule in (ExactDirichlet(sizes=[1] * 4), ExactDirichlet())
+    )
     assert all(np.array_equal(a, b) for a, b in zip(same, plain, strict=True))
 
 

@@ -46,7 +46,9 @@ def test_nearly_all_test_images_of_the_published_generator_are_trained_on_and_it
     found = letters(is_fixed=False)
     _, leaks = drop_leaks(found)
     assert leaks >= 0.9 * len(found.x_test)
-    with pytest.raises(ValueError, match=f"letters: {leaks} of .* test rows are also training"):
+    with pytest.raises(
+        ValueError, match=f"letters: {leaks} of .* test rows are also training"
+    ):
         check_leak(found)
 
 
@@ -54,4 +56,6 @@ def test_with_its_comparison_corrected_no_image_is_used_twice() -> None:
     found = letters(is_fixed=True)
     check_leak(found)
     assert drop_leaks(found)[1] == 0
-    assert len(torch.cat([found.x, found.x_test]).unique(dim=0)) == len(found.x) + len(found.x_test)
+    assert len(torch.cat([found.x, found.x_test]).unique(dim=0)) == len(found.x) + len(
+        found.x_test
+    )

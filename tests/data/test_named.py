@@ -10,10 +10,21 @@ import torch
 from fallow.data import CATALOGUE, Natural, check_leak, load
 
 DATA = os.environ.get("FALLOW_DATA")
-needs_files = pytest.mark.skipif(not DATA, reason="FALLOW_DATA names no folder of data files")
+needs_files = pytest.mark.skipif(
+    not DATA, reason="FALLOW_DATA names no folder of data files"
+)
 BUNDLED = [name for name, entry in CATALOGUE.items() if entry.source == "bundled"]
-SMALL_FILES = ["har", "heart", "bike", "sarcos", "wine_red", "california", "parkinsons", "school",
-               "diamonds_onehot"]  # fmt: skip
+SMALL_FILES = [
+    "har",
+    "heart",
+    "bike",
+    "sarcos",
+    "wine_red",
+    "california",
+    "parkinsons",
+    "school",
+    "diamonds_onehot",
+]
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -62,7 +73,9 @@ def test_diabetes_is_regression_with_raw_columns() -> None:
 
 
 def test_an_unknown_name_names_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"'fashion-mnist' is not .* did you mean 'fashion_mnist'"):
+    with pytest.raises(
+        ValueError, match=r"'fashion-mnist' is not .* did you mean 'fashion_mnist'"
+    ):
         load("fashion-mnist")
 
 
@@ -81,7 +94,9 @@ def test_a_missing_file_or_folder_says_which_and_what_to_set(
         load("kegg")
 
 
-def test_a_data_folder_is_read_without_pickles_and_its_leaks_are_dropped(tmp_path: Path) -> None:
+def test_a_data_folder_is_read_without_pickles_and_its_leaks_are_dropped(
+    tmp_path: Path,
+) -> None:
     pixels = np.arange(4 * 28 * 28).astype(np.uint8).reshape(4, 28, 28)
     pixels[1] += 1
     pixels[2] += 2
@@ -117,7 +132,14 @@ def test_the_test_persons_of_har_are_the_official_nine() -> None:
     assert d.groups is not None and d.groups_test is not None
     assert d.groups_test.unique().tolist() == [1, 3, 8, 9, 11, 12, 17, 19, 23]
     assert not set(d.groups.tolist()) & set(d.groups_test.tolist())
-    assert torch.cat([d.y, d.y_test]).bincount().tolist() == [1722, 1544, 1406, 1777, 1906, 1944]
+    assert torch.cat([d.y, d.y_test]).bincount().tolist() == [
+        1722,
+        1544,
+        1406,
+        1777,
+        1906,
+        1944,
+    ]
 
 
 @needs_files
@@ -154,12 +176,16 @@ def test_a_regression_table_has_the_rank_that_is_known_of_it(name: str) -> None:
 
 
 @needs_files
-def test_diamonds_has_its_grades_as_columns_of_0_and_1_with_empty_ones_for_missing() -> None:
+def test_diamonds_has_its_grades_as_columns_of_0_and_1_with_empty_ones_for_missing() -> (
+    None
+):
     d, plain = load("diamonds_onehot"), load("diamonds")
     assert d.columns[:7] == ("carat", "depth", "table", "x", "y", "z", "cut=Fair")
     missing = [i for i, column in enumerate(d.columns) if column.endswith("=missing")]
     assert missing == [11, 19, 28] and not d.x[:, missing].any()
-    assert (d.x[:, 6:].sum(1) == 3).all() and "rank 24, also with an intercept" in d.notes[-1]
+    assert (d.x[:, 6:].sum(1) == 3).all() and "rank 24, also with an intercept" in d.notes[
+        -1
+    ]
     codes = torch.cat([plain.x, plain.x_test])[:, 1].long()
     one_hot = torch.cat([d.x, d.x_test])[:, 6:11]
     assert torch.equal(codes.bincount(), one_hot.sum(0).long())

@@ -20,7 +20,9 @@ from fallow.data import (
 HEADER = "id,age,ward,clinic,sick"
 
 
-def table(folder: Path, *rows: str, header: str = HEADER, name: str = "patients.csv") -> Path:
+def table(
+    folder: Path, *rows: str, header: str = HEADER, name: str = "patients.csv"
+) -> Path:
     path = folder / name
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
     return path
@@ -30,11 +32,14 @@ def patients(n: int = 20) -> list[str]:
     """n rows; the last two are unlabelled."""
     labels = [*(("no", "yes")[i % 2] for i in range(n - 2)), "", " "]
     return [
-        f"p{i},{20 + i},{'AB'[i % 2]},{('north', 'south')[i % 2]},{labels[i]}" for i in range(n)
+        f"p{i},{20 + i},{'AB'[i % 2]},{('north', 'south')[i % 2]},{labels[i]}"
+        for i in range(n)
     ]
 
 
-def test_a_csv_table_becomes_numbers_one_hot_texts_sites_and_row_names(tmp_path: Path) -> None:
+def test_a_csv_table_becomes_numbers_one_hot_texts_sites_and_row_names(
+    tmp_path: Path,
+) -> None:
     d = from_table(table(tmp_path, *patients()), "sick", "clinic")
     assert d.name == "patients" and d.classes == ("no", "yes")
     assert d.columns == ("age", "ward=A", "ward=B")
@@ -62,15 +67,40 @@ def test_the_same_table_gives_the_same_hold_out(tmp_path: Path) -> None:
         (patients(), "sik", None, "no column 'sik'; did you mean 'sick'"),
         (patients(), "sick", "clinics", "no column 'clinics'; did you mean 'clinic'"),
         (patients(), "sick", "sick", "both label and site"),
-        (["a,1,A,n,yes", "b,2,A,n,yes"], "sick", None, "only the class 'yes'; label two classes"),
+        (
+            ["a,1,A,n,yes", "b,2,A,n,yes"],
+            "sick",
+            None,
+            "only the class 'yes'; label two classes",
+        ),
         (["a,1,A,n,", "b,2,A,n,"], "sick", None, "no label at all"),
-        (["a,1,A,n,yes", "b,,A,n,no", "c,NA,A,n,no"], "sick", None, "column 'age' has 2 missing"),
+        (
+            ["a,1,A,n,yes", "b,,A,n,no", "c,NA,A,n,no"],
+            "sick",
+            None,
+            "column 'age' has 2 missing",
+        ),
         (["a,inf,A,n,yes", "b,1e39,A,n,no"], "sick", None, "column 'age' has 2 infinite"),
-        (["a,1,A,,yes", "b,2,A,n,no"], "sick", "clinic", "1 rows have no site in column 'clinic'"),
+        (
+            ["a,1,A,,yes", "b,2,A,n,no"],
+            "sick",
+            "clinic",
+            "1 rows have no site in column 'clinic'",
+        ),
         (["a,1,A,n,yes", "b,2,A,n"], "sick", None, "row 2 has 4 cells and the header 5"),
         ([], "sick", None, "has no rows"),
-        ([f"{i},1,ward {i},n,{i % 2}" for i in range(60)], "sick", None, "60 different texts"),
-        ([f"{i},{i},A,n,{i}" for i in range(120)], "sick", None, "120 different whole numbers"),
+        (
+            [f"{i},1,ward {i},n,{i % 2}" for i in range(60)],
+            "sick",
+            None,
+            "60 different texts",
+        ),
+        (
+            [f"{i},{i},A,n,{i}" for i in range(120)],
+            "sick",
+            None,
+            "120 different whole numbers",
+        ),
         ([f"{i},{i},A,n,0.5" for i in range(9)], "sick", None, "constant or all missing"),
     ],
 )
@@ -81,7 +111,9 @@ def test_a_table_that_cannot_be_used_says_why(
         from_table(table(tmp_path, *rows), label, site)
 
 
-def test_a_table_without_features_or_with_a_double_column_is_refused(tmp_path: Path) -> None:
+def test_a_table_without_features_or_with_a_double_column_is_refused(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(ValueError, match="no column of features"):
         from_table(table(tmp_path, "a,0", "b,1", header="id,y"), "y")
     with pytest.raises(ValueError, match="more than one column 'x'"):
@@ -96,12 +128,18 @@ def test_a_table_without_features_or_with_a_double_column_is_refused(tmp_path: P
 def test_whole_numbers_are_classes_in_their_order_and_other_numbers_are_targets(
     tmp_path: Path,
 ) -> None:
-    whole = table(tmp_path, *(f"{i},{(9, 10, 2)[i % 3]}.0" for i in range(30)), header="x,y")
+    whole = table(
+        tmp_path, *(f"{i},{(9, 10, 2)[i % 3]}.0" for i in range(30)), header="x,y"
+    )
     assert from_table(whole, "y").classes == ("2", "9", "10")
     assert from_table(whole, "y", task="regression").task == "regression"
-    real = table(tmp_path, *(f"{i},{i / 7 if i % 5 else ''}" for i in range(30)), header="x,y")
+    real = table(
+        tmp_path, *(f"{i},{i / 7 if i % 5 else ''}" for i in range(30)), header="x,y"
+    )
     d = from_table(real, "y")
-    assert d.task == "regression" and int((~d.is_labelled).sum()) == 6 and len(d.y_test) == 5
+    assert (
+        d.task == "regression" and int((~d.is_labelled).sum()) == 6 and len(d.y_test) == 5
+    )
 
 
 def test_a_second_table_is_the_test_set_with_the_same_columns(tmp_path: Path) -> None:
@@ -116,7 +154,9 @@ def test_a_second_table_is_the_test_set_with_the_same_columns(tmp_path: Path) ->
         ("4,A,yess", "label 'yess' is not one of the classes; did you mean 'yes'"),
     ]:
         with pytest.raises(ValueError, match=said):
-            from_table(train, "y", test=table(tmp_path, text, header="x,ward,y", name="test.csv"))
+            from_table(
+                train, "y", test=table(tmp_path, text, header="x,ward,y", name="test.csv")
+            )
     with pytest.raises(ValueError, match="has no column 'ward'"):
         from_table(train, "y", test=table(tmp_path, "4,no", header="x,y", name="test.csv"))
 
@@ -157,7 +197,9 @@ def test_arrays_with_a_test_set_keep_it_and_refuse_a_leak() -> None:
     with pytest.raises(ValueError, match="give numbers"):
         from_arrays([["a"], ["b"]], [0, 1])
     with pytest.raises(ValueError, match="column 1 of the training rows has 3 values"):
-        from_arrays(np.where(x == 1, 1, np.array([0, np.inf, 0, 0])), y, x_test=x + 9, y_test=y % 2)
+        from_arrays(
+            np.where(x == 1, 1, np.array([0, np.inf, 0, 0])), y, x_test=x + 9, y_test=y % 2
+        )
 
 
 def test_a_regression_hold_out_needs_no_classes() -> None:
@@ -167,7 +209,12 @@ def test_a_regression_hold_out_needs_no_classes() -> None:
 
 def test_an_npz_file_of_embeddings_is_read_without_pickles(tmp_path: Path) -> None:
     path = tmp_path / "embedded.npz"
-    np.savez(path, x=np.arange(40.0).reshape(20, 2), y=np.arange(20) % 2, groups=np.arange(20) // 5)
+    np.savez(
+        path,
+        x=np.arange(40.0).reshape(20, 2),
+        y=np.arange(20) % 2,
+        groups=np.arange(20) // 5,
+    )
     d = open_dataset(path)
     assert d.x.shape == (16, 2) and d.group_names == ("0", "1", "2", "3")
     np.savez(path, features=np.eye(2), y=np.arange(2))
@@ -188,9 +235,9 @@ def folder_of_images(root: Path, mode: str = "L", **sizes: tuple[int, int]) -> P
         place = root / ("north", "south")[i % 2] / kind
         place.mkdir(parents=True, exist_ok=True)
         name = f"{i:02}"
-        image.new(mode, sizes.get(f"i{name}", (5, 4)), i * 20 if mode == "L" else (i, 0, 255)).save(
-            place / f"{name}.png"
-        )
+        image.new(
+            mode, sizes.get(f"i{name}", (5, 4)), i * 20 if mode == "L" else (i, 0, 255)
+        ).save(place / f"{name}.png")
     return root
 
 
@@ -250,7 +297,9 @@ def test_agreed_classes_give_every_site_the_same_ids_whatever_it_has_labelled(
     d = open_dataset(nothing, label="y", classes=agreed)
     assert d.classes == agreed and len(d.x_test) == 0 and not d.is_labelled.any()
     assert from_arrays(np.eye(2), [1, -1], classes=("0", "1")).y.tolist() == [1, -1]
-    with pytest.raises(ValueError, match=r"label 'maybee' is not one .*did you mean 'maybe'"):
+    with pytest.raises(
+        ValueError, match=r"label 'maybee' is not one .*did you mean 'maybe'"
+    ):
         from_arrays(np.eye(2), ["maybee", "no"], classes=agreed)
     with pytest.raises(ValueError, match="iris has its own classes"):
         open_dataset("iris", classes=agreed)

@@ -84,7 +84,9 @@ def test_a_complete_partition_leaves_no_row_out(
     assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(len(Y)))
 
 
-@pytest.mark.parametrize("name", ["Dirichlet", "ExactDirichlet", "Patho", "Shards", "LongTail"])
+@pytest.mark.parametrize(
+    "name", ["Dirichlet", "ExactDirichlet", "Patho", "Shards", "LongTail"]
+)
 def test_targets_and_unlabelled_rows_cannot_be_split_by_class(name: str) -> None:
     rule: Partition = build(partitions, name)
     with pytest.raises(
@@ -129,7 +131,9 @@ SPREAD = {
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.3, 0.5, 1, 10])
 def test_the_spread_over_sites_is_the_expected_one(rule: Any, alpha: float) -> None:
     y = np.repeat(np.arange(10), 500)
-    cvs = [partition_report(y, rule(alpha).split(y, 10, rng(s)), 10)["cv"] for s in range(20)]
+    cvs = [
+        partition_report(y, rule(alpha).split(y, 10, rng(s)), 10)["cv"] for s in range(20)
+    ]
     assert np.mean(cvs) == pytest.approx(SPREAD[rule][alpha], rel=0.12)
 
 
@@ -167,7 +171,9 @@ def test_a_smallest_site_that_never_comes_is_an_error_with_the_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fallow.data.dirichlet.MOST_DRAWS", 5)
-    with pytest.raises(ValueError, match=r"Dirichlet\(alpha=0.001\).* 90 rows in 5 draws \(the"):
+    with pytest.raises(
+        ValueError, match=r"Dirichlet\(alpha=0.001\).* 90 rows in 5 draws \(the"
+    ):
         Dirichlet(0.001, min_size=90).split(Y, 10, rng())
     with pytest.raises(ValueError, match="1000 rows cannot give 10 sites 101 rows each"):
         Dirichlet(1, min_size=101).split(Y, 10, rng())
@@ -207,7 +213,9 @@ def test_patho_rejection_is_bounded_and_falls_back_to_the_floor_rule(
 
 def test_a_class_that_nobody_can_hold_is_an_error() -> None:
     for rule in (Patho(2), Shards(2)):
-        with pytest.raises(ValueError, match="4 sites with 2 classes each cannot hold all 10"):
+        with pytest.raises(
+            ValueError, match="4 sites with 2 classes each cannot hold all 10"
+        ):
             rule.split(Y, 4, rng())
         with pytest.raises(ValueError, match="2 classes a site, but the labels have 1"):
             rule.split(np.zeros(50, dtype=np.int64), 4, rng())

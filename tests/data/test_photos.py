@@ -65,7 +65,9 @@ def test_a_cifar100_file_that_is_cut_or_another_one_is_refused(tmp_path: Path) -
     whole = file.read_bytes()
     for damaged in (whole[:-1], b""):
         file.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"test.bin has \d+ bytes, .* records of 3074; unpack"):
+        with pytest.raises(
+            ValueError, match=r"test.bin has \d+ bytes, .* records of 3074; unpack"
+        ):
             load("cifar100", tmp_path)
     file.write_bytes(b"\xff" * RECORD)
     with pytest.raises(ValueError, match=r"label 255 among 0\.\.99"):
@@ -87,9 +89,13 @@ def test_an_svhn_file_that_is_damaged_or_another_one_is_refused(tmp_path: Path) 
     whole = file.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"no matlab file", b""):
         file.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"test_32x32.mat cannot be read.*download it again"):
+        with pytest.raises(
+            ValueError, match=r"test_32x32.mat cannot be read.*download it again"
+        ):
             load("svhn", tmp_path)
-    savemat(file, {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.zeros((4, 1), np.uint8)})
+    savemat(
+        file, {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.zeros((4, 1), np.uint8)}
+    )
     with pytest.raises(ValueError, match=r"shape \(32, 32, 3, 4\) for 4 digits, not"):
         load("svhn", tmp_path)
     savemat(file, {"Z": np.zeros(3)})
@@ -98,7 +104,9 @@ def test_an_svhn_file_that_is_damaged_or_another_one_is_refused(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["cifar100", "svhn"])
-def test_a_test_image_that_is_also_a_training_image_is_left_out(name: str, tmp_path: Path) -> None:
+def test_a_test_image_that_is_also_a_training_image_is_left_out(
+    name: str, tmp_path: Path
+) -> None:
     write = {"cifar100": write_cifar100, "svhn": write_svhn}[name]
     write(tmp_path)
     train, test = (tmp_path / file for file in CATALOGUE[name].files)
@@ -109,7 +117,9 @@ def test_a_test_image_that_is_also_a_training_image_is_left_out(name: str, tmp_p
 
 @pytest.mark.parametrize("name", ["cifar100", "svhn"])
 def test_a_missing_file_is_named_with_the_way_out(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"{CATALOGUE[name].files[0]} is needed, .*--data-dir"):
+    with pytest.raises(
+        ValueError, match=f"{CATALOGUE[name].files[0]} is needed, .*--data-dir"
+    ):
         load(name, tmp_path)
 
 

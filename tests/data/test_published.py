@@ -49,8 +49,12 @@ def test_ct_has_patients_as_sites_and_loses_its_constant_columns(tmp_path: Path)
     d = load("ct", tmp_path)
     x, y = whole(d)
     assert d.task == "regression" and d.columns == ("value0", "value2")
-    assert x.tolist() == [[i / 4, 7 - i] for i in range(20)] and y.tolist() == list(range(20))
-    assert d.group_names == ("patient 9", "patient 10", "patient 11") and d.groups is not None
+    assert x.tolist() == [[i / 4, 7 - i] for i in range(20)] and y.tolist() == list(
+        range(20)
+    )
+    assert (
+        d.group_names == ("patient 9", "patient 10", "patient 11") and d.groups is not None
+    )
     assert d.groups.tolist() == [int(target) % 3 for target in d.y]
     assert d.notes == (
         "constant columns left out: value1",
@@ -59,7 +63,9 @@ def test_ct_has_patients_as_sites_and_loses_its_constant_columns(tmp_path: Path)
     check_leak(d)
 
 
-def test_an_unpacked_table_and_an_archive_in_an_archive_are_read_alike(tmp_path: Path) -> None:
+def test_an_unpacked_table_and_an_archive_in_an_archive_are_read_alike(
+    tmp_path: Path,
+) -> None:
     zipped(tmp_path, "ct", lines(HEADER, *ct_rows()), inside="data\\")
     first = load("ct", tmp_path)
     outer = tmp_path / SOURCES["ct"].file
@@ -74,8 +80,12 @@ def test_an_unpacked_table_and_an_archive_in_an_archive_are_read_alike(tmp_path:
         assert torch.equal(again.x, first.x) and torch.equal(again.y_test, first.y_test)
 
 
-def test_kegg_leaves_out_rows_with_a_question_mark_and_its_first_column(tmp_path: Path) -> None:
-    rows = [[f"path,way {i}", *RNG.normal(size=25).round(3), i, 1.5 * i, -i] for i in range(12)]
+def test_kegg_leaves_out_rows_with_a_question_mark_and_its_first_column(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        [f"path,way {i}", *RNG.normal(size=25).round(3), i, 1.5 * i, -i] for i in range(12)
+    ]
     rows[4][4] = rows[7][28] = "?"
     rows[8][0] = "?"  # a name is no feature
     text = "".join(f'"{row[0]}",' + lines(row[1:]) for row in rows)
@@ -83,7 +93,9 @@ def test_kegg_leaves_out_rows_with_a_question_mark_and_its_first_column(tmp_path
     d = load("kegg_undirected", tmp_path)
     x, y = whole(d)
     assert y.tolist() == [0, 1, 2, 3, 5, 6, 8, 9, 10, 11] and x.shape == (10, 27)
-    assert d.columns[0] == "c1" and "c26" not in d.columns and d.columns[-2:] == ("c27", "c28")
+    assert (
+        d.columns[0] == "c1" and "c26" not in d.columns and d.columns[-2:] == ("c27", "c28")
+    )
     assert x[:, 25].tolist() == [1.5 * i for i in y.tolist()]
     assert "rows with a missing value left out: 2" in d.notes
 
@@ -92,7 +104,10 @@ def test_online_video_has_its_codecs_one_hot_after_the_numbers(tmp_path: Path) -
     numbers = [f"n{i}" for i in range(17)]
     header = ["id", *numbers[:1], "codec", *numbers[1:], "o_codec", "umem", "utime"]
     codecs = ("h264", "flv", "vp8", "mpeg4")
-    rows = [["v", i, codecs[i % 4], *([i + 1] * 16), codecs[i // 4 % 4], 99, i] for i in range(32)]
+    rows = [
+        ["v", i, codecs[i % 4], *([i + 1] * 16), codecs[i // 4 % 4], 99, i]
+        for i in range(32)
+    ]
     for row in rows:
         row[10] = 0  # the size of b frames is always 0
     zipped(tmp_path, "online_video", lines(header, *rows, separator="\t"))
@@ -113,7 +128,9 @@ def test_wec_has_48_places_and_powers_and_the_total_as_target(tmp_path: Path) ->
     x, y = whole(d)
     assert x.shape == (10, 48) and d.columns[0] == "X1" and d.columns[-1] == "P16"
     assert y.tolist() == [1e6 + i for i in range(10)]
-    torch.testing.assert_close(x, torch.tensor([row[:48] for row in rows], dtype=torch.float32))
+    torch.testing.assert_close(
+        x, torch.tensor([row[:48] for row in rows], dtype=torch.float32)
+    )
 
 
 def test_sarcos_predicts_the_first_torque_from_21_columns(tmp_path: Path) -> None:
@@ -148,7 +165,9 @@ c,?,TRUE,0.5,4,1
 """
 
 
-def test_an_arff_file_declares_its_levels_and_of_two_the_first_is_left_out(tmp_path: Path) -> None:
+def test_an_arff_file_declares_its_levels_and_of_two_the_first_is_left_out(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "openml_42454.arff").write_text(ARFF)
     d = load("mlr_knn_rng", tmp_path)
     x, y = whole(d)
@@ -162,8 +181,8 @@ def test_an_arff_file_declares_its_levels_and_of_two_the_first_is_left_out(tmp_p
         [2, 2.5, 0, 1, 0, 0, 0, 1, 0],
         [3, 3.5, 0, 0, 1, 0, 0, 0, 0],
         [4, 1.0, 0, 1, 0, 0, 0, 0, 0],
-        [6, 10., 1, 0, 0, 0, 0, 1, 0],
-    ]  # fmt: skip
+        [6, 10.0, 1, 0, 0, 0, 0, 1, 0],
+    ]
     assert "rows with a missing value left out: 2" in d.notes
 
 
@@ -209,7 +228,10 @@ def test_a_file_that_is_damaged_or_another_one_is_refused(tmp_path: Path) -> Non
         (lines(HEADER, *ct_rows(), [1, 2]), "row 21 has 2 cells and not 5"),
         (lines(HEADER, [1, 2, 3, "x", 5]), "row 1 holds a text .*'x'"),
         (lines(HEADER, [1, 2, 3, "", 5]), "no row without missing values"),
-        (lines(["patientID", *HEADER[1:]]), "no column 'patientId'; did you mean 'patientID'"),
+        (
+            lines(["patientID", *HEADER[1:]]),
+            "no column 'patientId'; did you mean 'patientID'",
+        ),
         ("", "has no column 'reference'"),
     ):
         zipped(tmp_path, "ct", text)
@@ -221,7 +243,9 @@ def test_a_file_that_is_damaged_or_another_one_is_refused(tmp_path: Path) -> Non
         load("ct", tmp_path)
     with zipfile.ZipFile(archive, "w") as other:
         other.writestr("other.csv", "x")
-    with pytest.raises(ValueError, match=r"holds no file slice_localization_data.csv; it is not"):
+    with pytest.raises(
+        ValueError, match=r"holds no file slice_localization_data.csv; it is not"
+    ):
         load("ct", tmp_path)
     (tmp_path / "sarcos_inv.mat").write_bytes(b"no matlab file")
     with pytest.raises(ValueError, match=r"sarcos_inv.mat cannot be read as the matrix"):

@@ -18,22 +18,30 @@ Y = np.repeat(np.arange(10), 400)
 INNER = {"inner": "ExactDirichlet", "inner_fields": {"alpha": 0.1}}
 
 
-RULES = [ExactDirichlet(0.1), ExactDirichlet(100), LongTail(20, "ExactDirichlet", {"alpha": 0.1})]
+RULES = [
+    ExactDirichlet(0.1),
+    ExactDirichlet(100),
+    LongTail(20, "ExactDirichlet", {"alpha": 0.1}),
+]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_another_seed_is_another_partition(rule: ExactDirichlet | LongTail) -> None:
     """Some public code cuts every seed's data with one fixed seed."""
     cuts = [rule.split(Y, 10, np.random.default_rng(seed)) for seed in range(4)]
-    tables = {repr([np.bincount(Y[part], minlength=10).tolist() for part in cut]) for cut in cuts}
+    tables = {
+        repr([np.bincount(Y[part], minlength=10).tolist() for part in cut]) for cut in cuts
+    }
     assert len(tables) == 4
     assert len({np.concatenate(cut).tobytes() for cut in cuts}) == 4
 
 
 def test_another_seed_keeps_other_rows_of_a_long_tail_and_the_same_counts() -> None:
     kept = [LongTail(20).rows(Y, np.random.default_rng(seed)) for seed in range(3)]
-    assert all(np.bincount(Y[rows]).tolist() == longtail_counts(400, 10, 20).tolist()
-               for rows in kept)  # fmt: skip
+    assert all(
+        np.bincount(Y[rows]).tolist() == longtail_counts(400, 10, 20).tolist()
+        for rows in kept
+    )
     assert not np.array_equal(kept[0], kept[1]) and not np.array_equal(kept[1], kept[2])
 
 
@@ -45,14 +53,25 @@ def long_tailed(seed: int, journal: Journal) -> tuple[World, Dataset]:
     test = torch.tensor([[-1.0, 0.0], [-2.0, 1.0]])
     names = tuple("0123456789")
     found = Dataset("numbered", x, y, test, torch.tensor([0, 1]), classes=names)
-    recipe = Recipe("tiny", partition=Spec("long-tail", {"rho": 20, **INNER}), sites=5, rounds=1,
-                    cycles=1, score_rounds=1, initial=10, per_cycle=5, query=Spec("entropy"),
-                    model=Spec("linear"))  # fmt: skip
+    recipe = Recipe(
+        "tiny",
+        partition=Spec("long-tail", {"rho": 20, **INNER}),
+        sites=5,
+        rounds=1,
+        cycles=1,
+        score_rounds=1,
+        initial=10,
+        per_cycle=5,
+        query=Spec("entropy"),
+        model=Spec("linear"),
+    )
     return world_of(recipe, seed, found, journal), found
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_rows_that_a_query_scores_are_those_that_are_labelled_and_trained_on(seed: int) -> None:
+def test_rows_that_a_query_scores_are_those_that_are_labelled_and_trained_on(
+    seed: int,
+) -> None:
     """Some public code draws the long tail twice, so that a number means two different images."""
     journal = Journal()
     made, found = long_tailed(seed, journal)

@@ -9,7 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fallow.data import ExactDirichlet, Patho, class_counts, partition_report, shares, tables
+from fallow.data import (
+    ExactDirichlet,
+    Patho,
+    class_counts,
+    partition_report,
+    shares,
+    tables,
+)
 from fallow.data.holdout import hold_out, stratified
 from fallow.data.shares import validation_split
 
@@ -49,7 +56,9 @@ def test_no_test_row_is_used_twice_and_none_is_left_while_somebody_holds_its_cla
 
 def test_shares_without_a_minimum_are_within_one_row() -> None:
     counts = np.array([[37], [29], [34]])
-    sizes = [len(p) for p in shares.test_shares(counts, np.zeros(55, dtype=np.int64), rng())]
+    sizes = [
+        len(p) for p in shares.test_shares(counts, np.zeros(55, dtype=np.int64), rng())
+    ]
     assert sum(sizes) == 55
     assert all(abs(n - c * 0.55) < 1 for n, c in zip(sizes, [37, 29, 34], strict=True))
 
@@ -58,7 +67,9 @@ def test_a_test_class_without_a_training_row_is_left_out_and_small_sites_are_log
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.INFO):
-        parts = shares.test_shares(np.array([[5, 0], [5, 0]]), np.array([0, 0, 1, 1]), rng())
+        parts = shares.test_shares(
+            np.array([[5, 0], [5, 0]]), np.array([0, 0, 1, 1]), rng()
+        )
     assert sorted(np.concatenate(parts).tolist()) == [0, 1]
     assert "2 sites have fewer than 20 test rows" in caplog.text
     with pytest.raises(ValueError, match="test label 2 has no column"):
@@ -105,7 +116,10 @@ def test_the_report_is_the_one_by_hand() -> None:
     assert report["absent"] == [2, 2]
     assert report["cv"] == pytest.approx([1 / 3, 1.0, 1.0, 0.0])
     assert report["sigma_pp"] == pytest.approx([100 / 6, 100 / 6, 100 / 3, 0.0])
-    kl = [2 / 3 * np.log(4 / 3) + 1 / 3 * np.log(2), 1 / 3 * np.log(2 / 3) + 2 / 3 * np.log(2)]
+    kl = [
+        2 / 3 * np.log(4 / 3) + 1 / 3 * np.log(2),
+        1 / 3 * np.log(2 / 3) + 2 / 3 * np.log(2),
+    ]
     assert report["kl"] == pytest.approx(kl)
     assert report["mean_kl"] == pytest.approx(np.mean(kl))
 

@@ -49,7 +49,9 @@ def test_a_small_alpha_is_skewed_by_the_expected_spread() -> None:
     for alpha in (0.1, 1.0, 5.0):
         rule = TargetDirichlet(alpha, allocation="plain", min_size=1)
         cvs = [
-            partition_report(target_bins(Y, SITES), rule.split(Y, SITES, rng(s)), SITES)["cv"]
+            partition_report(target_bins(Y, SITES), rule.split(Y, SITES, rng(s)), SITES)[
+                "cv"
+            ]
             for s in range(20)
         ]
         assert np.mean(cvs) == pytest.approx(np.sqrt(9 / (10 * alpha + 1)), rel=0.12)
@@ -57,7 +59,9 @@ def test_a_small_alpha_is_skewed_by_the_expected_spread() -> None:
 
 def test_only_the_plain_rule_lets_a_full_site_grow() -> None:
     """A full site holds 500 rows, and one bin can add 500 to a site that is not yet full."""
-    hetero = [len(p) for s in range(10) for p in TargetDirichlet(0.1).split(Y, SITES, rng(s))]
+    hetero = [
+        len(p) for s in range(10) for p in TargetDirichlet(0.1).split(Y, SITES, rng(s))
+    ]
     plain = TargetDirichlet(0.1, allocation="plain", min_size=1)
     assert max(hetero) < 1000
     assert max(len(p) for s in range(10) for p in plain.split(Y, SITES, rng(s))) > 1000
@@ -89,9 +93,9 @@ def test_quantile_bins_are_equal_to_a_row_and_equal_widths_are_not() -> None:
         assert np.ptp(np.bincount(target_bins(Y[:1001], bins))) <= 1
         edges = np.linspace(Y.min(), Y.max(), bins + 1)
         counted = np.histogram(Y, edges)[0]
-        assert np.bincount(target_bins(Y, bins, "equal-width"), minlength=bins).tolist() == (
-            counted.tolist()
-        )
+        assert np.bincount(
+            target_bins(Y, bins, "equal-width"), minlength=bins
+        ).tolist() == (counted.tolist())
     assert target_bins(np.full(4, 2.5), 3, "equal-width").tolist() == [0] * 4
     assert target_bins(np.array([0, 0, 0, 0, 0, 9]), 2).tolist() == [0] * 5 + [1]
     assert target_bins(np.array([0, 9, 9, 9, 9, 9]), 2).tolist() == [0] + [1] * 5
@@ -130,9 +134,13 @@ def test_a_field_that_makes_no_sense_is_refused(fields: dict[str, Any], said: st
 
 
 def test_what_cannot_be_split_says_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="5 rows cannot be spread over 6 sites; ask for fewer"):
+    with pytest.raises(
+        ValueError, match="5 rows cannot be spread over 6 sites; ask for fewer"
+    ):
         TargetDirichlet().split(Y[:5], 6, rng())
-    with pytest.raises(ValueError, match="50 rows cannot give 10 sites 10 rows each; lower min_si"):
+    with pytest.raises(
+        ValueError, match="50 rows cannot give 10 sites 10 rows each; lower min_si"
+    ):
         TargetDirichlet().split(Y[:50], SITES, rng())
     with pytest.raises(
         ValueError, match=r"2 of 12 targets are NaN or infinite, .*leave those rows"

@@ -18,8 +18,20 @@ from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, Stacked, row_loss
 from fallow.models import MLP, Linear
 
-RAGGED = (11, 5, 0, 8, 3)  # rows of each site; with batches of 4: none, less than one, not whole
-POOLS = (2, 9, 4, 0, 5)  # rows of their pools: too few for an epoch, more than it takes, none
+RAGGED = (
+    11,
+    5,
+    0,
+    8,
+    3,
+)  # rows of each site; with batches of 4: none, less than one, not whole
+POOLS = (
+    2,
+    9,
+    4,
+    0,
+    5,
+)  # rows of their pools: too few for an epoch, more than it takes, none
 CLASSES = 3
 
 
@@ -30,9 +42,14 @@ class SmallNorm(nn.Module):
     def __init__(self, outputs: int = CLASSES) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(),
-            nn.Flatten(), nn.Linear(4 * 25, 6), nn.BatchNorm1d(6), nn.ReLU(),
-        )  # fmt: skip
+            nn.Conv2d(2, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(4 * 25, 6),
+            nn.BatchNorm1d(6),
+            nn.ReLU(),
+        )
         self.head = nn.Linear(6, outputs)
 
     def embed(self, x: Tensor) -> Tensor:
@@ -171,7 +188,9 @@ def by_torch(
             draw = stream(0, "batches", epoch, r, int(job.site.removeprefix("site-")))
             for rows in torch.split(torch.randperm(len(job.y), generator=draw), plan.batch):
                 optimiser.zero_grad()
-                loss = (job.weight[rows] * _losses(make, model(job.x[rows]), job.y[rows])).sum()
+                loss = (
+                    job.weight[rows] * _losses(make, model(job.x[rows]), job.y[rows])
+                ).sum()
                 loss = loss / len(rows)
                 for parameter, was in zip(model.parameters(), near, strict=True):
                     loss = loss + mu / 2 * (parameter - was).square().sum()

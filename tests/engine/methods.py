@@ -22,7 +22,9 @@ class Beside:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w, "v": own.get("v", w)}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         def near(v: Tensor) -> Tensor:
             return self.lam / 2 * (v - w_t.w).square().sum(-1)
 
@@ -40,7 +42,9 @@ class LookAhead:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         at = s["w"]
         g, stats = learn.gradient(at, b)
         probe = at._replace(w=at.w - b.lr * g, stats=stats)
@@ -60,7 +64,9 @@ class Pupil:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         known = learn.predict(w_t, b.x)
         taught = learn.predict(w_t, b.u) if b.u.numel() else known
 
@@ -90,10 +96,13 @@ class Hoarder:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         g, stats = learn.gradient(s["w"], b)
         self.seen += [
-            (part, part.clone()) for part in (*s["w"], *w_t, *b[:3], b.counts, *b[6:], g, stats)
+            (part, part.clone())
+            for part in (*s["w"], *w_t, *b[:3], b.counts, *b[6:], g, stats)
         ]
         return {"w": learn.apply(s["w"], g, b.lr)._replace(stats=stats)}
 
@@ -117,7 +126,9 @@ class Stepping:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         return {"w": self.by(s["w"], w_t, b, learn)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:

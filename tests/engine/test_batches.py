@@ -32,7 +32,11 @@ def test_the_last_batch_may_be_smaller_and_no_rows_are_no_steps() -> None:
 
 def test_epochs_are_counted_over_all_segments() -> None:
     plan = Plan((Segment(2, "head"), Segment(0), Segment(1, "body")))
-    assert [(e.number, e.part) for e in epochs(plan, 0)] == [(0, "head"), (1, "head"), (2, "body")]
+    assert [(e.number, e.part) for e in epochs(plan, 0)] == [
+        (0, "head"),
+        (1, "head"),
+        (2, "body"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,9 @@ def test_the_rate_falls_by_epochs_of_all_rounds_or_by_rounds(
     schedule: Schedule, rates: list[list[float]]
 ) -> None:
     plan = Plan((Segment(1, "head"), Segment(1, "body")), 4, Optimiser(lr=1.0), schedule)
-    assert [[e.lr for e in epochs(plan, r)] for r in range(3)] == [pytest.approx(r) for r in rates]
+    assert [[e.lr for e in epochs(plan, r)] for r in range(3)] == [
+        pytest.approx(r) for r in rates
+    ]
 
 
 def test_the_second_stream_takes_every_row_of_the_pool_in_turn_and_begins_again() -> None:
@@ -79,7 +85,9 @@ def test_shares_follow_a_symmetric_beta_distribution(a: float) -> None:
 def test_what_is_mixed_in_comes_from_streams_of_its_own() -> None:
     (job,) = with_pools(jobs(linear, (8,)), (20,))
     outside = torch.get_rng_state()
-    for once, twice in zip(mixing(job, FIRST, 4, 2.0), mixing(job, FIRST, 4, 2.0), strict=True):
+    for once, twice in zip(
+        mixing(job, FIRST, 4, 2.0), mixing(job, FIRST, 4, 2.0), strict=True
+    ):
         assert torch.equal(once, twice)
     assert torch.equal(torch.get_rng_state(), outside)
     other = mixing(job, FIRST, 4, 3.0)  # another number changes the shares alone
@@ -136,12 +144,21 @@ def test_sites_together_mix_what_each_mixes_alone() -> None:
     given = by_rows(pools=True)
     for k, job in enumerate(given):
         steps = [b for b in joined(mix=2.0) if len(b.x) > k]
-        parts = [torch.split(part, 4) for part in mixing(job, FIRST, 4, 2.0)] if len(job.u) else []
+        parts = (
+            [torch.split(part, 4) for part in mixing(job, FIRST, 4, 2.0)]
+            if len(job.u)
+            else []
+        )
         for at, (b, rows) in enumerate(zip(steps, batches(job, FIRST, 4), strict=True)):
             n = len(rows)
             assert torch.equal(b.counts[k], job.counts)
             assert b.pool[k].tolist() == [float(len(job.u) > 0)] * n + [0.0] * (4 - n)
-            assert sorted(b.mate[k].tolist()) == [0, 1, 2, 3]  # padding has itself for a partner
+            assert sorted(b.mate[k].tolist()) == [
+                0,
+                1,
+                2,
+                3,
+            ]  # padding has itself for a partner
             assert bool(b.u[k].isfinite().all())
             if parts:
                 second, mate, beta = (part[at] for part in parts)
@@ -193,5 +210,7 @@ def test_the_same_stream_augments_in_the_same_way() -> None:
 
 
 def test_rows_that_are_no_images_cannot_be_augmented() -> None:
-    with pytest.raises(ValueError, match=r"shape \(6,\) cannot be augmented with flip: only"):
+    with pytest.raises(
+        ValueError, match=r"shape \(6,\) cannot be augmented with flip: only"
+    ):
         augment(("flip",), torch.zeros(3, 6), stream(0, "draw"))

@@ -43,7 +43,9 @@ def test_only_dropout_draws_batch_norm_keeps_its_statistics():
     kept = torch.empty(7, 3).bernoulli_(0.5, generator=stream(0, "drop"))
     hidden = model.body[1](X) * kept / 0.5
     mean, var = model.norm.running_mean, model.norm.running_var
-    z = (hidden - mean) / (var + model.norm.eps).sqrt() * model.norm.weight + model.norm.bias
+    z = (hidden - mean) / (
+        var + model.norm.eps
+    ).sqrt() * model.norm.weight + model.norm.bias
     assert_close(found, model.head(z).detach())
     assert all(torch.equal(state[name], held[name]) for name in held)
     assert all(not module.training for module in model.modules())

@@ -34,7 +34,9 @@ each = pytest.mark.parametrize("plan", [ADAM, SGD], ids=["adam", "sgd"])
 @pytest.mark.parametrize("rows", [(11, 5, 0, 8, 1), (1,), (1, 1), (0, 0), (4, 8)], ids=str)
 def test_it_is_each_site_alone_by_torch(plan: Plan, rows: tuple[int, ...]) -> None:
     given = jobs(regression, rows, weighted=True)
-    for job, done in zip(given, stacked(regression).fit(FedAvg(), plan, 0, given), strict=True):
+    for job, done in zip(
+        given, stacked(regression).fit(FedAvg(), plan, 0, given), strict=True
+    ):
         agree(done.sent, by_torch(regression, plan, job) if len(job.y) else job.start)
 
 
@@ -57,7 +59,9 @@ def test_equal_sites_are_one_site(plan: Plan) -> None:
 
 def test_many_epochs_of_one_round_end_at_the_mean_of_what_each_site_would_solve() -> None:
     given = jobs(regression, (40, 25, 15))
-    given = [replace(job, y=job.y + torch.sin(3 * job.x[:, 0])) for job in given]  # not linear
+    given = [
+        replace(job, y=job.y + torch.sin(3 * job.x[:, 0])) for job in given
+    ]  # not linear
     plan = Plan((Segment(400),), 40, Optimiser("sgd", 0.2, momentum=0.5))
     made = stacked(regression).fit(FedAvg(), plan, 0, given)
     n = torch.tensor([40.0, 25.0, 15.0], dtype=torch.float64)
@@ -79,10 +83,16 @@ def test_a_row_that_weighs_nothing_moves_nothing() -> None:
     agree(other.sent, weighed.sent)
 
 
-@pytest.mark.parametrize("change", [
-    {"patience": 1}, {"stop_at": 0.5}, {"segments": (Segment(1, "head"), Segment(2))},
-    {"segments": (Segment(1), Segment(1, "body"), Segment(1))}, {"mix": 1.0},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"patience": 1},
+        {"stop_at": 0.5},
+        {"segments": (Segment(1, "head"), Segment(2))},
+        {"segments": (Segment(1), Segment(1, "body"), Segment(1))},
+        {"mix": 1.0},
+    ],
+)
 def test_rules_and_parts_of_a_plan_hold(change: dict[str, Any]) -> None:
     plan, given = replace(ADAM, **change), jobs(regression, weighted=True)
     ours, theirs = (e(regression).fit(FedAvg(), plan, 0, given) for e in (stacked, loop))
@@ -103,15 +113,38 @@ def test_a_frozen_bias_stays_where_it_is() -> None:
 def test_images_are_rows_and_float32_stays_float32() -> None:
     model = Linear((2, 3), 1)
     layout = Layout.of(model)
-    given = [replace(job, x=job.x.view(-1, 2, 3).float(), y=job.y.float(),
-                     weight=job.weight.float(), start=layout.flatten(model))
-             for job in jobs(regression)]  # fmt: skip
+    given = [
+        replace(
+            job,
+            x=job.x.view(-1, 2, 3).float(),
+            y=job.y.float(),
+            weight=job.weight.float(),
+            start=layout.flatten(model),
+        )
+        for job in jobs(regression)
+    ]
     made = Stacked(model, layout, row_loss("regression")).fit(FedAvg(), ADAM, 0, given)
     assert all(done.sent["w"].dtype == torch.float32 for done in made)
-    assert_close(made[0].sent["w"].double(), stacked(regression).fit(
-        FedAvg(), ADAM, 0, [replace(jobs(regression)[0], start={
-            name: part.double() for name, part in layout.flatten(model).items()})]
-    )[0].sent["w"], rtol=0, atol=1e-5)  # fmt: skip
+    assert_close(
+        made[0].sent["w"].double(),
+        stacked(regression)
+        .fit(
+            FedAvg(),
+            ADAM,
+            0,
+            [
+                replace(
+                    jobs(regression)[0],
+                    start={
+                        name: part.double() for name, part in layout.flatten(model).items()
+                    },
+                )
+            ],
+        )[0]
+        .sent["w"],
+        rtol=0,
+        atol=1e-5,
+    )
 
 
 def test_epochs_leave_the_slot_that_they_were_given() -> None:
@@ -120,7 +153,9 @@ def test_epochs_leave_the_slot_that_they_were_given() -> None:
     ends = torch.tensor([len(job.y) for job in given]).cumsum(0).tolist()
     seats = [Seat(job, k, ([0, *ends])[k], Patience(None)) for k, job in enumerate(given)]
     epoch = next(iter(epochs(ADAM, 0)))
-    start = {name: torch.stack([job.start[name] for job in given]) for name in ("w", "stats")}
+    start = {
+        name: torch.stack([job.start[name] for job in given]) for name in ("w", "stats")
+    }
     at = slot(start, ADAM.optimiser)
     kept = [part.clone() for part in at]
     made = descend(ADAM.optimiser, at, data, data.lines(Frame.of(seats, 4), epoch))
@@ -148,8 +183,13 @@ def and_then_shrink(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
     return made._replace(w=0.9 * made.w)
 
 
-OTHERS = [FedProx(), Beside(), LookAhead(), Pupil(),
-          *map(Stepping, (twice, from_the_sent_model, half_as_fast, and_then_shrink))]  # fmt: skip
+OTHERS = [
+    FedProx(),
+    Beside(),
+    LookAhead(),
+    Pupil(),
+    *map(Stepping, (twice, from_the_sent_model, half_as_fast, and_then_shrink)),
+]
 
 
 @pytest.mark.parametrize("method", OTHERS, ids=str)

@@ -56,7 +56,9 @@ def test_it_is_the_loop_that_everybody_writes(
 
 @pytest.mark.parametrize("persist", [True, False])
 @pytest.mark.parametrize("optimiser", [SGD, ADAM], ids=str)
-def test_moments_persist_over_rounds_or_begin_anew(optimiser: Optimiser, persist: bool) -> None:
+def test_moments_persist_over_rounds_or_begin_anew(
+    optimiser: Optimiser, persist: bool
+) -> None:
     plan = plan_of(replace(optimiser, persist=persist))
     given = jobs(linear, ROWS)
     last = over_rounds(loop(linear), FedAvg(), plan, given, 3)[-1]
@@ -74,10 +76,14 @@ def test_the_rate_follows_the_schedule(unit: str) -> None:
 
 
 @pytest.mark.parametrize("make", [linear, norm])
-def test_a_penalty_pulls_parameters_and_never_statistics(make: Callable[[], nn.Module]) -> None:
+def test_a_penalty_pulls_parameters_and_never_statistics(
+    make: Callable[[], nn.Module],
+) -> None:
     plan = plan_of(SGD)
     given = jobs(make, NORM_ROWS)
-    for job, done in zip(given, loop(make).fit(FedProx(mu=0.7), plan, 0, given), strict=True):
+    for job, done in zip(
+        given, loop(make).fit(FedProx(mu=0.7), plan, 0, given), strict=True
+    ):
         agree(done.sent, by_torch(make, plan, job, mu=0.7))
 
 
@@ -86,14 +92,18 @@ def test_a_model_that_stays_begins_each_round_without_moments_unless_they_persis
     kept = {}
     for persist in (True, False):
         plan = plan_of(replace(SGD, persist=persist))
-        kept[persist] = [h[0] for h in over_rounds(loop(linear), Beside(0.0), plan, given, 2)]
+        kept[persist] = [
+            h[0] for h in over_rounds(loop(linear), Beside(0.0), plan, given, 2)
+        ]
         agree(kept[persist][-1].own["v"].state, by_torch(linear, plan, given[0], rounds=2))
     assert set(kept[False][0].own) == {"v"}
     assert set(kept[True][0].own) == {"v", "sent"}
 
 
 def test_only_moments_stay_of_the_model_that_is_sent() -> None:
-    (done,) = loop(linear).fit(FedAvg(), plan_of(replace(SGD, persist=True)), 0, jobs(linear, (8,)))
+    (done,) = loop(linear).fit(
+        FedAvg(), plan_of(replace(SGD, persist=True)), 0, jobs(linear, (8,))
+    )
     stays = done.own["sent"]
     assert stays.w.numel() == stays.stats.numel() == 0
     assert stays.m1.shape == done.sent["w"].shape
@@ -117,7 +127,9 @@ def test_parameters_that_the_model_has_frozen_stand_still() -> None:
 
     given, is_head = jobs(mlp, (8,)), Layout.of(mlp()).part("head")
     (done,) = loop(frozen).fit(FedAvg(), plan_of(SGD), 0, given)
-    (part,) = loop(mlp).fit(FedAvg(), plan_of(SGD, segments=(Segment(2, "head"),)), 0, given)
+    (part,) = loop(mlp).fit(
+        FedAvg(), plan_of(SGD, segments=(Segment(2, "head"),)), 0, given
+    )
     assert torch.equal(done.sent["w"], part.sent["w"])
     assert torch.equal(done.sent["w"] == given[0].start["w"], ~is_head)
 
@@ -185,7 +197,9 @@ def test_augmented_images_come_from_a_stream_for_each_step() -> None:
 
 @pytest.mark.parametrize("method", [FedAvg(), FedProx(mu=0.5), Beside()], ids=str)
 @pytest.mark.parametrize("rows", [(8,), (0,)])
-def test_nothing_is_changed_in_place_and_nothing_is_shared(method: Local, rows: tuple[int]) -> None:
+def test_nothing_is_changed_in_place_and_nothing_is_shared(
+    method: Local, rows: tuple[int]
+) -> None:
     plan = plan_of(replace(SGD, persist=True))
     job = in_second_round(method, plan, rows)
     inputs = [job.x, job.y, job.weight, *job.start.values()]
@@ -194,7 +208,9 @@ def test_nothing_is_changed_in_place_and_nothing_is_shared(method: Local, rows: 
     executor = loop(norm)
     (done,) = executor.fit(method, plan, 0, [job])
     outputs = [*done.sent.values(), *(part for slot in done.own.values() for part in slot)]
-    places = [part.untyped_storage().data_ptr() for part in (*inputs, *outputs) if part.numel()]
+    places = [
+        part.untyped_storage().data_ptr() for part in (*inputs, *outputs) if part.numel()
+    ]
     assert len(set(places)) == len(places)
     kept = [part.clone() for part in outputs]
     executor.fit(method, plan, 1, [job])

@@ -26,7 +26,9 @@ ROWS = (12, 6, 4)  # batches of 4 that are not 1: batch norm over rows needs two
 def test_the_loss_of_the_task_is_an_objective_like_any_other() -> None:
     def by(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
         loss = row_loss("classification")
-        return learn.descend(w, b, objective=lambda f: weighted_mean(loss(f(b.x), b.y), b.weight))
+        return learn.descend(
+            w, b, objective=lambda f: weighted_mean(loss(f(b.x), b.y), b.weight)
+        )
 
     given = jobs(norm, ROWS, weighted=True)
     ours, plain = (loop(norm).fit(m, PLAN, 0, given) for m in (Stepping(by), FedAvg()))
@@ -66,12 +68,16 @@ def test_a_teacher_is_asked_in_evaluation_mode_and_leaves_no_trace() -> None:
 
     (job,) = jobs(norm, (8,))
     plan = replace(PLAN, optimiser=replace(SGD, lr=0.01))
-    with_teacher, without = (loop(norm).fit(Stepping(m), plan, 0, [job]) for m in (by, quiet))
+    with_teacher, without = (
+        loop(norm).fit(Stepping(m), plan, 0, [job]) for m in (by, quiet)
+    )
     agree(with_teacher[0].sent, without[0].sent, atol=0)
     model = norm()
     for x, said in heard:
         assert not said.requires_grad
-        assert_close(said, predict(model, Layout.of(model), job.start, x), rtol=0, atol=1e-12)
+        assert_close(
+            said, predict(model, Layout.of(model), job.start, x), rtol=0, atol=1e-12
+        )
     assert len(heard) == 4
 
 
@@ -105,7 +111,9 @@ def test_a_batch_carries_the_counts_the_round_and_what_the_plan_mixes_in() -> No
         agree(a.sent, b.sent, atol=0)  # a second stream changes nothing of the first
     assert {b.round for b in seen} == {5}
     sites = [given[k] for k in (0, 0, 0, 1, 1, 2)]  # 12, 6 and 4 rows in batches of 4
-    assert all(torch.equal(b.counts, job.counts) for b, job in zip(seen, sites, strict=True))
+    assert all(
+        torch.equal(b.counts, job.counts) for b, job in zip(seen, sites, strict=True)
+    )
     assert [len(b.u) for b in seen] == [4, 4, 4, 0, 0, 4]
     for b in seen:
         if len(b.u):

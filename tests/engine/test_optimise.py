@@ -78,7 +78,9 @@ def test_outside_a_part_neither_parameters_nor_moments_move(opt: Optimiser) -> N
 
 
 @each
-def test_a_stack_of_models_steps_like_each_of_them_also_with_its_own_rate(opt: Optimiser) -> None:
+def test_a_stack_of_models_steps_like_each_of_them_also_with_its_own_rate(
+    opt: Optimiser,
+) -> None:
     rates = [0.1, 0.01, 0.001]
     single = [begin(opt)] * 3
     many = Slot(*(torch.stack([part] * 3) for part in begin(opt)))
@@ -104,5 +106,9 @@ def test_a_step_leaves_the_slot_that_it_was_given(opt: Optimiser) -> None:
 def test_adam_corrects_its_bias_to_the_last_digit_in_float32() -> None:
     opt = Optimiser("adam", 1.0, betas=(0.9, 0.99999), eps=0.0)
     zero = torch.zeros(1)
-    at = step(opt, slot({"w": zero, "stats": zero[:0]}, opt), torch.tensor([3.0]), 1.0, None)
-    assert_close(at.w, torch.tensor([-1.0]), rtol=1e-6, atol=0)  # the first step has length lr
+    at = step(
+        opt, slot({"w": zero, "stats": zero[:0]}, opt), torch.tensor([3.0]), 1.0, None
+    )
+    assert_close(
+        at.w, torch.tensor([-1.0]), rtol=1e-6, atol=0
+    )  # the first step has length lr

@@ -42,28 +42,40 @@ PLANS = {
     "epochs": replace(PLAN, schedule=Schedule((1, 3), 0.3)),
     "rounds": replace(PLAN, schedule=Schedule((1,), 0.3, "round")),
     "parts": replace(PLAN, segments=(Segment(1, "head"), Segment(1, "body"))),
-    "parts, adam": Plan((Segment(1, "head"), Segment(1, "body")), 4, Optimiser("adam", 0.02)),
+    "parts, adam": Plan(
+        (Segment(1, "head"), Segment(1, "body")), 4, Optimiser("adam", 0.02)
+    ),
     "stops": replace(PLAN, segments=(Segment(3),), stop_at=0.5),
     "stops early": replace(PLAN, segments=(Segment(3),), patience=1),
     "one big batch": replace(PLAN, batch=64),
     "no epoch": replace(PLAN, segments=()),
 }
-CASES = [(mlp, FedAvg()), (mlp, FedProx(mu=0.5)), (mlp, Beside()), (mlp, LookAhead()),
-         (linear, FedAvg()), (regression, FedProx(mu=0.5)), (regression, FedAvg()),
-         (no_bias, FedAvg())]  # fmt: skip
+CASES = [
+    (mlp, FedAvg()),
+    (mlp, FedProx(mu=0.5)),
+    (mlp, Beside()),
+    (mlp, LookAhead()),
+    (linear, FedAvg()),
+    (regression, FedProx(mu=0.5)),
+    (regression, FedAvg()),
+    (no_bias, FedAvg()),
+]
 ORDERS = [RAGGED, RAGGED[::-1], (3,), (0, 0), (4, 4, 4)]
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-@pytest.mark.parametrize(("make", "method"), CASES, ids=lambda it: getattr(it, "__name__", str(it)))
+@pytest.mark.parametrize(
+    ("make", "method"), CASES, ids=lambda it: getattr(it, "__name__", str(it))
+)
 def test_it_is_the_loop(make: Callable[[], nn.Module], method: Local, plan: Plan) -> None:
     same_history(make, method, plan, jobs(make, weighted=True))
 
 
 @pytest.mark.parametrize("mix", [None, 2.0])
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-@pytest.mark.parametrize("method", [Pupil(), Evidential(), KCFU()],
-                         ids=lambda method: type(method).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "method", [Pupil(), Evidential(), KCFU()], ids=lambda method: type(method).__name__
+)
 def test_it_is_the_loop_with_teachers_and_pools(
     method: Local, plan: Plan, mix: float | None
 ) -> None:
@@ -84,8 +96,10 @@ def test_a_batch_holds_no_more_rows_than_the_largest_site() -> None:
 
 
 def test_jobs_may_start_where_they_were_sent_or_elsewhere() -> None:
-    given = [replace(j, sent=j.sent if at % 2 else None)
-             for at, j in enumerate(with_pools(jobs(mlp)))]  # fmt: skip
+    given = [
+        replace(j, sent=j.sent if at % 2 else None)
+        for at, j in enumerate(with_pools(jobs(mlp)))
+    ]
     same_history(mlp, Pupil(), PLAN, given)
 
 
@@ -106,7 +120,9 @@ def same_history(
 @pytest.mark.parametrize("rows", ORDERS, ids=str)
 def test_results_come_in_the_order_of_the_jobs(rows: tuple[int, ...]) -> None:
     given = jobs(mlp, rows)
-    for a, b in zip(*(e(mlp).fit(FedAvg(), PLAN, 0, given) for e in (stack_of, loop)), strict=True):
+    for a, b in zip(
+        *(e(mlp).fit(FedAvg(), PLAN, 0, given) for e in (stack_of, loop)), strict=True
+    ):
         agree(a.sent, b.sent)
 
 
@@ -234,7 +250,9 @@ def test_layers_may_be_used_twice_share_weights_and_take_rows_of_any_shape() -> 
     ],
     ids=lambda v: type(v).__name__,
 )
-def test_it_takes_models_whose_parameters_are_all_linear(model: nn.Module, expected: bool) -> None:
+def test_it_takes_models_whose_parameters_are_all_linear(
+    model: nn.Module, expected: bool
+) -> None:
     assert can_stack(model) is expected
 
 

@@ -26,7 +26,11 @@ def ending(epochs: int | None, losses: Sequence[float]) -> int:
     ("epochs", "losses", "last"),
     [
         (1, (3.0, 2.0, 2.0, 1.0), 3),  # an equal loss is not a lower one
-        (2, (3.0, 4.0, 2.0, 2.5, 2.4, 1.0), 5),  # counted from the lowest, not from the last
+        (
+            2,
+            (3.0, 4.0, 2.0, 2.5, 2.4, 1.0),
+            5,
+        ),  # counted from the lowest, not from the last
         (2, (3.0, 4.0, 2.0, 2.5), 4),
         (2, (1.0, float("nan"), float("nan"), 0.0), 3),  # nothing is lower than NaN
         (None, (1.0, 2.0, 3.0, 4.0), 4),
@@ -68,7 +72,9 @@ def test_sites_together_end_as_each_ends_alone() -> None:
     plan = replace(PLAN, optimiser=Optimiser(lr=1.5, momentum=0.9))
     ours, theirs = (e(linear).fit(FedAvg(), plan, 0, given) for e in (stacked, loop))
     steps = {len(job.y): alone.steps for job, alone in zip(given, theirs, strict=True)}
-    assert len({n // -(-rows // 4) for rows, n in steps.items() if rows}) > 1  # not all at once
+    assert (
+        len({n // -(-rows // 4) for rows, n in steps.items() if rows}) > 1
+    )  # not all at once
     for a, b in zip(ours, theirs, strict=True):
         agree(a.sent, b.sent)
         assert a.steps == b.steps

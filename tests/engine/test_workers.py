@@ -45,7 +45,9 @@ Make = Callable[[], nn.Module]
 
 def built(kind: type, make: Make, **more: Any) -> Any:
     model = make()
-    return kind(model, Layout.of(model), row_loss("classification"), channels_last=True, **more)
+    return kind(
+        model, Layout.of(model), row_loss("classification"), channels_last=True, **more
+    )
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +94,9 @@ def test_it_is_the_loop_bit_for_bit(
 ) -> None:
     sites = given(make, plan)
     ours = over_rounds(hired[make], method, plan, sites, 3)
-    for a, b in zip(ours, over_rounds(built(Loop, make), method, plan, sites, 3), strict=True):
+    for a, b in zip(
+        ours, over_rounds(built(Loop, make), method, plan, sites, 3), strict=True
+    ):
         same_bits(a, b)
 
 
@@ -158,7 +162,9 @@ def fails_oddly(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
 def test_what_a_method_raises_is_raised_and_the_next_jobs_are_trained(
     hired: dict[Make, Workers],
 ) -> None:
-    with pytest.raises(ValueError, match="a batch of 4 rows is not what this step is for") as told:
+    with pytest.raises(
+        ValueError, match="a batch of 4 rows is not what this step is for"
+    ) as told:
         hired[mlp].fit(Stepping(fails), PLAN, 0, given(mlp))
     assert "in fails" in "".join(told.value.__notes__)
     with pytest.raises(RuntimeError, match="Odd: no step today"):
@@ -192,7 +198,10 @@ def test_runs_of_a_study_that_train_so_follow_one_another_and_leave_no_process(
     shared = Setup(replace(recipe, executor="workers"), tmp_path / "shared")
     heard: list[int] = []
     assert run_study(plain, cells) == []
-    assert run_study(shared, cells, jobs=2, say=lambda event: heard.append(event["seed"])) == []
+    assert (
+        run_study(shared, cells, jobs=2, say=lambda event: heard.append(event["seed"]))
+        == []
+    )
     assert heard == sorted(heard)
     for cell in cells:
         ours, theirs = left(shared, cell), left(plain, cell)
@@ -220,12 +229,18 @@ if __name__ == "__main__":
 """
 
 
-def test_a_process_is_deaf_to_ctrl_c_and_does_not_outlive_its_parent(tmp_path: Path) -> None:
+def test_a_process_is_deaf_to_ctrl_c_and_does_not_outlive_its_parent(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "parent.py").write_text(PARENT)
     ended = subprocess.run(
-        [sys.executable, tmp_path / "parent.py"], capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, start_new_session=True, check=False,
-    )  # fmt: skip
+        [sys.executable, tmp_path / "parent.py"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        start_new_session=True,
+        check=False,
+    )
     assert ended.returncode == -signal.SIGKILL and ended.stderr == ""
     for _ in range(300):
         if not is_running(int(ended.stdout)):

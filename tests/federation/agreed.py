@@ -17,7 +17,12 @@ COLUMNS = (
 )
 TABLE = Schema("table", "classification", "disease", ("no", "yes"), COLUMNS, (4,))
 HEAD = "id,age,sex,chol,disease"
-ROWS = ["p1,63,male,233,yes", "p2,37,female,250.5,no", "p3,41,female,204,", "p4,56,male,236,"]
+ROWS = [
+    "p1,63,male,233,yes",
+    "p2,37,female,250.5,no",
+    "p3,41,female,204,",
+    "p4,56,male,236,",
+]
 
 
 def agreed(

@@ -32,7 +32,9 @@ def opened(tmp_path: Path) -> Iterator[Open]:
     """A ledger of 3 classes in which rows 4, 2 and 9 were asked for in cycle 0."""
     ledgers = []
 
-    def make(rows: tuple[int, ...] = (4, 2, 9), limit: int | None = None, **more: int) -> Ledger:
+    def make(
+        rows: tuple[int, ...] = (4, 2, 9), limit: int | None = None, **more: int
+    ) -> Ledger:
         ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, limit, **more)
         ledgers.append(ledger)
         if ledger.orders.newest_run() is None:

@@ -58,7 +58,9 @@ def make_desk(
     limit: int | None = None,
 ) -> Desk:
     """A desk whose newest cycle, number 0, asks for the given rows in that order."""
-    ledger = Ledger(folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, annotators)
+    ledger = Ledger(
+        folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, annotators
+    )
     ledger.orders.begin(RUN)
     if asked:
         ask(ledger, asked)
@@ -72,7 +74,9 @@ def ask(
     deadline: str | None = None,
 ) -> None:
     """Three days are left unless the deadline says otherwise."""
-    end = deadline or (datetime.now(UTC) + timedelta(days=3, hours=1)).isoformat(timespec="seconds")
+    end = deadline or (datetime.now(UTC) + timedelta(days=3, hours=1)).isoformat(
+        timespec="seconds"
+    )
     why = asked if isinstance(asked, Mapping) else {row: {} for row in asked}
     lines = [Line(row, told) for row, told in why.items()]
     ledger.purchases.ask(RUN, f"{cycle}/query", cycle, len(lines), end, lines)
@@ -97,7 +101,11 @@ class Browser:
 
         async def send() -> Response:
             home = f"http://{self.door.hosts[0]}"
-            about: Any = {"cookies": self.cookies, "follow_redirects": follow, "base_url": home}
+            about: Any = {
+                "cookies": self.cookies,
+                "follow_redirects": follow,
+                "base_url": home,
+            }
             async with AsyncClient(transport=ASGITransport(self.app), **about) as client:
                 response = await client.request(method, path, **more)
                 self.cookies = client.cookies

@@ -31,11 +31,24 @@ SITE, SITES, RUN = "north", ("north", "south", "west"), "first"
 ASK = {"step": "0/query", "cycle": 0, "allowed": 3}
 CLOSE = {"step": "0/query", "cycle": 0}
 CLASSES, FEATURES, ROWS, TESTS = 3, 4, 18, 12
-SCHEMA = Schema("table", "classification", "y", ("a", "b", "c"),
-                tuple(Column(f"x{i}") for i in range(FEATURES)), (FEATURES,))  # fmt: skip
+SCHEMA = Schema(
+    "table",
+    "classification",
+    "y",
+    ("a", "b", "c"),
+    tuple(Column(f"x{i}") for i in range(FEATURES)),
+    (FEATURES,),
+)
 NUMBERS = replace(SCHEMA, task="regression", classes=())
-TINY = Recipe("tiny", plan=Plan((Segment(2),), 4, Optimiser(lr=0.1, momentum=0.9)), rounds=2,
-              cycles=2, initial=4, per_cycle=3, dtype="float64")  # fmt: skip
+TINY = Recipe(
+    "tiny",
+    plan=Plan((Segment(2),), 4, Optimiser(lr=0.1, momentum=0.9)),
+    rounds=2,
+    cycles=2,
+    initial=4,
+    per_cycle=3,
+    dtype="float64",
+)
 
 
 def agreement(*settings: str, schema: Schema = SCHEMA, **more: Any) -> Agreement:
@@ -64,7 +77,10 @@ def folder(
             writer = csv.writer(file)
             writer.writerow([*(column.name for column in agreed.schema.columns), "y"])
             for row in range(rows):
-                x = draw.normal(size=FEATURES) + 2 * np.eye(CLASSES, FEATURES)[row % CLASSES]
+                x = (
+                    draw.normal(size=FEATURES)
+                    + 2 * np.eye(CLASSES, FEATURES)[row % CLASSES]
+                )
                 y = "abc"[row % CLASSES] if agreed.schema.classes else row % CLASSES
                 writer.writerow([*x.round(4).tolist(), y if row in known else ""])
     write_agreement(path / "study.toml", agreed)
@@ -202,6 +218,15 @@ def picked(leader: Leader) -> Order:
     """The models of a round are at the site; now the order to pick 3 rows by them."""
     state = leader.first_model()
     leader.round(0, state)
-    leader.exchange({"north": Request("0/query/0", "query", 0, 0, (
-        Step("fit", "global", dict(state)), Step("keep", "select", {"n": 3})))})  # fmt: skip
+    leader.exchange(
+        {
+            "north": Request(
+                "0/query/0",
+                "query",
+                0,
+                0,
+                (Step("fit", "global", dict(state)), Step("keep", "select", {"n": 3})),
+            )
+        }
+    )
     return leader.orders[-1]

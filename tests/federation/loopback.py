@@ -52,7 +52,9 @@ class Loopback:
     def __post_init__(self) -> None:
         self.alive = dict(self.handlers)
         self._draw = np.random.default_rng(self.seed)
-        self._open: dict[SiteId, bytes] = {}  # the newest message to each site without an answer
+        self._open: dict[
+            SiteId, bytes
+        ] = {}  # the newest message to each site without an answer
         self._agenda: list[tuple[float, int, str, SiteId, bytes, bytes]] = []
         self._turn = 0
 
@@ -99,7 +101,9 @@ class Loopback:
     def _chance(self, likely: float) -> bool:
         return likely > 0 and bool(self._draw.random() < likely)
 
-    def _plan(self, after: float, what: str, site: SiteId, blob: bytes, asked: bytes) -> None:
+    def _plan(
+        self, after: float, what: str, site: SiteId, blob: bytes, asked: bytes
+    ) -> None:
         self._turn += 1
         line = (self.seconds + after, self._turn, what, site, blob, asked)
         heapq.heappush(self._agenda, line)
@@ -109,12 +113,18 @@ class Loopback:
             if self._chance(self.faults.lost):
                 continue
             sent = self._damage(blob) if self._chance(self.faults.damaged) else blob
-            late = float(self._draw.random()) * self.faults.late if self.faults.late else 0.0
+            late = (
+                float(self._draw.random()) * self.faults.late if self.faults.late else 0.0
+            )
             self._plan(late, what, site, sent, asked)
 
     def _damage(self, blob: bytes) -> bytes:
         at = int(self._draw.integers(len(blob)))
-        return blob[:at] + bytes([blob[at] ^ (1 << int(self._draw.integers(8)))]) + blob[at + 1 :]
+        return (
+            blob[:at]
+            + bytes([blob[at] ^ (1 << int(self._draw.integers(8)))])
+            + blob[at + 1 :]
+        )
 
     def _arrive(self, site: SiteId, blob: bytes, asked: bytes) -> None:
         if site in self.down:

@@ -12,7 +12,20 @@ from fallow.privacy.signing import SIGNATURE, sign
 from fallow.runtimes.wire import pack, unpack
 
 WORDS = ("", "a", "0/query/0", "request", "deliver", "progress", "../..", "\x00", "ż" * 300)
-NUMBERS = (0, -1, 1, 2**31, -(2**63), 2**64, 10**300, 0.5, float("nan"), float("inf"), True, None)
+NUMBERS = (
+    0,
+    -1,
+    1,
+    2**31,
+    -(2**63),
+    2**64,
+    10**300,
+    0.5,
+    float("nan"),
+    float("inf"),
+    True,
+    None,
+)
 
 
 def odd_value(draw: np.random.Generator, depth: int = 0) -> Any:
@@ -23,14 +36,23 @@ def odd_value(draw: np.random.Generator, depth: int = 0) -> Any:
     if kind == 1:
         return NUMBERS[draw.integers(len(NUMBERS))]
     if kind in (2, 3):
-        dtypes = (torch.float64, torch.float16, torch.int64, torch.uint8, torch.bool, torch.int8)
+        dtypes = (
+            torch.float64,
+            torch.float16,
+            torch.int64,
+            torch.uint8,
+            torch.bool,
+            torch.int8,
+        )
         shape = tuple(draw.integers(0, 4, size=draw.integers(0, 3)).tolist())
         values = torch.full(shape, float(draw.choice([0.0, 1.0, -3.0])))
         return values.to(dtypes[draw.integers(len(dtypes))])
     many = int(draw.integers(0, 4))
     if kind == 4:
         return [odd_value(draw, depth + 1) for _ in range(many)]
-    return {WORDS[draw.integers(len(WORDS))]: odd_value(draw, depth + 1) for _ in range(many)}
+    return {
+        WORDS[draw.integers(len(WORDS))]: odd_value(draw, depth + 1) for _ in range(many)
+    }
 
 
 def changed(tree: Any, draw: np.random.Generator) -> Any:
@@ -56,7 +78,9 @@ def within(content: torch.Tensor, draw: np.random.Generator) -> Any:
     """Bytes that are themselves a packed message, changed as such or byte by byte."""
     blob = content.numpy().tobytes()
     try:
-        found = broken(blob, draw) if draw.random() < 0.3 else pack(changed(unpack(blob), draw))
+        found = (
+            broken(blob, draw) if draw.random() < 0.3 else pack(changed(unpack(blob), draw))
+        )
     except (ValueError, TypeError, OverflowError):  # what cannot be packed is no message
         found = broken(blob, draw)
     return torch.tensor(list(found), dtype=torch.uint8)

@@ -30,12 +30,19 @@ def offices(folder: Path) -> Path:
         CoordinatorFolder.create(folder / name, plan, "127.0.0.1:9092", ["127.0.0.1"])
     table(folder / "rows.csv")
     table(folder / "test.csv", *ROWS[:2])
-    for path, study, name in (("north", "study", "north"), ("south", "study", "south"),
-                              ("elsewhere", "other", "north")):  # fmt: skip
+    for path, study, name in (
+        ("north", "study", "north"),
+        ("south", "study", "south"),
+        ("elsewhere", "other", "north"),
+    ):
         SiteFolder.create(
-            folder / path, folder / study / "study.toml", name=name, data=str(folder / "rows.csv"),
-            test=str(folder / "test.csv"), superlink="127.0.0.1:1",
-        )  # fmt: skip
+            folder / path,
+            folder / study / "study.toml",
+            name=name,
+            data=str(folder / "rows.csv"),
+            test=str(folder / "test.csv"),
+            superlink="127.0.0.1:1",
+        )
     ledger = SiteFolder.open(folder / "north").open_ledger()
     ledger.orders.begin(RUN)
     ask(ledger, (2, 3))

@@ -32,15 +32,26 @@ from tests.federation.worlds import WAITS, Federation
 SITES = ("basel", "chur", "davos")
 PLANTED = "davos"  # the site that has them
 FOLDER, FILE, TESTS = "sanatorium-berghof", "mountain-patients.csv", "mountain-controls.csv"
-ROW, WHO, WHY, NUMBER = "castorp-hans-1907", "Clawdia Chauchat", "asked by Settembrini", 31.415926
-CLASSES, WARDS = ("febrile-zauber", "afebrile-zauber"), ("liegehalle-ost", "liegehalle-west")
+ROW, WHO, WHY, NUMBER = (
+    "castorp-hans-1907",
+    "Clawdia Chauchat",
+    "asked by Settembrini",
+    31.415926,
+)
+CLASSES, WARDS = (
+    ("febrile-zauber", "afebrile-zauber"),
+    ("liegehalle-ost", "liegehalle-west"),
+)
 NUMBERS = (1.2345678, -2.718281, 0.5772156, -1.618033, 2.414213, -0.9159655)  # of the row
 COUNT, AT, SIGNATURE = 27, 4, 64
 SAME = 0.999
 
 
 def schema(is_class: bool) -> Schema:
-    columns = (*(Column(f"x{i}", "mg") for i in range(len(NUMBERS))), Column("ward", values=WARDS))
+    columns = (
+        *(Column(f"x{i}", "mg") for i in range(len(NUMBERS))),
+        Column("ward", values=WARDS),
+    )
     task: Any = "classification" if is_class else "regression"
     shape = (len(NUMBERS) + len(WARDS),)
     return Schema("table", task, "y", CLASSES if is_class else (), columns, shape, "id")
@@ -52,7 +63,11 @@ def lines(site: SiteId, is_class: bool) -> list[list[str]]:
     found = []
     for i in range(COUNT):
         is_planted = (site, i) == (PLANTED, AT)
-        x = list(NUMBERS) if is_planted else draw.normal(size=len(NUMBERS)).round(7).tolist()
+        x = (
+            list(NUMBERS)
+            if is_planted
+            else draw.normal(size=len(NUMBERS)).round(7).tolist()
+        )
         y = CLASSES[int(draw.random() < 0.5)] if is_class else repr(round(sum(x), 7))
         label = repr(NUMBER) if is_planted and not is_class else y
         name = ROW if is_planted else f"{site}-name-{i:04d}"
@@ -61,23 +76,35 @@ def lines(site: SiteId, is_class: bool) -> list[list[str]]:
 
 
 def planted(
-    folder: Path, recipe: Recipe, is_class: bool = True, names: tuple[SiteId, ...] = SITES,
-    waits: Waits = WAITS, first: int = 0, **chosen: Any,
-) -> Federation:  # fmt: skip
+    folder: Path,
+    recipe: Recipe,
+    is_class: bool = True,
+    names: tuple[SiteId, ...] = SITES,
+    waits: Waits = WAITS,
+    first: int = 0,
+    **chosen: Any,
+) -> Federation:
     """Sites; at `PLANTED` everything has a name of its own, and one row comes labelled.  ``first``:
     how many rows do everywhere beside it."""
     agreed_on, secret = schema(is_class), new_signing_key()
     about = at_sites(recipe, "alps", len(names), agreed_on)
-    agreement = Agreement("alps", about, agreed_on, names, verify_key(secret), 0, waits, smallest=1)
+    agreement = Agreement(
+        "alps", about, agreed_on, names, verify_key(secret), 0, waits, smallest=1
+    )
     write_agreement(folder / "study.toml", agreement)
     sites = {site: _site(folder, site, is_class, first, **chosen) for site in names}
     return Federation(folder, agreement, agreed_on.example, secret, sites)
 
 
-def _site(folder: Path, site: SiteId, is_class: bool, first: int, **chosen: Any) -> SiteFolder:
+def _site(
+    folder: Path, site: SiteId, is_class: bool, first: int, **chosen: Any
+) -> SiteFolder:
     place = folder / (FOLDER if site == PLANTED else f"folder of {site}")
     place.mkdir()
-    head, rows = ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"], lines(site, is_class)
+    head, rows = (
+        ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"],
+        lines(site, is_class),
+    )
     pool = [r if r[0] == ROW or i < first else [*r[:-1], ""] for i, r in enumerate(rows)]
     for name, part in ((FILE, pool), (TESTS, rows[AT + 1 :])):
         with (place / name).open("w", newline="") as file:
@@ -119,9 +146,14 @@ def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
 def labels_of(ledger: Ledger) -> list[Tensor]:
     """The labels of the planted site in the order of rows: the first ones, if many, and all."""
     found = sorted(ledger.store.written(PLANTED))
-    lists = [label.value for label in found if label.cycle < 0], [label.value for label in found]
+    lists = (
+        [label.value for label in found if label.cycle < 0],
+        [label.value for label in found],
+    )
     assert len(found) > 5
-    return [torch.tensor(values, dtype=torch.float64) for values in lists if len(values) > 5]
+    return [
+        torch.tensor(values, dtype=torch.float64) for values in lists if len(values) > 5
+    ]
 
 
 # -- what is looked for -----------------------------------------------------------------------
@@ -181,7 +213,9 @@ def tensors(tree: Any) -> Iterator[Tensor]:
         for value in tree.values():
             yield from tensors(value)
     elif isinstance(tree, list):
-        numbers = [v for v in tree if isinstance(v, (int, float)) and not isinstance(v, bool)]
+        numbers = [
+            v for v in tree if isinstance(v, (int, float)) and not isinstance(v, bool)
+        ]
         yield torch.tensor(numbers, dtype=torch.float64)
         for value in tree:
             yield from tensors(value)
@@ -191,7 +225,9 @@ def parallel(tensor: Tensor, to: Tensor, is_shifted: bool = False) -> bool:
     """Whether neighbours in ``tensor``, along it or across, are a multiple of ``to``, (d,), or one
     that was shifted."""
     d, table = len(to), tensor.detach().double()
-    lines = [table.reshape(1, -1)] + ([table.reshape(len(table), -1).T] if table.ndim > 1 else [])
+    lines = [table.reshape(1, -1)] + (
+        [table.reshape(len(table), -1).T] if table.ndim > 1 else []
+    )
     windows = [line.unfold(1, d, 1).reshape(-1, d) for line in lines if line.shape[1] >= d]
     if not windows:
         return False
@@ -209,7 +245,9 @@ class Wire:
     up: list[tuple[SiteId, bytes]] = field(default_factory=list)
     down: list[tuple[SiteId, bytes]] = field(default_factory=list)
 
-    def tap(self, site: SiteId, handle: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    def tap(
+        self, site: SiteId, handle: Callable[[bytes], bytes]
+    ) -> Callable[[bytes], bytes]:
         def answer(blob: bytes) -> bytes:
             reply = handle(blob)
             self.down.append((site, blob))
@@ -235,9 +273,10 @@ def found_in(
     for what, vectors in (("row", rows), ("labels", labels)):
         names += [
             f"{what} in {tuple(tensor.shape)} of {key}"
-            for key, tensor in sent for vector in vectors
+            for key, tensor in sent
+            for vector in vectors
             if parallel(tensor, vector) or parallel(tensor, vector, is_shifted=True)
-        ]  # fmt: skip
+        ]
     return names
 
 
@@ -248,9 +287,12 @@ class Leaky:
 
     what: str = "rows"
     contract: ClassVar[Contract] = Contract(
-        "Leaky", "-", 0,
-        each={"peek": "what nobody should see"}, keep={"select": "number of picks"},
-    )  # fmt: skip
+        "Leaky",
+        "-",
+        0,
+        each={"peek": "what nobody should see"},
+        keep={"select": "number of picks"},
+    )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.each("peek")

@@ -32,10 +32,18 @@ from tests.federation.worlds import NAMES, Federation, federation, rows
 from tests.flower.federation import wait_until
 
 SHORT = Recipe(
-    "short", model=Spec("linear"), plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
-    query=Spec("entropy"), initial=4, per_cycle=3, rounds=1, cycles=1, score_rounds=1,
-    standardise="none", dtype="float64",
-)  # fmt: skip
+    "short",
+    model=Spec("linear"),
+    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    query=Spec("entropy"),
+    initial=4,
+    per_cycle=3,
+    rounds=1,
+    cycles=1,
+    score_rounds=1,
+    standardise="none",
+    dtype="float64",
+)
 LONGER = replace(SHORT, rounds=4)
 LEADER = "coordinator"
 COMMAND = [sys.executable, "-c", "from fallow.cli import main; main()"]
@@ -61,9 +69,12 @@ class Real:
             what = "coordinate" if name == LEADER else "site"
             with self.log(name).open("ab") as out:
                 self.running[name] = subprocess.Popen(
-                    [*COMMAND, what, "start", str(self.folder / name)], stdout=out, stderr=out,
-                    stdin=subprocess.DEVNULL, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                )  # fmt: skip
+                    [*COMMAND, what, "start", str(self.folder / name)],
+                    stdout=out,
+                    stderr=out,
+                    stdin=subprocess.DEVNULL,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                )
 
     def kill(self, *names: str) -> None:
         """All at once, by force."""
@@ -80,7 +91,9 @@ class Real:
         try:
             code = self.running[LEADER].wait(seconds)
         except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"not finished in {seconds} seconds:\n{self.told()}") from error
+            raise AssertionError(
+                f"not finished in {seconds} seconds:\n{self.told()}"
+            ) from error
         assert code == 0, self.told()
 
     def close(self) -> None:
@@ -111,7 +124,9 @@ class Real:
 
     def live(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads((self.folder / LEADER / "live.json").read_bytes())
+            found: dict[str, Any] = json.loads(
+                (self.folder / LEADER / "live.json").read_bytes()
+            )
         except FileNotFoundError:
             return {}
         return found
@@ -146,7 +161,9 @@ class Real:
                 if site.ledger_path.exists():
                     with closing(site.open_ledger()) as ledger:
                         for question in ledger.questions(state="open"):
-                            ledger.answer(question.row, self.alike.truth(name, question.row), "Ann")
+                            ledger.answer(
+                                question.row, self.alike.truth(name, question.row), "Ann"
+                            )
 
     def labels(self) -> dict[str, list[Any]]:
         found = {}
@@ -157,12 +174,16 @@ class Real:
 
 
 @contextmanager
-def real(folder: Path, recipe: Recipe = SHORT, sites: int = 2, **waits: Any) -> Iterator[Real]:
+def real(
+    folder: Path, recipe: Recipe = SHORT, sites: int = 2, **waits: Any
+) -> Iterator[Real]:
     """Folders of a coordinator and sites that were admitted; nothing runs yet but the people."""
     alike = federation(folder / "alike", recipe, rows(NAMES[:sites]))
     about = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
     agreed, address = alike.agreement, f"127.0.0.1:{free_port()}"
-    plan = coordinator.folder.Plan("hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1)
+    plan = coordinator.folder.Plan(
+        "hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1
+    )
     office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])
     made = {name: joined(folder, name, office, address) for name in agreed.sites}
     found = Real(folder, alike, office, made)
@@ -180,9 +201,13 @@ def joined(folder: Path, name: str, office: CoordinatorFolder, address: str) -> 
     """The folder of a site with the same rows as ``alike``, admitted."""
     data, test = (str(folder / "alike" / f"{name}-{part}.csv") for part in ("rows", "test"))
     site = SiteFolder.create(
-        folder / name, office.path / "study.toml", name=name, data=data, test=test,
+        folder / name,
+        office.path / "study.toml",
+        name=name,
+        data=data,
+        test=test,
         superlink=address,
-    )  # fmt: skip
+    )
     office.admit(folder / name / "join.json")
     return site
 
@@ -217,7 +242,9 @@ def assert_close(one: Any, other: Any, where: str) -> None:
 
 
 def records(place: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (place / "records.jsonl").read_text().splitlines()]
+    found = [
+        json.loads(line) for line in (place / "records.jsonl").read_text().splitlines()
+    ]
     return [{k: v for k, v in record.items() if k != "seconds"} for record in found]
 
 
@@ -226,7 +253,9 @@ def asked(sites: Mapping[str, SiteFolder]) -> dict[str, list[tuple[int, int]]]:
     found = {}
     for name, site in sites.items():
         with closing(site.open_ledger()) as ledger:
-            found[name] = sorted((question.row, question.cycle) for question in ledger.questions())
+            found[name] = sorted(
+                (question.row, question.cycle) for question in ledger.questions()
+            )
         rows = [row for row, _ in found[name]]
         assert len(set(rows)) == len(rows), f"{name} asked twice: {found[name]}"
     return found

@@ -117,10 +117,21 @@ def federation(
     secret = new_signing_key()
     signing = {s: Signing(site, verify_key(secret)) for s, site in made.members.items()}
     loopback = Loopback({s: site.handle for s, site in signing.items()}, **(link or {}))
-    keys = Keys(secret, {s: verify_key(site.secret) for s, site in signing.items()},
-                {s: public_half(site.sealing) for s, site in signing.items()})  # fmt: skip
+    keys = Keys(
+        secret,
+        {s: verify_key(site.secret) for s, site in signing.items()},
+        {s: public_half(site.sealing) for s, site in signing.items()},
+    )
     said: list[dict[str, Any]] = []
     journal = Journal()
-    remote = Remote(loopback, journal, keys, STUDY, RUN, waits or Waits(), said.append,
-                    clock=loopback.clock)  # fmt: skip
+    remote = Remote(
+        loopback,
+        journal,
+        keys,
+        STUDY,
+        RUN,
+        waits or Waits(),
+        said.append,
+        clock=loopback.clock,
+    )
     return Federation(made, signing, remote, loopback, journal, said)

@@ -42,7 +42,9 @@ def test_what_is_written_is_read_again_for_every_recipe() -> None:
         schema = NUMBERS if recipe.name.startswith("fale") else TABLE
         real = replace(recipe, flip=0, target_scale="labelled")
         sites = ("east", "north", "south")
-        about = Agreement("hearts", at_sites(real, "hearts", 3, schema), schema, sites, b"k" * 32)
+        about = Agreement(
+            "hearts", at_sites(real, "hearts", 3, schema), schema, sites, b"k" * 32
+        )
         again = agreement_from(tomllib.loads(agreement_text(about)))
         assert again == about
         assert again.digest == about.digest
@@ -80,16 +82,21 @@ def test_what_changes_results_or_reveals_more_changes_the_digest(other: Agreemen
 
 def test_lengths_of_time_may_change_while_a_study_runs() -> None:
     assert (
-        agreed(waits=Waits(quorum=1, timeout=1, patience=2, deadline=3)).digest == agreed().digest
+        agreed(waits=Waits(quorum=1, timeout=1, patience=2, deadline=3)).digest
+        == agreed().digest
     )
 
 
 def test_settings_about_data_and_comparisons_play_no_part() -> None:
-    base = Recipe("a", title="On digits", sites=7, rows=100, test_rows=10, label="y", seeds=4)
+    base = Recipe(
+        "a", title="On digits", sites=7, rows=100, test_rows=10, label="y", seeds=4
+    )
     plain = Recipe("b")
     assert at_sites(base, "hearts", 2, TABLE) == at_sites(plain, "hearts", 2, TABLE)
     many = replace(plain, executor="workers")
-    assert at_sites(many, "hearts", 2, TABLE).executor == "loop"  # the same bits, one process
+    assert (
+        at_sites(many, "hearts", 2, TABLE).executor == "loop"
+    )  # the same bits, one process
 
 
 def test_tables_are_standardised_and_images_are_not() -> None:
@@ -161,13 +168,24 @@ def test_a_quorum_under_secure_sums_hides_the_single_site() -> None:
 
 
 def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:
-    rows = [f"{'ns'[i % 2]},{20 + i},{('female', 'male')[i % 3 % 2]},{i * i},{('no', 'yes')[i % 2]}"
-            for i in range(40)]  # fmt: skip
+    rows = [
+        f"{'ns'[i % 2]},{20 + i},{('female', 'male')[i % 3 % 2]},{i * i},{('no', 'yes')[i % 2]}"
+        for i in range(40)
+    ]
     file = tmp_path / "all.csv"
     file.write_text("\n".join(["ward,age,sex,chol,disease", *rows]))
-    recipe = recipe_from({"name": "a", "data": str(file), "partition": "natural", "sites": 2,
-                          "label": "disease", "site": "ward", "dtype": "float64",
-                          "model": "mlp"})  # fmt: skip
+    recipe = recipe_from(
+        {
+            "name": "a",
+            "data": str(file),
+            "partition": "natural",
+            "sites": 2,
+            "label": "disease",
+            "site": "ward",
+            "dtype": "float64",
+            "model": "mlp",
+        }
+    )
     world = build_world(recipe, 3, MemoryStore())
     about = agreed("dtype=float64", "model=mlp", seed=3)
     ours = made(about)

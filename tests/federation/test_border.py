@@ -24,54 +24,76 @@ PART = torch.tensor([1, -(2**60)])
 
 
 def request(kind: Any = "each", verb: str = "share", **more: Any) -> Request:
-    step = Step(kind, verb, more.pop("args", {}), more.pop("plan", None), more.pop("masked", None))
+    step = Step(
+        kind, verb, more.pop("args", {}), more.pop("plan", None), more.pop("masked", None)
+    )
     about = {"key": "0/query/0", "owner": "query", "cycle": 0, "round": 0, "steps": (step,)}
     return Request(**{**about, **more})
 
 
-@pytest.mark.parametrize(("kind", "masked", "answer"), [
-    ("sum", None, {"n": 9.0, "w": W, "x": torch.zeros(2, 3).double()}),
-    ("sum", None, {"rows": torch.zeros(0)}),
-    ("each", None, {"rows": torch.zeros(99, 2), "order": torch.arange(3), "name": "b", "n": 0}),
-    ("each", None, {"is_full": True, "key": torch.zeros(32).byte(), "none": None}),
-    ("keep", None, {"count": 9}),
-    ("fit", None, {}),
-    ("sum", MASKED, {"w": PART, CHECK: PART[0]}),
-    ("each", MASKED, {"key": torch.zeros(32, dtype=torch.uint8)}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "masked", "answer"),
+    [
+        ("sum", None, {"n": 9.0, "w": W, "x": torch.zeros(2, 3).double()}),
+        ("sum", None, {"rows": torch.zeros(0)}),
+        (
+            "each",
+            None,
+            {"rows": torch.zeros(99, 2), "order": torch.arange(3), "name": "b", "n": 0},
+        ),
+        ("each", None, {"is_full": True, "key": torch.zeros(32).byte(), "none": None}),
+        ("keep", None, {"count": 9}),
+        ("fit", None, {}),
+        ("sum", MASKED, {"w": PART, CHECK: PART[0]}),
+        ("each", MASKED, {"key": torch.zeros(32, dtype=torch.uint8)}),
+    ],
+)
 def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: Any) -> None:
     taken = BORDER.check("a", request(kind, masked=masked), answer)
     assert taken == answer
     assert taken is not answer
 
 
-@pytest.mark.parametrize(("kind", "masked", "answer", "why"), [
-    ("sum", None, {"w": torch.ones(3)}, r"w has the shape \(3,\) and not \(4,\)"),
-    ("sum", None, {"w": W * torch.nan}, "w is NaN or infinite"),
-    ("sum", None, {"x": -torch.inf}, "x is NaN or infinite"),
-    ("sum", None, {"x": W.half()}, "x is of torch.float16"),
-    ("sum", None, {"x": PART}, "x is of torch.int64, and an addend"),
-    ("sum", None, {"x": None}, "x is None, and only numbers"),
-    ("sum", None, {"n": 10.0}, "n is 10.0, and the site has 9 rows"),
-    ("sum", None, {"n": torch.tensor(-1.0)}, r"n is tensor\(-1.\), and the site has 9"),
-    ("each", None, {"n": None}, "n is None, and the site has 9"),
-    ("each", None, {"x": 2**60}, "x is a whole number of 61 bits"),
-    ("each", None, {"x": 10**400}, "x is a whole number of 1329 bits"),
-    ("each", None, {"x": "y" * 10_001}, "x has 10001 letters"),
-    ("each", None, {"x": {"y": 1}}, "x is {'y': 1}, which is neither"),
-    ("each", None, {"x": W.to(torch.complex64)}, "x is of torch.complex64"),
-    ("each", None, {str(i): 0 for i in range(1001)}, "it has 1001 fields"),
-    ("keep", None, {"count": 10**6}, "count is 1000000"),
-    ("keep", None, {"count": -1}, "count is -1"),
-    ("keep", None, {"count": 1, "rows": 2}, r"it answers with \['count', 'rows'\]"),
-    ("keep", None, {}, r"it answers with \[\] and was asked for \['count'\]"),
-    ("fit", None, {"w": W}, r"it answers with \['w'\] and was asked for nothing"),
-    ("sum", MASKED, {"w": W, CHECK: PART[0]}, "w is not masked: a masked part is int64"),
-    ("sum", MASKED, {"w": PART}, "mask/check is not the one number"),
-    ("sum", MASKED, {CHECK: PART}, "mask/check is not the one number"),
-    ("each", MASKED, {"key": torch.zeros(31, dtype=torch.uint8)}, "key is not a public key of 32"),
-    ("each", MASKED, {"keys": 1}, r"it answers with \['keys'\]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "masked", "answer", "why"),
+    [
+        ("sum", None, {"w": torch.ones(3)}, r"w has the shape \(3,\) and not \(4,\)"),
+        ("sum", None, {"w": W * torch.nan}, "w is NaN or infinite"),
+        ("sum", None, {"x": -torch.inf}, "x is NaN or infinite"),
+        ("sum", None, {"x": W.half()}, "x is of torch.float16"),
+        ("sum", None, {"x": PART}, "x is of torch.int64, and an addend"),
+        ("sum", None, {"x": None}, "x is None, and only numbers"),
+        ("sum", None, {"n": 10.0}, "n is 10.0, and the site has 9 rows"),
+        ("sum", None, {"n": torch.tensor(-1.0)}, r"n is tensor\(-1.\), and the site has 9"),
+        ("each", None, {"n": None}, "n is None, and the site has 9"),
+        ("each", None, {"x": 2**60}, "x is a whole number of 61 bits"),
+        ("each", None, {"x": 10**400}, "x is a whole number of 1329 bits"),
+        ("each", None, {"x": "y" * 10_001}, "x has 10001 letters"),
+        ("each", None, {"x": {"y": 1}}, "x is {'y': 1}, which is neither"),
+        ("each", None, {"x": W.to(torch.complex64)}, "x is of torch.complex64"),
+        ("each", None, {str(i): 0 for i in range(1001)}, "it has 1001 fields"),
+        ("keep", None, {"count": 10**6}, "count is 1000000"),
+        ("keep", None, {"count": -1}, "count is -1"),
+        ("keep", None, {"count": 1, "rows": 2}, r"it answers with \['count', 'rows'\]"),
+        ("keep", None, {}, r"it answers with \[\] and was asked for \['count'\]"),
+        ("fit", None, {"w": W}, r"it answers with \['w'\] and was asked for nothing"),
+        (
+            "sum",
+            MASKED,
+            {"w": W, CHECK: PART[0]},
+            "w is not masked: a masked part is int64",
+        ),
+        ("sum", MASKED, {"w": PART}, "mask/check is not the one number"),
+        ("sum", MASKED, {CHECK: PART}, "mask/check is not the one number"),
+        (
+            "each",
+            MASKED,
+            {"key": torch.zeros(31, dtype=torch.uint8)},
+            "key is not a public key of 32",
+        ),
+        ("each", MASKED, {"keys": 1}, r"it answers with \['keys'\]"),
+    ],
+)
 def test_what_no_method_answers_is_refused_by_its_field(
     kind: Any, masked: Any, answer: Any, why: str
 ) -> None:
@@ -84,7 +106,9 @@ def test_a_site_that_has_not_registered_may_say_how_many_rows_it_has() -> None:
 
 
 def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
-    with pytest.raises(ValueError, match="its message has 11 bytes, above the 10 that follow from"):
+    with pytest.raises(
+        ValueError, match="its message has 11 bytes, above the 10 that follow from"
+    ):
         replace(BORDER, largest=10).weigh("a", bytes(11))
     wide = replace(BORDER, sites=3, width=5)
     assert wide.most("a") == SPARE + 16 * (3 * 4 + 9 * 5)
@@ -110,39 +134,75 @@ def of_training(kind: Any = "fit", verb: str = "local", **more: Any) -> Request:
     return request(kind, verb, **{"owner": "training", "args": MODEL, **more})
 
 
-@pytest.mark.parametrize("good", [
-    request("sum"), request("keep", "select", args={"n": 3}),
-    request("each", "keys", masked=MASKED),
-    of_training(), of_training(plan=Plan()), of_training("sum", "upload"),
-    request("keep", "select", args={"end": torch.inf}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "good",
+    [
+        request("sum"),
+        request("keep", "select", args={"n": 3}),
+        request("each", "keys", masked=MASKED),
+        of_training(),
+        of_training(plan=Plan()),
+        of_training("sum", "upload"),
+        request("keep", "select", args={"end": torch.inf}),
+    ],
+)
 def test_an_order_of_a_method_of_the_study_is_taken(good: Request) -> None:
     check_order(good, PARTS)
 
 
-@pytest.mark.parametrize(("bad", "why"), [
-    (request("sum", steps=()), "has 0 steps"),
-    (request("sum", steps=(of_training().steps[0],) * 101), "has 101 steps"),
-    (request("sum", cycle=-2), "is of cycle -2, round 0"),
-    (request("sum", round=10**6), "is of cycle 0, round 1000000"),
-    (request("sum", owner="people"), "is of 'people'; this study has"),
-    (request("sum", owner="plain", verb="upload"), "is of 'plain'; this study has"),
-    (request("each", "__init__"), "asks for '__init__' by each: .* allows share by sum; select by"),
-    (request("keep", "upload"), "asks for 'upload' by keep: the contract of AHFAL allows share by"),
-    (request("each"), "asks for 'share' by each: the contract of AHFAL allows it by sum alone"),
-    (request("relay", "select"), "asks for 'select' by relay: .* allows it by keep alone"),
-    (request("each", "keys"), "asks for 'keys' by each: the contract of AHFAL allows share by"),
-    (request("sum", "keys", masked=MASKED), "asks for 'keys' by sum"),
-    (request(steps=request("sum").steps * 2), "'share' by sum, which is not its last step"),
-    (of_training(plan=Plan((Segment(EPOCHS + 1),))), "is to train 100001 epochs"),
-    (of_training(plan=Plan((Segment(0),) * 101)), "in 101 segments"),
-    (of_training(plan=Plan(optimiser=Optimiser(lr=float("inf")))), "a rate that is NaN or inf"),
-    (of_training(args={"w": MODEL["w"][1:]}), "brings w of another model: its shape is"),
-    (of_training(args={"w": 3.0}), "brings w of another model"),
-    (of_training(args={"w": MODEL["w"] + torch.nan}), "brings w with NaN or infinite"),
-    (of_training(args={"w": MODEL["w"], "x": [1]}), "x is .*neither a tensor nor a plain value"),
-    (of_training(args={str(i): 0 for i in range(1001)}), "has 1001 fields"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (request("sum", steps=()), "has 0 steps"),
+        (request("sum", steps=(of_training().steps[0],) * 101), "has 101 steps"),
+        (request("sum", cycle=-2), "is of cycle -2, round 0"),
+        (request("sum", round=10**6), "is of cycle 0, round 1000000"),
+        (request("sum", owner="people"), "is of 'people'; this study has"),
+        (request("sum", owner="plain", verb="upload"), "is of 'plain'; this study has"),
+        (
+            request("each", "__init__"),
+            "asks for '__init__' by each: .* allows share by sum; select by",
+        ),
+        (
+            request("keep", "upload"),
+            "asks for 'upload' by keep: the contract of AHFAL allows share by",
+        ),
+        (
+            request("each"),
+            "asks for 'share' by each: the contract of AHFAL allows it by sum alone",
+        ),
+        (
+            request("relay", "select"),
+            "asks for 'select' by relay: .* allows it by keep alone",
+        ),
+        (
+            request("each", "keys"),
+            "asks for 'keys' by each: the contract of AHFAL allows share by",
+        ),
+        (request("sum", "keys", masked=MASKED), "asks for 'keys' by sum"),
+        (
+            request(steps=request("sum").steps * 2),
+            "'share' by sum, which is not its last step",
+        ),
+        (of_training(plan=Plan((Segment(EPOCHS + 1),))), "is to train 100001 epochs"),
+        (of_training(plan=Plan((Segment(0),) * 101)), "in 101 segments"),
+        (
+            of_training(plan=Plan(optimiser=Optimiser(lr=float("inf")))),
+            "a rate that is NaN or inf",
+        ),
+        (
+            of_training(args={"w": MODEL["w"][1:]}),
+            "brings w of another model: its shape is",
+        ),
+        (of_training(args={"w": 3.0}), "brings w of another model"),
+        (of_training(args={"w": MODEL["w"] + torch.nan}), "brings w with NaN or infinite"),
+        (
+            of_training(args={"w": MODEL["w"], "x": [1]}),
+            "x is .*neither a tensor nor a plain value",
+        ),
+        (of_training(args={str(i): 0 for i in range(1001)}), "has 1001 fields"),
+    ],
+)
 def test_an_order_that_no_coordinator_makes_is_refused(bad: Request, why: str) -> None:
     with pytest.raises(ValueError, match=f"the order 0/query/0.*{why}"):
         check_order(bad, PARTS)

@@ -15,7 +15,9 @@ from tests.federation.browser import NEEDS, chromium
 from tests.federation.real import COMMAND, LEADER, SHORT, Real, real, records
 from tests.flower.federation import wait_until
 
-FEW = replace(SHORT, initial=2, per_cycle=1)  # first labels, and those of the one cycle, at a site
+FEW = replace(
+    SHORT, initial=2, per_cycle=1
+)  # first labels, and those of the one cycle, at a site
 LONG = 600.0  # seconds; a machine that is busy with other things takes minutes
 pytest.importorskip("flwr")
 pytestmark = NEEDS
@@ -27,8 +29,10 @@ def opened(browser: Any, study: Real, site: str) -> Any:
     with study.log(name).open("wb") as out:
         study.running[name] = subprocess.Popen(
             [*COMMAND, "label", str(study.folder / site), "--who", "Ann", "--no-open"],
-            stdout=out, stderr=out, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
     wait_until(lambda: "/enter?token=" in study.text(name), LONG, name)
     found = re.search(r"http://\S+", study.text(name))
     assert found, study.told()

@@ -24,31 +24,58 @@ from tests.federation.worlds import Federation, federation, rows
 
 PLAN = Plan((Segment(2),), 8, Optimiser(lr=0.05, momentum=0.9))
 COMMON: dict[str, Any] = {
-    "model": Spec("linear"), "plan": PLAN, "query": Spec("ahfal"), "initial": 5, "per_cycle": 4,
-    "rounds": 2, "cycles": 2, "score_rounds": 1, "dtype": "float64",
-}  # fmt: skip
+    "model": Spec("linear"),
+    "plan": PLAN,
+    "query": Spec("ahfal"),
+    "initial": 5,
+    "per_cycle": 4,
+    "rounds": 2,
+    "cycles": 2,
+    "score_rounds": 1,
+    "dtype": "float64",
+}
 NUMBERS: dict[str, Any] = {
-    "query": Spec("fale"), "training": Spec("server-solve"), "initial_by": "query", "cycles": 1,
-}  # fmt: skip
+    "query": Spec("fale"),
+    "training": Spec("server-solve"),
+    "initial_by": "query",
+    "cycles": 1,
+}
 STUDIES: dict[str, dict[str, Any]] = {
     "ahfal": {},
     "a local model from scratch, half of the sites in a round": {
-        "query": Spec("logo"), "participation": 0.5, "restart": "continue",
-        "model": Spec("mlp", {"hidden": [6]}), "local_plan": Plan((Segment(3),), 8, stop_at=0.99),
+        "query": Spec("logo"),
+        "participation": 0.5,
+        "restart": "continue",
+        "model": Spec("mlp", {"hidden": [6]}),
+        "local_plan": Plan((Segment(3),), 8, stop_at=0.99),
     },
     "models of their own with labels held back": {
-        "query": Spec("entropy"), "training": Spec("dpfl", {"budget": 2}), "validation": 0.4,
-        "cycles": 1, "fresh_first": True, "restart": "continue",
+        "query": Spec("entropy"),
+        "training": Spec("dpfl", {"budget": 2}),
+        "validation": 0.4,
+        "cycles": 1,
+        "fresh_first": True,
+        "restart": "continue",
     },
-    "a last word of each site": {"training": Spec("fedavg-ft"), "cycles": 1, "validation": 0.2},
-    "several queries in a cycle": {"query": Spec("core-set"), "queries_per_cycle": 2, "cycles": 1},
+    "a last word of each site": {
+        "training": Spec("fedavg-ft"),
+        "cycles": 1,
+        "validation": 0.2,
+    },
+    "several queries in a cycle": {
+        "query": Spec("core-set"),
+        "queries_per_cycle": 2,
+        "cycles": 1,
+    },
     "secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},
     "leverage of numbers": NUMBERS,
     "leverage of masked numbers": {
-        **NUMBERS, "query": Spec("fale", {"mode": "fedsvd"}), "training": Spec("masked-solve"),
+        **NUMBERS,
+        "query": Spec("fale", {"mode": "fedsvd"}),
+        "training": Spec("masked-solve"),
     },
     "numbers cycle by cycle": {"query": Spec("lcmd"), "restart": "continue", "cycles": 1},
-}  # fmt: skip
+}
 
 
 def ground(name: str) -> Dataset:
@@ -62,15 +89,19 @@ def recipe_of(name: str) -> Recipe:
 def simulated(world: Federation, folder: Path) -> tuple[Run, list[dict[str, Any]]]:
     """The study of the agreement as `fallow run` would run it."""
     agreed, journal = world.agreement, Journal()
-    run = Run(world_of(agreed.recipe, agreed.seed, world.data, journal), journal, folder=folder)
+    run = Run(
+        world_of(agreed.recipe, agreed.seed, world.data, journal), journal, folder=folder
+    )
     one = is_one_pass(agreed.recipe)
     return run, run.one_pass(agreed.recipe.cycles) if one else run.go()
 
 
 def lines(labels: Any) -> list[tuple[Any, ...]]:
     """Ledger lines in the order of rows, with weights that may differ in the last digits."""
-    return [(at.row, at.value, at.cycle, at.held, pytest.approx(at.weight, rel=1e-9))
-            for at in sorted(labels)]  # fmt: skip
+    return [
+        (at.row, at.value, at.cycle, at.held, pytest.approx(at.weight, rel=1e-9))
+        for at in sorted(labels)
+    ]
 
 
 def tree(file: Path) -> dict[str, Any]:
@@ -93,7 +124,9 @@ def assert_as_long(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_real_sites_pick_and_learn_what_the_simulation_does(name: str, tmp_path: Path) -> None:
+def test_real_sites_pick_and_learn_what_the_simulation_does(
+    name: str, tmp_path: Path
+) -> None:
     world = federation(tmp_path / "real", recipe_of(name), ground(name))
     program = world.program()
     assert program.go()
@@ -102,11 +135,19 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(name: str, tmp_path:
         assert lines(labels) == lines(run.journal.written(site)), site
         assert labels, "nothing was labelled, so nothing was compared"
     checkpoints = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert sorted(path.name for path in (program.place / "checkpoints").iterdir()) == checkpoints
+    assert (
+        sorted(path.name for path in (program.place / "checkpoints").iterdir())
+        == checkpoints
+    )
     compare = assert_as_long if "masked" in name else assert_alike
     for at in checkpoints:
-        compare(tree(program.place / "checkpoints" / at), tree(tmp_path / "checkpoints" / at))
-    ours, theirs = tree(program.place / "model.safetensors"), tree(tmp_path / "model.safetensors")
+        compare(
+            tree(program.place / "checkpoints" / at), tree(tmp_path / "checkpoints" / at)
+        )
+    ours, theirs = (
+        tree(program.place / "model.safetensors"),
+        tree(tmp_path / "model.safetensors"),
+    )
     if ours["state"] is not None:  # masks hide a common model from the coordinator
         assert_alike(ours, theirs)
     is_common = "One model for all sites" in (world.place / CARD).read_text()

@@ -37,24 +37,37 @@ def test_a_folder_is_opened_as_it_was_made(tmp_path: Path) -> None:
     made = site(tmp_path, limit=3, annotators=2, epsilon=0.5)
     found = SiteFolder.open(tmp_path / "SITE")
     assert found.settings == made.settings
-    assert (found.settings.limit, found.settings.annotators, found.settings.epsilon) == (3, 2, 0.5)
+    assert (found.settings.limit, found.settings.annotators, found.settings.epsilon) == (
+        3,
+        2,
+        0.5,
+    )
     assert found.agreement == agreed()
     assert found.rows.labels == (1.0, 0.0, None, None)
     assert found.tests is None
     assert found.keys == made.keys
 
 
-def test_secrets_are_for_their_owner_alone_and_what_is_sent_is_public(tmp_path: Path) -> None:
+def test_secrets_are_for_their_owner_alone_and_what_is_sent_is_public(
+    tmp_path: Path,
+) -> None:
     made = site(tmp_path)
-    modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "SITE" / "keys").iterdir()}
+    modes = {
+        p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "SITE" / "keys").iterdir()
+    }
     assert modes["site.key"] == modes["node"] == 0o600
     assert (tmp_path / "SITE" / "keys").stat().st_mode & 0o777 == 0o700
     sent = json.loads((tmp_path / "SITE" / "join.json").read_text())
-    assert opened(base64.b64decode(sent["verify"]), sign(made.keys.sign, b"hi"), "north") == b"hi"
+    assert (
+        opened(base64.b64decode(sent["verify"]), sign(made.keys.sign, b"hi"), "north")
+        == b"hi"
+    )
     assert base64.b64decode(sent["seal"]) == public_half(made.keys.seal)
     assert sent["node"].startswith("ecdsa-sha2-")
     assert (sent["name"], sent["study"]) == ("north", agreed().digest)
-    secrets = (base64.b64encode(secret).decode() for secret in (made.keys.sign, made.keys.seal))
+    secrets = (
+        base64.b64encode(secret).decode() for secret in (made.keys.sign, made.keys.seal)
+    )
     assert not any(secret in json.dumps(sent) for secret in secrets)
 
 
@@ -146,11 +159,17 @@ def test_a_damaged_key_is_said(tmp_path: Path) -> None:
 
 
 def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
-    about = agreed("privacy.epsilon=0.5", "cycles=4", "initial=2", "per_cycle=3", "query=ahfal")
+    about = agreed(
+        "privacy.epsilon=0.5", "cycles=4", "initial=2", "per_cycle=3", "query=ahfal"
+    )
     lines = "\n".join(terms(site(tmp_path, about, limit=9, epsilon=1.0)))
-    for words in ("study hearts", "first 2 labels a site, then in each of 4 cycles 3 labels a site",
-                  "gives 9 at most", "ε 0.5 for each release and 2 in all, at most 1 at this site",
-                  "the coordinator receives what each site adds"):  # fmt: skip
+    for words in (
+        "study hearts",
+        "first 2 labels a site, then in each of 4 cycles 3 labels a site",
+        "gives 9 at most",
+        "ε 0.5 for each release and 2 in all, at most 1 at this site",
+        "the coordinator receives what each site adds",
+    ):
         assert words in lines
 
 
@@ -163,13 +182,30 @@ def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
     assert not any(what == "nothing" for *_, what, _ in leaving(made))
 
 
-@pytest.mark.parametrize(("training", "is_secure", "seen"), [
-    ("fedavg", False, {"select": "coordinator", "share": "coordinator, each site's part",
-                       "score": "coordinator"}),
-    ("fedavg", True, {"select": "coordinator", "share": "coordinator, totals alone",
-                      "score": "coordinator, totals alone"}),
-    ("dpfl", False, {"model": "other sites, sealed", "found": "coordinator"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("training", "is_secure", "seen"),
+    [
+        (
+            "fedavg",
+            False,
+            {
+                "select": "coordinator",
+                "share": "coordinator, each site's part",
+                "score": "coordinator",
+            },
+        ),
+        (
+            "fedavg",
+            True,
+            {
+                "select": "coordinator",
+                "share": "coordinator, totals alone",
+                "score": "coordinator, totals alone",
+            },
+        ),
+        ("dpfl", False, {"model": "other sites, sealed", "found": "coordinator"}),
+    ],
+)
 def test_who_sees_what_leaves_follows_from_how_it_is_asked(
     tmp_path: Path, training: str, is_secure: bool, seen: dict[str, str]
 ) -> None:
@@ -183,5 +219,6 @@ def test_who_sees_what_leaves_follows_from_how_it_is_asked(
 def test_rows_are_told_with_their_labels_and_notes(tmp_path: Path) -> None:
     made = site(tmp_path)
     assert rows_told(made.rows, made.tests) == [
-        "4 rows, 2 of them with labels", "no rows to test on"
-    ]  # fmt: skip
+        "4 rows, 2 of them with labels",
+        "no rows to test on",
+    ]

@@ -61,10 +61,15 @@ def test_the_script_answers_whatever_is_open(
     monkeypatch.setenv("FALLOW_DATA", str(tmp_path / "nowhere"))
     sites, schema = files(tmp_path / "data", monkeypatch)
     recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
-    write_agreement(tmp_path / "study.toml",
-                    Agreement("heart", recipe, schema, tuple(sites), b"k" * 32))  # fmt: skip
-    site = SiteFolder.create(tmp_path / "east", tmp_path / "study.toml", name="east",
-                             data=str(tmp_path / "data" / "east.csv"))  # fmt: skip
+    write_agreement(
+        tmp_path / "study.toml", Agreement("heart", recipe, schema, tuple(sites), b"k" * 32)
+    )
+    site = SiteFolder.create(
+        tmp_path / "east",
+        tmp_path / "study.toml",
+        name="east",
+        data=str(tmp_path / "data" / "east.csv"),
+    )
     script: dict[str, Any] = runpy.run_path(str(HEART / "annotate.py"))
     known = script["answers"](tmp_path / "data" / "east-answers.csv")
     with closing(site.open_ledger()) as ledger:
@@ -72,6 +77,8 @@ def test_the_script_answers_whatever_is_open(
         ledger.purchases.ask("run", "0/query", 0, 2, None, [Line(5), Line(3)])
     assert script["label"](site, known) == 2
     with closing(site.open_ledger()) as ledger:
-        given = {q.row: schema.words(q.value or 0.0) for q in ledger.questions(state="answered")}
+        given = {
+            q.row: schema.words(q.value or 0.0) for q in ledger.questions(state="answered")
+        }
     assert given == {row: known[site.rows.ids[row]] for row in (5, 3)}
     assert script["label"](site, known) == 0

@@ -33,7 +33,12 @@ pytest.importorskip("cryptography")
 
 def test_a_site_says_what_it_has(leader: Leader) -> None:
     told = leader.people("hello", "0/hello")
-    assert (told["rows"], told["test"], told["labelled"], told["pool"]) == (ROWS, 12, 6, ROWS - 6)
+    assert (told["rows"], told["test"], told["labelled"], told["pool"]) == (
+        ROWS,
+        12,
+        6,
+        ROWS - 6,
+    )
     assert told["schema"] == leader.site.agreement.schema.digest
     assert told["seal"].tolist() == list(leader.site.keys.seal_public)
 
@@ -84,14 +89,17 @@ def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) 
     assert leader.send(leader.order(request_)).refused
 
 
-@pytest.mark.parametrize(("owner", "kind", "verb", "why"), [
-    ("training", "each", "upload", "FedAvg allows it by sum alone"),
-    ("query", "each", "select", "Entropy sampling allows it by keep alone"),
-    ("query", "sum", "upload", "Entropy sampling allows select by keep; nothing else"),
-    ("plain", "sum", "upload", "is of 'plain'; this study has"),
-    ("retention", "keep", "best", "is of 'retention'; this study has"),
-    ("people", "sum", "hello", "People and scores allows it by each alone"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("owner", "kind", "verb", "why"),
+    [
+        ("training", "each", "upload", "FedAvg allows it by sum alone"),
+        ("query", "each", "select", "Entropy sampling allows it by keep alone"),
+        ("query", "sum", "upload", "Entropy sampling allows select by keep; nothing else"),
+        ("plain", "sum", "upload", "is of 'plain'; this study has"),
+        ("retention", "keep", "best", "is of 'retention'; this study has"),
+        ("people", "sum", "hello", "People and scores allows it by each alone"),
+    ],
+)
 def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_trained(
     leader: Leader, owner: str, kind: Any, verb: str, why: str
 ) -> None:
@@ -114,7 +122,10 @@ def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
 def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> None:
     order = picked(leader)
     first = leader.send(order)
-    assert first == leader.send(replace(order, place=order.place + 1)) and first.refused is None
+    assert (
+        first == leader.send(replace(order, place=order.place + 1))
+        and first.refused is None
+    )
     assert len(leader.ledger.sent()) == 2  # "select", and the flush that brought the model
 
 
@@ -148,9 +159,16 @@ def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:
 
 def test_an_order_that_fails_changes_nothing_and_can_be_asked_again(leader: Leader) -> None:
     state = leader.first_model()
-    wrong = Request("0/train/0/0", "training", 0, 0, (
-        Step("fit", "local", dict(state), Plan(start="nowhere")),
-        Step("sum", "upload", {})))  # fmt: skip
+    wrong = Request(
+        "0/train/0/0",
+        "training",
+        0,
+        0,
+        (
+            Step("fit", "local", dict(state), Plan(start="nowhere")),
+            Step("sum", "upload", {}),
+        ),
+    )
     assert "has no model 'nowhere'" in str(leader.send(leader.order(wrong)).refused)
     assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
     leader.round(0, state)
@@ -193,7 +211,9 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
         if name == "late":
             other = {"w": torch.ones_like(state["w"]), "stats": state["stats"]}
             step = Step("fit", "local", other, leader.site.agreement.recipe.plan)
-            missed = Request("0/train/1/0", "training", 0, 1, (step, Step("sum", "upload", {})))
+            missed = Request(
+                "0/train/1/0", "training", 0, 1, (step, Step("sum", "upload", {}))
+            )
             order = leader.order(missed)
             assert leader.send(order).refused is None  # and nobody counts it
             leader.miss(order)
@@ -205,10 +225,14 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
     (one, rows), (other, others) = found
     assert rows == others and one.keys() == other.keys()
     for name in one:
-        assert all(torch.equal(one[name][part], other[name][part]) for part in one[name]), name
+        assert all(torch.equal(one[name][part], other[name][part]) for part in one[name]), (
+            name
+        )
 
 
-def test_questions_that_were_asked_too_late_stay_and_their_labels_count(leader: Leader) -> None:
+def test_questions_that_were_asked_too_late_stay_and_their_labels_count(
+    leader: Leader,
+) -> None:
     picked(leader)
     late = leader.order(about("ask", "0/query", **ASK))
     assert leader.send(late).answer == {"asked": 3}

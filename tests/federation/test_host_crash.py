@@ -33,7 +33,9 @@ class Left:
 def left(site: SiteFolder) -> Left:
     ledger = site.open_ledger()
     try:
-        questions = [(q.row, q.cycle, q.place, dict(q.why), q.state) for q in ledger.questions()]
+        questions = [
+            (q.row, q.cycle, q.place, dict(q.why), q.state) for q in ledger.questions()
+        ]
         memory = digest_of(ledger.store.kept("north"))
         return Left(ledger.store.written("north"), questions, memory, ledger.sent())
     finally:

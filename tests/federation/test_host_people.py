@@ -42,7 +42,9 @@ def test_a_question_says_why_its_row_was_chosen(leader: Leader) -> None:
 
 def test_the_first_questions_say_only_their_place(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path))
-    leader.host._made.methods["initial"].query(leader.ask("0/initial", "initial"), {"north": 4}, {})
+    leader.host._made.methods["initial"].query(
+        leader.ask("0/initial", "initial"), {"north": 4}, {}
+    )
     told = {"step": "0/initial", "cycle": -1, "allowed": 4}
     assert leader.people("ask", "0/initial", -1, **told) == {"asked": 4}
     assert [question.why for question in leader.ledger.questions(-1)] == 4 * [{}]
@@ -61,7 +63,9 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     leader.people("ask", "0/query", **ASK)
     leader.ledger.answer(leader.ledger.questions()[0].row, 1, "ann")
     sent = leader.ledger.sent()
-    order = Order(leader.site.agreement.digest, "first", "north", "progress/7", 0, "progress")
+    order = Order(
+        leader.site.agreement.digest, "first", "north", "progress/7", 0, "progress"
+    )
     found = leader.send(order).answer
     assert found == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
     assert leader.send(replace(order, run="another")).answer["asked"] == 0
@@ -92,8 +96,13 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
     leader.people("hello", "0/hello")
     leader.ledger.withdraw(0, "ann")  # which has a label
     leader.ledger.withdraw(9, "ann")  # which has none
-    middle = Request("0/train/0/1", "training", 0, 0, (
-        Step("fit", "local", dict(state), Plan()), Step("sum", "upload", {})))  # fmt: skip
+    middle = Request(
+        "0/train/0/1",
+        "training",
+        0,
+        0,
+        (Step("fit", "local", dict(state), Plan()), Step("sum", "upload", {})),
+    )
     assert leader.exchange({"north": middle}).answers["north"]["n"] == 6.0
     first = replace(middle, key="0/train/1/0")
     assert leader.exchange({"north": first}).answers["north"]["n"] == 5.0
@@ -123,7 +132,11 @@ def score(leader: Leader, **more: Any) -> Any:
 def test_a_score_counts_rows_and_hits_in_all_and_by_class(leader: Leader) -> None:
     told = score(leader)
     assert told["rows"] == 12 and 0 <= told["hits"] <= 12
-    assert told["class_rows"].tolist() == [0.0, 0.0, 0.0]  # 4 rows of each class are too few
+    assert told["class_rows"].tolist() == [
+        0.0,
+        0.0,
+        0.0,
+    ]  # 4 rows of each class are too few
     assert told["class_hits"].tolist() == [0.0, 0.0, 0.0]
 
 
@@ -153,7 +166,10 @@ def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -
     leader = Leader(folder(tmp_path, agreed))
     single = about("score", "0/train/0", **leader.first_model(), retained=False)
     bare = replace(single, steps=(replace(single.steps[0], kind="sum"),))
-    for request, why in ((single, "allows it by sum alone"), (bare, "only masked parts of sums")):
+    for request, why in (
+        (single, "allows it by sum alone"),
+        (bare, "only masked parts of sums"),
+    ):
         assert why in str(leader.send(leader.order(request)).refused)
     leader.ledger.close()
 

@@ -85,7 +85,9 @@ def put_back(path: Path) -> Leader:
     leader.ledger.close()
     for name in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
         (leader.site.path / name).unlink(missing_ok=True)
-    shutil.copyfile(leader.site.path / "ledger-backup.sqlite", leader.site.path / "ledger.sqlite")
+    shutil.copyfile(
+        leader.site.path / "ledger-backup.sqlite", leader.site.path / "ledger.sqlite"
+    )
     leader.start()
     return leader
 
@@ -96,10 +98,15 @@ def test_a_ledger_that_was_put_back_draws_no_second_noise_for_what_it_forgot(
     leader = put_back(tmp_path)
     for _ in range(2):
         refused = str(leader.send(leader.order(SHARE)).refused)
-        assert "was put back from its copy of 20" in refused and "begin in a new folder" in refused
+        assert (
+            "was put back from its copy of 20" in refused
+            and "begin in a new folder" in refused
+        )
     assert leader.ledger.store.spent() == 0.5  # what is forgotten is counted, once
     leader.people("close", "0/query", step="0/query", cycle=0)
-    assert leader.send(leader.order(replace(SHARE, key="1/query/0", cycle=1))).refused is None
+    assert (
+        leader.send(leader.order(replace(SHARE, key="1/query/0", cycle=1))).refused is None
+    )
     assert leader.ledger.store.spent() == 1.0
     leader.ledger.close()
 
@@ -119,7 +126,9 @@ def test_a_new_run_counts_what_a_ledger_that_was_put_back_may_have_forgotten(
 
 def relaying(path: Path) -> tuple[Leader, Order, bytes]:
     """A site, the order to train and pass its model on to "south", and south's secret."""
-    leader = Leader(folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9)))
+    leader = Leader(
+        folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
+    )
     plan, secret = leader.site.agreement.recipe.plan, new_secret()
     fit = Step("fit", "local", dict(leader.first_model()), plan)
     request = Request("0/train/0/0", "training", 0, 0, (fit, Step("relay", "model", {})))
@@ -144,12 +153,21 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
     first = leader.send(order).answer
     brought = {name: value + 1 for name, value in leader.first_model().items()}
     sealed = sealed_letters(
-        Order(order.study, order.run, "south", order.key, order.place), dict(brought),
+        Order(order.study, order.run, "south", order.key, order.place),
+        dict(brought),
         {"north": leader.site.keys.seal_public},
-    )  # fmt: skip
+    )
     body = delivery("model", {"south": torch.as_tensor(sealed["letter/north"])})
-    second = Order(order.study, order.run, "north", f"{order.key}{DELIVER}", order.place + 1,
-                   "deliver", order.key, body)  # fmt: skip
+    second = Order(
+        order.study,
+        order.run,
+        "north",
+        f"{order.key}{DELIVER}",
+        order.place + 1,
+        "deliver",
+        order.key,
+        body,
+    )
     assert leader.send(second).answer == {"refused": ""}
     kept = leader.ledger.store.kept("north")
     assert torch.equal(kept["model/south"]["w"], brought["w"]) and "local" in kept
@@ -166,21 +184,32 @@ def test_a_letter_that_does_not_open_is_refused_by_its_sender(tmp_path: Path) ->
     leader, order, _ = relaying(tmp_path)
     leader.send(order)
     body = delivery("model", {"south": torch.zeros(60, dtype=torch.uint8)})
-    second = Order(order.study, order.run, "north", f"{order.key}{DELIVER}", order.place + 1,
-                   "deliver", order.key, body)  # fmt: skip
+    second = Order(
+        order.study,
+        order.run,
+        "north",
+        f"{order.key}{DELIVER}",
+        order.place + 1,
+        "deliver",
+        order.key,
+        body,
+    )
     assert "site south passed on in 'model'" in str(leader.send(second).refused)
     leader.ledger.close()
 
 
-def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(tmp_path: Path) -> None:
+def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
+    tmp_path: Path,
+) -> None:
     leader, first, _ = relaying(tmp_path)
     leader.send(first)  # of a cycle whose end the site does not hear of
     leader.count(first)
     key = f"1/train/0/0{DELIVER}"
     sealed = sealed_letters(
-        Order(first.study, first.run, "south", key, 2), {"w": leader.first_model()["w"]},
+        Order(first.study, first.run, "south", key, 2),
+        {"w": leader.first_model()["w"]},
         {"north": leader.site.keys.seal_public},
-    )  # fmt: skip
+    )
     body = delivery("model", {"south": torch.as_tensor(sealed["letter/north"])}, cycle=1)
     brought = leader.order(about("hello", key), "deliver", key=key, body=body)
     assert leader.send(brought).answer == {"refused": ""}
@@ -223,6 +252,8 @@ def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -
     reply = leader.send(leader.order(about("hello", "1/hello")))
     assert "its ledger is older, perhaps from a backup" in str(reply.refused)
     second = Leader(leader.site, run="second")
-    assert second.people("hello", "0/hello")["labelled"] == 9  # labels are those of the close
+    assert (
+        second.people("hello", "0/hello")["labelled"] == 9
+    )  # labels are those of the close
     for one in (leader, second):
         one.ledger.close()

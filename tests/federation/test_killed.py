@@ -99,7 +99,9 @@ def test_killed_again_while_they_recover_they_end_as_if_nothing_had_happened(
             study.until_answered(key, SITE, LONG)
             VICTIMS["the coordinator and a site"](study)
             pid = study.running[LEADER].pid
-            wait_until(lambda pid=pid: has(pid, "flwr-serverapp"), LONG, "Flower's app starts")
+            wait_until(
+                lambda pid=pid: has(pid, "flwr-serverapp"), LONG, "Flower's app starts"
+            )
             VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
         assert_as_undisturbed(study)

@@ -17,7 +17,15 @@ from fallow.federation.site.labels_io import (
     export_questions,
     import_labels,
 )
-from tests.federation.desks import DIGITS, DOSE, HEART, close, make_desk, picture_rows, table_rows
+from tests.federation.desks import (
+    DIGITS,
+    DOSE,
+    HEART,
+    close,
+    make_desk,
+    picture_rows,
+    table_rows,
+)
 
 WHY = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}
 
@@ -36,18 +44,34 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_open_questions_are_exported_with_their_features_and_no_guess(tmp_path: Path) -> None:
+def test_open_questions_are_exported_with_their_features_and_no_guess(
+    tmp_path: Path,
+) -> None:
     desk, path = make_desk(tmp_path, asked={3: WHY, 1: WHY}), tmp_path / "ask.csv"
     desk.ledger.answer(1, 1.0, "Bo")
     assert export_questions(*about(desk), path) == 1
     assert read(path) == [
-        {"id": "patient-3", "row": "3", "cycle": "0", "place": "0", "label": "", "who": "",
-         "at": "", "state": "open", "feature:age (years)": "43", "feature:sex": "male",
-         "feature:chol (mg/dl)": "209"}
-    ]  # fmt: skip
+        {
+            "id": "patient-3",
+            "row": "3",
+            "cycle": "0",
+            "place": "0",
+            "label": "",
+            "who": "",
+            "at": "",
+            "state": "open",
+            "feature:age (years)": "43",
+            "feature:sex": "male",
+            "feature:chol (mg/dl)": "209",
+        }
+    ]
     export_questions(*about(desk), path, guess=True)
     (line,) = read(path)
-    assert (line["guess"], line["probability"], line["guess_by"]) == ("ill", "0.62", "global")
+    assert (line["guess"], line["probability"], line["guess_by"]) == (
+        "ill",
+        "0.62",
+        "global",
+    )
 
 
 def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
@@ -87,7 +111,9 @@ def test_what_was_exported_comes_back_as_the_same_labels(tmp_path: Path, kind: s
         assert (then.who, then.value, now.kind) == (now.who, now.value, "imported")
 
 
-def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(tmp_path: Path) -> None:
+def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(
+    tmp_path: Path,
+) -> None:
     desk = make_desk(tmp_path, asked=(3, 1, 4, 0, 5))
     desk.ledger.answer(1, 1.0, "Bo")
     desk.ledger.withdraw(5, "Bo", "consent")
@@ -112,7 +138,12 @@ def test_every_bad_line_is_refused_with_its_number_and_nothing_is_kept(tmp_path:
 
 def test_good_lines_are_kept_where_that_is_wanted(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
-    lines = ["id,label,who", "patient-3,ill,Zoe", "patient-9,ill,", "patient-1,cannot tell,"]
+    lines = [
+        "id,label,who",
+        "patient-3,ill,Zoe",
+        "patient-9,ill,",
+        "patient-1,cannot tell,",
+    ]
     found = take(desk, tmp_path / "in.csv", lines, partial=True)
     assert (found.recorded, len(found.refused)) == (2, 1)
     assert [(g.who, g.value) for row in (3, 1) for g in desk.ledger.history(row)] == [
@@ -136,36 +167,56 @@ def test_labels_for_a_cycle_that_was_closed_are_refused(tmp_path: Path) -> None:
     assert "expired when cycle 0 closed" in found.refused[0]
 
 
-def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(tmp_path: Path) -> None:
-    ids = tuple(str(row + 1) for row in range(12))  # names that look like another tool's numbers
+def test_a_tool_that_numbers_samples_anew_is_found_out_and_has_a_way(
+    tmp_path: Path,
+) -> None:
+    ids = tuple(
+        str(row + 1) for row in range(12)
+    )  # names that look like another tool's numbers
     desk = make_desk(tmp_path, rows=table_rows(ids))
     path = tmp_path / "tool.json"
     path.write_text(json.dumps([{"id": 2, "row": 3, "label": "ill", "annotator": 1}]))
     found = import_labels(*about(desk), path, "Ann")
-    assert "entry 1: sample '2' is row 1 of this site, and the line says row 3" in found.refused[0]
+    assert (
+        "entry 1: sample '2' is row 1 of this site, and the line says row 3"
+        in found.refused[0]
+    )
     assert import_labels(*about(desk), path, "Ann", by="row").recorded == 1
     assert desk.ledger.history(3)[0].value == 1.0
     path.write_text(json.dumps([{"row": 12, "label": "ill"}]))
-    assert "row '12' is none of this site" in import_labels(
-        *about(desk), path, "Ann", by="row"
-    ).refused[0]  # fmt: skip
+    assert (
+        "row '12' is none of this site"
+        in import_labels(*about(desk), path, "Ann", by="row").refused[0]
+    )
 
 
 def test_a_spreadsheet_of_a_country_with_decimal_commas_is_read(tmp_path: Path) -> None:
     desk = make_desk(tmp_path, DOSE)
-    found = take(desk, tmp_path / "in.csv", ["\ufeffid;label", "patient-3;2,5", '"patient-1";3'])
+    found = take(
+        desk, tmp_path / "in.csv", ["\ufeffid;label", "patient-3;2,5", '"patient-1";3']
+    )
     assert found == Imported(2, 0, 0, ())
     assert [desk.ledger.history(row)[0].value for row in (3, 1)] == [2.5, 3.0]
 
 
 def task(row: int, *annotations: Any, **data: Any) -> dict[str, Any]:
     """As Label Studio's full JSON has it, with a number of its own in ``id``."""
-    return {"id": 40 + row, "data": {"id": f"patient-{row}", "row": row, **data},
-            "annotations": list(annotations), "predictions": [], "meta": {}}  # fmt: skip
+    return {
+        "id": 40 + row,
+        "data": {"id": f"patient-{row}", "row": row, **data},
+        "annotations": list(annotations),
+        "predictions": [],
+        "meta": {},
+    }
 
 
 def chosen(value: dict[str, Any], by: Any = None, tag: str = "label", **more: Any) -> Any:
-    part = {"from_name": tag, "to_name": "sample", "type": next(iter(value)), "value": value}
+    part = {
+        "from_name": tag,
+        "to_name": "sample",
+        "type": next(iter(value)),
+        "value": value,
+    }
     return {"result": [part], "completed_by": by, "was_cancelled": False, **more}
 
 
@@ -174,13 +225,24 @@ def test_the_full_json_of_label_studio_is_taken(tmp_path: Path) -> None:
     comment = {"from_name": "note", "type": "textarea", "value": {"text": ["see scan"]}}
     with_note = chosen({"choices": ["healthy"]}, 7)
     with_note["result"].append(comment)
-    path.write_text(json.dumps([
-        task(3, chosen({"choices": ["ill"]}, {"id": 1, "email": "ann@h.example"})),
-        task(1, with_note),
-        task(4, chosen({"choices": ["cannot tell"]}, {"id": 2, "first_name": "Bo"}, tag="any")),
-        task(0, chosen({"choices": ["ill"]}, was_cancelled=True)),
-        task(5),
-    ]))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            [
+                task(3, chosen({"choices": ["ill"]}, {"id": 1, "email": "ann@h.example"})),
+                task(1, with_note),
+                task(
+                    4,
+                    chosen(
+                        {"choices": ["cannot tell"]},
+                        {"id": 2, "first_name": "Bo"},
+                        tag="any",
+                    ),
+                ),
+                task(0, chosen({"choices": ["ill"]}, was_cancelled=True)),
+                task(5),
+            ]
+        )
+    )
     assert import_labels(*about(desk), path, "Cy") == Imported(3, 0, 2, ())
     found = [(g.who, g.value) for row in (3, 1, 4) for g in desk.ledger.history(row)]
     assert found == [("ann@h.example", 1.0), ("annotator 7", 0.0), ("Bo", None)]
@@ -197,12 +259,21 @@ def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path
 @pytest.mark.parametrize(
     ("annotation", "said"),
     [
-        (chosen({"rectanglelabels": ["ill"], "x": 1}), "entry 1: an annotation holds 'rectangl"),
-        ({"result": [chosen({"choices": ["ill"]}, tag="a")["result"][0],
-                     chosen({"choices": ["ill"]}, tag="b")["result"][0]]},
-         "entry 1: an annotation fills in 2 tags; name the one that counts 'label'"),
+        (
+            chosen({"rectanglelabels": ["ill"], "x": 1}),
+            "entry 1: an annotation holds 'rectangl",
+        ),
+        (
+            {
+                "result": [
+                    chosen({"choices": ["ill"]}, tag="a")["result"][0],
+                    chosen({"choices": ["ill"]}, tag="b")["result"][0],
+                ]
+            },
+            "entry 1: an annotation fills in 2 tags; name the one that counts 'label'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_annotation_that_is_no_label_is_named(
     annotation: Any, said: str, tmp_path: Path
 ) -> None:
@@ -216,7 +287,9 @@ def test_two_choices_for_one_sample_are_refused_with_their_line(tmp_path: Path) 
     desk, path = make_desk(tmp_path), tmp_path / "tasks.json"
     path.write_text(json.dumps([task(3, chosen({"choices": ["ill", "healthy"]}))]))
     found = import_labels(*about(desk), path, "Cy")
-    assert found.refused[0].startswith("entry 1: label 'ill, healthy' is not one of the agreed")
+    assert found.refused[0].startswith(
+        "entry 1: label 'ill, healthy' is not one of the agreed"
+    )
 
 
 @pytest.mark.parametrize("schema", [HEART, DOSE])

@@ -18,7 +18,10 @@ from tests.federation.ledgers import RUN, STEP, Open, close, state, values
 def test_questions_stand_in_the_order_in_which_rows_were_chosen(opened: Open) -> None:
     questions = opened().questions()
     assert [(q.row, q.place, q.of, q.state) for q in questions] == [
-        (4, 0, 3, "open"), (2, 1, 3, "open"), (9, 2, 3, "open")]  # fmt: skip
+        (4, 0, 3, "open"),
+        (2, 1, 3, "open"),
+        (9, 2, 3, "open"),
+    ]
 
 
 def test_the_first_answer_settles_a_question(opened: Open) -> None:
@@ -26,7 +29,9 @@ def test_the_first_answer_settles_a_question(opened: Open) -> None:
     assert (found.state, found.value, found.answers[0].who) == ("answered", 1.0, "ann")
 
 
-def test_an_answer_enters_training_when_its_step_is_closed_and_no_earlier(opened: Open) -> None:
+def test_an_answer_enters_training_when_its_step_is_closed_and_no_earlier(
+    opened: Open,
+) -> None:
     ledger = opened()
     ledger.answer(2, 1, "ann")
     assert ledger.store.written("north") == []
@@ -36,7 +41,9 @@ def test_an_answer_enters_training_when_its_step_is_closed_and_no_earlier(opened
 @pytest.mark.parametrize("value", [3, -1, 0.5])
 def test_an_unknown_class_is_refused_and_named(opened: Open, value: float) -> None:
     ledger = opened()
-    with pytest.raises(ValueError, match=f"{value:g} of row 2 at site north is no class.* 0 to 2"):
+    with pytest.raises(
+        ValueError, match=f"{value:g} of row 2 at site north is no class.* 0 to 2"
+    ):
         ledger.answer(2, value, "ann")
     assert state(ledger, 2) == "open" and ledger.history(2) == []
 
@@ -79,7 +86,9 @@ def test_a_person_changes_their_answer_and_the_last_one_counts(opened: Open) -> 
     assert close(ledger)[0].value == 0.0
 
 
-def test_a_label_that_has_entered_training_is_corrected_at_the_next_close(opened: Open) -> None:
+def test_a_label_that_has_entered_training_is_corrected_at_the_next_close(
+    opened: Open,
+) -> None:
     ledger = opened()
     ledger.answer(2, 1, "ann")
     close(ledger)
@@ -97,12 +106,17 @@ def test_a_correction_keeps_cycle_weight_and_whether_it_is_held_back(opened: Ope
     assert close(ledger, "2/query") == [Label(5, 2.0, 1, 2.5, 0.25, True)]
 
 
-def test_two_people_who_disagree_are_a_conflict_until_somebody_decides(opened: Open) -> None:
+def test_two_people_who_disagree_are_a_conflict_until_somebody_decides(
+    opened: Open,
+) -> None:
     ledger = opened()
     ledger.answer(2, 1, "ann")
     found = ledger.answer(2, 0, "bob")
     assert found.state == "conflict" and found.value is None
-    assert [(given.who, given.value) for given in found.answers] == [("ann", 1.0), ("bob", 0.0)]
+    assert [(given.who, given.value) for given in found.answers] == [
+        ("ann", 1.0),
+        ("bob", 0.0),
+    ]
     decided = ledger.resolve(2, 0, "cy")
     assert (decided.state, decided.value) == ("answered", 0.0)
     assert close(ledger)[0].value == 0.0
@@ -122,7 +136,9 @@ def test_what_is_no_conflict_cannot_be_decided(opened: Open) -> None:
         ledger.resolve(2, 0, "bob")
 
 
-def test_whoever_decided_may_decide_otherwise_and_it_stays_the_last_word(opened: Open) -> None:
+def test_whoever_decided_may_decide_otherwise_and_it_stays_the_last_word(
+    opened: Open,
+) -> None:
     ledger = opened(annotators=2)
     for who, value in (("ann", 1), ("bob", 0)):
         ledger.answer(2, value, who)
@@ -130,7 +146,9 @@ def test_whoever_decided_may_decide_otherwise_and_it_stays_the_last_word(opened:
     assert ledger.answer(2, 2, "cy").value == 2.0
 
 
-def test_a_conflict_over_a_trained_label_leaves_it_alone_until_decided(opened: Open) -> None:
+def test_a_conflict_over_a_trained_label_leaves_it_alone_until_decided(
+    opened: Open,
+) -> None:
     ledger = opened()
     ledger.answer(2, 1, "ann")
     close(ledger)

@@ -36,14 +36,18 @@ def test_a_file_with_a_damaged_page_is_refused_with_the_way_out(tmp_path: Path) 
     restored.close()
 
 
-def test_a_copy_in_the_place_of_a_file_whose_log_is_left_is_the_copy_alone(tmp_path: Path) -> None:
+def test_a_copy_in_the_place_of_a_file_whose_log_is_left_is_the_copy_alone(
+    tmp_path: Path,
+) -> None:
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()
     ledger = made(before, rows=2)
     ledger.answer(0, 1, "ann")
     ledger.backup()
     ledger.answer(1, 2, "ann")
-    shutil.copytree(before, after)  # as it is when the power goes: what came last is in the log
+    shutil.copytree(
+        before, after
+    )  # as it is when the power goes: what came last is in the log
     ledger.close()
     assert (after / "ledger.sqlite-wal").stat().st_size > 0
     shutil.copy(after / "ledger-backup.sqlite", after / "ledger.sqlite")
@@ -93,7 +97,8 @@ def test_a_kept_model_with_a_changed_byte_is_noticed(tmp_path: Path) -> None:
     ledger = made(tmp_path)
     ledger.store.keep("north", "local", {"w": torch.ones(3)})
     by_hand(
-        ledger, "UPDATE kept SET state = CAST(substr(state, 1, length(state) - 1) || x'ff' AS BLOB)"
+        ledger,
+        "UPDATE kept SET state = CAST(substr(state, 1, length(state) - 1) || x'ff' AS BLOB)",
     )
     with pytest.raises(Failed, match="what it remembers as local has another checksum"):
         ledger.store.kept("north")

@@ -35,7 +35,9 @@ def test_a_label_becomes_cannot_tell_and_trains_no_more(opened: Open) -> None:
     assert close(ledger, "1/query") == [] and ledger.purchases.left() == [2]
 
 
-def test_a_person_takes_back_their_latest_answer_and_then_the_one_before(opened: Open) -> None:
+def test_a_person_takes_back_their_latest_answer_and_then_the_one_before(
+    opened: Open,
+) -> None:
     ledger = opened()
     ledger.answer(4, 1, "ann")
     ledger.answer(2, 1, "ann")
@@ -67,7 +69,9 @@ def test_a_withdrawn_sample_takes_no_labels_and_is_never_asked_again(opened: Ope
     with pytest.raises(ValueError, match="row 2 of site north was withdrawn"):
         ledger.answer(2, 1, "ann")
     assert close(ledger) == []
-    assert ledger.purchases.ask(RUN, "1/query", 1, 9, None, [Line(4), Line(2), Line(7)]) == 0
+    assert (
+        ledger.purchases.ask(RUN, "1/query", 1, 9, None, [Line(4), Line(2), Line(7)]) == 0
+    )
 
 
 def test_a_withdrawn_sample_has_left_once_it_was_let_go(opened: Open) -> None:
@@ -110,11 +114,15 @@ def test_labels_enter_in_the_order_in_which_rows_were_chosen(opened: Open) -> No
     for row in (9, 4, 2):
         ledger.answer(row, 1, "ann")
     order: list[int] = []
-    ledger.purchases.close(RUN, STEP, lambda found: order.extend(at.row for at in found) or found)
+    ledger.purchases.close(
+        RUN, STEP, lambda found: order.extend(at.row for at in found) or found
+    )
     assert order == [4, 2, 9]
 
 
-def test_what_was_answered_in_a_step_that_was_never_closed_enters_later(opened: Open) -> None:
+def test_what_was_answered_in_a_step_that_was_never_closed_enters_later(
+    opened: Open,
+) -> None:
     ledger = opened(rows=(2, 4))
     ledger.answer(2, 1, "ann")
     lines = [Line(row) for row in (2, 4, 5)]

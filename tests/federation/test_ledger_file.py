@@ -78,15 +78,21 @@ def test_a_limit_below_what_was_asked_stops_further_questions(tmp_path: Path) ->
     [
         ("UPDATE purchase SET asked = asked + 1", "CHECK"),
         ("UPDATE purse SET asked = asked + 1", "CHECK"),
-        ("INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
-         "VALUES (1, 'run', 0, 7, 2, '{}', 1.0)", "CHECK"),
-        ("INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
-         "VALUES (1, 'run', 1, 0, 2, '{}', 1.0)", "never asked"),
+        (
+            "INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
+            "VALUES (1, 'run', 0, 7, 2, '{}', 1.0)",
+            "CHECK",
+        ),
+        (
+            "INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
+            "VALUES (1, 'run', 1, 0, 2, '{}', 1.0)",
+            "never asked",
+        ),
         ("UPDATE question SET state = 'open' WHERE row = 1", "ended"),
         ("DELETE FROM given", "only added to"),
         ("UPDATE given SET value = 2", "only added to"),
     ],
-)  # fmt: skip
+)
 def test_the_database_itself_refuses(tmp_path: Path, sql: str, why: str) -> None:
     ledger = made(tmp_path, limit=2, rows=2)
     ledger.answer(0, 1, "ann")
@@ -100,8 +106,11 @@ def test_the_database_itself_refuses(tmp_path: Path, sql: str, why: str) -> None
 def test_the_database_itself_refuses_to_ask_twice_in_a_cycle(tmp_path: Path) -> None:
     ledger = made(tmp_path, rows=1)
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
-        by_hand(ledger, "INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
-                "VALUES (1, 'run', 0, 0, 1, '{}', 1.0)")  # fmt: skip
+        by_hand(
+            ledger,
+            "INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
+            "VALUES (1, 'run', 0, 0, 1, '{}', 1.0)",
+        )
 
 
 def test_writers_at_the_same_time_never_ask_beyond_the_limit(tmp_path: Path) -> None:
@@ -114,7 +123,8 @@ def test_writers_at_the_same_time_never_ask_beyond_the_limit(tmp_path: Path) -> 
 
     with ledgers[0].transaction():  # all wait for the same moment
         threads = [
-            threading.Thread(target=ask, args=(ledgers[i], f"{i}/query", 3 * i)) for i in (1, 2, 3)
+            threading.Thread(target=ask, args=(ledgers[i], f"{i}/query", 3 * i))
+            for i in (1, 2, 3)
         ]
         for thread in threads:
             thread.start()
@@ -204,7 +214,9 @@ def test_memory_is_put_back_to_what_it_was_when_it_last_counted(tmp_path: Path) 
     assert set(kept) == {"global", "best"} and kept["global"]["w"].tolist() == [0.0, 0.0]
 
 
-def test_undo_reaches_back_to_the_exchange_that_counted_and_no_further(tmp_path: Path) -> None:
+def test_undo_reaches_back_to_the_exchange_that_counted_and_no_further(
+    tmp_path: Path,
+) -> None:
     store = made(tmp_path).store
     for number in (1, 2):
         store.exchange = number
@@ -214,7 +226,9 @@ def test_undo_reaches_back_to_the_exchange_that_counted_and_no_further(tmp_path:
     assert store.kept("north")["global"]["w"].tolist() == [1.0, 1.0]
 
 
-def test_noise_is_limited_over_all_runs_and_each_run_has_its_own_book(tmp_path: Path) -> None:
+def test_noise_is_limited_over_all_runs_and_each_run_has_its_own_book(
+    tmp_path: Path,
+) -> None:
     ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=1.0)
     line = Released(0.6, "digest", {})
     ledger.store.run = "one"

@@ -37,8 +37,10 @@ def asked(there: Federation) -> dict[str, bytes]:
 
 
 def state_of(there: Federation) -> dict[str, Any]:
-    return {name: (dict(site.memory), site.bought.clone())
-            for name, site in there.world.members.items()}  # fmt: skip
+    return {
+        name: (dict(site.memory), site.bought.clone())
+        for name, site in there.world.members.items()
+    }
 
 
 def test_a_message_is_read_or_refused_with_a_sentence(draw: np.random.Generator) -> None:
@@ -103,11 +105,15 @@ def test_a_host_answers_every_malformed_order_and_goes_on(
     later = Leader(leader.site, run=f"{newest}+")
     assert later.people("hello", "0/hello")["rows"] == ROWS
     later.round(0, state)
-    assert len(later.ledger.store.written(SITE)) == 4  # the labels of the first run, brought along
+    assert (
+        len(later.ledger.store.written(SITE)) == 4
+    )  # the labels of the first run, brought along
     later.ledger.close()
 
 
-def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(draw: np.random.Generator) -> None:
+def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
+    draw: np.random.Generator,
+) -> None:
     there = federation(Asker(), THREE, Waits(2.0, quorum=2))
     site = there.signing["b"]
     honest, taken = there.link.alive["b"], 0
@@ -128,7 +134,9 @@ def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
 
     def as_a(blob: bytes) -> bytes:
         order = open_order(b.public, blob)
-        return seal(b.secret, Reply(order.run, "a", order.key, {"x": torch.zeros(6), "n": 1.0}))
+        return seal(
+            b.secret, Reply(order.run, "a", order.key, {"x": torch.zeros(6), "n": 1.0})
+        )
 
     there.link.alive["b"] = as_a
     assert float(there.ask().sum("plain")["sites"]) == 2

@@ -17,10 +17,32 @@ from tests.federation.mistakes import Said, edited, refused
 
 pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
-INIT = ("coordinate", "init", "new", "--recipe", "demo", "--sites", "south,north", "--label",
-        "disease", "--set", "cycles=1", "--example", "rows.csv")  # fmt: skip
-SITE = ("site", "init", "new", "--study", "study/study.toml", "--name", "north", "--data",
-        "rows.csv")  # fmt: skip
+INIT = (
+    "coordinate",
+    "init",
+    "new",
+    "--recipe",
+    "demo",
+    "--sites",
+    "south,north",
+    "--label",
+    "disease",
+    "--set",
+    "cycles=1",
+    "--example",
+    "rows.csv",
+)
+SITE = (
+    "site",
+    "init",
+    "new",
+    "--study",
+    "study/study.toml",
+    "--name",
+    "north",
+    "--data",
+    "rows.csv",
+)
 ADMIT = ("coordinate", "admit", "study")
 
 
@@ -53,13 +75,18 @@ ADMIT = ("coordinate", "admit", "study")
         ((*SITE, "--limit", "many"), "many"),
         ((*SITE, "--limit", "-1"), "labels.limit is -1; it must be 0 or more"),
         ((*SITE, "--annotators", "0"), "labels.annotators is 0; somebody must answer"),
-        ((*SITE, "--epsilon", "inf"), "privacy.limit is inf; it must be above 0 and finite"),
+        (
+            (*SITE, "--epsilon", "inf"),
+            "privacy.limit is inf; it must be above 0 and finite",
+        ),
         ((*SITE, "--ca", "nowhere.pem"), "nowhere.pem cannot be read"),
         ((*SITE, "--ca", "rows.csv"), "rows.csv holds no certificate of an authority"),
         ((*SITE, "--ca", "study/keys/server.pem"), "holds no certificate of an authority"),
         ((*SITE, "--ca", "study/keys/server.key"), "holds no certificate of an authority"),
-        ((*SITE, "--ca", "other/keys/authority.pem"),
-         "is not the certificate that study.toml names"),
+        (
+            (*SITE, "--ca", "other/keys/authority.pem"),
+            "is not the certificate that study.toml names",
+        ),
         ((*INIT, "--address", "host:99999"), "a port is a number from 1 to 65535"),
         ((*INIT, "--address", "::1:9092"), "an IPv6 address in brackets"),
         ((*INIT, "--host", ""), "host: '' is no machine"),
@@ -73,7 +100,7 @@ ADMIT = ("coordinate", "admit", "study")
         ((*INIT, "--example", "nowhere.csv"), "nowhere.csv"),
         ((*INIT, "--label", "diseas"), "did you mean 'disease'"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_choice_is_told_and_makes_no_folder(
     words: tuple[str, ...], said: str, command: Said
 ) -> None:
@@ -84,9 +111,13 @@ def test_a_wrong_choice_is_told_and_makes_no_folder(
 @pytest.mark.parametrize("init", [INIT, SITE])
 @pytest.mark.parametrize(
     ("place", "said"),
-    [("north", "folder of a site already"), ("study", "folder of a coordinator already"),
-     ("rows.csv", "rows.csv is a file"), ("rows.csv/in", "rows.csv is a file")],
-)  # fmt: skip
+    [
+        ("north", "folder of a site already"),
+        ("study", "folder of a coordinator already"),
+        ("rows.csv", "rows.csv is a file"),
+        ("rows.csv/in", "rows.csv is a file"),
+    ],
+)
 def test_no_folder_is_made_where_there_is_something(
     init: tuple[str, ...], place: str, said: str, command: Said
 ) -> None:
@@ -118,16 +149,24 @@ def test_an_attempt_that_failed_halfway_makes_certificates_for_the_hosts_of_the_
 
 COORDINATE = [("coordinate", word, "X") for word in ("start", "status", "advance", "stop")]
 COORDINATE += [("coordinate", "admit", "X", "north/join.json")]
-OWN = [("site", "start", "X"), ("site", "status", "X"), ("site", "import", "X", "labels.csv"),
-       ("site", "export", "X", "out.csv"), ("label", "X", "--no-open")]  # fmt: skip
+OWN = [
+    ("site", "start", "X"),
+    ("site", "status", "X"),
+    ("site", "import", "X", "labels.csv"),
+    ("site", "export", "X", "out.csv"),
+    ("label", "X", "--no-open"),
+]
 
 
 @pytest.mark.parametrize("words", [*COORDINATE, *OWN])
 def test_a_folder_that_is_none_or_of_the_other_kind_is_named(
     words: tuple[str, ...], command: Said
 ) -> None:
-    wrong, kind, init = ("north", "site", "coordinate init") if words in COORDINATE else (
-        "study", "coordinator", "site init")  # fmt: skip
+    wrong, kind, init = (
+        ("north", "site", "coordinate init")
+        if words in COORDINATE
+        else ("study", "coordinator", "site init")
+    )
     for place in ("nowhere", "rows.csv"):
         done = command(*[place if word == "X" else word for word in words])
         refused(done, f"{place} is not the folder of a")
@@ -140,9 +179,13 @@ def test_a_folder_that_is_none_or_of_the_other_kind_is_named(
 
 
 def test_what_is_no_join_file_is_said(command: Said) -> None:
-    for file, said in (("nowhere.json", "cannot be read (No such"), ("north", "(Is a directory"),
-                       ("rows.csv", "it is not JSON"), ("list.json", "it is another file"),
-                       ("empty.json", "it lacks 'name'")):  # fmt: skip
+    for file, said in (
+        ("nowhere.json", "cannot be read (No such"),
+        ("north", "(Is a directory"),
+        ("rows.csv", "it is not JSON"),
+        ("list.json", "it is another file"),
+        ("empty.json", "it lacks 'name'"),
+    ):
         refused(command(*ADMIT, file), said)
     refused(command(*ADMIT, "elsewhere/join.json"), "is for another version of the study")
     assert CoordinatorFolder.open("study").admitted == {}
@@ -151,15 +194,19 @@ def test_what_is_no_join_file_is_said(command: Said) -> None:
 def test_the_same_file_twice_changes_nothing(command: Said) -> None:
     assert command(*ADMIT, "north/join.json")[0] == 0
     before = CoordinatorFolder.open("study").admitted
-    assert "admitted north again" in command(*ADMIT, "north/join.json", "north/join.json")[1]
+    assert (
+        "admitted north again" in command(*ADMIT, "north/join.json", "north/join.json")[1]
+    )
     assert CoordinatorFolder.open("study").admitted == before
 
 
 def test_two_sites_of_one_name_or_one_pair_of_keys_are_found_out(command: Said) -> None:
     command(*ADMIT, "north/join.json")
     own = json.loads(Path("north/join.json").read_bytes())
-    write_json(Path("second.json"), json.loads(Path("south/join.json").read_bytes()) | {
-        "name": "north"})  # fmt: skip
+    write_json(
+        Path("second.json"),
+        json.loads(Path("south/join.json").read_bytes()) | {"name": "north"},
+    )
     refused(command(*ADMIT, "second.json"), "two sites may use this name")
     write_json(Path("copied.json"), own | {"name": "south"})
     refused(command(*ADMIT, "copied.json"), "copied.json has the keys of north")
@@ -202,20 +249,47 @@ def test_a_wrong_setting_of_a_site_is_named_as_it_stands_in_the_file(
 @pytest.mark.parametrize(
     ("change", "words", "said", "code"),
     [
-        (lambda: edited(Path("north/study.toml"), "seed = 0", "seed = 1"), [STATUS, START, LABEL],
-         "north/study.toml has changed since site north was made", 2),
+        (
+            lambda: edited(Path("north/study.toml"), "seed = 0", "seed = 1"),
+            [STATUS, START, LABEL],
+            "north/study.toml has changed since site north was made",
+            2,
+        ),
         (lambda: Path("north/study.toml").unlink(), [STATUS, START], "cannot be read", 2),
-        (lambda: table(Path("rows.csv"), *ROWS[:3]), [START, LABEL, EXPORT],
-         "put the old file back", 1),
-        (lambda: Path("rows.csv").unlink(), [START, LABEL, EXPORT], "rows.csv, which is not there",
-         2),
+        (
+            lambda: table(Path("rows.csv"), *ROWS[:3]),
+            [START, LABEL, EXPORT],
+            "put the old file back",
+            1,
+        ),
+        (
+            lambda: Path("rows.csv").unlink(),
+            [START, LABEL, EXPORT],
+            "rows.csv, which is not there",
+            2,
+        ),
         (lambda: Path("test.csv").unlink(), [START], "test.csv, which is not there", 2),
-        (lambda: Path("north/data.json").write_text("{"), [START, EXPORT], "missing or damaged", 1),
-        (lambda: Path("north/keys/site.key").unlink(), [START], "site.key is missing: restore", 1),
+        (
+            lambda: Path("north/data.json").write_text("{"),
+            [START, EXPORT],
+            "missing or damaged",
+            1,
+        ),
+        (
+            lambda: Path("north/keys/site.key").unlink(),
+            [START],
+            "site.key is missing: restore",
+            1,
+        ),
         (lambda: Path("north/keys/node").unlink(), [START], "node is missing: restore", 1),
-        (lambda: Path("north/keys/authority.pem").unlink(), [START], "authority.pem is missing", 1),
+        (
+            lambda: Path("north/keys/authority.pem").unlink(),
+            [START],
+            "authority.pem is missing",
+            1,
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_was_changed_or_lost_at_a_site_is_said_and_no_label_is(
     change: Change, words: list[tuple[str, ...]], said: str, code: int, command: Said
 ) -> None:
@@ -232,25 +306,51 @@ def test_what_was_changed_or_lost_at_a_site_is_said_and_no_label_is(
 @pytest.mark.parametrize(
     ("change", "said", "code"),
     [
-        (lambda: edited(Path("study/study.toml"), "seed = 0", "seed = 1"),
-         "has changed since north, south joined", 2),
-        (lambda: edited(Path("study/study.toml"), '"south"]', '"south", "west"]'),
-         "has changed since north, south joined", 2),
-        (lambda: edited(Path("study/study.toml"), '"2w"', '"2020-01-01"'),
-         "federation.deadline is '2020-01-01'; give a length of time", 2),
+        (
+            lambda: edited(Path("study/study.toml"), "seed = 0", "seed = 1"),
+            "has changed since north, south joined",
+            2,
+        ),
+        (
+            lambda: edited(Path("study/study.toml"), '"south"]', '"south", "west"]'),
+            "has changed since north, south joined",
+            2,
+        ),
+        (
+            lambda: edited(Path("study/study.toml"), '"2w"', '"2020-01-01"'),
+            "federation.deadline is '2020-01-01'; give a length of time",
+            2,
+        ),
         (lambda: Path("study/coordinator.json").write_text("{"), "missing or damaged", 1),
         (lambda: Path("study/sites.json").write_text("[]"), "missing or damaged", 1),
         (lambda: Path("study/sites.json").unlink(), "north, south not admitted yet", 2),
-        (lambda: Path("study/keys/coordinator.key").unlink(), "coordinator.key is missing", 1),
-        (lambda: Path("study/keys/server.key").unlink(), "server.key is missing: restore", 1),
-        (lambda: shutil.copy("other/keys/authority.pem", "study/keys"),
-         "is not the certificate that study/study.toml names", 1),
-        (lambda: edited(Path("study/coordinator.json"), "127.0.0.1:", "192.0.2.1:"),
-         "this machine cannot listen at 192.0.2.1:9092", 2),
-        (lambda: edited(Path("study/coordinator.json"), "9092", "99092"),
-         "a port is a number from 1 to 65535", 2),
+        (
+            lambda: Path("study/keys/coordinator.key").unlink(),
+            "coordinator.key is missing",
+            1,
+        ),
+        (
+            lambda: Path("study/keys/server.key").unlink(),
+            "server.key is missing: restore",
+            1,
+        ),
+        (
+            lambda: shutil.copy("other/keys/authority.pem", "study/keys"),
+            "is not the certificate that study/study.toml names",
+            1,
+        ),
+        (
+            lambda: edited(Path("study/coordinator.json"), "127.0.0.1:", "192.0.2.1:"),
+            "this machine cannot listen at 192.0.2.1:9092",
+            2,
+        ),
+        (
+            lambda: edited(Path("study/coordinator.json"), "9092", "99092"),
+            "a port is a number from 1 to 65535",
+            2,
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_was_changed_or_lost_at_the_coordinator_is_said_before_flower_starts(
     change: Change, said: str, code: int, command: Said
 ) -> None:

@@ -51,8 +51,14 @@ def labels() -> dict[int, list[float | None]]:
         ((*IMPORT, "nothing.csv"), "nothing.csv is empty"),
         ((*IMPORT, "study"), "ends neither in .csv nor in .json"),
         ((*IMPORT, "rows.csv"), "rows.csv has no 'label'"),
-        (("site", "export", "north", "asked.txt"), "asked.txt ends neither in .csv nor in .json"),
-        (("site", "export", "north", "asked.csv", "--label-studio"), "does not end in .json"),
+        (
+            ("site", "export", "north", "asked.txt"),
+            "asked.txt ends neither in .csv nor in .json",
+        ),
+        (
+            ("site", "export", "north", "asked.csv", "--label-studio"),
+            "does not end in .json",
+        ),
         (("label", "north", "--no-open", "--port", "65536"), "65536 is not in the range"),
         (("label", "north", "--no-open", "--who", ""), "'' cannot be kept as a name"),
     ],
@@ -96,11 +102,31 @@ def test_a_folder_on_a_full_disk_is_made_when_there_is_space(
     place: str, size: int, command: Said
 ) -> None:
     words = {
-        "site": ("site", "init", "new", "--study", "study/study.toml", "--name", "north", "--data",
-                 "rows.csv"),
-        "coordinate": ("coordinate", "init", "new", "--recipe", "demo", "--sites", "a,b", "--label",
-                       "disease", "--example", "rows.csv"),
-    }[place]  # fmt: skip
+        "site": (
+            "site",
+            "init",
+            "new",
+            "--study",
+            "study/study.toml",
+            "--name",
+            "north",
+            "--data",
+            "rows.csv",
+        ),
+        "coordinate": (
+            "coordinate",
+            "init",
+            "new",
+            "--recipe",
+            "demo",
+            "--sites",
+            "a,b",
+            "--label",
+            "disease",
+            "--example",
+            "rows.csv",
+        ),
+    }[place]
     with full_disk(size):
         refused(command(*words), "free some space, make it writable", code=1)
     assert command(*words)[0] == 0
@@ -133,7 +159,9 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
     try:
         world.program(say).go()
     except (Failed, RuntimeError) as error:
-        assert "cannot be written" in str(error) or "cannot be read or written" in str(error)
+        assert "cannot be written" in str(error) or "cannot be read or written" in str(
+            error
+        )
         assert "free some space" in str(error)
     finally:
         full.__exit__(None, None, None)
@@ -167,14 +195,43 @@ def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
         ((*IMPORT, "labels.csv"), "make the folder writable"),
         (START, "north/site.lock cannot be written (Permission denied)"),
         (("site", "export", "north", "out.csv"), "make the folder writable"),
-        (("coordinate", "admit", "study", "north/join.json"), "sites.lock cannot be written"),
+        (
+            ("coordinate", "admit", "study", "north/join.json"),
+            "sites.lock cannot be written",
+        ),
         (("coordinate", "start", "study"), "coordinator.lock cannot be written"),
-        (("site", "init", "new", "--study", "study/study.toml", "--name", "north", "--data",
-          "rows.csv"), "new/keys cannot be written (Permission denied)"),
-        (("coordinate", "init", "new", "--recipe", "demo", "--sites", "a,b", "--label", "disease",
-          "--example", "rows.csv"), "new/keys cannot be written (Permission denied)"),
+        (
+            (
+                "site",
+                "init",
+                "new",
+                "--study",
+                "study/study.toml",
+                "--name",
+                "north",
+                "--data",
+                "rows.csv",
+            ),
+            "new/keys cannot be written (Permission denied)",
+        ),
+        (
+            (
+                "coordinate",
+                "init",
+                "new",
+                "--recipe",
+                "demo",
+                "--sites",
+                "a,b",
+                "--label",
+                "disease",
+                "--example",
+                "rows.csv",
+            ),
+            "new/keys cannot be written (Permission denied)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_folder_that_is_read_only_is_said(
     words: tuple[str, ...], said: str, command: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +258,9 @@ def test_a_port_that_another_program_uses_is_waited_for_and_then_named() -> None
 def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> None:
     command("coordinate", "admit", "study", "north/join.json", "south/join.json")
     with only_one(Path("study/coordinator.lock")):
-        refused(command("coordinate", "start", "study"), "is running in study already", code=1)
+        refused(
+            command("coordinate", "start", "study"), "is running in study already", code=1
+        )
         assert "Now: starting" in command("coordinate", "status", "study")[1]
     assert not Path("study/flower").exists()
     with only_one(Path("north/site.lock")):
@@ -252,4 +311,8 @@ def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_label
     while not world.program(say, clock=lambda: now[0]).go():
         now[0] += 86400.0 * 30
     assert {event["why"] for event in world.said("labelled")} == {"deadline"}
-    assert world.records()[0]["labelled_per_site"] == {"basel": [4], "chur": [4], "davos": [0]}
+    assert world.records()[0]["labelled_per_site"] == {
+        "basel": [4],
+        "chur": [4],
+        "davos": [0],
+    }

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from fallow.federation.page.words import reasons
-from tests.federation.desks import DIGITS, DOSE, HEART, ask, close, enter, make_desk, picture_rows
+from tests.federation.desks import (
+    DIGITS,
+    DOSE,
+    HEART,
+    ask,
+    close,
+    enter,
+    make_desk,
+    picture_rows,
+)
 
 WHY = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.6641}
 
@@ -67,11 +76,15 @@ def test_a_number_may_have_a_decimal_comma_and_has_its_unit(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("value", ["2", "-1", "1.0", "ill", "", "٣", "9" * 400])
-def test_an_unknown_class_is_refused_and_nothing_is_kept(tmp_path: Path, value: str) -> None:
+def test_an_unknown_class_is_refused_and_nothing_is_kept(
+    tmp_path: Path, value: str
+) -> None:
     desk = make_desk(tmp_path)
     browser = enter(desk)
     browser.get()
-    assert "is no class of this study: nothing was saved" in browser.send("/answer", value=value)
+    assert "is no class of this study: nothing was saved" in browser.send(
+        "/answer", value=value
+    )
     assert browser.shown.status_code == 409 and not desk.ledger.history(3)
 
 
@@ -79,7 +92,9 @@ def test_a_sample_that_was_never_asked_takes_no_label(tmp_path: Path) -> None:
     desk = make_desk(tmp_path)
     browser = enter(desk)
     fields = {"row": "7", "seen": "", "value": "1"}
-    assert "never asked, so it takes no label; nothing was saved" in browser.post("/answer", fields)
+    assert "never asked, so it takes no label; nothing was saved" in browser.post(
+        "/answer", fields
+    )
     assert "there is no sample '12'" in browser.post("/answer", {**fields, "row": "12"})
     assert "the form lacks 'seen'" in browser.post("/answer", {"row": "3", "value": "1"})
     assert "never asked" in browser.get("/sample/7")
@@ -159,7 +174,9 @@ def test_a_double_click_counts_once(tmp_path: Path) -> None:
     assert len(desk.ledger.history(3)) == 1
 
 
-def test_another_answer_from_an_old_page_does_not_replace_the_newer_one(tmp_path: Path) -> None:
+def test_another_answer_from_an_old_page_does_not_replace_the_newer_one(
+    tmp_path: Path,
+) -> None:
     desk = make_desk(tmp_path)
     browser = enter(desk)
     browser.get()
@@ -169,11 +186,15 @@ def test_another_answer_from_an_old_page_does_not_replace_the_newer_one(tmp_path
     assert "You have answered 'ill' for this sample since this page was made" in text
     assert "'healthy' was not saved" in text and "Sample patient-3" in text
     assert [given.value for given in desk.ledger.history(3)] == [1.0]
-    assert "Corrected: sample “patient-3” is “healthy” now" in browser.send("/answer", value="0")
+    assert "Corrected: sample “patient-3” is “healthy” now" in browser.send(
+        "/answer", value="0"
+    )
     assert [given.value for given in desk.ledger.history(3)] == [1.0, 0.0]
 
 
-def test_an_answer_to_a_question_that_has_expired_is_refused_in_words(tmp_path: Path) -> None:
+def test_an_answer_to_a_question_that_has_expired_is_refused_in_words(
+    tmp_path: Path,
+) -> None:
     desk = make_desk(tmp_path)
     browser = enter(desk)
     browser.get()
@@ -232,7 +253,9 @@ def test_a_deadline_that_has_passed_is_said_and_ends_nothing(tmp_path: Path) -> 
     assert "Saved" in browser.send("/answer", value="1")
 
 
-def test_pictures_are_shown_from_their_files_and_small_ones_enlarged(tmp_path: Path) -> None:
+def test_pictures_are_shown_from_their_files_and_small_ones_enlarged(
+    tmp_path: Path,
+) -> None:
     browser = enter(make_desk(tmp_path, DIGITS, picture_rows(tmp_path)))
     browser.get()
     assert '<figure class="small">' in browser.shown.text
@@ -250,7 +273,9 @@ def test_rows_that_have_the_shape_of_pictures_are_drawn(tmp_path: Path) -> None:
     from fallow.federation.site.rows import SiteRows
 
     x = torch.linspace(-1, 1, 12 * 64).reshape(12, 1, 8, 8)
-    rows = SiteRows(x, (None,) * 12, tuple(map(str, range(12))), lambda row: (("x0", "1", ""),))
+    rows = SiteRows(
+        x, (None,) * 12, tuple(map(str, range(12))), lambda row: (("x0", "1", ""),)
+    )
     browser = enter(make_desk(tmp_path, DIGITS, rows))
     browser.get()
     assert '<img src="/picture/3"' in browser.shown.text

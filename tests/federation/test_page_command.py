@@ -31,7 +31,9 @@ def made(folder: Path) -> SiteFolder:
     """A site that was asked for its third row."""
     write_agreement(folder / "study.toml", agreed())
     data = str(table(folder / "rows.csv"))
-    site = SiteFolder.create(folder / "SITE", folder / "study.toml", name="north", data=data)
+    site = SiteFolder.create(
+        folder / "SITE", folder / "study.toml", name="north", data=data
+    )
     ledger = site.open_ledger()
     ledger.orders.begin(RUN)
     ask(ledger, (2,))
@@ -42,7 +44,13 @@ def made(folder: Path) -> SiteFolder:
 @pytest.mark.processes
 def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> None:
     site = made(tmp_path)
-    line = [sys.executable, "-c", "from fallow.cli import main; main()", "label", str(site.path)]
+    line = [
+        sys.executable,
+        "-c",
+        "from fallow.cli import main; main()",
+        "label",
+        str(site.path),
+    ]
     process = subprocess.Popen(
         [*line, "--who", "Ann", "--no-open"],
         stdout=subprocess.PIPE,

@@ -10,8 +10,21 @@ from fallow.federation.page.door import Door
 from fallow.federation.page.forms import name_of
 from tests.federation.desks import enter, make_desk, outside
 
-PATHS = ["/", "/name", "/sample/3", "/conflicts", "/mine", "/withdraw/3", "/picture/3", "/state",
-         "/static/label.css", "/favicon.ico", "/docs", "/openapi.json", "/elsewhere"]  # fmt: skip
+PATHS = [
+    "/",
+    "/name",
+    "/sample/3",
+    "/conflicts",
+    "/mine",
+    "/withdraw/3",
+    "/picture/3",
+    "/state",
+    "/static/label.css",
+    "/favicon.ico",
+    "/docs",
+    "/openapi.json",
+    "/elsewhere",
+]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -31,7 +44,9 @@ def test_nothing_is_changed_without_the_cookie(tmp_path: Path) -> None:
 def test_only_the_token_of_this_start_opens_the_page(tmp_path: Path) -> None:
     browser = outside(make_desk(tmp_path), "Ann")
     for wrong in ("", "?token=", "?token=another", "?token=the-toke", "?token=%C3%A9"):
-        assert "is not the one that 'fallow label' printed last" in browser.get(f"/enter{wrong}")
+        assert "is not the one that 'fallow label' printed last" in browser.get(
+            f"/enter{wrong}"
+        )
         assert browser.shown.status_code == 403 and not browser.cookies
     browser.get(browser.door.address)
     assert "Sample patient-3" in browser.get()
@@ -46,7 +61,9 @@ def test_the_cookie_is_of_no_use_elsewhere(tmp_path: Path) -> None:
     assert browser.door.token not in "".join(cookies)
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8123", "127.0.0.1", "127.0.0.1:80"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8123", "127.0.0.1", "127.0.0.1:80"]
+)
 def test_another_name_that_leads_here_is_refused(tmp_path: Path, host: str) -> None:
     browser = enter(make_desk(tmp_path))
     for path in ("/", browser.door.address):
@@ -54,14 +71,25 @@ def test_another_name_that_leads_here_is_refused(tmp_path: Path, host: str) -> N
         assert found.status_code == 421 and "patient" not in browser.text
 
 
-@pytest.mark.parametrize("origin", ["http://127.0.0.1:9999", "https://127.0.0.1:8123", "null", ""])
+@pytest.mark.parametrize(
+    "origin", ["http://127.0.0.1:9999", "https://127.0.0.1:8123", "null", ""]
+)
 def test_a_form_of_another_page_changes_nothing(tmp_path: Path, origin: str) -> None:
     desk = make_desk(tmp_path)
     browser = enter(desk)
     headers = {"origin": origin} if origin else {}
-    fields = {"row": "3", "seen": "", "value": "1", "why": "x", "sure": "yes", "name": "Eve"}
+    fields = {
+        "row": "3",
+        "seen": "",
+        "value": "1",
+        "why": "x",
+        "sure": "yes",
+        "name": "Eve",
+    }
     for path in ("/answer", "/withdraw", "/name", "/undo", "/resolve"):
-        assert browser.request("POST", path, data=fields, headers=headers).status_code == 403
+        assert (
+            browser.request("POST", path, data=fields, headers=headers).status_code == 403
+        )
     question = desk.question(3)
     assert question is not None and question.state == "open" and not question.answers
 
@@ -82,7 +110,9 @@ def test_pages_name_no_other_machine_and_hold_no_code(tmp_path: Path) -> None:
     for path in ("/", "/conflicts", "/mine", "/withdraw/3", "/name"):
         page = browser.request("GET", path).text
         assert "//" not in page and "style=" not in page and "onclick" not in page
-        assert page.count("<script") == 1 and '<script src="/static/label.js" defer>' in page
+        assert (
+            page.count("<script") == 1 and '<script src="/static/label.js" defer>' in page
+        )
 
 
 def test_files_beside_the_static_ones_cannot_be_had(tmp_path: Path) -> None:
@@ -102,7 +132,9 @@ def test_files_beside_the_static_ones_cannot_be_had(tmp_path: Path) -> None:
         (b"", "the form lacks 'row'"),
     ],
 )
-def test_a_form_that_is_none_is_refused_in_words(tmp_path: Path, body: bytes, said: str) -> None:
+def test_a_form_that_is_none_is_refused_in_words(
+    tmp_path: Path, body: bytes, said: str
+) -> None:
     browser = enter(make_desk(tmp_path))
     headers = {"origin": f"http://{browser.door.hosts[0]}"}
     found = browser.request("POST", "/answer", content=body, headers=headers)

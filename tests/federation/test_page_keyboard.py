@@ -27,7 +27,9 @@ def page_of(chromium: Any, width: int, address: str, **more: Any) -> tuple[Any, 
     page.set_default_timeout(30_000)
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    page.on(
+        "console", lambda said: wrong.append(said.text) if said.type == "error" else None
+    )
     page.goto(address)
     page.wait_for_url("**/")
     page.wait_for_load_state()
@@ -68,7 +70,9 @@ def test_three_samples_are_labelled_by_the_keyboard_alone(
         page.screenshot(path=tmp_path / f"done-{width}.png", full_page=True)
         assert fits(page) and wrong == []
         page.context.close()
-    found = {question.row: question.answers[0].value for question in desk.ledger.questions()}
+    found = {
+        question.row: question.answers[0].value for question in desk.ledger.questions()
+    }
     assert found == {3: 0.0, 1: None, 4: 1.0}
 
 
@@ -93,7 +97,9 @@ def test_a_number_is_typed_and_letters_in_its_field_are_no_keys(
     assert [q.answers[0].value for q in desk.ledger.questions()] == [2.5, None]
 
 
-def test_without_scripts_the_tab_key_reaches_every_answer(chromium: Any, tmp_path: Path) -> None:
+def test_without_scripts_the_tab_key_reaches_every_answer(
+    chromium: Any, tmp_path: Path
+) -> None:
     desk = make_desk(tmp_path, asked=(3,))
     with running(desk, "Ann") as door:
         page, _ = page_of(chromium, 1200, door.address, java_script_enabled=False)

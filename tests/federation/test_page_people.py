@@ -12,7 +12,9 @@ def test_two_people_who_agree_settle_a_sample_where_two_must(tmp_path: Path) -> 
     ann, bo = enter(desk, "Ann"), enter(desk, "Bo")
     ann.get()
     text = ann.send("/answer", value="1")
-    assert "All done for now" in text and "1 sample waits for somebody else’s answer" in text
+    assert (
+        "All done for now" in text and "1 sample waits for somebody else’s answer" in text
+    )
     before = bo.get()
     assert "Sample patient-3" in before and "Ann" not in before  # each decides alone
     bo.send("/answer", value="1")
@@ -28,7 +30,9 @@ def test_another_answer_to_a_sample_that_was_open_for_both_is_a_conflict_and_is_
     bo.get()
     ann.send("/answer", value="1")
     text = bo.send("/answer", value="0")
-    assert "Saved: “healthy” for sample “patient-3”. Somebody else has said something" in text
+    assert (
+        "Saved: “healthy” for sample “patient-3”. Somebody else has said something" in text
+    )
     assert "Conflicts 1" in text and "Decide 1 conflict" in text
     assert [(g.who, g.value) for g in desk.ledger.history(3)] == [("Ann", 1.0), ("Bo", 0.0)]
 
@@ -49,13 +53,17 @@ def test_conflicts_say_who_said_what_and_are_decided_there(tmp_path: Path) -> No
     desk.ledger.answer(3, None, "Bo")
     cy = enter(desk, "Cy")
     text = cy.get("/conflicts")
-    assert "Ann said ill" in text and "Bo said cannot tell" in text and "age 43 years" in text
+    assert (
+        "Ann said ill" in text and "Bo said cannot tell" in text and "age 43 years" in text
+    )
     form = cy.hidden("/resolve")
     assert "Decided: “ill” for sample “patient-3”" in cy.send("/resolve", value="1")
     assert "Nobody disagrees" in cy.text
     (question,) = desk.ledger.questions()
     assert question.state == "answered" and question.value == 1.0
-    assert "settled already; nothing was changed" in cy.post("/resolve", {**form, "value": "0"})
+    assert "settled already; nothing was changed" in cy.post(
+        "/resolve", {**form, "value": "0"}
+    )
     assert [given.who for given in desk.ledger.history(3)] == ["Ann", "Bo", "Cy"]
 
 
@@ -93,7 +101,9 @@ def test_own_labels_are_listed_and_lead_to_a_correction(tmp_path: Path) -> None:
     assert "1 in all" in text and "patient-1 healthy" in text and "patient-4" not in text
     close(desk.ledger)
     assert "You said healthy" in browser.get("/sample/1")
-    assert "this one replaces it when the cycle is closed" in browser.send("/answer", value="1")
+    assert "this one replaces it when the cycle is closed" in browser.send(
+        "/answer", value="1"
+    )
     ask(desk.ledger, (5,), cycle=1)
     close(desk.ledger, 1)
     labels = {label.row: label.value for label in desk.ledger.store.written("cleveland")}
@@ -107,7 +117,9 @@ def test_a_long_list_of_labels_has_pages(tmp_path: Path) -> None:
         desk.ledger.answer(row, 1.0, "Ann")
     browser = enter(desk)
     text = browser.get("/mine")
-    assert "60 in all" in text and "Page 1 of 2 Older" in text and text.count("Correct ") == 50
+    assert (
+        "60 in all" in text and "Page 1 of 2 Older" in text and text.count("Correct ") == 50
+    )
     text = browser.get("/mine?page=99")
     assert "Newer Page 2 of 2" in text and text.count("Correct ") == 10
     assert "Page 1 of 2" in browser.get("/mine?page=x")
@@ -129,7 +141,9 @@ def test_a_sample_is_withdrawn_with_a_reason_and_a_confirmation(tmp_path: Path) 
     assert 'action="/answer"' not in browser.shown.text
 
 
-def test_an_answer_to_a_sample_withdrawn_meanwhile_is_refused_in_words(tmp_path: Path) -> None:
+def test_an_answer_to_a_sample_withdrawn_meanwhile_is_refused_in_words(
+    tmp_path: Path,
+) -> None:
     desk = make_desk(tmp_path)
     browser = enter(desk)
     browser.get()
@@ -150,7 +164,9 @@ def test_what_was_said_is_shown_after_ones_own_answer(tmp_path: Path) -> None:
     assert "Somebody else said something different: decide it" in text
 
 
-def test_a_sample_that_somebody_else_decided_stays_among_ones_own_labels(tmp_path: Path) -> None:
+def test_a_sample_that_somebody_else_decided_stays_among_ones_own_labels(
+    tmp_path: Path,
+) -> None:
     desk = make_desk(tmp_path, asked=(3, 1))
     desk.ledger.answer(1, 0.0, "Ann")
     desk.ledger.answer(3, 1.0, "Ann")
@@ -160,13 +176,18 @@ def test_a_sample_that_somebody_else_decided_stays_among_ones_own_labels(tmp_pat
     assert "2 in all" in text and "patient-1 healthy" in text
     assert "patient-3 ill" in text and "Cy decided “healthy”" in text
     assert "patient-3 cannot tell" in enter(desk, "Bo").get("/mine")
-    assert "patient-3 healthy" in (own := enter(desk, "Cy").get("/mine")) and "you decided" in own
+    assert (
+        "patient-3 healthy" in (own := enter(desk, "Cy").get("/mine"))
+        and "you decided" in own
+    )
     text = enter(desk).get("/sample/3")
     assert "You said ill" in text and "Cy decided healthy" in text
     assert "What was said about this sample" in text
 
 
-def test_what_somebody_took_back_or_never_said_is_not_among_their_labels(tmp_path: Path) -> None:
+def test_what_somebody_took_back_or_never_said_is_not_among_their_labels(
+    tmp_path: Path,
+) -> None:
     desk = make_desk(tmp_path, asked=(3,))
     desk.ledger.answer(3, 1.0, "Ann")
     desk.ledger.answer(3, 0.0, "Ann")
@@ -175,7 +196,9 @@ def test_what_somebody_took_back_or_never_said_is_not_among_their_labels(tmp_pat
     desk.ledger.take_back("Dee")
     desk.ledger.answer(3, None, "Bo")
     desk.ledger.resolve(3, None, "Cy")
-    assert "patient-3 ill" in enter(desk).get("/mine")  # what Ann said before her correction
+    assert "patient-3 ill" in enter(desk).get(
+        "/mine"
+    )  # what Ann said before her correction
     assert "You have not labelled anything yet" in enter(desk, "Dee").get("/mine")
     assert "You have not labelled anything yet" in enter(desk, "Eve").get("/mine")
 
@@ -191,4 +214,6 @@ def test_what_was_said_to_a_question_that_expired_is_not_an_answer_to_the_next(
     desk.ledger.answer(3, 0.0, "Cy")
     desk.ledger.resolve(3, 0.0, "Bo")
     text = enter(desk).get("/mine")
-    assert "1 in all" in text and "expired without an answer" in text and "decided" not in text
+    assert (
+        "1 in all" in text and "expired without an answer" in text and "decided" not in text
+    )

@@ -35,10 +35,16 @@ from tests.federation.worlds import Federation
 
 pytest.importorskip("cryptography")
 COMMON: dict[str, Any] = {
-    "model": Spec("linear"), "plan": Plan((Segment(2),), 8, Optimiser(lr=0.05)),
-    "query": Spec("entropy"), "initial": 6, "per_cycle": 5, "rounds": 1, "cycles": 1,
-    "score_rounds": 1, "dtype": "float64",
-}  # fmt: skip
+    "model": Spec("linear"),
+    "plan": Plan((Segment(2),), 8, Optimiser(lr=0.05)),
+    "query": Spec("entropy"),
+    "initial": 6,
+    "per_cycle": 5,
+    "rounds": 1,
+    "cycles": 1,
+    "score_rounds": 1,
+    "dtype": "float64",
+}
 NUMBER: dict[str, Any] = {"training": Spec("server-solve"), "initial_by": "query"}
 STUDIES: dict[str, dict[str, Any]] = {
     "random": {"query": Spec("random"), "dtype": "float32"},
@@ -48,17 +54,25 @@ STUDIES: dict[str, dict[str, Any]] = {
     "ahfal with noise": {"query": Spec("ahfal"), "privacy": Privacy(epsilon=1.0)},
     "badge": {"query": Spec("badge")},
     "logo": {"query": Spec("logo"), "model": Spec("mlp", {"hidden": [6]})},
-    "dpfl": {"training": Spec("dpfl", {"budget": 2}), "validation": 0.4, "restart": "continue"},
+    "dpfl": {
+        "training": Spec("dpfl", {"budget": 2}),
+        "validation": 0.4,
+        "restart": "continue",
+    },
     "numbers: fale": {**NUMBER, "query": Spec("fale")},
     "numbers: masked fale and a masked solution": {
-        **NUMBER, "query": Spec("fale", {"mode": "fedsvd"}), "training": Spec("masked-solve"),
+        **NUMBER,
+        "query": Spec("fale", {"mode": "fedsvd"}),
+        "training": Spec("masked-solve"),
     },
-}  # fmt: skip
+}
 
 
 def tapped(folder: Path, study: dict[str, Any]) -> tuple[Federation, Wire]:
     """A federation, of which every message is recorded."""
-    world = planted(folder, Recipe("alps", **{**COMMON, **study}), "initial_by" not in study)
+    world = planted(
+        folder, Recipe("alps", **{**COMMON, **study}), "initial_by" not in study
+    )
     return world, listened(world)
 
 
@@ -91,7 +105,9 @@ def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> No
     world.close()
 
 
-def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(tmp_path: Path) -> None:
+def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(
+    tmp_path: Path,
+) -> None:
     """This attack succeeds: nothing hides what one row does to a model, but sums over sites."""
     recipe = Recipe("alps", **{**COMMON, "initial": 0, "per_cycle": 8})
     world = planted(tmp_path, recipe, names=SITES[1:])
@@ -107,7 +123,9 @@ def test_what_a_method_should_not_send_is_found(what: str, tmp_path: Path) -> No
     world, wire = studied(tmp_path, {"query": leaky})
     seen = found(world, wire)
     assert any(line.startswith("labels" if what == "labels" else "row") for line in seen)
-    assert not any(line.startswith("row" if what == "labels" else "labels") for line in seen)
+    assert not any(
+        line.startswith("row" if what == "labels" else "labels") for line in seen
+    )
     world.close()
 
 

@@ -23,9 +23,13 @@ Event = dict[str, Any]
 # -- people ---------------------------------------------------------------------------------
 
 
-def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(tmp_path: Path) -> None:
+def test_after_the_deadline_the_run_goes_on_with_the_labels_there_are(
+    tmp_path: Path,
+) -> None:
     now = [1e9]
-    world = tiny(tmp_path, away={"chur"}, waits=Waits(timeout=9.0, patience=9.0, deadline=100.0))
+    world = tiny(
+        tmp_path, away={"chur"}, waits=Waits(timeout=9.0, patience=9.0, deadline=100.0)
+    )
 
     def say(event: Event) -> None:
         world.label(event)
@@ -50,7 +54,11 @@ def test_unanswered_questions_are_given_back_and_may_be_asked_again(tmp_path: Pa
         world.label(event)
 
     assert world.program(say).go()
-    assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {-1: 0, 0: 0, 1: 3}
+    assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
+        -1: 0,
+        0: 0,
+        1: 3,
+    }
 
 
 def test_advance_cuts_the_wait_short(tmp_path: Path) -> None:
@@ -80,7 +88,9 @@ def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) 
     assert world.records()[0]["labelled"] == 9
     for site, row in first.items():
         questions = world.ledgers[site].questions()
-        assert [q.cycle for q in questions if q.row == row] == [-1]  # and is not asked again
+        assert [q.cycle for q in questions if q.row == row] == [
+            -1
+        ]  # and is not asked again
 
 
 def test_a_clock_that_is_set_back_is_said_and_nobody_loses_time(tmp_path: Path) -> None:
@@ -89,7 +99,9 @@ def test_a_clock_that_is_set_back_is_said_and_nobody_loses_time(tmp_path: Path) 
     def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
-            now[0] += {1: 60.0, 2: 60.0, 3: -90_000.0}.get(len(world.said("labels")), 50_000.0)
+            now[0] += {1: 60.0, 2: 60.0, 3: -90_000.0}.get(
+                len(world.said("labels")), 50_000.0
+            )
 
     assert world.program(say, clock=lambda: now[0]).go()
     assert len(world.said("clock")) == 1
@@ -99,7 +111,11 @@ def test_a_clock_that_is_set_back_is_said_and_nobody_loses_time(tmp_path: Path) 
 def test_labels_that_sites_bring_are_counted_and_cost_nothing(tmp_path: Path) -> None:
     world = tiny(tmp_path, labelled={"basel": 5})
     assert world.program().go()
-    assert world.records()[0]["labelled_per_site"] == {"basel": [9], "chur": [4], "davos": [4]}
+    assert world.records()[0]["labelled_per_site"] == {
+        "basel": [9],
+        "chur": [4],
+        "davos": [4],
+    }
     assert len(world.ledgers["basel"].questions()) == 7
 
 
@@ -118,8 +134,16 @@ def test_a_site_that_is_away_for_a_cycle_comes_back(tmp_path: Path) -> None:
             world.link.down.clear()
 
     assert world.program(say).go()
-    assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {-1: 4, 0: 0, 1: 3}
-    assert {cycle: world.bought(cycle)["basel"] for cycle in (-1, 0, 1)} == {-1: 4, 0: 3, 1: 3}
+    assert {cycle: world.bought(cycle)["chur"] for cycle in (-1, 0, 1)} == {
+        -1: 4,
+        0: 0,
+        1: 3,
+    }
+    assert {cycle: world.bought(cycle)["basel"] for cycle in (-1, 0, 1)} == {
+        -1: 4,
+        0: 3,
+        1: 3,
+    }
     assert any("chur" in event["sites"] for event in world.said("missing"))
 
 
@@ -174,8 +198,9 @@ def test_stop_ends_in_order_and_start_goes_on(kind: str, tmp_path: Path) -> None
     assert whole.program().go()
     assert world.labels() == whole.labels()
     for file in ("model.safetensors", "checkpoints/cycle-1.safetensors"):
-        assert (world.program().place / file).read_bytes() == \
-            (whole.program().place / file).read_bytes()  # fmt: skip
+        assert (world.program().place / file).read_bytes() == (
+            whole.program().place / file
+        ).read_bytes()
 
 
 def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
@@ -189,7 +214,9 @@ def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
 
 def test_a_changed_study_is_refused_and_other_waits_are_not(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    assert not world.program(stopped_at(world, lambda event: event["event"] == "round")).go()
+    assert not world.program(
+        stopped_at(world, lambda event: event["event"] == "round")
+    ).go()
     agreed = world.agreement
     world.agreement = replace(agreed, recipe=replace(agreed.recipe, per_cycle=5))
     with pytest.raises(ValueError, match=r"study.toml has changed"):

@@ -21,7 +21,16 @@ from fallow.privacy.signing import new_signing_key, verify_key
 from tests.federation.agreed import table
 
 Said = Callable[..., tuple[int, str, str]]
-INIT = ("--recipe", "demo", "--sites", "south,north", "--label", "disease", "--set", "cycles=1")
+INIT = (
+    "--recipe",
+    "demo",
+    "--sites",
+    "south,north",
+    "--label",
+    "disease",
+    "--set",
+    "cycles=1",
+)
 
 
 @pytest.fixture
@@ -49,13 +58,17 @@ def begun(fallow: Said, tmp_path: Path) -> Said:
     assert (code, err) == (0, "")
     for site in ("north", "south"):
         SiteFolder.create(
-            tmp_path / site, tmp_path / "study" / "study.toml", name=site,
+            tmp_path / site,
+            tmp_path / "study" / "study.toml",
+            name=site,
             data=str(tmp_path / "example.csv"),
-        )  # fmt: skip
+        )
     return fallow
 
 
-def test_init_writes_an_agreement_that_names_this_coordinator(begun: Said, tmp_path: Path) -> None:
+def test_init_writes_an_agreement_that_names_this_coordinator(
+    begun: Said, tmp_path: Path
+) -> None:
     agreed = read_agreement(tmp_path / "study" / "study.toml")
     office = CoordinatorFolder.open(tmp_path / "study")
     assert agreed.sites == ("north", "south")
@@ -70,8 +83,12 @@ def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path
     table(tmp_path / "example.csv")
     about = ("--example", "example.csv", "--host", "hub.example", *INIT)
     _, out, _ = fallow("coordinate", "init", "study", *about)
-    for said in ("study.toml", "--superlink hub.example:9092",
-                 "fallow coordinate admit study", "fallow coordinate start study"):  # fmt: skip
+    for said in (
+        "study.toml",
+        "--superlink hub.example:9092",
+        "fallow coordinate admit study",
+        "fallow coordinate start study",
+    ):
         assert said in out
 
 
@@ -79,7 +96,10 @@ def test_init_says_what_to_send_and_what_to_do_next(fallow: Said, tmp_path: Path
     ("words", "said"),
     [
         (("--sites", "north,north"), "name each site once"),
-        (("--sites", "north,south", "--set", "query=oracle-histogram"), "only a simulator can"),
+        (
+            ("--sites", "north,south", "--set", "query=oracle-histogram"),
+            "only a simulator can",
+        ),
         (("--sites", "north,south", "--address", "nowhere"), "give host:port"),
         (("--sites", "north,south", "--quorum", "3"), "federation.quorum is 3"),
         (("--sites", "north,south", "--deadline", "soon"), "deadline is 'soon'"),
@@ -165,12 +185,26 @@ def test_the_status_of_a_study_that_was_not_started(begun: Said) -> None:
 
 
 LIVE = {
-    "state": "running", "phase": "people label", "cycle": 0, "cycles": 1, "deadline": "2030-01-01",
-    "sites": {"north": {"rows": 4, "online": True, "labels": {"asked": 3, "answered": 1,
-              "declined": 0, "open": 2, "conflicts": 0}}},
-    "refusals": [{"at": "2030-01-01T07:00:00+00:00", "site": "south",
-                  "why": "its clock strikes thirteen"}],
-}  # fmt: skip
+    "state": "running",
+    "phase": "people label",
+    "cycle": 0,
+    "cycles": 1,
+    "deadline": "2030-01-01",
+    "sites": {
+        "north": {
+            "rows": 4,
+            "online": True,
+            "labels": {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0},
+        }
+    },
+    "refusals": [
+        {
+            "at": "2030-01-01T07:00:00+00:00",
+            "site": "south",
+            "why": "its clock strikes thirteen",
+        }
+    ],
+}
 
 
 def test_the_status_of_a_study_that_runs(begun: Said, tmp_path: Path) -> None:
@@ -200,7 +234,9 @@ def test_the_status_of_a_study_whose_process_died(begun: Said, tmp_path: Path) -
     assert "its process has ended" in out
 
 
-def test_a_running_coordinator_is_told_to_advance_and_to_stop(begun: Said, tmp_path: Path) -> None:
+def test_a_running_coordinator_is_told_to_advance_and_to_stop(
+    begun: Said, tmp_path: Path
+) -> None:
     control = Control(tmp_path / "study" / "control")
     write_json(tmp_path / "study" / "live.json", LIVE)
     with only_one(tmp_path / "study" / "coordinator.lock"):
@@ -226,7 +262,9 @@ def test_a_folder_that_is_none_is_named(fallow: Said) -> None:
     assert "fallow coordinate init nowhere" in err
 
 
-def test_a_copied_agreement_of_another_coordinator_is_refused(begun: Said, tmp_path: Path) -> None:
+def test_a_copied_agreement_of_another_coordinator_is_refused(
+    begun: Said, tmp_path: Path
+) -> None:
     key = tmp_path / "study" / "keys" / "coordinator.key"
     key.write_bytes(b64encode(new_signing_key()))
     code, _, err = begun("coordinate", "status", "study")

@@ -24,7 +24,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     return world
 
 
-def test_a_finished_study_is_a_study_like_any_other(finished: Federation, tmp_path: Path) -> None:
+def test_a_finished_study_is_a_study_like_any_other(
+    finished: Federation, tmp_path: Path
+) -> None:
     first, last = finished.records()
     assert (first["labelled"], last["labelled"]) == (12, 21)
     assert last["labelled_per_site"] == {site: [7] for site in NAMES[:3]}
@@ -50,13 +52,20 @@ def test_a_site_predicts_with_its_own_copy_of_the_model(
 
 def test_before_the_end_a_site_has_no_model_to_predict_with(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    with pytest.raises(Failed, match="basel has no model: it comes when the study has ended"):
+    with pytest.raises(
+        Failed, match="basel has no model: it comes when the study has ended"
+    ):
         predict_at(world.folder / "basel", tmp_path / "rows.csv")
 
 
 def test_what_people_told_is_among_what_left_each_site(finished: Federation) -> None:
     left = {(row["kind"], row["verb"]) for row in finished.records()[-1]["revealed"]}
-    assert {("each", "hello"), ("each", "ask"), ("each", "close"), ("each", "score")} <= left
+    assert {
+        ("each", "hello"),
+        ("each", "ask"),
+        ("each", "close"),
+        ("each", "score"),
+    } <= left
 
 
 def test_the_page_of_a_finished_study_stands_still(finished: Federation) -> None:
@@ -67,7 +76,9 @@ def test_the_page_of_a_finished_study_stands_still(finished: Federation) -> None
         assert site in page
 
 
-def test_the_page_of_an_open_study_looks_again(finished: Federation, tmp_path: Path) -> None:
+def test_the_page_of_an_open_study_looks_again(
+    finished: Federation, tmp_path: Path
+) -> None:
     live = read_live(finished.place)
     copy = tmp_path / "open"
     copy.mkdir()
@@ -87,7 +98,13 @@ def test_a_finished_study_is_left_as_it_is(finished: Federation) -> None:
 
 def test_the_card_says_what_the_model_was_trained_on(finished: Federation) -> None:
     card = (finished.place / CARD).read_text()
-    for said in (INTENDED, "Labels of basel: 7", "entropy", "No noise was added", "of davos:"):
+    for said in (
+        INTENDED,
+        "Labels of basel: 7",
+        "entropy",
+        "No noise was added",
+        "of davos:",
+    ):
         assert said in card
     for site in NAMES[:3]:
         assert INTENDED in (finished.folder / site / CARD).read_text()
@@ -115,5 +132,9 @@ def test_the_live_state_names_every_site(finished: Federation) -> None:
         assert site["rows"] >= 16
         assert site["awaited"] is None
         assert site["labels"] == {
-            "asked": 3, "answered": 3, "declined": 0, "open": 0, "conflicts": 0
-        }  # fmt: skip
+            "asked": 3,
+            "answered": 3,
+            "declined": 0,
+            "open": 0,
+            "conflicts": 0,
+        }

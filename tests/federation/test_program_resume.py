@@ -20,15 +20,31 @@ from tests.lab.crash import KILLED, WELL, Points, begun, ended
 
 STRIDE = 1 if os.environ.get("FALLOW_SOAK") else 41
 RECIPE = Recipe(
-    "tiny", model=Spec("linear"), plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
-    query=Spec("ahfal"), initial=4, per_cycle=3, rounds=1, cycles=1, score_rounds=1,
+    "tiny",
+    model=Spec("linear"),
+    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    query=Spec("ahfal"),
+    initial=4,
+    per_cycle=3,
+    rounds=1,
+    cycles=1,
+    score_rounds=1,
     dtype="float64",
-)  # fmt: skip
+)
 PERSONAL = Recipe(
-    "personal", model=Spec("linear"), plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
-    training=Spec("dpfl", {"budget": 1}), query=Spec("entropy"), initial=4, per_cycle=3, rounds=2,
-    cycles=1, validation=0.4, restart="continue", dtype="float64",
-)  # fmt: skip
+    "personal",
+    model=Spec("linear"),
+    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    training=Spec("dpfl", {"budget": 1}),
+    query=Spec("entropy"),
+    initial=4,
+    per_cycle=3,
+    rounds=2,
+    cycles=1,
+    validation=0.4,
+    restart="continue",
+    dtype="float64",
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +69,9 @@ def left(world: Federation) -> Left:
         steps = [step for (step,) in db.execute("SELECT step FROM finished ORDER BY step")]
         assert db.execute("SELECT count(*) FROM exchange").fetchone() == (0,)
     db.close()
-    reopened = Federation(world.folder, world.agreement, world.data, world.secret, world.sites)
+    reopened = Federation(
+        world.folder, world.agreement, world.data, world.secret, world.sites
+    )
     labels = reopened.labels()
     reopened.close()
     return Left(labels, weights, kept, steps)
@@ -65,7 +83,9 @@ def work(world: Federation, deadly: int | None = None) -> int:
     def act() -> None:
         points = Points(world.folder, deadly)
         points.install()
-        live = Federation(world.folder, world.agreement, world.data, world.secret, world.sites)
+        live = Federation(
+            world.folder, world.agreement, world.data, world.secret, world.sites
+        )
         live.program().go()
         (world.folder / "points").write_text(str(points.seen))
 

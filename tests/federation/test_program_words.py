@@ -29,9 +29,11 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
     waiting = "waiting for basel, chur, davos: they connect by themselves, usually within a minute"
     assert told[0] == waiting
     assert told[1:5] == [
-        "basel is there; not yet: chur, davos", "chur is there; not yet: davos", "davos is there",
+        "basel is there; not yet: chur, davos",
+        "chur is there; not yet: davos",
+        "davos is there",
         "all sites are there: basel, chur, davos",
-    ]  # fmt: skip
+    ]
     assert "cycle 1: round 1 of 1" in told
     assert any(line.startswith("people label until") for line in told)
     assert any(line.startswith("cycle 0: 12 labels, accuracy 0.") for line in told)
@@ -48,24 +50,43 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
         ({"event": "missing", "sites": ["a"], "key": "0/train/0/0"}, "went on without a"),
         ({"event": "missing", "sites": ["a"], "key": "progress/1"}, ""),
         ({"event": "answered", "site": "a", "key": "0/train/0/0"}, ""),
-        ({"event": "lost", "site": "a", "why": "no heartbeat"},
-         "a was not reached, and is asked again: no heartbeat"),
-        ({"event": "clock", "now": utc(0), "newest": utc(86400)},
-         "it is 1 Jan 1970, 00:00 UTC and was 2 Jan 1970, 00:00 UTC"),
+        (
+            {"event": "lost", "site": "a", "why": "no heartbeat"},
+            "a was not reached, and is asked again: no heartbeat",
+        ),
+        (
+            {"event": "clock", "now": utc(0), "newest": utc(86400)},
+            "it is 1 Jan 1970, 00:00 UTC and was 2 Jan 1970, 00:00 UTC",
+        ),
         ({"event": "met", "sites": ["a"], "awaited": ["a"]}, ""),
         ({"event": "failed", "why": "no site is there"}, "failed: no site is there"),
         ({"event": "flower", "why": "port in use"}, "port in use"),
-        ({"event": "scored", "cycle": 1, "labelled": 9, "accuracy": None, "mse": 0.25},
-         "cycle 1: 9 labels, mse 0.25"),
-        ({"event": "labels", "deadline": utc(0), "sites": {
-            "b": counts_of({"asked": 3, "answered": 1, "declined": 1, "conflicts": 1})},
-            "earlier": {"a": (counts_of({"asked": 4, "answered": 3}), utc(60))}},
-         "until 1 Jan 1970, 00:00 UTC: a 3 of 4 (as of 1 Jan 1970, 00:01 UTC); b 2 of 3, 1 in "),
-        ({"event": "labels", "deadline": utc(0), "sites": {}, "earlier": {}},
-         "UTC: no site says how far"),
+        (
+            {"event": "scored", "cycle": 1, "labelled": 9, "accuracy": None, "mse": 0.25},
+            "cycle 1: 9 labels, mse 0.25",
+        ),
+        (
+            {
+                "event": "labels",
+                "deadline": utc(0),
+                "sites": {
+                    "b": counts_of(
+                        {"asked": 3, "answered": 1, "declined": 1, "conflicts": 1}
+                    )
+                },
+                "earlier": {"a": (counts_of({"asked": 4, "answered": 3}), utc(60))},
+            },
+            "until 1 Jan 1970, 00:00 UTC: a 3 of 4 (as of 1 Jan 1970, 00:01 UTC); b 2 of 3, 1 in ",
+        ),
+        (
+            {"event": "labels", "deadline": utc(0), "sites": {}, "earlier": {}},
+            "UTC: no site says how far",
+        ),
     ],
-)  # fmt: skip
-def test_an_event_is_one_line_or_none(event: dict[str, Any], said: str, tmp_path: Path) -> None:
+)
+def test_an_event_is_one_line_or_none(
+    event: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     paper = StringIO()
     lines = Lines(Console(file=paper, width=200), tiny(tmp_path).agreement)
     lines(event)

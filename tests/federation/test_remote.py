@@ -57,7 +57,9 @@ def test_messages_that_are_lost_doubled_late_and_damaged_change_nothing(seed: in
     assert picks(there.world.members) == picks(here.members)
 
 
-def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_from_it() -> None:
+def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_from_it() -> (
+    None
+):
     there = federation(Asker(), FOUR, Waits(10.0, quorum=3), link={"down": {"b"}})
     total = there.ask().sum("plain")
     assert float(total["sites"]) == 3
@@ -95,7 +97,9 @@ def test_too_few_sites_end_the_exchange_after_the_patience_with_who_is_missing()
 
 
 def test_a_quorum_that_comes_late_is_enough() -> None:
-    there = federation(Asker(), FOUR, Waits(10.0, quorum=4, patience=100.0), link={"down": {"b"}})
+    there = federation(
+        Asker(), FOUR, Waits(10.0, quorum=4, patience=100.0), link={"down": {"b"}}
+    )
     seen: list[str] = []
 
     def say(event: dict[str, Any]) -> None:
@@ -109,9 +113,17 @@ def test_a_quorum_that_comes_late_is_enough() -> None:
     assert there.link.seconds < 20.0
 
 
-@pytest.mark.parametrize(("quorum", "asked", "need"), [
-    (None, 4, 4), (None, 1, 1), (3, 4, 3), (3, 3, 2), (3, 1, 1), (1, 4, 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("quorum", "asked", "need"),
+    [
+        (None, 4, 4),
+        (None, 1, 1),
+        (3, 4, 3),
+        (3, 3, 2),
+        (3, 1, 1),
+        (1, 4, 1),
+    ],
+)
 def test_a_quorum_says_how_many_of_all_sites_may_be_missing(
     quorum: int | None, asked: int, need: int
 ) -> None:
@@ -142,17 +154,23 @@ def one_is(there: Federation, site: str, **changes: Any) -> None:
     there.signing[site].change = lambda order, answer: {**answer, **changes}
 
 
-@pytest.mark.parametrize(("changes", "why"), [
-    ({"x": torch.full((6,), torch.nan)}, "x is NaN or infinite"),
-    ({"x": torch.zeros(5)}, r"x is a tensor of shape \(5,\), and .* a tensor of shape \(6,\)"),
-    ({"x": torch.zeros(6, dtype=torch.int64)}, "x is of torch.int64"),
-    ({"y": 1.0}, r"it answers with \['n', 'x', 'y'\], others with \['n', 'x'\]"),
-    ({"n": -1.0}, "n is -1.0, and the site has 20 rows"),
-    ({"n": 21.0}, "n is 21.0, and the site has 20 rows"),
-    ({"x": "much"}, "x is 'much', and only numbers"),
-    ({"x": [1.0]}, r"x is \[1.0\], and only numbers"),
-    ({"#epsilon": -1.0}, "#epsilon is -1.0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"x": torch.full((6,), torch.nan)}, "x is NaN or infinite"),
+        (
+            {"x": torch.zeros(5)},
+            r"x is a tensor of shape \(5,\), and .* a tensor of shape \(6,\)",
+        ),
+        ({"x": torch.zeros(6, dtype=torch.int64)}, "x is of torch.int64"),
+        ({"y": 1.0}, r"it answers with \['n', 'x', 'y'\], others with \['n', 'x'\]"),
+        ({"n": -1.0}, "n is -1.0, and the site has 20 rows"),
+        ({"n": 21.0}, "n is 21.0, and the site has 20 rows"),
+        ({"x": "much"}, "x is 'much', and only numbers"),
+        ({"x": [1.0]}, r"x is \[1.0\], and only numbers"),
+        ({"#epsilon": -1.0}, "#epsilon is -1.0"),
+    ],
+)
 def test_a_bad_answer_is_refused_by_site_and_field_and_the_round_goes_on(
     changes: dict[str, Any], why: str
 ) -> None:
@@ -170,7 +188,9 @@ def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> No
     there = federation(Asker(), FOUR, Waits(quorum=3))
     for site in "bc":
         one_is(there, site, n=torch.tensor(torch.inf))
-    with pytest.raises(RuntimeError, match=r"3 of 4 sites, and 2 refuse .* site b: n is NaN"):
+    with pytest.raises(
+        RuntimeError, match=r"3 of 4 sites, and 2 refuse .* site b: n is NaN"
+    ):
         there.ask().sum("plain")
     assert there.link.seconds < 1.0
 
@@ -187,7 +207,9 @@ def test_a_message_that_another_site_signed_is_never_the_sites_own() -> None:
     there.signing["b"].secret = new_signing_key()
     assert float(there.ask().sum("plain")["sites"]) == 3
     assert "was not signed with its key" in there.refusals["b"]
-    assert there.remote.absent == {"b"}  # it may still answer: the refused message was not its own
+    assert there.remote.absent == {
+        "b"
+    }  # it may still answer: the refused message was not its own
 
 
 def test_an_answer_under_another_key_or_of_another_run_is_not_one() -> None:
@@ -196,14 +218,18 @@ def test_an_answer_under_another_key_or_of_another_run_is_not_one() -> None:
 
     def handle(blob: bytes) -> bytes:
         order = open_order(liar.public, blob)
-        return seal(liar.secret, Reply("other run", "d", order.key, {"x": torch.ones(6), "n": 1.0}))
+        return seal(
+            liar.secret, Reply("other run", "d", order.key, {"x": torch.ones(6), "n": 1.0})
+        )
 
     there.link.alive["d"] = handle
     assert float(there.ask().sum("plain")["sites"]) == 3
 
 
 @pytest.mark.parametrize(("life", "answers"), [("earlier", 4), ("now", 3)])
-def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(life: str, answers: int) -> None:
+def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(
+    life: str, answers: int
+) -> None:
     there = federation(Asker(), FOUR, Waits(quorum=3))
     there.remote.life = "now"
     late = Reply(RUN, "b", "0/query/0", refused="the disk is full", life=life)
@@ -214,7 +240,9 @@ def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(life: str, an
 def test_an_order_that_no_site_can_read_is_refused_in_the_end() -> None:
     there = federation(Asker(), FOUR, Waits(quorum=None))
     there.signing["a"].public = there.signing["b"].public[::-1]
-    with pytest.raises(RuntimeError, match=r"site a: a message that says it is from the coordinat"):
+    with pytest.raises(
+        RuntimeError, match=r"site a: a message that says it is from the coordinat"
+    ):
         there.ask().sum("plain")
 
 
@@ -233,7 +261,10 @@ def test_what_counted_and_the_place_are_noted_with_the_exchange_or_not_at_all() 
     ask.sum("plain")  # recalled
     assert there.journal.noted("place") == "1"
     ask.sum("plain")
-    assert (there.journal.noted("place"), there.journal.noted("counted/a")) == ("2", "0/query/1")
+    assert (there.journal.noted("place"), there.journal.noted("counted/a")) == (
+        "2",
+        "0/query/1",
+    )
 
 
 def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() -> None:
@@ -245,10 +276,13 @@ def test_an_order_names_the_exchange_that_counted_last_and_a_place_that_grows() 
     there.link.down = set()
     ask.sum("plain")
     public = there.signing["b"].public
-    orders = [open_order(public, blob) for site, blob in there.link.delivered if site == "b"]
+    orders = [
+        open_order(public, blob) for site, blob in there.link.delivered if site == "b"
+    ]
     assert [(o.key, o.place, o.counted) for o in orders] == [
-        ("0/query/0", 1, None), ("0/query/2", 3, "0/query/0"),
-    ]  # fmt: skip
+        ("0/query/0", 1, None),
+        ("0/query/2", 3, "0/query/0"),
+    ]
 
 
 def test_progress_is_told_by_the_sites_that_are_there_and_changes_nothing() -> None:

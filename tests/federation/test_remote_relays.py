@@ -13,7 +13,13 @@ from fallow.core import Answer, Contract, View
 from fallow.privacy import Privacy
 from fallow.privacy.masks import new_secret, public_half
 from fallow.runtimes.envelope import Order, open_order, open_reply
-from fallow.runtimes.relays import bytes_of, delivery, read_delivery, sealed_letters, tensor_of
+from fallow.runtimes.relays import (
+    bytes_of,
+    delivery,
+    read_delivery,
+    sealed_letters,
+    tensor_of,
+)
 from tests.federation.remotes import RUN, Federation, Waits, federation
 from tests.worlds import tables, world
 
@@ -27,9 +33,12 @@ class Passing:
     """Sites pass on the mean of their rows, then add up what they got."""
 
     contract: ClassVar[Contract] = Contract(
-        "Passing", "-", 0,
-        sum={"total": "totals over sites of what was passed on"}, relay={"model": "nothing"},
-    )  # fmt: skip
+        "Passing",
+        "-",
+        0,
+        sum={"total": "totals over sites of what was passed on"},
+        relay={"model": "nothing"},
+    )
 
     def query(self, ask: Any, budget: Any, memo: Any) -> Any:
         raise NotImplementedError
@@ -38,17 +47,25 @@ class Passing:
         return {"w": view.model("global")["w"] + len(view.labels), "labels": 2.0}
 
     def total(self, view: View) -> Answer:
-        held = [kept["w"] for name, kept in view.memory.items() if name.startswith("model/")]
+        held = [
+            kept["w"] for name, kept in view.memory.items() if name.startswith("model/")
+        ]
         return {"x": torch.stack(held).sum()}
 
 
 def brought(there: Any) -> dict[str, dict[str, torch.Tensor]]:
-    return {name: {k: v["w"] for k, v in site.memory.items() if k.startswith("model/")}
-            for name, site in there.members.items()}  # fmt: skip
+    return {
+        name: {k: v["w"] for k, v in site.memory.items() if k.startswith("model/")}
+        for name, site in there.members.items()
+    }
 
 
-@pytest.mark.parametrize("routes", [ALL, RING, {"a": ["a", "b"]}], ids=["all", "ring", "itself"])
-def test_receivers_hold_what_those_of_the_simulator_hold(routes: dict[str, list[str]]) -> None:
+@pytest.mark.parametrize(
+    "routes", [ALL, RING, {"a": ["a", "b"]}], ids=["all", "ring", "itself"]
+)
+def test_receivers_hold_what_those_of_the_simulator_hold(
+    routes: dict[str, list[str]],
+) -> None:
     there, here = federation(Passing(), THREE), world(THREE, Passing())
     sizes = [federated.ask().relay("model", routes) for federated in (there, here)]
     assert sizes[0] == sizes[1]
@@ -66,7 +83,11 @@ def seen(there: Federation) -> Iterator[bytes]:
         reply = open_reply(there.remote.keys.sites[site], signing.handle(blob), site)
         yield repr(order.body).encode()
         for value in reply.answer.values():
-            yield bytes_of(value, "") if isinstance(value, torch.Tensor) else repr(value).encode()
+            yield (
+                bytes_of(value, "")
+                if isinstance(value, torch.Tensor)
+                else repr(value).encode()
+            )
 
 
 def test_the_coordinator_sees_no_model_that_is_passed_on() -> None:
@@ -131,26 +152,38 @@ def letter(sender: str, key: str = "0/0", **state: Any) -> torch.Tensor:
 
 
 def order_to_b(**letters: Any) -> Order:
-    return Order("s", RUN, "b", "0/0/deliver", 2, "deliver", None, delivery("model", letters))
+    return Order(
+        "s", RUN, "b", "0/0/deliver", 2, "deliver", None, delivery("model", letters)
+    )
 
 
 GOOD = torch.tensor([1.0, 2.0, 3.0])
 
 
-@pytest.mark.parametrize(("bad", "why"), [
-    (letter("a", w=torch.tensor([1.0, torch.nan, 3.0]), labels=1.0), "w is NaN or infinite"),
-    (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) and not \(3,\)"),
-    (letter("c", w=GOOD, labels=1.0), "its seal does not open"),
-    (letter("a", key="0/1", w=GOOD, labels=1.0), "its seal does not open"),
-    (tensor_of(b"short"), "its seal does not open"),
-    (3.0, "its letter is no row of bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (
+            letter("a", w=torch.tensor([1.0, torch.nan, 3.0]), labels=1.0),
+            "w is NaN or infinite",
+        ),
+        (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) and not \(3,\)"),
+        (letter("c", w=GOOD, labels=1.0), "its seal does not open"),
+        (letter("a", key="0/1", w=GOOD, labels=1.0), "its seal does not open"),
+        (tensor_of(b"short"), "its seal does not open"),
+        (3.0, "its letter is no row of bytes"),
+    ],
+)
 def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
     bad: Any, why: str
 ) -> None:
-    found = read_delivery(order_to_b(a=bad, c=letter("c", w=GOOD, labels=4.0)), SECRET, SIZES)
+    found = read_delivery(
+        order_to_b(a=bad, c=letter("c", w=GOOD, labels=4.0)), SECRET, SIZES
+    )
     assert found.refused.keys() == {"a"}
-    with pytest.raises(ValueError, match=f"site b refuses what site a passed on in 'model': {why}"):
+    with pytest.raises(
+        ValueError, match=f"site b refuses what site a passed on in 'model': {why}"
+    ):
         raise ValueError(found.refused["a"])
     assert torch.equal(found.letters["c"].state["w"], GOOD)
     stands_for_it = found.letters["a"].state
@@ -160,7 +193,9 @@ def test_a_bad_letter_is_refused_by_name_and_no_average_uses_what_stands_for_it(
 
 
 def test_a_delivery_of_nothing_that_can_be_read_is_refused() -> None:
-    with pytest.raises(ValueError, match="site a passed on in 'model': its seal does not open"):
+    with pytest.raises(
+        ValueError, match="site a passed on in 'model': its seal does not open"
+    ):
         read_delivery(order_to_b(a=tensor_of(b"short")), SECRET, SIZES)
 
 
@@ -171,12 +206,17 @@ def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
     spoiled.remember("global", nan)
     there.ask().relay("model", ALL)
     assert there.refusals.keys() == {"a", "c"}
-    assert there.refusals["c"].startswith("site c refuses what site b passed on in 'model': w is")
+    assert there.refusals["c"].startswith(
+        "site c refuses what site b passed on in 'model': w is"
+    )
     assert bool(brought(there.world)["a"]["model/c"].isfinite().all())
 
 
 def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
     there = federation(Passing(), THREE)
-    there.signing["b"].change = lambda order, answer: {"letter/a": tensor_of(b"x"), "bytes": 1}
+    there.signing["b"].change = lambda order, answer: {
+        "letter/a": tensor_of(b"x"),
+        "bytes": 1,
+    }
     with pytest.raises(RuntimeError, match="letter/a has 1 bytes and is no sealed letter"):
         there.ask().relay("model", {"a": ["b"]})

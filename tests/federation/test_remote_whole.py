@@ -30,7 +30,9 @@ def comes_back(there: Federation, site: str) -> None:
 
 
 @pytest.mark.parametrize("privacy", [Privacy(), SECURE], ids=["plain", "masked"])
-def test_a_sum_of_all_waits_for_the_last_site_although_a_quorum_is_there(privacy: Privacy) -> None:
+def test_a_sum_of_all_waits_for_the_last_site_although_a_quorum_is_there(
+    privacy: Privacy,
+) -> None:
     there = federation(Asker(), FOUR, WAITS, privacy)
     comes_back(there, "b")
     assert float(sum_of_all(there.ask(), "plain")["sites"]) == 4
@@ -60,14 +62,27 @@ def answers_with(there: Federation, site: str, answer: Any) -> None:
     there.signing[site].change = lambda order, honest: answer(honest)
 
 
-@pytest.mark.parametrize(("answer", "why"), [
-    (lambda a: {"n": a["n"]}, r"it answers with \['n'\], others with \['n', 'x'\]"),
-    (lambda a: {**a, "y": 1.0}, r"it answers with \['n', 'x', 'y'\], others with \['n', 'x'\]"),
-    (lambda a: {**a, "x": 1.0}, "x is a number, and that of others a tensor of 1 dimensions"),
-    (lambda a: {**a, "x": a["x"][None]}, "x is a tensor of 2 dimensions, and that of others"),
-    (lambda a: {**a, "n": "many"}, "n is text, and that of others a number"),
-    (lambda a: {**a, "x": None}, "x is nothing, and that of others a tensor"),
-], ids=["less", "more", "number", "deeper", "text", "none"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (lambda a: {"n": a["n"]}, r"it answers with \['n'\], others with \['n', 'x'\]"),
+        (
+            lambda a: {**a, "y": 1.0},
+            r"it answers with \['n', 'x', 'y'\], others with \['n', 'x'\]",
+        ),
+        (
+            lambda a: {**a, "x": 1.0},
+            "x is a number, and that of others a tensor of 1 dimensions",
+        ),
+        (
+            lambda a: {**a, "x": a["x"][None]},
+            "x is a tensor of 2 dimensions, and that of others",
+        ),
+        (lambda a: {**a, "n": "many"}, "n is text, and that of others a number"),
+        (lambda a: {**a, "x": None}, "x is nothing, and that of others a tensor"),
+    ],
+    ids=["less", "more", "number", "deeper", "text", "none"],
+)
 def test_an_answer_of_its_own_that_has_not_the_fields_of_the_others_is_refused(
     answer: Any, why: str
 ) -> None:
@@ -93,7 +108,9 @@ def test_an_addend_beyond_its_bound_is_refused_and_the_sum_goes_on() -> None:
 
 
 @pytest.mark.parametrize("count", [1.5, "many", True, None])
-def test_a_count_that_is_no_whole_number_is_refused_and_the_query_goes_on(count: Any) -> None:
+def test_a_count_that_is_no_whole_number_is_refused_and_the_query_goes_on(
+    count: Any,
+) -> None:
     there = federation(AHFAL(), FOUR, WAITS)
     answers_with(there, "c", lambda a: {**a, "count": count} if "count" in a else a)
     AHFAL().query(there.ask(), dict.fromkeys(FOUR, 2), {})

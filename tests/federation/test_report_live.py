@@ -20,18 +20,40 @@ THEN = "2026-11-22T02:44:46+00:00"
 
 
 def about(**more: Any) -> dict[str, Any]:
-    site = {"online": True, "awaited": None, "rows": 12345, "test": 1234, "seen": THEN,
-            "labels": COUNTS, "counted": THEN}  # fmt: skip
+    site = {
+        "online": True,
+        "awaited": None,
+        "rows": 12345,
+        "test": 1234,
+        "seen": THEN,
+        "labels": COUNTS,
+        "counted": THEN,
+    }
     sites = {name: dict(site) for name in SITES}
-    said = {"state": "running", "phase": "people label", "step": "0/query", "cycle": 0, "cycles": 1}
-    return {**said, "deadline": THEN, "updated": THEN, "sites": sites, "refusals": [], **more}
+    said = {
+        "state": "running",
+        "phase": "people label",
+        "step": "0/query",
+        "cycle": 0,
+        "cycles": 1,
+    }
+    return {
+        **said,
+        "deadline": THEN,
+        "updated": THEN,
+        "sites": sites,
+        "refusals": [],
+        **more,
+    }
 
 
 def page(folder: Path, scores: dict[str, float | None] | None, **more: Any) -> Path:
     """The page of a study of one strategy whose last scores at the sites are these."""
     early = {"basel": 0.1}
     root = write_study(folder / "study", ("entropy",), seeds=1, cycles=2, reference=None)
-    rewrite(root, lambda row, cell: {"per_site": scores and (scores if row["cycle"] else early)})
+    rewrite(
+        root, lambda row, cell: {"per_site": scores and (scores if row["cycle"] else early)}
+    )
     (root / "live.json").write_text(json.dumps(about(**more)))
     return write_report([root])
 
@@ -44,10 +66,14 @@ def sites(text: str) -> str:
     )
 
 
-def test_each_site_has_the_score_of_the_newest_model_on_its_own_test_rows(tmp_path: Path) -> None:
+def test_each_site_has_the_score_of_the_newest_model_on_its_own_test_rows(
+    tmp_path: Path,
+) -> None:
     shown = sites(page(tmp_path, {"basel": 0.875, "bern": None}).read_text())
     assert ">Accuracy, %</th>" in shown
-    basel, bern = (shown.partition(f">{name}</th>")[2].partition("</tr>")[0] for name in SITES[:2])
+    basel, bern = (
+        shown.partition(f">{name}</th>")[2].partition("</tr>")[0] for name in SITES[:2]
+    )
     assert '<td class="number">87.5</td>' in basel and "10.0" not in shown
     assert '<td class="number">–</td>' in bern  # it told nothing: too few test rows
 
@@ -56,13 +82,16 @@ def test_what_no_site_has_told_has_no_column(tmp_path: Path) -> None:
     assert "Accuracy" not in sites(page(tmp_path, None).read_text())  # sums are masked
 
 
-@pytest.mark.parametrize(("site", "state", "said"), [
-    ({}, "running", "connected"),
-    ({"awaited": THEN}, "running", "busy since 22 Nov 02:44"),
-    ({"online": False}, "running", "away since 22 Nov 02:44"),
-    ({"online": False, "seen": None}, "running", "not there yet"),
-    ({}, "finished", "heard 22 Nov 02:44"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("site", "state", "said"),
+    [
+        ({}, "running", "connected"),
+        ({"awaited": THEN}, "running", "busy since 22 Nov 02:44"),
+        ({"online": False}, "running", "away since 22 Nov 02:44"),
+        ({"online": False, "seen": None}, "running", "not there yet"),
+        ({}, "finished", "heard 22 Nov 02:44"),
+    ],
+)
 def test_whether_a_site_is_there_is_one_column(
     site: dict[str, Any], state: str, said: str, tmp_path: Path
 ) -> None:
@@ -73,12 +102,21 @@ def test_whether_a_site_is_there_is_one_column(
 
 
 def test_labels_that_are_no_longer_waited_for_are_not_called_open() -> None:
-    asking = {"state": "running", "phase": "people label", "step": "0/query", "cycle": 0,
-              "cycles": 2, "deadline": THEN}  # fmt: skip
+    asking = {
+        "state": "running",
+        "phase": "people label",
+        "step": "0/query",
+        "cycle": 0,
+        "cycles": 2,
+        "deadline": THEN,
+    }
     assert "People have until" in standing(asking)
     closing = standing({**asking, "closing": True})
     assert "People have until" not in closing
-    assert "are being closed at the coordinator's request ('fallow coordinate advance')" in closing
+    assert (
+        "are being closed at the coordinator's request ('fallow coordinate advance')"
+        in closing
+    )
     ended = {"step": "0/query", "why": "advance", "open": 7}
     over = {**asking, "phase": "entering labels", "deadline": None}
     closed = standing({**over, "ended": ended})
@@ -104,8 +142,10 @@ class TestInABrowser:
         with chromium() as browser:
             shown = browser.new_page(viewport={"width": 1100, "height": 900})
             shown.goto(wide.as_uri())
-            box = f"[...document.querySelectorAll('[aria-label=\"{CAPTION}\"]')].map(b => " \
-                "[b.scrollWidth, b.clientWidth])[0]"  # fmt: skip
+            box = (
+                f"[...document.querySelectorAll('[aria-label=\"{CAPTION}\"]')].map(b => "
+                "[b.scrollWidth, b.clientWidth])[0]"
+            )
             inside, room = shown.evaluate(box)
             assert inside <= room
             shown.set_viewport_size({"width": 390, "height": 900})

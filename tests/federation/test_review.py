@@ -29,7 +29,9 @@ SHARE = Request("0/query/0", "query", 0, 0, (Step("sum", "share", {}),))
 # -- replays --------------------------------------------------------------------------------
 
 
-def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(leader: Leader) -> None:
+def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
+    leader: Leader,
+) -> None:
     """The coordinator began a run, began anew, and somebody kept an order of the first."""
     late = leader.order(about("hello", "0/hello"), run=new_run(1e9))
     leader.run = new_run(2e9)
@@ -53,7 +55,9 @@ def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
 # -- a site that was away -------------------------------------------------------------------
 
 
-def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(leader: Leader) -> None:
+def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(
+    leader: Leader,
+) -> None:
     """The site picked, then was away for ask, close and training, and is chosen nothing from."""
     picked(leader)
     told = {"step": "1/query", "cycle": 1, "allowed": 3}
@@ -88,16 +92,29 @@ TOLD = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
 STANDING = {"labelled": 1, "held": 0, "pool": 8}
 
 
-@pytest.mark.parametrize(("verb", "args", "answer", "why"), [
-    ("ask", {"allowed": 3}, {"asked": 4}, "asked is 4, and 3 questions are allowed"),
-    ("ask", {"allowed": 3}, {}, "asked is None, which is no whole number"),
-    ("hello", {}, {"rows": "nine", "test": 0, **STANDING}, "rows is 'nine', which is no whole"),
-    ("hello", {}, {"rows": 9, **STANDING}, "test is None, which is no whole number"),
-    ("close", {}, {"asked": 1, "answered": "1", "declined": 0, **STANDING}, "answered is '1'"),
-    ("close", {}, {"asked": 1, "answered": 1, "declined": 0}, "labelled is None"),
-    ("score", {}, {"rows": 9.0}, r"it answers with \['rows'\]"),
-    ("score", {}, {**TOLD, "hits": "all"}, "hits is 'all', and only numbers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("verb", "args", "answer", "why"),
+    [
+        ("ask", {"allowed": 3}, {"asked": 4}, "asked is 4, and 3 questions are allowed"),
+        ("ask", {"allowed": 3}, {}, "asked is None, which is no whole number"),
+        (
+            "hello",
+            {},
+            {"rows": "nine", "test": 0, **STANDING},
+            "rows is 'nine', which is no whole",
+        ),
+        ("hello", {}, {"rows": 9, **STANDING}, "test is None, which is no whole number"),
+        (
+            "close",
+            {},
+            {"asked": 1, "answered": "1", "declined": 0, **STANDING},
+            "answered is '1'",
+        ),
+        ("close", {}, {"asked": 1, "answered": 1, "declined": 0}, "labelled is None"),
+        ("score", {}, {"rows": 9.0}, r"it answers with \['rows'\]"),
+        ("score", {}, {**TOLD, "hits": "all"}, "hits is 'all', and only numbers"),
+    ],
+)
 def test_an_answer_that_would_end_the_program_for_ever_is_refused(
     verb: str, args: Any, answer: Any, why: str
 ) -> None:

@@ -36,15 +36,29 @@ from tests.federation.worlds import Federation, federation, rows
 
 TIMES = 42 if os.environ.get("FALLOW_SOAK") else 1
 CALM = Faults()
-STORM = Faults(lost=0.1, twice=0.2, damaged=0.02, dies_before=0.06, dies_after=0.06, late=8.0)
+STORM = Faults(
+    lost=0.1, twice=0.2, damaged=0.02, dies_before=0.06, dies_after=0.06, late=8.0
+)
 PLAN = Plan((Segment(1),), 8, Optimiser(lr=0.05, momentum=0.9))
 COMMON: dict[str, Any] = {
-    "model": Spec("linear"), "plan": PLAN, "initial": 3, "per_cycle": 2, "rounds": 1, "cycles": 1,
-    "score_rounds": 1, "dtype": "float64", "standardise": "none",
-}  # fmt: skip
+    "model": Spec("linear"),
+    "plan": PLAN,
+    "initial": 3,
+    "per_cycle": 2,
+    "rounds": 1,
+    "cycles": 1,
+    "score_rounds": 1,
+    "dtype": "float64",
+    "standardise": "none",
+}
 SUMS = Recipe("storm", query=Spec("ahfal"), training=Spec("fedavg"), **COMMON)
-RELAYS = Recipe("storm", query=Spec("random"), training=Spec("dpfl", {"budget": 2}),
-                validation=0.4, **COMMON)  # fmt: skip
+RELAYS = Recipe(
+    "storm",
+    query=Spec("random"),
+    training=Spec("dpfl", {"budget": 2}),
+    validation=0.4,
+    **COMMON,
+)
 STUDIES = {"sums": (SUMS, 18), "relays": (RELAYS, 6)}  # and so many schedules
 RUN, LIVES = "run", 60
 
@@ -172,7 +186,9 @@ class Weather:
         def host(site: SiteId) -> Handle:
             return shy(site, world.host(site)) if shy else world.host(site)
 
-        link = Loopback({site: host(site) for site in world.sites}, faults, seed, restart=host)
+        link = Loopback(
+            {site: host(site) for site in world.sites}, faults, seed, restart=host
+        )
         path = self.folder / f"journal-{next(self.numbers)}.sqlite"
         coordinator = Coordinator(world, self.parts, path, link, fate, self.people(fate))
         done = coordinator.go()
@@ -188,8 +204,12 @@ class Weather:
             for site, ledger in self.world.ledgers.items():
                 for question in ledger.questions(state="open"):
                     if not (fate.deaths and fate.hesitates()):
-                        ledger.answer(question.row, self.world.truth(site, question.row), "Ann")
-                        ledger.answer(question.row, self.world.truth(site, question.row), "Ann")
+                        ledger.answer(
+                            question.row, self.world.truth(site, question.row), "Ann"
+                        )
+                        ledger.answer(
+                            question.row, self.world.truth(site, question.row), "Ann"
+                        )
 
         return answer
 
@@ -200,7 +220,9 @@ class Weather:
                 (twice,) = db.execute(
                     "SELECT count(*) - count(DISTINCT row) FROM question"
                 ).fetchone()
-                beyond = db.execute("SELECT * FROM purchase WHERE asked > allowed").fetchall()
+                beyond = db.execute(
+                    "SELECT * FROM purchase WHERE asked > allowed"
+                ).fetchall()
                 places = db.execute("SELECT place FROM exchange ORDER BY id").fetchall()
             db.close()
             assert twice == 0
@@ -222,7 +244,9 @@ def check_same(found: Left, expected: Left, schedule: int) -> None:
         assert torch.equal(found.model[name], expected.model[name]), schedule
 
 
-def test_every_schedule_ends_where_an_undisturbed_run_ends(weather: Weather, request: Any) -> None:
+def test_every_schedule_ends_where_an_undisturbed_run_ends(
+    weather: Weather, request: Any
+) -> None:
     schedules = TIMES * STUDIES[request.node.callspec.params["weather"]][1]
     calm = weather.study(0)
     assert (calm.lives, calm.deaths) == (1, 0)
@@ -264,7 +288,9 @@ def test_what_a_site_did_too_late_is_as_if_it_had_never_been_asked(
     plan = replace(PLAN, optimiser=replace(PLAN.optimiser, persist=True))
     weather = Weather(tmp_path, replace(SUMS, rounds=3, plan=plan), quorum=2)
     public = weather.world.agreement.coordinator
-    late, never = (weather.study(0, shy=Shy(does, public, rounds)) for does in (True, False))
+    late, never = (
+        weather.study(0, shy=Shy(does, public, rounds)) for does in (True, False)
+    )
     check_same(late, never, 0)
     assert not torch.equal(late.model["w"], weather.study(0).model["w"])
     weather.world.close()

@@ -17,7 +17,9 @@ NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")
 ARRAYS = Schema("arrays", "classification", classes=("cat", "dog"), shape=(3,))
 
 
-def grey(file: Path, size: tuple[int, int] = (4, 4), mode: str = "L", shade: int = 255) -> None:
+def grey(
+    file: Path, size: tuple[int, int] = (4, 4), mode: str = "L", shade: int = 255
+) -> None:
     image = pytest.importorskip("PIL.Image")
     file.parent.mkdir(parents=True, exist_ok=True)
     image.new(mode, size, shade if mode == "L" else (255, 0, 0)).save(file)
@@ -60,9 +62,11 @@ def test_an_example_of_arrays_or_images_says_shape_and_classes(tmp_path: Path) -
 
 
 def test_a_schema_from_settings_counts_the_features_of_a_table() -> None:
-    columns = [{"name": "age", "unit": "years", "low": 0, "high": 120},
-               {"name": "sex", "values": ["female", "male"]},
-               {"name": "chol", "unit": "mg/dl"}]  # fmt: skip
+    columns = [
+        {"name": "age", "unit": "years", "low": 0, "high": 120},
+        {"name": "sex", "values": ["female", "male"]},
+        {"name": "chol", "unit": "mg/dl"},
+    ]
     about = {"kind": "table", "task": "classification", "label": "disease"}
     assert schema_from({**about, "classes": ["no", "yes"], "columns": columns}) == TABLE
 
@@ -76,7 +80,11 @@ def test_limits_of_columns_are_no_part_of_the_digest_and_units_are() -> None:
 
 def test_a_label_in_words_is_the_id_of_its_class() -> None:
     digits = replace(TABLE, classes=("0", "1"))
-    assert [TABLE.value(" yes "), digits.value("1.0"), NUMBERS.value("-1")] == [1.0, 1.0, -1.0]
+    assert [TABLE.value(" yes "), digits.value("1.0"), NUMBERS.value("-1")] == [
+        1.0,
+        1.0,
+        -1.0,
+    ]
     assert [TABLE.words(1.0), NUMBERS.words(2.5)] == ["yes", "2.5"]
 
 
@@ -102,12 +110,17 @@ def test_rows_are_features_labels_names_and_what_people_see(tmp_path: Path) -> N
     assert rows.x.tolist()[:2] == [[63.0, 0.0, 1.0, 233.0], [37.0, 1.0, 0.0, 250.5]]
     assert rows.labels == (1.0, 0.0, None, None)
     assert rows.ids == ("p1", "p2", "p3", "p4")
-    assert rows.shown(1) == (("age", "37", "years"), ("sex", "female", ""),
-                             ("chol", "250.5", "mg/dl"))  # fmt: skip
+    assert rows.shown(1) == (
+        ("age", "37", "years"),
+        ("sex", "female", ""),
+        ("chol", "250.5", "mg/dl"),
+    )
     assert rows.notes == ()
 
 
-def test_columns_may_stand_in_any_order_and_names_and_labels_be_absent(tmp_path: Path) -> None:
+def test_columns_may_stand_in_any_order_and_names_and_labels_be_absent(
+    tmp_path: Path,
+) -> None:
     file = table(tmp_path / "rows.csv", "male,233,63", head="sex,chol,age")
     rows = read_rows(file, TABLE)
     assert rows.x.tolist() == [[63.0, 0.0, 1.0, 233.0]]
@@ -117,8 +130,14 @@ def test_columns_may_stand_in_any_order_and_names_and_labels_be_absent(tmp_path:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("p2,37,Female,250,no", "rows.csv: column 'sex', row 2: 'Female' is none of the agreed"),
-        ("p2,old,female,250,no", "column 'age', row 2: 'old' is not a finite number; give one in "),
+        (
+            "p2,37,Female,250,no",
+            "rows.csv: column 'sex', row 2: 'Female' is none of the agreed",
+        ),
+        (
+            "p2,old,female,250,no",
+            "column 'age', row 2: 'old' is not a finite number; give one in ",
+        ),
         ('p2,"37,5",female,250,no', "with a point and no comma"),
         ("p2,37,female,1e40,no", "column 'chol', row 2"),
         ("p2,37,female,250,maybe", "rows.csv: row 2: label 'maybe'"),
@@ -149,10 +168,15 @@ def test_other_columns_than_those_agreed_on_are_refused(
 
 
 def test_rows_that_lack_features_are_left_out_where_that_was_agreed(tmp_path: Path) -> None:
-    file = table(tmp_path / "rows.csv", "60,male,?,", "61,male,200,yes", head=
-                 "age,sex,chol,disease")  # fmt: skip
+    file = table(
+        tmp_path / "rows.csv", "60,male,?,", "61,male,200,yes", head="age,sex,chol,disease"
+    )
     rows = read_rows(file, TABLE, drop_rows=True)
-    assert (len(rows.x), rows.ids, rows.labels) == (1, ("2",), (1.0,))  # the number in the file
+    assert (len(rows.x), rows.ids, rows.labels) == (
+        1,
+        ("2",),
+        (1.0,),
+    )  # the number in the file
     assert rows.notes == ("rows with missing features left out: 1",)
     assert rows.shown(0)[0] == ("age", "61", "years")  # type: ignore[index]
 
@@ -160,8 +184,10 @@ def test_rows_that_lack_features_are_left_out_where_that_was_agreed(tmp_path: Pa
 def test_numbers_in_another_unit_are_noticed_and_kept(tmp_path: Path) -> None:
     rows = read_rows(table(tmp_path / "rows.csv", "1,756,male,233,yes"), TABLE)
     assert rows.x[0, 0] == 756
-    assert rows.notes == ("column 'age': 1 of 1 numbers lie outside 0 to 120 years; check that "
-                          "they are in the agreed unit",)  # fmt: skip
+    assert rows.notes == (
+        "column 'age': 1 of 1 numbers lie outside 0 to 120 years; check that "
+        "they are in the agreed unit",
+    )
 
 
 def test_a_test_row_has_its_label(tmp_path: Path) -> None:
@@ -213,7 +239,9 @@ def test_rows_of_another_kind_are_told_before_they_are_read(tmp_path: Path) -> N
         (table(tmp_path / "rows.csv"), images, "a folder of images"),
         (tmp_path / "rows.csv", ARRAYS, r"arrays in a file \.npz"),
     ):
-        with pytest.raises(ValueError, match=f"cannot be rows of this study, which are {wanted}"):
+        with pytest.raises(
+            ValueError, match=f"cannot be rows of this study, which are {wanted}"
+        ):
             read_rows(path, schema)
 
 
@@ -255,7 +283,9 @@ def test_a_link_out_of_the_folder_of_images_is_refused(what: str, tmp_path: Path
         read_rows(tmp_path / "rows", schema)
 
 
-def test_a_link_to_the_folder_of_images_and_within_it_is_none_out_of_it(tmp_path: Path) -> None:
+def test_a_link_to_the_folder_of_images_and_within_it_is_none_out_of_it(
+    tmp_path: Path,
+) -> None:
     schema = Schema("images", "classification", classes=("cat", "dog"), shape=(1, 4, 4))
     grey(tmp_path / "rows" / "dog" / "1.png")
     (tmp_path / "rows" / "dog" / "2.png").symlink_to("1.png")
@@ -264,7 +294,9 @@ def test_a_link_to_the_folder_of_images_and_within_it_is_none_out_of_it(tmp_path
 
 
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/secret.png", "link.png"])
-def test_a_picture_of_arrays_that_is_not_beside_them_is_refused(name: str, tmp_path: Path) -> None:
+def test_a_picture_of_arrays_that_is_not_beside_them_is_refused(
+    name: str, tmp_path: Path
+) -> None:
     (tmp_path / "site").mkdir()
     grey(tmp_path / "secret.png")
     (tmp_path / "site" / "link.png").symlink_to(tmp_path / "secret.png")

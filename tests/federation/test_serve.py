@@ -101,7 +101,9 @@ def progress(study: str) -> bytes:
     return seal(SECRET, Order(study, "run", "north", "0/progress", 0, "progress"))
 
 
-def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
     folder, heard = north(tmp_path), list[dict[str, Any]]()
     with served(folder, heard) as wire:
         reply = open_reply(
@@ -152,7 +154,9 @@ def test_a_folder_with_the_copy_alone_is_not_begun_anew(tmp_path: Path) -> None:
     with closing(folder.open_ledger()) as ledger:
         ledger.backup()
     folder.ledger_path.unlink()
-    with pytest.raises(Failed, match=r"is missing, and its copy ledger-backup\.sqlite is there"):
+    with pytest.raises(
+        Failed, match=r"is missing, and its copy ledger-backup\.sqlite is there"
+    ):
         folder.open_ledger()
     shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
     folder.open_ledger().close()
@@ -169,7 +173,10 @@ def test_a_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
 
 def test_one_process_serves_a_site(tmp_path: Path) -> None:
     folder = north(tmp_path)
-    with served(folder, []), pytest.raises(Failed, match="a process serves site north already"):
+    with (
+        served(folder, []),
+        pytest.raises(Failed, match="a process serves site north already"),
+    ):
         serve(folder, Event(), lambda event: None)
 
 
@@ -203,12 +210,24 @@ def called(*words: str | Path) -> str:
 
 def test_init_shows_the_study_the_rows_and_what_to_send(tmp_path: Path) -> None:
     write_agreement(tmp_path / "study.toml", agreed())
-    about = {"--study": tmp_path / "study.toml", "--name": "north", "--superlink": "127.0.0.1:1",
-             "--data": table(tmp_path / "rows.csv")}  # fmt: skip
-    shown = called("init", tmp_path / "SITE", *(word for pair in about.items() for word in pair))
-    for words in ("Site north", "4 rows, 2 of them with labels", "What leaves this site",
-                  "upload", "join.json to the coordinator", agreed().digest,
-                  "fallow site start"):  # fmt: skip
+    about = {
+        "--study": tmp_path / "study.toml",
+        "--name": "north",
+        "--superlink": "127.0.0.1:1",
+        "--data": table(tmp_path / "rows.csv"),
+    }
+    shown = called(
+        "init", tmp_path / "SITE", *(word for pair in about.items() for word in pair)
+    )
+    for words in (
+        "Site north",
+        "4 rows, 2 of them with labels",
+        "What leaves this site",
+        "upload",
+        "join.json to the coordinator",
+        agreed().digest,
+        "fallow site start",
+    ):
         assert words in shown
 
 
@@ -227,7 +246,9 @@ def test_labels_go_out_and_come_in_by_files(tmp_path: Path) -> None:
     assert "wrote 0 questions" in called("export", folder.path, tmp_path / "ask.csv")
     bad = tmp_path / "given.csv"
     bad.write_text("id,label\np1,yes\n")
-    with pytest.raises(ValueError, match=r"1 line of .* cannot be taken, so nothing was taken"):
+    with pytest.raises(
+        ValueError, match=r"1 line of .* cannot be taken, so nothing was taken"
+    ):
         called("import", folder.path, bad)
     with pytest.raises(ValueError, match="so nothing would be taken"):
         called("import", folder.path, bad, "--dry-run")
@@ -241,7 +262,11 @@ def test_of_many_lines_that_are_refused_the_first_are_shown(tmp_path: Path) -> N
     bad.write_text("id,label\n" + "p1,yes\n" * 40)
     done = CliRunner().invoke(site, ["import", str(north(tmp_path).path), str(bad)])
     assert done.exit_code != 0
-    assert "line 2: " in done.output and "line 11: " in done.output and "line 12" not in done.output
+    assert (
+        "line 2: " in done.output
+        and "line 11: " in done.output
+        and "line 12" not in done.output
+    )
     assert "and 30 more like these" in done.output
 
 

@@ -33,7 +33,9 @@ def told(world: Federation) -> dict[str, str]:
     return {verb: what for _, verb, what, _ in leaving(world.sites["basel"])}
 
 
-def test_a_study_of_classes_says_nothing_of_numbers_and_its_sites_tell_none(tmp_path: Path) -> None:
+def test_a_study_of_classes_says_nothing_of_numbers_and_its_sites_tell_none(
+    tmp_path: Path,
+) -> None:
     world = tiny(tmp_path)
     assert {"columns", "spread"} <= told(world).keys()
     assert not {"labelled", "deviation"} & told(world).keys()

@@ -30,11 +30,17 @@ def shown(folder: Path) -> dict[str, dict[str, str]]:
     live = read_live(folder)
     assert live is not None
     columns = site_columns(live)
-    plain = [[cell.replace("\N{NO-BREAK SPACE}", " ") for cell in c] for c in columns.values()]
-    return {row[0]: dict(zip(columns, row, strict=True)) for row in zip(*plain, strict=True)}
+    plain = [
+        [cell.replace("\N{NO-BREAK SPACE}", " ") for cell in c] for c in columns.values()
+    ]
+    return {
+        row[0]: dict(zip(columns, row, strict=True)) for row in zip(*plain, strict=True)
+    }
 
 
-def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(tmp_path: Path) -> None:
+def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
+    tmp_path: Path,
+) -> None:
     now, events = [0.0], list[dict[str, Any]]()
     tell = teller(tmp_path, now, events)
     tell(asking("0/query", north=NORTH, south=NORTH))
@@ -42,8 +48,14 @@ def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(tmp_path: 
     tell(asking("0/query", south=NORTH | {"answered": 2, "open": 2}))
     assert events[-1]["earlier"] == {"north": (NORTH, utc(0.0))}
     found = shown(tmp_path)
-    assert (found["north"]["Answered"], found["north"]["Counted, UTC"]) == ("1 of 4", "1 Jan 00:00")
-    assert (found["south"]["Answered"], found["south"]["Counted, UTC"]) == ("2 of 4", "1 Jan 01:00")
+    assert (found["north"]["Answered"], found["north"]["Counted, UTC"]) == (
+        "1 of 4",
+        "1 Jan 00:00",
+    )
+    assert (found["south"]["Answered"], found["south"]["Counted, UTC"]) == (
+        "2 of 4",
+        "1 Jan 01:00",
+    )
     again = teller(tmp_path, now, events)  # the coordinator was started anew
     again(asking("0/query"))
     assert set(events[-1]["earlier"]) == {"north", "south"}
@@ -90,7 +102,9 @@ def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> No
     assert "The labels of cycle 0 were closed" in pages[1]
 
 
-def test_who_is_waited_for_is_said_at_once_and_each_site_as_it_comes(tmp_path: Path) -> None:
+def test_who_is_waited_for_is_said_at_once_and_each_site_as_it_comes(
+    tmp_path: Path,
+) -> None:
     events = list[dict[str, Any]]()
     tell = teller(tmp_path, [0.0], events)
     assert events == [{"event": "meeting", "sites": ["north", "south"]}]
@@ -125,7 +139,9 @@ def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
     assert "Now: people label, cycle 0 of 1" in pages["0/query"]
 
 
-def test_a_refusal_that_comes_again_is_one_line_with_its_newest_time(tmp_path: Path) -> None:
+def test_a_refusal_that_comes_again_is_one_line_with_its_newest_time(
+    tmp_path: Path,
+) -> None:
     times = iter((0.0, 1.0, 60.0, 61.0, 120.0, 121.0))
     live = Live(tmp_path / "live.json", lambda: next(times))
     for site in ("a", "b", "a"):

@@ -19,7 +19,9 @@ pytest.importorskip("cryptography")
 FIX = f"{'.'.join(HERE.split('.')[:2])}.999"  # only mistakes were corrected
 
 
-def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(leader: Leader) -> None:
+def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(
+    leader: Leader,
+) -> None:
     order = leader.order(about("hello", "0/hello"), version="9.9.0")
     assert leader.send(order).refused == (
         f"the coordinator has Fallow 9.9.0 and site north {HERE}: what they compute may differ; "
@@ -35,7 +37,9 @@ def of_version(there: Federation, site: str, version: str) -> None:
     def handle(blob: bytes) -> bytes | None:
         honest(blob)
         key = open_order(signing.public, blob).key
-        return seal(signing.secret, Reply(RUN, site, key, signing.told[key], version=version))
+        return seal(
+            signing.secret, Reply(RUN, site, key, signing.told[key], version=version)
+        )
 
     there.link.alive[site] = handle
 
@@ -53,7 +57,10 @@ def test_an_answer_of_a_version_with_corrections_counts_and_is_told_once() -> No
     ask = there.ask()
     assert [float(ask.sum("plain")["sites"]) for _ in range(2)] == [4, 4]
     (told,) = [event for event in there.said if event["event"] == "version"]
-    assert told["site"] == "b" and f"site b has Fallow {FIX} and the coordinator" in told["why"]
+    assert (
+        told["site"] == "b"
+        and f"site b has Fallow {FIX} and the coordinator" in told["why"]
+    )
 
 
 def test_a_study_does_not_begin_with_a_site_of_another_version(

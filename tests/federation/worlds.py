@@ -37,9 +37,15 @@ Say = Callable[[dict[str, Any]], None]
 def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
     """Rows that are not standardised, of some more at the first sites; a third are for tests."""
     draw = np.random.default_rng(0)
-    group = np.concatenate([np.full(each + 3 * (len(sites) - i), i) for i in range(len(sites))])
+    group = np.concatenate(
+        [np.full(each + 3 * (len(sites) - i), i) for i in range(len(sites))]
+    )
     y = draw.integers(0, max(classes, 2), len(group))
-    x = 3 * draw.normal(size=(len(group), FEATURES)) + 4 * np.eye(max(classes, 2), FEATURES)[y] + 7
+    x = (
+        3 * draw.normal(size=(len(group), FEATURES))
+        + 4 * np.eye(max(classes, 2), FEATURES)[y]
+        + 7
+    )
     x = x.astype(np.float32)
     target = x @ np.arange(1, FEATURES + 1) + draw.normal(size=len(x))
     labels = torch.from_numpy(y) if classes else torch.from_numpy(target.astype(np.float32))
@@ -47,10 +53,17 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Da
     features, groups = torch.from_numpy(x), torch.from_numpy(group)
     columns = tuple(f"x{i}" for i in range(FEATURES))
     return Dataset(
-        "hospitals", features[~test], labels[~test], features[test], labels[test],
-        classes=tuple(f"class {c}" for c in range(classes)), groups=groups[~test],
-        groups_test=groups[test], group_names=sites, columns=columns,
-    )  # fmt: skip
+        "hospitals",
+        features[~test],
+        labels[~test],
+        features[test],
+        labels[test],
+        classes=tuple(f"class {c}" for c in range(classes)),
+        groups=groups[~test],
+        groups_test=groups[test],
+        group_names=sites,
+        columns=columns,
+    )
 
 
 def schema_for(data: Dataset) -> Schema:
@@ -79,7 +92,9 @@ class Federation:
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.link = Loopback({s: self.host(s) for s in self.sites}, self.faults, restart=self.host)
+        self.link = Loopback(
+            {s: self.host(s) for s in self.sites}, self.faults, restart=self.host
+        )
 
     @property
     def place(self) -> Path:
@@ -109,18 +124,30 @@ class Federation:
         if event["event"] == "labels":
             for site in self.sites.keys() - self.away:
                 for question in self.ledgers[site].questions(state="open"):
-                    self.ledgers[site].answer(question.row, self.told(site, question.row), "Ann")
+                    self.ledgers[site].answer(
+                        question.row, self.told(site, question.row), "Ann"
+                    )
 
     def told(self, site: str, row: int) -> float | None:
         return self.who(site, row) if self.who else self.truth(site, row)
 
     def program(self, say: Say | None = None, **more: Any) -> Program:
-        about: dict[str, Any] = {"poll": 0.0, "ticks": self.link.clock, "pages": False, **more}
-        return Program(self.place, self.agreement, self.link, self.keys, say or self.label, **about)
+        about: dict[str, Any] = {
+            "poll": 0.0,
+            "ticks": self.link.clock,
+            "pages": False,
+            **more,
+        }
+        return Program(
+            self.place, self.agreement, self.link, self.keys, say or self.label, **about
+        )
 
     def labels(self) -> dict[str, list[Any]]:
         """The ledger of every site, as it stands."""
-        return {site: ledger.store.written(site) for site, ledger in sorted(self.ledgers.items())}
+        return {
+            site: ledger.store.written(site)
+            for site, ledger in sorted(self.ledgers.items())
+        }
 
     def bought(self, cycle: int) -> dict[str, int]:
         """How many labels of a cycle each site has."""
@@ -146,27 +173,47 @@ class Federation:
 
 
 def federation(
-    folder: Path, recipe: Recipe, data: Dataset | None = None, waits: Waits = WAITS, seed: int = 0,
-    labelled: Mapping[str, int] | None = None, **more: Any,
-) -> Federation:  # fmt: skip
+    folder: Path,
+    recipe: Recipe,
+    data: Dataset | None = None,
+    waits: Waits = WAITS,
+    seed: int = 0,
+    labelled: Mapping[str, int] | None = None,
+    **more: Any,
+) -> Federation:
     """Folders of sites and a coordinator's keys for ``recipe``; ``labelled``: how many of a site's
     first rows come with a label."""
     data = data or rows()
     schema, names, secret = schema_for(data), data.group_names, new_signing_key()
     agreed = Agreement(
-        "hospitals", at_sites(recipe, "hospitals", len(names), schema), schema, names,
-        verify_key(secret), seed, waits, smallest=1,
-    )  # fmt: skip
+        "hospitals",
+        at_sites(recipe, "hospitals", len(names), schema),
+        schema,
+        names,
+        verify_key(secret),
+        seed,
+        waits,
+        smallest=1,
+    )
     folder.mkdir(parents=True, exist_ok=True)
     write_agreement(folder / "study.toml", agreed)
-    sites = {name: _site(folder, data, name, (labelled or {}).get(name, 0)) for name in names}
+    sites = {
+        name: _site(folder, data, name, (labelled or {}).get(name, 0)) for name in names
+    }
     return Federation(folder, agreed, data, secret, sites, **more)
 
 
 TINY = Recipe(
-    "tiny", model=Spec("linear"), plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
-    query=Spec("entropy"), initial=4, per_cycle=3, rounds=1, cycles=1, score_rounds=1,
-)  # fmt: skip
+    "tiny",
+    model=Spec("linear"),
+    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    query=Spec("entropy"),
+    initial=4,
+    per_cycle=3,
+    rounds=1,
+    cycles=1,
+    score_rounds=1,
+)
 
 
 def tiny(folder: Path, recipe: Recipe = TINY, **more: Any) -> Federation:
@@ -176,8 +223,10 @@ def tiny(folder: Path, recipe: Recipe = TINY, **more: Any) -> Federation:
 
 def _site(folder: Path, data: Dataset, name: str, labelled: int) -> SiteFolder:
     files = []
-    parts = {"rows": (data.x, data.y, data.groups), "test": (data.x_test, data.y_test,
-             data.groups_test)}  # fmt: skip
+    parts = {
+        "rows": (data.x, data.y, data.groups),
+        "test": (data.x_test, data.y_test, data.groups_test),
+    }
     for part, (x, y, groups) in parts.items():
         assert groups is not None
         at = (groups == data.group_names.index(name)).nonzero().squeeze(1).tolist()
@@ -190,5 +239,9 @@ def _site(folder: Path, data: Dataset, name: str, labelled: int) -> SiteFolder:
                 word = data.classes[int(y[row])] if data.classes else repr(float(y[row]))
                 lines.writerow([*map(repr, x[row].tolist()), word if i < known else ""])
     return SiteFolder.create(
-        folder / name, folder / "study.toml", name=name, data=str(files[0]), test=str(files[1])
+        folder / name,
+        folder / "study.toml",
+        name=name,
+        data=str(files[0]),
+        test=str(files[1]),
     )

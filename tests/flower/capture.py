@@ -59,7 +59,9 @@ def tapped(tls: Tls, superlink: int) -> Iterator[Tap]:
         inner = await asyncio.start_server(
             partial(_relay, tap.plain, superlink, trusted), LOCAL, 0, ssl=own
         )
-        outer = await asyncio.start_server(partial(_relay, tap.raw, _port(inner), None), LOCAL, 0)
+        outer = await asyncio.start_server(
+            partial(_relay, tap.raw, _port(inner), None), LOCAL, 0
+        )
         tap.address = f"{LOCAL}:{_port(outer)}"
         ready.set()
         async with inner, outer:
@@ -137,7 +139,8 @@ def parts(stream: bytes) -> Iterator[Part]:
         head, _, stream = stream.partition(b"\r\n\r\n")
         line, *rest = head.decode("latin-1").split("\r\n")
         fields = {
-            name.lower(): value.strip() for name, _, value in (x.partition(":") for x in rest)
+            name.lower(): value.strip()
+            for name, _, value in (x.partition(":") for x in rest)
         }
         if fields.get("transfer-encoding") == "chunked":
             content, stream = _joined(stream)
@@ -160,7 +163,9 @@ def _joined(stream: bytes) -> tuple[bytes, bytes]:
 STARTS: dict[bytes, Callable[[bytes], int]] = {
     rb"\x1f\x8b\x08": lambda found: 0,  # gzip
     rb"\x78[\x01\x5e\x9c\xda]": lambda found: 0,  # zlib
-    rb"PK\x03\x04": lambda found: 30 + sum(found[26:30:2]) + 256 * sum(found[27:30:2]),  # zip
+    rb"PK\x03\x04": lambda found: (
+        30 + sum(found[26:30:2]) + 256 * sum(found[27:30:2])
+    ),  # zip
 }  # where compressed parts may begin, and after how many bytes of a head they do
 
 
@@ -187,8 +192,12 @@ def messages(blob: bytes) -> Iterator[bytes]:
     for found in re.finditer(rb'\{"__metadata__":', blob):
         begin = found.start() - SIZE
         head = int.from_bytes(blob[begin : found.start()], "little")
-        ends = [int(end) for end in re.findall(rb'"data_offsets":\[\d+,(\d+)\]',
-                blob[found.start() : found.start() + head])]  # fmt: skip
+        ends = [
+            int(end)
+            for end in re.findall(
+                rb'"data_offsets":\[\d+,(\d+)\]', blob[found.start() : found.start() + head]
+            )
+        ]
         message = blob[begin - SIGNATURE : found.start() + head + max(ends, default=0)]
         if begin >= SIGNATURE and message not in seen:
             seen.add(message)

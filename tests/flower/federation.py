@@ -55,20 +55,28 @@ class Federation:
         end = time.monotonic() + seconds
         while set(found) != sites:
             left = end - time.monotonic()
-            assert left > 0, f"only {sorted(found)} answered; {self.link.problem}; {self.said[-9:]}"
+            assert left > 0, (
+                f"only {sorted(found)} answered; {self.link.problem}; {self.said[-9:]}"
+            )
             found |= self.link.receive(min(left, 1.0))
         return found
 
 
 @contextmanager
-def federation(root: Path, sites: Sequence[str], strangers: Sequence[str] = ()) -> Iterator[Any]:
+def federation(
+    root: Path, sites: Sequence[str], strangers: Sequence[str] = ()
+) -> Iterator[Any]:
     """Sites that are admitted and run; strangers have a key that the coordinator never saw."""
     tls, port = new_tls(root / "tls"), free_port()
     lines = {name: new_node_key(root / name / "node") for name in (*sites, *strangers)}
     address, said = f"127.0.0.1:{port}", list[dict[str, Any]]()
     nodes = {name: lines[name] for name in sites}
     made = Federation(
-        root, address, tls, FlowerLink(root / "link", address, tls, nodes, said.append), said
+        root,
+        address,
+        tls,
+        FlowerLink(root / "link", address, tls, nodes, said.append),
+        said,
     )
     try:
         made.link.start()
@@ -112,7 +120,11 @@ def below(pid: int | None, name: str) -> int:
 
 def left_over(root: Path) -> list[str]:
     """Processes of Flower that have to do with this folder."""
-    return [line for _, line in processes().values() if str(root) in line and "launch.py" in line]
+    return [
+        line
+        for _, line in processes().values()
+        if str(root) in line and "launch.py" in line
+    ]
 
 
 def kill(pid: int | None) -> None:

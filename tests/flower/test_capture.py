@@ -36,14 +36,27 @@ pytest.importorskip("flwr")
 OTHER, FIRST = "chur", 8  # rows that come labelled
 LONG = 900.0  # seconds; a machine that is busy with other things takes minutes
 STUDY = Recipe(
-    "alps", model=Spec("linear"), plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
-    query=Spec("entropy"), initial=0, per_cycle=5, rounds=1, cycles=1, score_rounds=1,
+    "alps",
+    model=Spec("linear"),
+    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    query=Spec("entropy"),
+    initial=0,
+    per_cycle=5,
+    rounds=1,
+    cycles=1,
+    score_rounds=1,
     dtype="float64",
-)  # fmt: skip
+)
 
 REQUESTS = {
     *("activate-node", "deactivate-node", "send-node-heartbeat", "get-run", "get-fab"),
-    *("pull-messages", "pull-object", "push-messages", "push-object", "confirm-message-received"),
+    *(
+        "pull-messages",
+        "pull-object",
+        "push-messages",
+        "push-object",
+        "confirm-message-received",
+    ),
 }
 FIELDS = {
     *("host", "accept", "accept-encoding", "connection", "content-length", "content-type"),
@@ -83,7 +96,9 @@ class Captured:
 
     def found(self) -> list[str]:
         """What of the planted site went over the wire, to or from whomever."""
-        streams = [stream for tap in self.taps.values() for stream in (*tap.up(), *tap.down())]
+        streams = [
+            stream for tap in self.taps.values() for stream in (*tap.up(), *tap.down())
+        ]
         told = [{"key": reply.key, "answer": reply.answer} for reply in self.told()]
         with closing(self.site.open_ledger()) as ledger:
             rows, labels = rows_of(self.site, ledger), labels_of(ledger)
@@ -103,7 +118,9 @@ def captured(folder: Path, recipe: Recipe, until: str | None = None) -> Iterator
     schema, port, done = alike.agreement.schema, free_port(), Event()
     waits = replace(alike.agreement.waits, timeout=2 * LONG, patience=2 * LONG)
     plan = coordinator.folder.Plan("alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1)
-    office = CoordinatorFolder.create(folder / LEADER, plan, f"127.0.0.1:{port}", ["127.0.0.1"])
+    office = CoordinatorFolder.create(
+        folder / LEADER, plan, f"127.0.0.1:{port}", ["127.0.0.1"]
+    )
     study = Real(folder, alike, office, {})
     people = Thread(target=label_all, args=(study, done), daemon=True)
     with ExitStack() as stack:
@@ -129,11 +146,17 @@ def captured(folder: Path, recipe: Recipe, until: str | None = None) -> Iterator
 def joined(study: Real, name: str, address: str) -> SiteFolder:
     """The folder of a site with the rows of ``alike``, admitted."""
     same = study.alike.sites[name]
-    data, test = (str(same.path / str(file)) for file in (same.settings.data, same.settings.test))
+    data, test = (
+        str(same.path / str(file)) for file in (same.settings.data, same.settings.test)
+    )
     site = SiteFolder.create(
-        study.folder / name, study.office.path / "study.toml", name=name, data=data, test=test,
+        study.folder / name,
+        study.office.path / "study.toml",
+        name=name,
+        data=data,
+        test=test,
         superlink=address,
-    )  # fmt: skip
+    )
     study.office.admit(site.path / "join.json")
     return site
 
@@ -154,7 +177,9 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Captured]:
 
 
 @pytest.mark.processes
-def test_no_row_no_name_and_no_label_leaves_a_site_over_the_real_wire(quiet: Captured) -> None:
+def test_no_row_no_name_and_no_label_leaves_a_site_over_the_real_wire(
+    quiet: Captured,
+) -> None:
     assert quiet.found() == []
 
 
@@ -166,7 +191,9 @@ def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
     with closing(quiet.site.open_ledger()) as ledger:
         answered = sum(line.exchanges for line in ledger.sent())
     lasting = {key for key in quiet.answered() if not key.startswith("progress/")}
-    assert answered - 1 <= len(lasting) <= answered  # the last one may not have been sent yet
+    assert (
+        answered - 1 <= len(lasting) <= answered
+    )  # the last one may not have been sent yet
     assert all(reply.refused is None for reply in told)
     assert PLANTED.encode() in everything(tap.up())
     assert PLANTED.encode() not in tap.outside()
@@ -176,7 +203,9 @@ def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
 @pytest.mark.processes
 def test_flower_itself_says_of_a_site_what_the_documents_name(quiet: Captured) -> None:
     sent = [part for stream in quiet.taps[PLANTED].up() for part in parts(stream)]
-    assert {part.line for part in sent} <= {f"POST /v1/fleet/{name} HTTP/1.1" for name in REQUESTS}
+    assert {part.line for part in sent} <= {
+        f"POST /v1/fleet/{name} HTTP/1.1" for name in REQUESTS
+    }
     assert set().union(*(part.fields for part in sent)) == FIELDS
     said = everything(quiet.taps[PLANTED].up())
     assert str(quiet.study.folder).encode() not in said

@@ -57,8 +57,9 @@ def zipped(content: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("press", [bytes, gzip.compress, zlib.compress, zipped])
-@pytest.mark.parametrize("content", [ROW.encode(), ROW.encode("utf-16-le"),
-                                     ROW_OF.float().numpy().tobytes()])  # fmt: skip
+@pytest.mark.parametrize(
+    "content", [ROW.encode(), ROW.encode("utf-16-le"), ROW_OF.float().numpy().tobytes()]
+)
 @pytest.mark.parametrize("chunk", [0, 5])
 def test_what_is_planted_is_found_in_chunks_and_in_compressed_parts(
     press: Callable[[bytes], bytes], content: bytes, chunk: int
@@ -70,7 +71,9 @@ def test_what_is_planted_is_found_in_chunks_and_in_compressed_parts(
 
 @pytest.mark.parametrize("form", [ROW_OF, 3 - 0.2 * ROW_OF.float(), ROW_OF.half()])
 def test_a_row_is_found_in_a_signed_answer_in_whatever_units(form: Tensor) -> None:
-    hidden = torch.cat([torch.zeros(5, dtype=form.dtype), form, torch.ones(4, dtype=form.dtype)])
+    hidden = torch.cat(
+        [torch.zeros(5, dtype=form.dtype), form, torch.ones(4, dtype=form.dtype)]
+    )
     sent = seal(SECRET, Reply("run", PLANTED, "0/train/0/0", {"w": hidden, "n": 3}))
     stream = posted(b"before" + sent + sent + b"after", 7)
     (message,) = messages(everything([stream]))

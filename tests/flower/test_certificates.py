@@ -38,7 +38,9 @@ def shaken(tls: Tls, authority: Path, host: str) -> str | None:
         thread.join()
 
 
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "coordinator.example", "10.0.0.7"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1", "coordinator.example", "10.0.0.7"]
+)
 def test_a_client_that_trusts_the_authority_accepts_the_server_by_each_name(
     tmp_path: Path, host: str
 ) -> None:
@@ -54,7 +56,9 @@ def test_another_name_and_another_authority_are_refused(tmp_path: Path) -> None:
         shaken(tls, other.authority, "localhost")
 
 
-def test_files_are_readable_by_their_owner_alone_and_never_overwritten(tmp_path: Path) -> None:
+def test_files_are_readable_by_their_owner_alone_and_never_overwritten(
+    tmp_path: Path,
+) -> None:
     new_tls(tmp_path)
     new_node_key(tmp_path / "node")
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}

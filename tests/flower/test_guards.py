@@ -72,7 +72,9 @@ def test_flower_itself_packs_the_app_into_what_a_site_takes_for_its_own() -> Non
         ("/v1/runtime/acquire-task", "::1", True),
     ],
 )
-def test_other_machines_reach_what_a_supernode_needs(path: str, host: str, may: bool) -> None:
+def test_other_machines_reach_what_a_supernode_needs(
+    path: str, host: str, may: bool
+) -> None:
     assert may_pass(path, (host, 4000)) is may
 
 
@@ -100,9 +102,13 @@ def test_a_child_that_ends_is_started_again_and_says_why(tmp_path: Path) -> None
     code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x'); print('out of paper')"
     said: list[dict[str, object]] = []
     child = Child(
-        "printer", lambda: [sys.executable, "-c", code], dict(os.environ), tmp_path / "log",
-        lambda text: "load paper" if "out of paper" in text else None, said.append,
-    )  # fmt: skip
+        "printer",
+        lambda: [sys.executable, "-c", code],
+        dict(os.environ),
+        tmp_path / "log",
+        lambda text: "load paper" if "out of paper" in text else None,
+        said.append,
+    )
     child.start()
     wait_until(lambda: (tmp_path / "runs").exists() and len(said) > 1, 30, "two runs")
     child.stop()
@@ -137,7 +143,9 @@ signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("app", [WAITS, HANGS + WAITS], ids=["waits", "hangs on its way out"])
+@pytest.mark.parametrize(
+    "app", [WAITS, HANGS + WAITS], ids=["waits", "hangs on its way out"]
+)
 def test_a_process_of_flower_ends_with_the_process_that_started_it(
     app: str, tmp_path: Path
 ) -> None:
@@ -203,14 +211,23 @@ def _dead_after(name: str) -> float:
 
 def test_a_supernode_says_in_words_why_it_is_not_connected(tmp_path: Path) -> None:
     node = Supernode(
-        tmp_path, "ash", "c.example:8000", tmp_path / "node", tmp_path / "s", tmp_path / "a.pem"
+        tmp_path,
+        "ash",
+        "c.example:8000",
+        tmp_path / "node",
+        tmp_path / "s",
+        tmp_path / "a.pem",
     )
     log = tmp_path / "log" / "supernode.log"
     log.parent.mkdir()
     assert node.problem is None
-    log.write_text("INFO: started\nWARNING: Connection attempt failed, retrying in 2.00 seconds\n")
+    log.write_text(
+        "INFO: started\nWARNING: Connection attempt failed, retrying in 2.00 seconds\n"
+    )
     assert "c.example:8000 does not answer" in str(node.problem)
-    log.write_text(log.read_text() + "INFO: Connection successful after 2.1 seconds and 2 tries.\n")
+    log.write_text(
+        log.read_text() + "INFO: Connection successful after 2.1 seconds and 2 tries.\n"
+    )
     assert node.problem is None
 
 

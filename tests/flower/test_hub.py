@@ -129,7 +129,9 @@ def test_a_lost_message_is_sent_again_after_a_while_and_the_reason_is_said(
     app.gives(app.takes()[0], b"the process of the site does not run", LOST)
     assert app.takes()[2] == b"order"
     assert time.monotonic() - began > 0.9
-    assert said == [{"event": "lost", "site": "ash", "why": "the process of the site does not run"}]
+    assert said == [
+        {"event": "lost", "site": "ash", "why": "the process of the site does not run"}
+    ]
 
 
 def test_a_message_of_which_nothing_is_heard_is_sent_again_and_answered_once(
@@ -153,7 +155,9 @@ def test_a_message_of_which_nothing_is_heard_is_sent_again_and_answered_once(
         app.connection.close()
 
 
-def test_what_a_node_had_when_it_was_started_again_is_sent_again(hub: Hub, app: App) -> None:
+def test_what_a_node_had_when_it_was_started_again_is_sent_again(
+    hub: Hub, app: App
+) -> None:
     app.sees(ASH)
     hub.send({"ash": b"order"})
     first = app.takes()[0]

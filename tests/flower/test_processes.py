@@ -19,7 +19,9 @@ LONG = 300.0  # seconds; a machine that is busy with other things takes minutes
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
-    with federation(tmp_path_factory.mktemp("flower"), SITES, ["stranger", "misled"]) as made:
+    with federation(
+        tmp_path_factory.mktemp("flower"), SITES, ["stranger", "misled"]
+    ) as made:
         yield made
 
 
@@ -75,7 +77,9 @@ def test_an_exchange_outlives_the_death_of_the_superlink(running: Federation) ->
 
 
 @pytest.mark.soak
-def test_a_supernode_that_was_killed_is_back_within_two_minutes(running: Federation) -> None:
+def test_a_supernode_that_was_killed_is_back_within_two_minutes(
+    running: Federation,
+) -> None:
     handled = running.root / "cedar" / "handled"
     running.link.send(dict.fromkeys(SITES, b"slow 4"))
     wait_until(lambda: "slow 4" in handled.read_text(), LONG, "cedar has the message")

@@ -62,7 +62,9 @@ def test_a_frame_arrives_as_it_was_sent(payload: bytes) -> None:
         sender.join()
 
 
-@pytest.mark.parametrize("sent", [b"", HEAD.pack(10, b"m")[:5], HEAD.pack(10, b"m") + b"half"])
+@pytest.mark.parametrize(
+    "sent", [b"", HEAD.pack(10, b"m")[:5], HEAD.pack(10, b"m") + b"half"]
+)
 def test_a_frame_that_was_cut_off_is_no_frame(sent: bytes) -> None:
     one, other = socket.socketpair()
     with other:
@@ -125,13 +127,17 @@ def test_messages_are_handled_one_after_the_other(tmp_path: Path) -> None:
     assert most == [1]
 
 
-def test_a_socket_lies_in_a_folder_of_its_own_that_others_cannot_enter(tmp_path: Path) -> None:
+def test_a_socket_lies_in_a_folder_of_its_own_that_others_cannot_enter(
+    tmp_path: Path,
+) -> None:
     with private_socket(tmp_path) as place:
         assert place.parent == tmp_path / "socket"
         assert place.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_where_the_path_is_too_long_for_a_socket_a_short_one_is_found(tmp_path: Path) -> None:
+def test_where_the_path_is_too_long_for_a_socket_a_short_one_is_found(
+    tmp_path: Path,
+) -> None:
     with private_socket(tmp_path / ("long" * 30)) as place:
         assert len(os.fsencode(place)) <= 100
         assert place.parent.stat().st_mode & 0o777 == 0o700

@@ -19,7 +19,9 @@ class Plain:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
@@ -37,8 +39,15 @@ class Alone(Plain):
 
     def round(self, state: State, ask: Ask) -> State:
         first = ask.round == 0
-        common: dict[str, Tensor] = {"w": state["w"], "stats": state["stats"]} if first else {}
-        ask.fit(self.plan if first else replace(self.plan, start="local"), "local", None, **common)
+        common: dict[str, Tensor] = (
+            {"w": state["w"], "stats": state["stats"]} if first else {}
+        )
+        ask.fit(
+            self.plan if first else replace(self.plan, start="local"),
+            "local",
+            None,
+            **common,
+        )
         return state
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
@@ -52,7 +61,9 @@ class Tuned(Plain):
 
     plan: Plan = Plan()
 
-    contract: ClassVar[Contract] = Contract("tuned", "a test", 2024, sum={"upload": "models"})
+    contract: ClassVar[Contract] = Contract(
+        "tuned", "a test", 2024, sum={"upload": "models"}
+    )
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.plan, "local", None, **state)

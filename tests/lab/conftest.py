@@ -44,7 +44,12 @@ def _scores(query: str, cycle: int, gen: np.random.Generator) -> dict[str, Any]:
     score = base + LIFT.get(query, 0.01) * (1 + cycle) / 3
     score = round(float(score + 0.01 * gen.standard_normal()), 4)
     per_class = [score + 0.02, score, score - 0.01, None]
-    return {"accuracy": score, "mse": None, "balanced_accuracy": score, "per_class": per_class}
+    return {
+        "accuracy": score,
+        "mse": None,
+        "balanced_accuracy": score,
+        "per_class": per_class,
+    }
 
 
 def _record(
@@ -56,15 +61,27 @@ def _record(
     about = {"recipe": "tiny", "query": query, "training": "fedavg", "seed": seed}
     when = {"cycle": cycle, "round": round_, "point": "post_agg", "final": round_ == 2}
     labels = {"labelled": labelled, "labels_validation": 0, "pool": POOL}
-    counts = {"labelled_per_class": np.sum([*held.values()], 0).tolist(), "labelled_per_site": held}
+    counts = {
+        "labelled_per_class": np.sum([*held.values()], 0).tolist(),
+        "labelled_per_site": held,
+    }
     spent = {"seconds": 1.5, "bytes_up": 1000, "bytes_down": 2000}
-    ran = {"cohort": NAMES, "executor": "loop", "threads": 1, "versions": {"torch": "2.13.0"}}
+    ran = {
+        "cohort": NAMES,
+        "executor": "loop",
+        "threads": 1,
+        "versions": {"torch": "2.13.0"},
+    }
     grown = {name: cost * (cycle + 1) for name, cost in spent.items()}
     asked = _asked(query, cycle)
-    return about | when | labels | scores | {"per_site": None} | counts | grown | ran | asked
+    return (
+        about | when | labels | scores | {"per_site": None} | counts | grown | ran | asked
+    )
 
 
-def _write_cell(folder: Path, query: str, seed: int, cycles: int, gen: np.random.Generator) -> None:
+def _write_cell(
+    folder: Path, query: str, seed: int, cycles: int, gen: np.random.Generator
+) -> None:
     folder.mkdir(parents=True)
     last = 1 if query.startswith("bound:") else cycles
     rows = [_record(query, seed, cycle, r, gen) for cycle in range(last) for r in (1, 2)]

@@ -60,7 +60,9 @@ def tiny(folder: Path) -> Recipe:
 def begun(act: Callable[[], object]) -> int:
     """A child that does ``act``."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12: other threads; none here
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # Python 3.12: other threads; none here
         child = os.fork()
     if child == 0:
         try:

@@ -11,7 +11,13 @@ import numpy as np
 
 FALE, LOCAL = "fale@training=server-solve", "fale:weights=none"
 QUERIES = ("random", "lcmd", "random@training=server-solve", FALE, LOCAL)
-LEVEL = {"random": 0.80, "lcmd": 0.83, "random@training=server-solve": 0.74, FALE: 0.72, LOCAL: 0.9}
+LEVEL = {
+    "random": 0.80,
+    "lcmd": 0.83,
+    "random@training=server-solve": 0.74,
+    FALE: 0.72,
+    LOCAL: 0.9,
+}
 POOL, FIRST, STEP = 4000, 40, 20
 
 
@@ -29,21 +35,54 @@ def line(query: str, seed: int, cycle: int, cycles: int) -> dict[str, Any]:
     """One record.  A one-pass strategy has no first labels and one exchange a budget."""
     first, turns = (0, 1) if is_one_pass(query) else (FIRST, cycle + 1)
     shown = [
-        {"kind": "keep", "verb": "select", "what": "number of picks", "bytes": 80 * turns,
-         "bytes_down": 80 * turns, "sites": 10, "exchanges": turns},
-        {"kind": "sum", "verb": "upload", "what": "weighted models",
-         "bytes": 900 * turns, "bytes_down": 900 * turns, "sites": 10, "exchanges": 2 * turns},
-    ]  # fmt: skip
+        {
+            "kind": "keep",
+            "verb": "select",
+            "what": "number of picks",
+            "bytes": 80 * turns,
+            "bytes_down": 80 * turns,
+            "sites": 10,
+            "exchanges": turns,
+        },
+        {
+            "kind": "sum",
+            "verb": "upload",
+            "what": "weighted models",
+            "bytes": 900 * turns,
+            "bytes_down": 900 * turns,
+            "sites": 10,
+            "exchanges": 2 * turns,
+        },
+    ]
     return {
-        "recipe": "made", "query": query, "training": "fedavg", "seed": seed, "cycle": cycle,
-        "round": 0, "point": "post_agg", "final": True, "accuracy": None,
-        "balanced_accuracy": None, "per_class": None, "mse": error(query, seed, cycle),
-        "target_variance": 5.0, "per_site": None, "labelled": first + STEP * cycle, "pool": POOL,
-        "labelled_per_site": {"site-0": [first + STEP * cycle]}, "labelled_per_class": None,
-        "seconds": float(turns), "bytes_up": 980 * turns, "bytes_down": 980 * turns,
-        "revealed": shown, "executor": "stacked", "threads": 1, "versions": {"torch": "2"},
-        "notes": {}, "pseudo_labels": None,
-    }  # fmt: skip
+        "recipe": "made",
+        "query": query,
+        "training": "fedavg",
+        "seed": seed,
+        "cycle": cycle,
+        "round": 0,
+        "point": "post_agg",
+        "final": True,
+        "accuracy": None,
+        "balanced_accuracy": None,
+        "per_class": None,
+        "mse": error(query, seed, cycle),
+        "target_variance": 5.0,
+        "per_site": None,
+        "labelled": first + STEP * cycle,
+        "pool": POOL,
+        "labelled_per_site": {"site-0": [first + STEP * cycle]},
+        "labelled_per_class": None,
+        "seconds": float(turns),
+        "bytes_up": 980 * turns,
+        "bytes_down": 980 * turns,
+        "revealed": shown,
+        "executor": "stacked",
+        "threads": 1,
+        "versions": {"torch": "2"},
+        "notes": {},
+        "pseudo_labels": None,
+    }
 
 
 def write_regression(
@@ -56,17 +95,26 @@ def write_regression(
 ) -> Path:
     """A study directory of errors; strategies called ``fale`` start at cycle 1."""
     described = {
-        "name": "made", "recipe": {"data": "protein", "training": {"name": "fedavg", "fields": {}}},
-        "reference": reference, "queries": list(queries), "seeds": list(range(seeds)),
-        "command": "fallow compare made", "published": None, "versions": {"torch": "2"},
-    }  # fmt: skip
+        "name": "made",
+        "recipe": {"data": "protein", "training": {"name": "fedavg", "fields": {}}},
+        "reference": reference,
+        "queries": list(queries),
+        "seeds": list(range(seeds)),
+        "command": "fallow compare made",
+        "published": None,
+        "versions": {"torch": "2"},
+    }
     root.mkdir(parents=True)
     (root / "study.json").write_text(json.dumps(described | study))
     for query in queries:
         for seed in range(seeds):
             folder = root / "cells" / query / f"seed-{seed}"
             folder.mkdir(parents=True)
-            rows = [line(query, seed, c, cycles) for c in range(is_one_pass(query), cycles + 1)]
-            (folder / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+            rows = [
+                line(query, seed, c, cycles) for c in range(is_one_pass(query), cycles + 1)
+            ]
+            (folder / "records.jsonl").write_text(
+                "".join(json.dumps(r) + "\n" for r in rows)
+            )
             (folder / "partition.json").write_text('{"sites": ["site-0"], "classes": []}')
     return root

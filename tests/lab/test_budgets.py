@@ -35,7 +35,9 @@ def test_rounded_totals_give_the_published_budgets(rows: int, labels: int) -> No
     assert set(budgets("equal_rounded", 0.05, equal_sites(rows)).values()) == {labels}
 
 
-@pytest.mark.parametrize(("rows", "labels"), [(50_000, 250), (73_257, 367), (8_000, 40), (61, 1)])
+@pytest.mark.parametrize(
+    ("rows", "labels"), [(50_000, 250), (73_257, 367), (8_000, 40), (61, 1)]
+)
 def test_equal_budgets_are_rounded_up(rows: int, labels: int) -> None:
     assert set(budgets("equal", 0.05, equal_sites(rows)).values()) == {labels}
 
@@ -47,7 +49,8 @@ def test_a_share_that_is_whole_is_not_rounded_up_by_floating_point() -> None:
 
 def test_proportional_budgets_follow_the_sizes_and_slightly_exceed_the_total() -> None:
     sizes = {
-        f"{i}": n for i, n in enumerate([4321, 5678, 4999, 5001, 5003, 4997, 3339, 6661, 10001])
+        f"{i}": n
+        for i, n in enumerate([4321, 5678, 4999, 5001, 5003, 4997, 3339, 6661, 10001])
     }
     bought = budgets("proportional", 0.1, sizes)
     assert bought["0"] == 433
@@ -92,7 +95,9 @@ def test_a_budget_that_cannot_be_bought_is_refused(
 
 
 def test_labels_beyond_the_rows_of_the_data_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"asks for 90 labels at 3 sites, beyond the pool of 60"):
+    with pytest.raises(
+        ValueError, match=r"asks for 90 labels at 3 sites, beyond the pool of 60"
+    ):
         Recipe("a", sites=3, initial=10, per_cycle=10, cycles=2).check_rows(60)
     with pytest.raises(ValueError, match="2 rows cannot be shared by 3 sites"):
         Recipe("a", sites=3).check_rows(2)

@@ -52,14 +52,20 @@ def test_an_estimate_is_one_sentence() -> None:
 
 
 def test_labels_per_site_are_counted_at_every_site() -> None:
-    assert labelled(Recipe("a", sites=4, initial=5, per_cycle=2, cycles=2), 400) == [20, 28, 36]
+    assert labelled(Recipe("a", sites=4, initial=5, per_cycle=2, cycles=2), 400) == [
+        20,
+        28,
+        36,
+    ]
 
 
 # -- studies whose strategies train in different ways ---------------------------------------------
 
 
 def of_training(tmp_path: Path, training: str, **changes: Any) -> tuple[Setup, Cell]:
-    recipe = replace(tiny(tmp_path), validation=0.25, initial=8, rounds=4, cycles=1, **changes)
+    recipe = replace(
+        tiny(tmp_path), validation=0.25, initial=8, rounds=4, cycles=1, **changes
+    )
     return Setup(recipe, tmp_path / "study"), Cell(f"random@training={training}", 0)
 
 
@@ -72,7 +78,8 @@ def test_strategies_that_train_otherwise_share_no_phase(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "training", ["fedavg", "local", "ditto", "fed-rep", "p-fed-graph", "robust", "fedavg-ft"]
+    "training",
+    ["fedavg", "local", "ditto", "fed-rep", "p-fed-graph", "robust", "fedavg-ft"],
 )
 def test_bytes_are_those_of_the_training_method(tmp_path: Path, training: str) -> None:
     setup, cell = of_training(tmp_path, training)
@@ -80,7 +87,9 @@ def test_bytes_are_those_of_the_training_method(tmp_path: Path, training: str) -
     usual = estimate(setup, [Cell("random", 0)], 1)
     assert work(setup, cell) == 0
     last = left(setup, cell).records[-1]
-    assert told.bytes - usual.bytes == pytest.approx(last["bytes_up"] + last["bytes_down"], rel=0.2)
+    assert told.bytes - usual.bytes == pytest.approx(
+        last["bytes_up"] + last["bytes_down"], rel=0.2
+    )
     assert told.relayed == told.tried == 0
 
 
@@ -94,7 +103,9 @@ def test_what_goes_from_site_to_site_and_what_is_tried_is_counted(
     assert work(setup, cell) == 0
     record = left(setup, cell).records[-1]
     passed = sum(e["bytes"] for e in record["revealed"] if e["kind"] == "relay")
-    assert passed <= 1.1 * told.relayed  # beside its model a site sends its number of labels
+    assert (
+        passed <= 1.1 * told.relayed
+    )  # beside its model a site sends its number of labels
     assert told.relayed < 2 * passed
     assert (told.tried == 0) == ("full" in training)
     assert told.tried >= record.get("evaluations", 0)
@@ -117,5 +128,11 @@ def test_labels_that_validate_first_need_two_rounds_in_a_run_and_none_in_an_esti
 
 def test_an_estimate_says_what_choosing_takes() -> None:
     said = Estimate(1, 100, 60.0, 1000, 1, tried=1234, relayed=5_000_000).sentence()
-    assert "100 training rows in all, up to 1,234 models tried on validation rows, about" in said
-    assert "1.0 kB between server and sites and up to 5.0 MB from site to site. Nothing" in said
+    assert (
+        "100 training rows in all, up to 1,234 models tried on validation rows, about"
+        in said
+    )
+    assert (
+        "1.0 kB between server and sites and up to 5.0 MB from site to site. Nothing"
+        in said
+    )

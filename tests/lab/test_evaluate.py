@@ -12,9 +12,15 @@ from fallow.lab.run import Run
 from fallow.lab.world import build_world
 
 TINY = {
-    "name": "tiny", "data": "digits", "rows": 120, "test_rows": 60, "sites": 3, "rounds": 2,
-    "cycles": 0, "score_rounds": 1,
-}  # fmt: skip
+    "name": "tiny",
+    "data": "digits",
+    "rows": 120,
+    "test_rows": 60,
+    "sites": 3,
+    "rounds": 2,
+    "cycles": 0,
+    "score_rounds": 1,
+}
 
 
 def records(**changes):

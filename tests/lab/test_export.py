@@ -26,7 +26,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def records(study: Path) -> list[dict[str, object]]:
-    paths = [study / "cells" / query / "seed-0" / "records.jsonl" for query in ("random", "ahfal")]
+    paths = [
+        study / "cells" / query / "seed-0" / "records.jsonl"
+        for query in ("random", "ahfal")
+    ]
     return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
 
 

@@ -65,6 +65,8 @@ def test_a_recipe_without_a_second_round_is_refused() -> None:
 @pytest.mark.parametrize("restart", ["fresh", "continue"])
 def test_dpfl_searches_with_fresh_labels_and_no_label_is_lost(restart: Any) -> None:
     training = Spec("dpfl", {"budget": 2})
-    recipe = replace(FRESH, training=training, restart=restart, initial=16, cycles=1, rounds=4)
+    recipe = replace(
+        FRESH, training=training, restart=restart, initial=16, cycles=1, rounds=4
+    )
     found = Run(build_world(recipe, 0, Journal()), Journal()).go()
     assert found[-1]["labelled"] == 3 * 20 and found[-1]["labels_validation"] == 3 * 10

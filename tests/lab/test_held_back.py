@@ -31,7 +31,9 @@ def test_held_labels_are_there_after_the_journal_is_opened_again(tmp_path: Path)
     again.close()
 
 
-def test_in_a_journal_from_before_labels_were_held_back_all_of_them_train(tmp_path: Path) -> None:
+def test_in_a_journal_from_before_labels_were_held_back_all_of_them_train(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "journal.sqlite"
     journal = Journal(path)
     journal.write("a", [Label(1, 0.0, 0)])

@@ -38,7 +38,9 @@ def test_an_exchange_is_recalled_under_its_key_and_contents(journal: Journal) ->
 
 def test_the_same_key_with_other_contents_is_refused(journal: Journal) -> None:
     journal.record("0/query/0", "one", {})
-    with pytest.raises(Failed, match=r"exchange 0/query/0 of .* was recorded with other contents"):
+    with pytest.raises(
+        Failed, match=r"exchange 0/query/0 of .* was recorded with other contents"
+    ):
         journal.recall("0/query/0", "two")
 
 
@@ -46,8 +48,11 @@ def test_a_finished_step_forgets_its_own_exchanges_and_no_others(journal: Journa
     for key in ("1/train/0/0", "1/train/1/0", "11/train/0/0", "1/trainer/0/0"):
         journal.record(key, "d", {})
     journal.finish("1/train", {"seconds": 1.0})
-    kept = [k for k in ("1/train/0/0", "1/train/1/0", "11/train/0/0", "1/trainer/0/0")
-            if journal.recall(k, "d") is not None]  # fmt: skip
+    kept = [
+        k
+        for k in ("1/train/0/0", "1/train/1/0", "11/train/0/0", "1/trainer/0/0")
+        if journal.recall(k, "d") is not None
+    ]
     assert kept == ["11/train/0/0", "1/trainer/0/0"]
 
 
@@ -57,7 +62,9 @@ def test_a_step_gives_what_a_resumed_run_will_read(journal: Journal) -> None:
     assert journal.finished("1/query") is None
 
 
-def test_a_transaction_is_all_or_nothing_and_an_inner_one_joins_it(journal: Journal) -> None:
+def test_a_transaction_is_all_or_nothing_and_an_inner_one_joins_it(
+    journal: Journal,
+) -> None:
     with pytest.raises(ZeroDivisionError), journal.transaction():
         journal.keep("a", "local", {"w": torch.zeros(2)})
         with journal.transaction():
@@ -67,7 +74,9 @@ def test_a_transaction_is_all_or_nothing_and_an_inner_one_joins_it(journal: Jour
     assert journal.written("a") == []
 
 
-def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(path: Path) -> None:
+def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
+    path: Path,
+) -> None:
     labels = [Label(3, 1.0, 0), Label(5, 0.25, 1, 0.1, 0.2)]
     first = Journal(path)
     first.write("a", labels)
@@ -113,7 +122,9 @@ def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) ->
         db.execute(sql)
     db.close()
     again = Journal(path)
-    with pytest.raises(Failed, match=r"damaged .*: delete the folder .* run again with --resume"):
+    with pytest.raises(
+        Failed, match=r"damaged .*: delete the folder .* run again with --resume"
+    ):
         again.recall("1/train/0/0", "d")
         again.finished("0/train")
         again.kept("a")
@@ -127,7 +138,9 @@ def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
     journal = Journal(path)
     for step in range(3):
         journal.finish(f"{step}/train", {"state": torch.full((400,), float(step))})
-        journal.write("a", [Label(row, 1.0, step) for row in range(40 * step, 40 * step + 40)])
+        journal.write(
+            "a", [Label(row, 1.0, step) for row in range(40 * step, 40 * step + 40)]
+        )
     journal.close()
     whole = path.read_bytes()
     noticed = 0
@@ -153,8 +166,12 @@ def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
     assert noticed > 5
 
 
-@pytest.mark.parametrize("content", [b"not a database at all, but a text" * 40, b"\x00" * 5000])
-def test_a_file_that_is_no_journal_is_reported_as_damage(path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b"not a database at all, but a text" * 40, b"\x00" * 5000]
+)
+def test_a_file_that_is_no_journal_is_reported_as_damage(
+    path: Path, content: bytes
+) -> None:
     path.write_bytes(content)
     with pytest.raises(Failed, match=r"journal\.sqlite is damaged"):
         Journal(path)

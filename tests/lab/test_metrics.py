@@ -38,12 +38,16 @@ def test_an_absent_class_has_no_accuracy_instead_of_zero():
 
 def test_spread_of_golden_value_g12_in_points():
     rows = [[8, 1, 1], [2, 5, 3], [0, 4, 6]]
-    assert metrics_counts.class_spread(rows) == pytest.approx([33.9935, 16.9967, 20.5480], abs=1e-4)
+    assert metrics_counts.class_spread(rows) == pytest.approx(
+        [33.9935, 16.9967, 20.5480], abs=1e-4
+    )
 
 
 def test_a_site_without_rows_does_not_change_the_spread():
     rows = [[8, 1, 1], [2, 5, 3], [0, 4, 6]]
-    assert metrics_counts.class_spread([*rows, [0, 0, 0]]) == metrics_counts.class_spread(rows)
+    assert metrics_counts.class_spread([*rows, [0, 0, 0]]) == metrics_counts.class_spread(
+        rows
+    )
 
 
 def test_equal_spreads_split_by_class_number():
@@ -84,7 +88,9 @@ def test_total_variation_by_hand():
 
 def test_total_variation_is_bounded_by_kl():
     rows = np.random.default_rng(0).integers(0, 9, (6, 5)) + 1
-    bound = math.sqrt(metrics_counts.kl_to_global(rows) / 2)  # Pinsker, and Jensen over sites
+    bound = math.sqrt(
+        metrics_counts.kl_to_global(rows) / 2
+    )  # Pinsker, and Jensen over sites
     assert 0 < metrics_counts.total_variation(rows) <= bound
 
 
@@ -99,7 +105,9 @@ def test_the_area_under_a_flat_curve_is_its_height():
 def test_the_area_of_a_part_joins_the_curve_at_its_ends():
     x, y = [0.1, 0.2, 0.4], [0.0, 0.6, 0.2]
     assert metrics.aulc(x, y, (0.1, 0.4)) == metrics.aulc(x, y)
-    assert metrics.aulc(x, y, (0.15, 0.3)) == pytest.approx((0.05 * 0.45 + 0.1 * 0.5) / 0.15)
+    assert metrics.aulc(x, y, (0.15, 0.3)) == pytest.approx(
+        (0.05 * 0.45 + 0.1 * 0.5) / 0.15
+    )
 
 
 def test_labels_saved_is_zero_for_the_baseline_and_unknown_for_a_curve_that_stays_below():

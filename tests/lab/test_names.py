@@ -14,7 +14,10 @@ NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
         ("ksas", "KAFAL"),
         ("ksas@training=kcfu", "KAFAL, full"),
         ("ahfal@training=fedprox:mu=0.1", "ahfal + fedprox:mu=0.1"),
-        ("ksas@local_source=finetune@training=kcfu", "KAFAL + local_source=finetune + kcfu"),
+        (
+            "ksas@local_source=finetune@training=kcfu",
+            "KAFAL + local_source=finetune + kcfu",
+        ),
         ("fallow.compat:NaNKSAS", "NaNKSAS (code)"),
         ("fallow.compat:NaNKSAS@training=kcfu", "NaNKSAS (code) + kcfu"),
         ("bound:all-labels", "all labels"),
@@ -108,7 +111,16 @@ def test_no_two_strategies_of_a_study_share_a_name():
     ],
 )
 def test_the_code_of_a_method_finds_its_paper(code, paper):
-    names = ["random", "entropy", "ahfal", "badge", "logo", "noise-stability", "feal", "ksas"]
+    names = [
+        "random",
+        "entropy",
+        "ahfal",
+        "badge",
+        "logo",
+        "noise-stability",
+        "feal",
+        "ksas",
+    ]
     assert faithful(code, names) == paper
 
 

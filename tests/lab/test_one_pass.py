@@ -41,10 +41,18 @@ def recipe(tmp_path: Path) -> Recipe:
         **{"x": x[:90], "y": y[:90], "x_test": x[90:], "y_test": y[90:]},
     )
     return Recipe(
-        name="numbers", data=str(tmp_path / "numbers.npz"), partition=Spec("iid"), sites=3,
-        plan=Plan((Segment(25),), 32, Optimiser("adam", 0.01)), rounds=1, score_rounds=1,
-        initial=2, per_cycle=5, cycles=2, bounds=(),
-    )  # fmt: skip
+        name="numbers",
+        data=str(tmp_path / "numbers.npz"),
+        partition=Spec("iid"),
+        sites=3,
+        plan=Plan((Segment(25),), 32, Optimiser("adam", 0.01)),
+        rounds=1,
+        score_rounds=1,
+        initial=2,
+        per_cycle=5,
+        cycles=2,
+        bounds=(),
+    )
 
 
 def done(recipe: Recipe, query: str, seed: int = 0) -> list[dict[str, Any]]:
@@ -62,8 +70,11 @@ def of_cell(recipe: Recipe, query: str, out: Path) -> list[dict[str, Any]]:
 
 def ledger(out: Path, query: str, cycle: int) -> list[tuple[str, int]]:
     journal = Journal(Cell(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
-    found = [(site, label.row) for site in ("site-0", "site-1", "site-2")
-             for label in journal.written(site)]  # fmt: skip
+    found = [
+        (site, label.row)
+        for site in ("site-0", "site-1", "site-2")
+        for label in journal.written(site)
+    ]
     journal.close()
     return found
 
@@ -73,12 +84,17 @@ def test_a_strategy_that_chooses_once_starts_anew_for_every_budget(
 ) -> None:
     rows = of_cell(recipe, FALE, tmp_path / "out")
     assert [row["cycle"] for row in rows] == [1, 2]
-    assert [row["labelled"] for row in rows] == [15, 30]  # 5 a site and cycle, and none before
+    assert [row["labelled"] for row in rows] == [
+        15,
+        30,
+    ]  # 5 a site and cycle, and none before
     small, large = (set(ledger(tmp_path / "out", FALE, cycle)) for cycle in (1, 2))
     assert not small <= large
 
 
-def test_first_labels_are_random_or_the_strategys_own(recipe: Recipe, tmp_path: Path) -> None:
+def test_first_labels_are_random_or_the_strategys_own(
+    recipe: Recipe, tmp_path: Path
+) -> None:
     beside = of_cell(recipe, "fale@training=server-solve", tmp_path / "a")
     own = of_cell(recipe, "fale@training=server-solve@initial_by=query", tmp_path / "b")
     assert [r["labelled"] for r in beside] == [r["labelled"] for r in own] == [21, 36]
@@ -106,7 +122,9 @@ def test_a_budget_that_is_done_is_not_run_again(recipe: Recipe, tmp_path: Path) 
     again = of_cell(recipe, FALE, tmp_path / "killed")
     assert [timeless(row) for row in again] == [timeless(row) for row in whole]
     asked = [key for key in exchanges(killed.out) if key.startswith("0/query")]
-    assert len(asked) < 3 * len([k for k in exchanges(first.out) if k.startswith("0/query")])
+    assert len(asked) < 3 * len(
+        [k for k in exchanges(first.out) if k.startswith("0/query")]
+    )
 
 
 def timeless(row: dict[str, Any]) -> dict[str, Any]:
@@ -119,8 +137,12 @@ def test_a_shared_budget_goes_where_the_scores_are(recipe: Recipe, tmp_path: Pat
     assert sum(bought) == 15 and bought != [5, 5, 5]
 
 
-def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(recipe: Recipe) -> None:
-    with pytest.raises(ValueError, match="core-set looks at a model, and under protocol=one_pass"):
+def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(
+    recipe: Recipe,
+) -> None:
+    with pytest.raises(
+        ValueError, match="core-set looks at a model, and under protocol=one_pass"
+    ):
         prepared(Setup(recipe, Path()), ["core-set@protocol=one_pass"], 0)
     with pytest.raises(ValueError, match="only protocol=one_pass does"):
         prepared(Setup(recipe, Path()), ["random@initial_by=query"], 0)
@@ -152,7 +174,9 @@ def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> 
     assert torch.allclose(seen.mean(0), torch.zeros(3), atol=1e-5)
     assert torch.allclose(seen.std(0, correction=0), torch.ones(3), atol=1e-5)
     mean, std = raw.x.double().mean(0), raw.x.double().std(0, correction=0)
-    assert torch.allclose(run.world.dataset.x_test, ((raw.x_test - mean) / std).float(), atol=1e-4)
+    assert torch.allclose(
+        run.world.dataset.x_test, ((raw.x_test - mean) / std).float(), atol=1e-4
+    )
     shown = {row["verb"]: row for row in run.initial()["revealed"]}
     assert {"columns", "spread"} <= set(shown)
 
@@ -168,7 +192,9 @@ def test_units_of_numbers_come_from_labels_that_were_bought(recipe: Recipe) -> N
     assert float(targets["std"]) == pytest.approx(np.std(bought), rel=1e-9)
 
 
-def test_scores_do_not_depend_on_the_units_of_the_data(recipe: Recipe, tmp_path: Path) -> None:
+def test_scores_do_not_depend_on_the_units_of_the_data(
+    recipe: Recipe, tmp_path: Path
+) -> None:
     arrays = dict(np.load(recipe.data))
     for name in ("y", "y_test"):
         arrays[name] = arrays[name] * 1000 - 7
@@ -181,7 +207,9 @@ def test_scores_do_not_depend_on_the_units_of_the_data(recipe: Recipe, tmp_path:
 
 
 def test_a_trainer_on_raw_columns_is_worse_than_on_agreed_ones(recipe: Recipe) -> None:
-    agreed, raw = (done(recipe, q)[-1]["mse"] for q in ("random", "random@standardise=none"))
+    agreed, raw = (
+        done(recipe, q)[-1]["mse"] for q in ("random", "random@standardise=none")
+    )
     assert agreed < raw
 
 
@@ -190,15 +218,23 @@ def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path
     table = tmp_path / "table.csv"
     rows = np.hstack([arrays["x"], arrays["y"][:, None]])
     np.savetxt(table, rows, delimiter=",", header="a,b,c,y", comments="")
-    own = replace(recipe, data=str(table), label="y", training=Spec("server-solve"), initial=1.0,
-                  cycles=0)  # fmt: skip
+    own = replace(
+        recipe,
+        data=str(table),
+        label="y",
+        training=Spec("server-solve"),
+        initial=1.0,
+        cycles=0,
+    )
     setup, _ = prepared(Setup(own, tmp_path / "out"), ["random"], 0)
     open_study(setup, [Cell("random", 0)], "test", resume=False)
     run_cell(setup, Cell("random", 0))
     new = tmp_path / "new.csv"
     np.savetxt(new, arrays["x_test"], delimiter=",", header="a,b,c", comments="")
     path = predict_file(setup.out, new).path
-    said = np.array([float(r["prediction"]) for r in csv.DictReader(path.read_text().splitlines())])
+    said = np.array(
+        [float(r["prediction"]) for r in csv.DictReader(path.read_text().splitlines())]
+    )
     assert np.mean((said - arrays["y_test"]) ** 2) < 2.5  # the noise has variance 1
 
 
@@ -233,7 +269,9 @@ def test_rows_may_be_what_a_frozen_model_sees() -> None:
 
 
 def test_the_new_settings_are_settings(recipe: Recipe) -> None:
-    made = recipe_from({"name": "a", "initial": 0, "protocol": "one_pass", "features": "lenet"})
+    made = recipe_from(
+        {"name": "a", "initial": 0, "protocol": "one_pass", "features": "lenet"}
+    )
     assert (made.initial, made.protocol, made.features) == (0, "one_pass", Spec("lenet"))
     assert with_settings(made, {"queries_per_cycle": "30"}).queries_per_cycle == 30
     with pytest.raises(ValueError, match="the budget per_cycle is 0"):

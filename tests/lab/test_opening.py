@@ -24,15 +24,51 @@ NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
 @pytest.mark.parametrize(
     ("recipe", "query", "said"),
     [
-        (CLASSES, "bait", "bait is for numbers to predict and digits has classes; use badge or"),
-        (CLASSES, "acs-fw", "acs-fw is for numbers to predict and digits has classes; use badge"),
-        (CLASSES, "random@training=server-solve", "server-solve is for numbers .*; use fedavg"),
-        (CLASSES, "random@training=masked-solve", "masked-solve is for numbers .*; use fedavg"),
-        (NUMBERS, "random@training=server-solve@model=mlp", "this one is mlp; set model=linear"),
-        (NUMBERS, "entropy", f"entropy chooses by classes and diabetes has .*; use {FOR_NUMBERS}"),
-        (NUMBERS, "feal", f"feal chooses by classes and diabetes has .*; use {FOR_NUMBERS}"),
-        (NUMBERS, "random@training=kcfu", "kcfu trains on classes and diabetes has .*; use fedavg"),
-        (NUMBERS, "random@training=evidential", "evidential trains on classes .*; use fedavg"),
+        (
+            CLASSES,
+            "bait",
+            "bait is for numbers to predict and digits has classes; use badge or",
+        ),
+        (
+            CLASSES,
+            "acs-fw",
+            "acs-fw is for numbers to predict and digits has classes; use badge",
+        ),
+        (
+            CLASSES,
+            "random@training=server-solve",
+            "server-solve is for numbers .*; use fedavg",
+        ),
+        (
+            CLASSES,
+            "random@training=masked-solve",
+            "masked-solve is for numbers .*; use fedavg",
+        ),
+        (
+            NUMBERS,
+            "random@training=server-solve@model=mlp",
+            "this one is mlp; set model=linear",
+        ),
+        (
+            NUMBERS,
+            "entropy",
+            f"entropy chooses by classes and diabetes has .*; use {FOR_NUMBERS}",
+        ),
+        (
+            NUMBERS,
+            "feal",
+            f"feal chooses by classes and diabetes has .*; use {FOR_NUMBERS}",
+        ),
+        (
+            NUMBERS,
+            "random@training=kcfu",
+            "kcfu trains on classes and diabetes has .*; use fedavg",
+        ),
+        (
+            NUMBERS,
+            "random@training=evidential",
+            "evidential trains on classes .*; use fedavg",
+        ),
     ],
 )
 def test_a_method_for_other_data_is_refused_with_what_to_use(

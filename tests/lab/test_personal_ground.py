@@ -26,10 +26,20 @@ from fallow.runtimes.view import SiteView
 from fallow.training import FedAvg
 
 TINY = {
-    "name": "tiny", "data": "digits", "rows": 200, "test_rows": 80, "sites": 4, "rounds": 4,
-    "cycles": 0, "initial": 1.0, "budget": "proportional", "partition": "patho:min_samples=2",
-    "validation": 0.2, "test": "own", "score_rounds": 2,
-}  # fmt: skip
+    "name": "tiny",
+    "data": "digits",
+    "rows": 200,
+    "test_rows": 80,
+    "sites": 4,
+    "rounds": 4,
+    "cycles": 0,
+    "initial": 1.0,
+    "budget": "proportional",
+    "partition": "patho:min_samples=2",
+    "validation": 0.2,
+    "test": "own",
+    "score_rounds": 2,
+}
 
 
 def ran(seed: int = 0, **changes: Any) -> tuple[World, list[dict[str, Any]]]:
@@ -85,15 +95,28 @@ def test_labels_held_back_are_bought_and_train_nothing(
         assert len(site.validation) == pytest.approx(0.2 * len(site.x), abs=3)
         assert not set(site.validation.tolist()) & set(site.labelled.tolist())
         assert len(site.pool) == 0
-        assert len(site.labels) == int(site.counts.sum()) == sum(row["labelled_per_site"][name])
+        assert (
+            len(site.labels)
+            == int(site.counts.sum())
+            == sum(row["labelled_per_site"][name])
+        )
     assert row["labelled"] == 200
-    assert row["labels_validation"] == sum(len(s.validation) for s in world.members.values())
+    assert row["labels_validation"] == sum(
+        len(s.validation) for s in world.members.values()
+    )
     assert sum(row["labelled_per_class"]) == 200 - row["labels_validation"]
 
 
 def test_every_purchase_of_a_run_is_split() -> None:
-    world, rows = ran(initial=5, per_cycle=5, cycles=2, budget="equal", validation=0.4, rounds=1,
-                      score_rounds=1)  # fmt: skip
+    world, rows = ran(
+        initial=5,
+        per_cycle=5,
+        cycles=2,
+        budget="equal",
+        validation=0.4,
+        rounds=1,
+        score_rounds=1,
+    )
     assert [row["labels_validation"] for row in rows] == [8, 16, 24]
     assert [row["labelled"] for row in rows] == [20, 40, 60]
     assert {len(site.validation) for site in world.members.values()} == {6}
@@ -112,7 +135,9 @@ def test_retention_is_evaluation_and_not_counted_among_the_bytes(
 def test_one_model_for_all_is_scored_once_where_nothing_is_held_back() -> None:
     _, rows = ran(validation=0.0, test="common")
     assert [row["point"] for row in rows] == ["post_agg"] * 2
-    assert [rows[-1][key] for key in ("per_site", "accuracy_weighted", "variance")] == [None] * 3
+    assert [rows[-1][key] for key in ("per_site", "accuracy_weighted", "variance")] == [
+        None
+    ] * 3
 
 
 def test_a_model_of_each_site_is_scored_without_validation_too() -> None:
@@ -131,7 +156,9 @@ def test_after_its_last_word_a_method_is_scored_as_it_deploys() -> None:
     for name, site in world.members.items():
         at = world.tests[name]
         assert not torch.equal(site.memory["tuned"]["w"], site.memory["best"]["w"])
-        guess = predict(world.model, world.layout, site.memory["tuned"], world.dataset.x_test[at])
+        guess = predict(
+            world.model, world.layout, site.memory["tuned"], world.dataset.x_test[at]
+        )
         hits = (guess.argmax(1) == world.dataset.y_test[at]).double().mean()
         assert rows[-1]["per_site"][name] == pytest.approx(float(hits))
 
@@ -181,9 +208,16 @@ def test_own_test_rows_follow_the_classes_of_a_site_and_are_used_once(
 def grouped(y: torch.Tensor, classes: tuple[str, ...]) -> Dataset:
     """Six training and four test rows of three natural sites, the last of which has no test row."""
     return Dataset(
-        "grouped", torch.randn(6, 2), y[:6], torch.randn(4, 2), y[6:], classes,
-        torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([1, 0, 1, 0]), ("x", "y", "z"),
-    )  # fmt: skip
+        "grouped",
+        torch.randn(6, 2),
+        y[:6],
+        torch.randn(4, 2),
+        y[6:],
+        classes,
+        torch.tensor([0, 0, 1, 1, 2, 2]),
+        torch.tensor([1, 0, 1, 0]),
+        ("x", "y", "z"),
+    )
 
 
 def test_natural_sites_are_tested_on_the_rows_of_their_group() -> None:
@@ -205,8 +239,10 @@ def test_numbers_without_natural_sites_have_no_test_rows_of_their_own() -> None:
 def test_scores_over_sites_by_hand() -> None:
     guess = {"a": [0, 0], "b": [1], "c": [1, 0, 1, 1], "d": []}
     true = {"a": [0, 1], "b": [1], "c": [1, 1, 1, 0], "d": []}
-    p, y = ({k: torch.tensor(v, dtype=torch.int64) for k, v in part.items()}
-            for part in (guess, true))  # fmt: skip
+    p, y = (
+        {k: torch.tensor(v, dtype=torch.int64) for k, v in part.items()}
+        for part in (guess, true)
+    )
     row = of_accuracy(p, y, 2)
     assert row["per_site"] == {"a": 0.5, "b": 1.0, "c": 0.5, "d": None}
     assert row["accuracy"] == pytest.approx(2 / 3)
@@ -258,7 +294,9 @@ def test_all_rows_in_one_place_are_a_bound_without_flips_or_own_test_rows() -> N
 
 def test_training_methods_are_found_in_both_packages() -> None:
     assert find((training, personal), "fed-avg") is FedAvg
-    with pytest.raises(ValueError, match="'fed-agv' is not one of the training methods; did you"):
+    with pytest.raises(
+        ValueError, match="'fed-agv' is not one of the training methods; did you"
+    ):
         build((training, personal), "fed-agv")
 
 

@@ -25,9 +25,14 @@ from tests.lab.crash import KILLED, WELL, exchanges, left, points, tiny, work
 
 CELL = Cell("random", 0)
 DPFL = {
-    "training": Spec("dpfl", {"budget": 2, "tau_init": 1}), "query": Spec("random"),
-    "validation": 0.4, "test": "own", "cycles": 1, "sites": 4, "initial": 0.5,
-}  # fmt: skip
+    "training": Spec("dpfl", {"budget": 2, "tau_init": 1}),
+    "query": Spec("random"),
+    "validation": 0.4,
+    "test": "own",
+    "cycles": 1,
+    "sites": 4,
+    "initial": 0.5,
+}
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,9 @@ def test_noise_on_what_a_query_releases_does_not_change_the_phase(recipe: Recipe
     assert key(replace(recipe, privacy=Privacy(epsilon=1.0))) == key(recipe)
 
 
-def test_seed_runtime_and_data_are_part_of_the_phase(recipe: Recipe, tmp_path: Path) -> None:
+def test_seed_runtime_and_data_are_part_of_the_phase(
+    recipe: Recipe, tmp_path: Path
+) -> None:
     before = key(recipe)
     assert key(recipe, seed=1) != before
     assert key(recipe, runtime="bytes") != before

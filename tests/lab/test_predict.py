@@ -35,7 +35,8 @@ def table(path: Path, label: bool = True) -> Path:
     age, kind = draw.integers(20, 90, ROWS), draw.choice(["a", "b"], ROWS)
     sick = np.where((age > 50) & (kind == "b"), "yes", "no")
     lines = [
-        f"{a},{k},{7}{',' + s if label else ''}" for a, k, s in zip(age, kind, sick, strict=True)
+        f"{a},{k},{7}{',' + s if label else ''}"
+        for a, k, s in zip(age, kind, sick, strict=True)
     ]
     path.write_text("\n".join([f"age,kind,ward{',sick' if label else ''}", *lines]))
     return path
@@ -52,9 +53,14 @@ def study(folder: Path, recipe: Recipe) -> Path:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("predict")
     recipe = replace(
-        tiny(folder), data=str(table(folder / "patients.csv")), label="sick", initial=1.0,
-        cycles=0, rounds=20, partition=Spec("iid"),
-    )  # fmt: skip
+        tiny(folder),
+        data=str(table(folder / "patients.csv")),
+        label="sick",
+        initial=1.0,
+        cycles=0,
+        rounds=20,
+        partition=Spec("iid"),
+    )
     return study(folder, recipe)
 
 
@@ -84,7 +90,10 @@ def test_rows_with_names_keep_them(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "named.csv").write_text("id,age,kind,ward\np7,80,b,7\np3,20,a,7\n")
     path = predict_file(trained, tmp_path / "named.csv").path
     said = csv.DictReader(path.read_text().splitlines())
-    assert [(line["id"], line["prediction"]) for line in said] == [("p7", "yes"), ("p3", "no")]
+    assert [(line["id"], line["prediction"]) for line in said] == [
+        ("p7", "yes"),
+        ("p3", "no"),
+    ]
 
 
 def test_a_row_that_lacks_a_feature_has_a_line_without_a_prediction(
@@ -106,7 +115,10 @@ def test_a_row_that_lacks_a_feature_has_a_line_without_a_prediction(
         ("age,kind,ward\n,a,7\n3,,7\n", "bad.csv has no row with all features"),
         ("age,kind,ward\ninf,a,7\n", "infinite features"),
         ("age,kind,ward\n", "has no rows"),
-        ("age,kind,ward\n3,a,7\n3,c,7\n", "'kind', row 2: 'c' is none of the texts .*: 'a', 'b'"),
+        (
+            "age,kind,ward\n3,a,7\n3,c,7\n",
+            "'kind', row 2: 'c' is none of the texts .*: 'a', 'b'",
+        ),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(
@@ -122,7 +134,9 @@ def test_a_missing_file_run_or_study_is_named(trained: Path, tmp_path: Path) -> 
     new = table(tmp_path / "new.csv", label=False)
     with pytest.raises(ValueError, match="there is no file"):
         predict_file(trained, tmp_path / "nowhere.csv")
-    with pytest.raises(ValueError, match=r"no finished run of ahfal .* its queries are random"):
+    with pytest.raises(
+        ValueError, match=r"no finished run of ahfal .* its queries are random"
+    ):
         predict_file(trained, new, query="ahfal")
     with pytest.raises(ValueError, match="no finished run of random with seed 5"):
         predict_file(trained, new, seed=5)
@@ -153,7 +167,9 @@ def test_embeddings_are_predicted_from_an_npz_file(tmp_path: Path) -> None:
         predict_file(done, tmp_path / "wide.npz")
 
 
-def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(tmp_path: Path) -> None:
+def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(
+    tmp_path: Path,
+) -> None:
     image = pytest.importorskip("PIL.Image")
     for i in range(40):
         shade = i % 2
@@ -161,8 +177,18 @@ def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(tmp_p
         file.parent.mkdir(parents=True, exist_ok=True)
         image.new("L", (4, 4), i + 200 * shade).save(file)
     data = str(tmp_path / "own")
-    done = study(tmp_path, replace(tiny(tmp_path), data=data, sites=1, partition=Spec("natural"),
-                                   cycles=0, initial=1.0, rounds=20))  # fmt: skip
+    done = study(
+        tmp_path,
+        replace(
+            tiny(tmp_path),
+            data=data,
+            sites=1,
+            partition=Spec("natural"),
+            cycles=0,
+            initial=1.0,
+            rounds=20,
+        ),
+    )
     for name, shade in (("a.png", 210), ("more/b.png", 30), (".hidden.png", 0)):
         (tmp_path / "new" / "more").mkdir(parents=True, exist_ok=True)
         image.new("L", (4, 4), shade).save(tmp_path / "new" / name)
@@ -175,7 +201,9 @@ def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(tmp_p
     with pytest.raises(ValueError, match="holds no images"):
         predict_file(done, tmp_path / "none")
     image.new("RGB", (4, 4)).save(tmp_path / "new" / "c.png")
-    with pytest.raises(ValueError, match=r"c.png could not be read as an image: it has colours"):
+    with pytest.raises(
+        ValueError, match=r"c.png could not be read as an image: it has colours"
+    ):
         predict_file(done, tmp_path / "new")
 
 
@@ -189,9 +217,15 @@ def test_a_constant_column_is_scaled_to_zero() -> None:
 
 def own(folder: Path, training: str, **changes: Any) -> Path:
     recipe = replace(
-        tiny(folder), cycles=0, initial=1.0, rounds=4, training=Spec.parse(training),
-        partition=Spec("patho", {"classes": 1, "min_samples": 2}), validation=0.2, **changes,
-    )  # fmt: skip
+        tiny(folder),
+        cycles=0,
+        initial=1.0,
+        rounds=4,
+        training=Spec.parse(training),
+        partition=Spec("patho", {"classes": 1, "min_samples": 2}),
+        validation=0.2,
+        **changes,
+    )
     np.savez(folder / "new.npz", x=3 * np.eye(3, 6))
     return study(folder, recipe)
 
@@ -207,7 +241,9 @@ def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) 
     saved = load_tree(path, path.parent)
     assert saved["state"] is None and list(saved["sites"]) == ["site-0", "site-1", "site-2"]
     by_site = {name: said(done, site=name) for name in saved["sites"]}
-    assert len({str(rows) for rows in by_site.values()}) == 3  # each has seen one class alone
+    assert (
+        len({str(rows) for rows in by_site.values()}) == 3
+    )  # each has seen one class alone
     journal = Journal()
     recipe = replace(recipe_from(read_study(done).study.recipe), query=Spec("random"))
     world = build_world(recipe, 0, journal)
@@ -224,26 +260,36 @@ def test_a_method_with_a_last_word_predicts_with_it(tmp_path: Path) -> None:
 
 def test_without_a_site_or_with_an_unknown_one_the_sites_are_named(tmp_path: Path) -> None:
     done = own(tmp_path, "ditto")
-    with pytest.raises(ValueError, match="its own; say whose with --site: site-0, site-1 and sit"):
+    with pytest.raises(
+        ValueError, match="its own; say whose with --site: site-0, site-1 and sit"
+    ):
         said(done)
     with pytest.raises(ValueError, match=r"has no site 'site-9'; did you mean 'site-"):
         said(done, site="site-9")
 
 
-def test_a_model_for_all_is_meant_unless_a_site_is_named(tmp_path: Path, trained: Path) -> None:
-    done = own(tmp_path, "fedavg")  # sites keep the one that validates best, each of another round
+def test_a_model_for_all_is_meant_unless_a_site_is_named(
+    tmp_path: Path, trained: Path
+) -> None:
+    done = own(
+        tmp_path, "fedavg"
+    )  # sites keep the one that validates best, each of another round
     path = Cell("random", 0).folder(done) / "model.safetensors"
     saved = load_tree(path, path.parent)
     assert said(done)
     assert all(said(done, site=name) for name in saved["sites"])
-    with pytest.raises(ValueError, match="no models of its sites alone; leave out --site hall"):
+    with pytest.raises(
+        ValueError, match="no models of its sites alone; leave out --site hall"
+    ):
         predict_file(trained, table(tmp_path / "new.csv", label=False), site="hall")
 
 
 def test_a_method_that_predicts_with_labelled_rows_is_refused(tmp_path: Path) -> None:
     done = own(tmp_path, "knn-per")
     for site in (None, "site-0"):
-        with pytest.raises(ValueError, match="knn-per predicts with the labelled rows of a site"):
+        with pytest.raises(
+            ValueError, match="knn-per predicts with the labelled rows of a site"
+        ):
             said(done, site=site)
 
 
@@ -257,11 +303,16 @@ def test_a_resumed_run_still_has_the_models_of_its_sites(tmp_path: Path) -> None
 
 def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> None:
     recipe = replace(
-        tiny(tmp_path), cycles=0, rounds=1, model=Spec("tests.lab.norm:Norm"),
+        tiny(tmp_path),
+        cycles=0,
+        rounds=1,
+        model=Spec("tests.lab.norm:Norm"),
         training=Spec("fedavg", {"bn": "local"}),
-    )  # fmt: skip
+    )
     done = study(tmp_path, recipe)
     np.savez(tmp_path / "new.npz", x=np.eye(3, 6))
-    with pytest.raises(ValueError, match="deploys a model of its own; say whose with --site"):
+    with pytest.raises(
+        ValueError, match="deploys a model of its own; say whose with --site"
+    ):
         predict_file(done, tmp_path / "new.npz")
     assert predict_file(done, tmp_path / "new.npz", site="site-2")[1] == 3

@@ -122,7 +122,9 @@ def test_cells_that_the_ahfal_paper_prints_twice_have_one_mean() -> None:
         ("ahfal-table2", "dataset=CIFAR-10"),
         ("ahfal-table4", "model=ResNet-8"),
     ]:
-        assert {m: mean for (m, s), (mean, _) in cells(table).items() if s == setting} == first
+        assert {
+            m: mean for (m, s), (mean, _) in cells(table).items() if s == setting
+        } == first
 
 
 def test_the_ahfal_tables_by_data_set_agree_with_the_table_by_heterogeneity() -> None:
@@ -176,7 +178,9 @@ def test_win_tie_loss_rows_sum_to_the_printed_totals() -> None:
 def test_win_tie_loss_against_one_rival_sums_to_its_printed_total(
     method: str, rival: str, printed: tuple[int, int, int]
 ) -> None:
-    assert totals([t for t in tallies() if (t.method, t.rival) == (method, rival)]) == printed
+    assert (
+        totals([t for t in tallies() if (t.method, t.rival) == (method, rival)]) == printed
+    )
 
 
 def test_fale_against_its_local_form_mirrors_the_other_block() -> None:
@@ -202,13 +206,18 @@ def test_the_nine_tabular_sets_have_their_printed_sizes() -> None:
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ("ahfal-tabel1", "'ahfal-tabel1' is not a published table; did you mean 'ahfal-table1'?"),
+        (
+            "ahfal-tabel1",
+            "'ahfal-tabel1' is not a published table; did you mean 'ahfal-table1'?",
+        ),
         ("index", "'index' is not a published table"),
         ("../published", "is not a published table"),
         ("fale-table2", "'fale-table2' holds tallies, not cells"),
     ],
 )
-def test_a_table_that_is_not_there_or_of_another_kind_is_refused(table: str, sentence: str) -> None:
+def test_a_table_that_is_not_there_or_of_another_kind_is_refused(
+    table: str, sentence: str
+) -> None:
     with pytest.raises(ValueError, match=re.escape(sentence)):
         published(table)
 

@@ -34,7 +34,9 @@ def test_fractions_and_areas_follow_the_labels(study_dir):
     study = read_study(study_dir)
     assert study.fractions("random") == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3})
     curve = [study.curve("random")[c][4] for c in range(3)]
-    assert study.areas("random")[4] == pytest.approx((curve[0] / 2 + curve[1] + curve[2] / 2) / 2)
+    assert study.areas("random")[4] == pytest.approx(
+        (curve[0] / 2 + curve[1] + curve[2] / 2) / 2
+    )
 
 
 def test_an_upper_bound_has_its_own_last_cycle_and_no_area(study_dir):
@@ -45,7 +47,9 @@ def test_an_upper_bound_has_its_own_last_cycle_and_no_area(study_dir):
 
 def test_the_partition_of_a_bound_is_not_the_studys(study_dir):
     for path in study_dir.glob("cells/bound:all-labels/*/partition.json"):
-        path.write_text(json.dumps({"sites": ["all"], "classes": ["a", "b"], "matrix": [[4, 4]]}))
+        path.write_text(
+            json.dumps({"sites": ["all"], "classes": ["a", "b"], "matrix": [[4, 4]]})
+        )
     parts = read_study(study_dir).partitions
     assert {len(p.sites) for p in parts.values()} == {3}
 

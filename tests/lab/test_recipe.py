@@ -18,7 +18,12 @@ from fallow.recipes import RECIPES, find_recipe
 
 @pytest.mark.parametrize(
     "text",
-    ["ahfal", "ahfal:tau=15", "ahfal:tau=15:toggle=never", "mine:Own:on=true:hidden=[3, 2]"],
+    [
+        "ahfal",
+        "ahfal:tau=15",
+        "ahfal:tau=15:toggle=never",
+        "mine:Own:on=true:hidden=[3, 2]",
+    ],
 )
 def test_a_spec_reads_what_it_writes(text: str) -> None:
     assert str(Spec.parse(text)) == text
@@ -54,11 +59,18 @@ def test_settings_reach_into_parts_and_the_last_word_counts() -> None:
     )
     assert made.model == Spec("mlp", {"hidden": [8]})
     assert made.plan == Plan((Segment(3),), 16, Optimiser(lr=0.5, momentum=0.9))
-    assert (made.partition, made.sites, made.bounds, made.title) == (Spec("iid"), 4, (), "5")
+    assert (made.partition, made.sites, made.bounds, made.title) == (
+        Spec("iid"),
+        4,
+        (),
+        "5",
+    )
 
 
 def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
-    made = with_settings(RECIPES["ahfal/mnist-mini"], {"data": "mine/patients.csv", "label": "y"})
+    made = with_settings(
+        RECIPES["ahfal/mnist-mini"], {"data": "mine/patients.csv", "label": "y"}
+    )
     assert (made.name, made.title, made.published) == ("patients", "", None)
     assert with_settings(RECIPES["demo"], {"data": "digits"}).name == "demo"
 
@@ -68,7 +80,10 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
     [
         ({"round": "3"}, "round is not a setting; did you mean 'rounds'?"),
         ({"plan.bach": "3"}, "plan.bach is not a setting; did you mean 'batch'?"),
-        ({"plan.optimiser.moment": "3"}, "plan.optimiser.moment is not a setting; did you mean"),
+        (
+            {"plan.optimiser.moment": "3"},
+            "plan.optimiser.moment is not a setting; did you mean",
+        ),
         ({"rounds": "many"}, "rounds: Input should be a valid integer"),
         ({"rounds": "2.5"}, "rounds: .*, not 2.5"),
         ({"rounds": "0"}, "rounds is 0; it must be at least 1"),
@@ -80,7 +95,10 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ({"plan.optimiser.lr": "-1"}, "learning rate -1.0 must be above 0"),
         ({"plan.optimiser.momentum": "1"}, "momentum 1.0 must be at least 0 and below 1"),
         ({"plan.batch": "0"}, "batch size 0 must be at least 1"),
-        ({"budget": "equl"}, "budget: Input should be 'equal', 'equal_rounded' or 'proportional'"),
+        (
+            {"budget": "equl"},
+            "budget: Input should be 'equal', 'equal_rounded' or 'proportional'",
+        ),
         (
             {"executor": "gpu"},
             "executor: Input should be 'auto', 'loop', 'stacked' or 'workers', not 'gpu'",
@@ -128,11 +146,16 @@ def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None
     [
         ("rounds = ", "is not valid TOML"),
         ('base = "dem"', "'dem' is not a recipe; did you mean 'demo'?"),
-        ('base = "demo"\nround = 3', "mine.toml: round is not a setting; did you mean 'rounds'?"),
+        (
+            'base = "demo"\nround = 3',
+            "mine.toml: round is not a setting; did you mean 'rounds'?",
+        ),
         ("[model]\nhidden = [3]", "names no class"),
     ],
 )
-def test_a_bad_toml_file_says_what_is_wrong(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_bad_toml_file_says_what_is_wrong(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
     with pytest.raises(ValueError, match=sentence.replace("?", r"\?")):
         find_recipe(str(toml(tmp_path, text)))
 

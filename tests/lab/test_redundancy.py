@@ -13,7 +13,9 @@ from tests.lab.test_personal_ground import ran
 
 
 def asked(training: str) -> tuple[World, list[dict[str, object]]]:
-    return ran(training=training, cycles=1, initial=6, per_cycle=3, rounds=3, restart="continue")
+    return ran(
+        training=training, cycles=1, initial=6, per_cycle=3, rounds=3, restart="continue"
+    )
 
 
 def with_picks(training: str = "dpfl:graph=full") -> World:

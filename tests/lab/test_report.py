@@ -40,7 +40,9 @@ class Balance(HTMLParser):
         self.loads += [
             v
             for k, v in attrs
-            if k in ("src", "href", "data", "action") and v and not v.startswith(("#", "data:"))
+            if k in ("src", "href", "data", "action")
+            and v
+            and not v.startswith(("#", "data:"))
         ]
         if tag not in VOID:
             self.open.append(tag)
@@ -87,7 +89,9 @@ def test_the_page_has_every_section_in_order(page_text):
 def test_the_page_shows_the_computed_numbers(page_text, study_dir):
     for cells in tables.columns(tables.final_table(read_study(study_dir))).values():
         for cell in cells:
-            assert cell.replace("-", "−").replace("<", "&lt;") in page_text.replace("-", "−")
+            assert cell.replace("-", "−").replace("<", "&lt;") in page_text.replace(
+                "-", "−"
+            )
 
 
 def test_an_upper_bound_appears_in_its_own_row_and_in_the_figure(page_text):
@@ -97,7 +101,9 @@ def test_an_upper_bound_appears_in_its_own_row_and_in_the_figure(page_text):
 
 def test_a_malicious_name_is_text(make_study):
     evil = "<img src=x onerror=alert(1)>"
-    root = make_study(queries=(evil, "random"), reference="random", seeds=2, name=f"{evil}$x^{{")
+    root = make_study(
+        queries=(evil, "random"), reference="random", seeds=2, name=f"{evil}$x^{{"
+    )
     page = parsed(write_report([root]).read_text())
     assert "img" not in page.tags
 
@@ -109,12 +115,16 @@ def test_one_seed_makes_a_page_that_says_why_nothing_is_tested(make_study):
 
 
 def test_four_strategies_without_random_or_a_reference_make_a_page(make_study):
-    root = make_study(queries=("entropy", "margin", "logo", "ksas"), reference=None, seeds=2)
+    root = make_study(
+        queries=("entropy", "margin", "logo", "ksas"), reference=None, seeds=2
+    )
     assert "No reference was named" in write_report([root]).read_text()
 
 
 def test_one_strategy_alone_is_told_as_it_is_without_a_word_of_tests(make_study):
-    text = write_report([make_study(queries=("entropy",), reference=None, seeds=2)]).read_text()
+    text = write_report(
+        [make_study(queries=("entropy",), reference=None, seeds=2)]
+    ).read_text()
     assert "entropy ends at" in text
     assert "best final score" not in text and "tested" not in text
 
@@ -170,7 +180,11 @@ def test_an_earlier_page_survives_a_failed_one(study_dir, tmp_path):
 
 def test_what_left_is_the_last_count_of_a_run(study_dir):
     found = {e.verb: e for e in exchanges(read_study(study_dir))}
-    assert (found["share"].kind, found["share"].amount, found["share"].sites) == ("sum", 96, 3)
+    assert (found["share"].kind, found["share"].amount, found["share"].sites) == (
+        "sum",
+        96,
+        3,
+    )
     assert found["select"].exchanges == 2
 
 
@@ -187,7 +201,9 @@ def level(root, query, score):
 
 
 def test_a_clear_lead_is_called_distinguishable(make_study):
-    assert "ahfal is distinguishably ahead of entropy and random" in said(make_study(seeds=8))
+    assert "ahfal is distinguishably ahead of entropy and random" in said(
+        make_study(seeds=8)
+    )
 
 
 def test_six_seeds_against_two_queries_claim_no_order(study_dir):

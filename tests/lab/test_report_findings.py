@@ -14,8 +14,15 @@ from fallow.lab.tables_final import final_table
 from tests.lab.conftest import rewrite, write_study
 from tests.lab.test_report import SECTIONS, parsed
 
-PAIRS = ("random", "entropy", "entropy:model=global", "ksas", "ksas@training=kcfu",
-         "oracle-histogram", "fallow.compat:NaNKSAS")  # fmt: skip
+PAIRS = (
+    "random",
+    "entropy",
+    "entropy:model=global",
+    "ksas",
+    "ksas@training=kcfu",
+    "oracle-histogram",
+    "fallow.compat:NaNKSAS",
+)
 MORE = [
     "What knowing the classes would be worth",
     "Which model should choose",
@@ -31,13 +38,18 @@ def headings(text):
 
 
 def cut(alpha):
-    return {"data": "digits", "partition": {"name": "exact-dirichlet", "fields": {"alpha": alpha}}}
+    return {
+        "data": "digits",
+        "partition": {"name": "exact-dirichlet", "fields": {"alpha": alpha}},
+    }
 
 
 @pytest.fixture(scope="module")
 def paired(tmp_path_factory):
     root = write_study(tmp_path_factory.mktemp("paired") / "a", PAIRS, 6, 2, "random")
-    rewrite(root, lambda row, _: {"notes": {"nan_sites": 2} if "NaN" in row["query"] else {}})
+    rewrite(
+        root, lambda row, _: {"notes": {"nan_sites": 2} if "NaN" in row["query"] else {}}
+    )
     return root
 
 
@@ -64,7 +76,9 @@ def test_pairs_without_two_common_seeds_leave_no_empty_heading(tmp_path):
 
 def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
     roots = [
-        write_study(tmp_path / f"{a}", PAIRS[:4], 2, 2, "random", name=f"at {a}", recipe=cut(a))
+        write_study(
+            tmp_path / f"{a}", PAIRS[:4], 2, 2, "random", name=f"at {a}", recipe=cut(a)
+        )
         for a in (0.1, 1.0)
     ]
     studies = [read_study(root) for root in roots]
@@ -89,7 +103,8 @@ def test_studies_that_have_nothing_in_common_share_no_article(tmp_path, study_di
 
 def test_an_article_over_all_is_linked_from_the_top(tmp_path):
     roots = [
-        write_study(tmp_path / f"{a}", PAIRS[1:3], 2, 1, None, recipe=cut(a)) for a in (0.1, 1.0)
+        write_study(tmp_path / f"{a}", PAIRS[1:3], 2, 1, None, recipe=cut(a))
+        for a in (0.1, 1.0)
     ]
     text = write_report(roots, tmp_path / "both.html").read_text()
     page = parsed(text)

@@ -23,18 +23,32 @@ QUERIES = ("random@training=local", "random", "random@training=dpfl:budget=2")
 def by_site(row: dict[str, Any], cell: Path) -> dict[str, Any]:
     """Two of the three sites scored; the third has flipped labels."""
     scores = {NAMES[0]: row["accuracy"], NAMES[1]: row["accuracy"] - 0.1}
-    more = {"per_site": scores, "variance": 25.0, "worst_tenth": row["accuracy"] - 0.1,
-            "accuracy_weighted": row["accuracy"], "model_bytes": 100}  # fmt: skip
+    more = {
+        "per_site": scores,
+        "variance": 25.0,
+        "worst_tenth": row["accuracy"] - 0.1,
+        "accuracy_weighted": row["accuracy"],
+        "model_bytes": 100,
+    }
     if "dpfl" in cell.parent.name:
-        more |= {"graph": {NAMES[0]: [NAMES[1 + row["round"] % 2]]}, "evaluations": 8,
-                 "conflicts": 0, "omega": {NAMES[0]: NAMES[1:]}}  # fmt: skip
+        more |= {
+            "graph": {NAMES[0]: [NAMES[1 + row["round"] % 2]]},
+            "evaluations": 8,
+            "conflicts": 0,
+            "omega": {NAMES[0]: NAMES[1:]},
+        }
     return more
 
 
 @pytest.fixture
 def page(make_study: Callable[..., Path]) -> Path:
-    root = make_study(queries=QUERIES, seeds=3, cycles=1, reference=QUERIES[2],
-                      recipe={"data": "digits", "cycles": 0, "flip": 1})  # fmt: skip
+    root = make_study(
+        queries=QUERIES,
+        seeds=3,
+        cycles=1,
+        reference=QUERIES[2],
+        recipe={"data": "digits", "cycles": 0, "flip": 1},
+    )
     rewrite(root, by_site)
     return root
 
@@ -43,9 +57,16 @@ def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None
     text = write_report([page]).read_text()
     parsed(text)
     assert re.findall(r"<h3>(.*?)</h3>", text) == [
-        "Final scores", "Accuracy over rounds", "Sites", "Site by site", "Who learns from whom",
-        "Accuracy by class", "Partition", "What left each site", "How it was run",
-    ]  # fmt: skip
+        "Final scores",
+        "Accuracy over rounds",
+        "Sites",
+        "Site by site",
+        "Who learns from whom",
+        "Accuracy by class",
+        "Partition",
+        "What left each site",
+        "How it was run",
+    ]
     assert "The 1 sites with flipped labels" not in text
     assert "One site with flipped labels is left out of all scores" in text
 
@@ -95,9 +116,9 @@ def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
     assert run.sites == world.carrier.sites
     assert list(run.by_round) == [0, 1, 2, 3]
     assert int(run.by_round[0].sum(1).max()) <= 2
-    assert [name for name, is_wrong in zip(run.sites, run.wrong, strict=True) if is_wrong] == list(
-        world.flipped
-    )
+    assert [
+        name for name, is_wrong in zip(run.sites, run.wrong, strict=True) if is_wrong
+    ] == list(world.flipped)
     assert run.omega is not None and not bool((run.by_round[3] & ~run.omega).any())
     assert rows[-1]["model_bytes"] == 4 * world.layout.flatten(world.model)["w"].numel()
 

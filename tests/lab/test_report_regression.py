@@ -9,7 +9,15 @@ from fallow.lab import tables
 from fallow.lab.figures.study import learning_curves
 from fallow.lab.reading import read_study
 from fallow.lab.report import write_report
-from fallow.lab.report_regression import controls, costs, errors, is_solved, printed, warning, wins
+from fallow.lab.report_regression import (
+    controls,
+    costs,
+    errors,
+    is_solved,
+    printed,
+    warning,
+    wins,
+)
 from fallow.lab.report_words import summary
 from tests.lab.conftest import rewrite
 from tests.lab.regression import FALE, LOCAL, QUERIES, write_regression
@@ -47,7 +55,10 @@ def text(root):
 def cells(html):
     """Rows of a table in a piece of a page, as texts."""
     rows = re.findall(r"<tr.*?</tr>", html)
-    return [[re.sub("<.*?>", "", c) for c in re.findall(r"<t[hd].*?</t[hd]>", row)] for row in rows]
+    return [
+        [re.sub("<.*?>", "", c) for c in re.findall(r"<t[hd].*?</t[hd]>", row)]
+        for row in rows
+    ]
 
 
 def test_a_page_about_errors_is_valid_and_says_nothing_of_classes(text):
@@ -60,7 +71,9 @@ def test_a_page_about_errors_is_valid_and_says_nothing_of_classes(text):
 def test_lower_is_better_in_words_and_order(study):
     table = tables.final_table(study)
     said = summary(study, table)
-    assert said.startswith("FALE has the best final score: a mean squared error of 0.7369 ± 0.0010")
+    assert said.startswith(
+        "FALE has the best final score: a mean squared error of 0.7369 ± 0.0010"
+    )
     assert [r.label for r in table.rows][-1] == "FALE-local"
     assert table.row(FALE).comparison.difference < 0
     assert table.row(FALE).comparison.wins == 4
@@ -96,7 +109,9 @@ def test_areas_are_over_the_labels_that_all_curves_cover(study):
     assert study.areas(FALE)[3] < study.areas("random")[3]
 
 
-@pytest.mark.parametrize(("factor", "shown"), [(1.0, "0.7369"), (0.01, "0.007369"), (1e4, "7369")])
+@pytest.mark.parametrize(
+    ("factor", "shown"), [(1.0, "0.7369"), (0.01, "0.007369"), (1e4, "7369")]
+)
 def test_four_digits_of_the_best_error_are_shown(tmp_path, factor, shown):
     root = write_regression(tmp_path / "a")
     rewrite(root, lambda r, _: {"mse": factor * r["mse"], "target_variance": None})
@@ -138,7 +153,9 @@ def test_wins_stand_beside_the_printed_ones(study):
     assert rows[1] == ["random", "10", "0", "0", "9/0/0", "10/0/0"]
     assert rows[3] == ["random + server-solve", "10", "0", "0", "9/0/0", "–"]
     assert rows[5] == ["All", "40", "0", "0", "37/0/0", "30/0/0"]
-    assert "10 checkpoints (cycles 1, 2, 4, 5, 6, 7, 8, 10, 11 and 12) x 4 seeds" in wins(study)
+    assert "10 checkpoints (cycles 1, 2, 4, 5, 6, 7, 8, 10, 11 and 12) x 4 seeds" in wins(
+        study
+    )
     assert "not independent" in wins(study)
 
 
@@ -154,7 +171,14 @@ def test_wins_of_several_studies_are_summed_as_in_table_2(root, tmp_path):
     page = write_report([root, other], tmp_path / "both.html").read_text()
     parsed(page)
     rows = cells(page[page.index("Wins, ties and losses over studies") :])
-    assert rows[0] == ["Study", "random", "lcmd", "random + server-solve", "FALE-local", "All"]
+    assert rows[0] == [
+        "Study",
+        "random",
+        "lcmd",
+        "random + server-solve",
+        "FALE-local",
+        "All",
+    ]
     assert rows[1] == ["made", "10/0/0", "10/0/0", "10/0/0", "10/0/0", "40/0/0"]
     assert rows[2] == ["other", "–", "10/0/0", "10/0/0", "10/0/0", "30/0/0"]
     assert rows[3] == ["All", "10/0/0", "20/0/0", "20/0/0", "20/0/0", "70/0/0"]
@@ -215,7 +239,10 @@ def axes_of(root):
 def test_errors_over_more_than_a_decade_have_a_logarithmic_axis(tmp_path, root):
     assert axes_of(root).get_yscale() == "linear"
     other = write_regression(tmp_path / "a")
-    rewrite(other, lambda r, _: {"mse": 9.0} if (r["query"], r["cycle"]) == ("random", 0) else {})
+    rewrite(
+        other,
+        lambda r, _: {"mse": 9.0} if (r["query"], r["cycle"]) == ("random", 0) else {},
+    )
     assert axes_of(other).get_yscale() == "log"
     parsed(write_report([other]).read_text())
 

@@ -163,14 +163,18 @@ def test_a_kill_in_the_shared_first_phase_changes_no_strategy_of_the_seed(
         again = replace(whole, out=tmp_path / f"again-{deadly}")
         assert work(again, cells[0], deadly) == KILLED
         assert ended(begun(partial(_all_well, again, cells[::-1]))) == WELL
-        assert [left(again, cell) for cell in cells] == expected, f"killed at point {deadly}"
+        assert [left(again, cell) for cell in cells] == expected, (
+            f"killed at point {deadly}"
+        )
 
 
 def _all_well(setup: Setup, cells: list[Cell]) -> None:
     assert run_study(setup, cells) == []
 
 
-def test_two_processes_at_one_seed_do_the_first_phase_once(recipe: Recipe, tmp_path: Path) -> None:
+def test_two_processes_at_one_seed_do_the_first_phase_once(
+    recipe: Recipe, tmp_path: Path
+) -> None:
     setup = Setup(recipe, tmp_path)
     children = [worker(setup, Cell(name, 0)) for name in ("random", "ahfal")]
     assert [ended(child) for child in children] == [WELL, WELL]
@@ -178,7 +182,9 @@ def test_two_processes_at_one_seed_do_the_first_phase_once(recipe: Recipe, tmp_p
     assert len(first) == len(set(first)) == recipe.rounds
 
 
-def test_a_second_process_on_the_same_run_is_refused(recipe: Recipe, tmp_path: Path) -> None:
+def test_a_second_process_on_the_same_run_is_refused(
+    recipe: Recipe, tmp_path: Path
+) -> None:
     setup = Setup(recipe, tmp_path)
     folder = CELL.folder(tmp_path)
     refused = pytest.raises(Failed, match="another process is working on")

@@ -30,7 +30,8 @@ def test_ties_and_zeros_agree_with_enumerating_every_sign(d):
     ranks = sp.rankdata(abs(kept))
     seen = ranks[kept > 0].sum()
     sums = [
-        ranks[np.array(signs)].sum() for signs in itertools.product([True, False], repeat=len(kept))
+        ranks[np.array(signs)].sum()
+        for signs in itertools.product([True, False], repeat=len(kept))
     ]
     below, above = np.mean(np.array(sums) <= seen), np.mean(np.array(sums) >= seen)
     assert stats.wilcoxon_exact(d) == pytest.approx(min(1, 2 * min(below, above)))
@@ -50,7 +51,9 @@ def test_the_t_test_and_its_interval_are_scipys():
     expected = sp.ttest_1samp(d, 0)
     interval = stats.t_interval(d)
     assert stats.paired_t(d) == pytest.approx(expected.pvalue)
-    assert (interval.low, interval.high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert (interval.low, interval.high) == pytest.approx(
+        tuple(expected.confidence_interval())
+    )
 
 
 def test_hodges_lehmann_by_hand():
@@ -96,7 +99,8 @@ def test_seeds_needed_are_those_of_the_rule(m, n):
 
 def scores(**shift: float) -> dict[str, dict[int, float]]:
     return {
-        name: {s: 0.5 + by + s * (1 + by) / 100 for s in range(8)} for name, by in shift.items()
+        name: {s: 0.5 + by + s * (1 + by) / 100 for s in range(8)}
+        for name, by in shift.items()
     }
 
 
@@ -129,7 +133,10 @@ def test_a_lower_error_is_a_win():
 
 
 def test_too_few_seeds_are_named_with_the_number_that_would_do():
-    few = {q: dict(itertools.islice(s.items(), 6)) for q, s in scores(a=0.1, b=0.2, c=0.0).items()}
+    few = {
+        q: dict(itertools.islice(s.items(), 6))
+        for q, s in scores(a=0.1, b=0.2, c=0.0).items()
+    }
     found = stats.compare(few, "c")
     assert not any(c.can_tell or c.is_distinct for c in found)
     assert "6 pairs are too few" in found[0].note

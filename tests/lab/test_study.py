@@ -33,7 +33,9 @@ def opened(setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False) ->
     return cells
 
 
-def test_two_processes_give_bit_for_bit_what_one_gives(setup: Setup, tmp_path: Path) -> None:
+def test_two_processes_give_bit_for_bit_what_one_gives(
+    setup: Setup, tmp_path: Path
+) -> None:
     one, two = setup, replace(setup, out=tmp_path / "two")
     cells = opened(one)
     heard: list[dict[str, Any]] = []
@@ -76,7 +78,9 @@ def test_a_study_says_what_it_is(setup: Setup) -> None:
 def test_a_resumed_study_can_grow(setup: Setup) -> None:
     opened(setup, (0,))
     bounded = replace(setup, recipe=replace(setup.recipe, bounds=("pooled",)))
-    open_study(bounded, study_cells(bounded.recipe, ("entropy",), [3]), "again", resume=True)
+    open_study(
+        bounded, study_cells(bounded.recipe, ("entropy",), [3]), "again", resume=True
+    )
     said = json.loads((setup.out / "study.json").read_text())
     assert said["queries"] == ["random", "ahfal", "entropy", "bound:pooled"]
     assert said["seeds"] == [0, 3]
@@ -97,7 +101,9 @@ def test_a_study_is_not_resumed_with_other_settings(setup: Setup) -> None:
     assert (setup.out / "study.json").read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"recipe": {}}', b"\xff\xfe", b'{"recipe": 3}'])
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]", b'{"recipe": {}}', b"\xff\xfe", b'{"recipe": 3}']
+)
 def test_a_damaged_description_is_reported(setup: Setup, content: bytes) -> None:
     opened(setup)
     (setup.out / "study.json").write_bytes(content)
@@ -168,19 +174,27 @@ def test_every_natural_site_is_counted_where_none_is(tmp_path: Path) -> None:
     lines = [f"{['north', 'south', 'east'][i % 3]},{i % 7},{i % 2}" for i in range(60)]
     (tmp_path / "a.csv").write_text("\n".join(["ward,x,sick", *lines]))
     recipe = Recipe(
-        "a", data=str(tmp_path / "a.csv"), label="sick", site="ward",
-        partition=Spec("natural"), sites=0,
-    )  # fmt: skip
+        "a",
+        data=str(tmp_path / "a.csv"),
+        label="sick",
+        site="ward",
+        partition=Spec("natural"),
+        sites=0,
+    )
     setup, world = prepared(Setup(recipe, tmp_path / "study"), ["random"], 0)
     assert setup.recipe.sites == 3
     assert list(world.members) == ["east", "north", "south"]
 
 
 def test_regression_runs_without_what_needs_classes(tmp_path: Path) -> None:
-    recipe = Recipe("d", data="diabetes", partition=Spec("iid"), sites=3, rounds=2, cycles=1)
+    recipe = Recipe(
+        "d", data="diabetes", partition=Spec("iid"), sites=3, rounds=2, cycles=1
+    )
     setup, _ = prepared(Setup(recipe, tmp_path / "study"), ["random"], 0)
     assert setup.recipe.bounds == ("all-labels",)
-    with pytest.raises(ValueError, match="entropy chooses by classes and diabetes has numbers"):
+    with pytest.raises(
+        ValueError, match="entropy chooses by classes and diabetes has numbers"
+    ):
         prepared(Setup(recipe, tmp_path / "study"), ["random", "entropy"], 0)
     run_cell(setup, Cell("random", 0))
     lines = (Cell("random", 0).folder(setup.out) / "records.jsonl").read_text().splitlines()

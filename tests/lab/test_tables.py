@@ -28,14 +28,17 @@ def study(study_dir):
 
 def test_the_csv_holds_the_numbers_of_the_records(study):
     rows = {
-        r["query"]: r for r in csv.DictReader(io.StringIO(tables.to_csv(tables.final_table(study))))
+        r["query"]: r
+        for r in csv.DictReader(io.StringIO(tables.to_csv(tables.final_table(study))))
     }
     mean, sd = mean_sd([100 * s for s in study.final("entropy").values()])
     assert float(rows["entropy"]["mean"]) == pytest.approx(mean, abs=1e-4)
     assert float(rows["entropy"]["sd"]) == pytest.approx(sd, abs=1e-4)
     assert rows["ahfal"]["kind"] == "reference"
     assert rows["ahfal"]["Wilcoxon p"] == ""
-    assert float(rows["random"]["Wilcoxon Holm p"]) == 2 * float(rows["random"]["Wilcoxon p"])
+    assert float(rows["random"]["Wilcoxon Holm p"]) == 2 * float(
+        rows["random"]["Wilcoxon p"]
+    )
 
 
 def test_the_best_strategy_stands_first_and_one_without_a_score_last(make_study):
@@ -79,7 +82,9 @@ def test_one_seed_gives_a_table_without_tests_and_the_reason(make_study):
     assert "±" not in tables.columns(table)["Final accuracy, %"][0]
 
 
-@pytest.mark.parametrize(("reference", "says"), [(None, "No reference"), ("badge", "'badge'")])
+@pytest.mark.parametrize(
+    ("reference", "says"), [(None, "No reference"), ("badge", "'badge'")]
+)
 def test_a_study_without_a_usable_reference_says_so(make_study, reference, says):
     assert says in tables.final_table(read_study(make_study(reference=reference))).untested
 
@@ -89,15 +94,24 @@ def test_published_numbers_stand_beside_and_their_signs_are_compared(make_study)
     root = make_study(published=None)
     study = read_study(root)
     table = tables.final_table(study)
-    rows = tuple(type(r)(**{**vars(r), "label": names.get(r.query, r.label)}) for r in table.rows)
+    rows = tuple(
+        type(r)(**{**vars(r), "label": names.get(r.query, r.label)}) for r in table.rows
+    )
     cells = [
         Printed("AHFAL", "a", 79.82, 0.39),
         Printed("Entropy", "a", 80.16, 0.47),
         Printed("Random", "a", 77.71, None),
         Printed("Random", "b", 1.0, 1.0),
     ]
-    beside = tables.beside(type(table)(**{**vars(table), "rows": rows}), cells, "a", "table 3, a")
-    assert tables.columns(beside)["Published"] == ["79.82 ± 0.39", "80.16 ± 0.47", "77.71", "–"]
+    beside = tables.beside(
+        type(table)(**{**vars(table), "rows": rows}), cells, "a", "table 3, a"
+    )
+    assert tables.columns(beside)["Published"] == [
+        "79.82 ± 0.39",
+        "80.16 ± 0.47",
+        "77.71",
+        "–",
+    ]
     assert [(s.label, s.agrees) for s in tables.signs(beside)] == [
         ("Entropy", False),
         ("Random", True),
@@ -111,7 +125,9 @@ def test_a_setting_that_holds_no_query_is_named(study):
 
 def test_markdown_has_one_line_per_query_and_escapes_bars(make_study):
     text = tables.to_markdown(
-        tables.final_table(read_study(make_study(queries=("a|b", "random"), reference="random")))
+        tables.final_table(
+            read_study(make_study(queries=("a|b", "random"), reference="random"))
+        )
     )
     assert "| a\\|b |" in text
     assert len({line.count(" | ") for line in text.splitlines()[2:4]}) == 1
@@ -121,7 +137,9 @@ def test_latex_escapes_and_balances(make_study):
     text = tables.to_latex(
         tables.final_table(
             read_study(
-                make_study(queries=("a_b", "random"), reference="random", name="50 % & more")
+                make_study(
+                    queries=("a_b", "random"), reference="random", name="50 % & more"
+                )
             )
         )
     )
@@ -132,14 +150,18 @@ def test_latex_escapes_and_balances(make_study):
 
 def test_the_terminal_table_fits_eighty_columns(study):
     out = io.StringIO()
-    Console(file=out, width=80, color_system=None).print(tables.to_rich(tables.final_table(study)))
+    Console(file=out, width=80, color_system=None).print(
+        tables.to_rich(tables.final_table(study))
+    )
     assert "Holm" in out.getvalue()
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
 def test_plain_text_names_every_query(study):
     text = tables.to_text(tables.final_table(study))
-    assert all(name in text for name in ("random", "entropy", "ahfal", "all labels (bound)"))
+    assert all(
+        name in text for name in ("random", "entropy", "ahfal", "all labels (bound)")
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,17 +177,21 @@ def test_plain_text_names_every_query(study):
     ],
 )
 def test_strategies_are_called_by_what_they_differ_in(make_study, queries, cycles, word):
-    root = make_study(queries=queries, reference=None, recipe={"data": "digits", "cycles": cycles})
+    root = make_study(
+        queries=queries, reference=None, recipe={"data": "digits", "cycles": cycles}
+    )
     made = tables.final_table(read_study(root))
     assert next(iter(tables.columns(made))) == word
     assert tables.to_markdown(made).startswith(f"| {word} | Final")
-    assert ("A strategy is a query and how its models are trained." in tables.footnotes(made)) == (
-        word == "Strategy"
-    )
+    assert (
+        "A strategy is a query and how its models are trained." in tables.footnotes(made)
+    ) == (word == "Strategy")
 
 
 def test_the_notes_speak_of_what_the_rows_are(make_study):
     queries = ("random@training=local", "random")
-    root = make_study(queries=queries, reference="random", recipe={"data": "d", "cycles": 0})
+    root = make_study(
+        queries=queries, reference="random", recipe={"data": "d", "cycles": 0}
+    )
     notes = tables.footnotes(tables.final_table(read_study(root)))
     assert any(n.startswith("Differences are method minus reference") for n in notes)

@@ -50,12 +50,16 @@ def test_the_first_round_is_balanced_softmax_alone(
 
 
 @each_case
-def test_without_a_pool_every_round_is(make: Callable[[], nn.Module], executor: type) -> None:
+def test_without_a_pool_every_round_is(
+    make: Callable[[], nn.Module], executor: type
+) -> None:
     agree(federated(make, KCFU(PLAN), ONE, executor), balanced_softmax(make, 3))
 
 
 @each_case
-def test_with_a_pool_the_second_round_is_not(make: Callable[[], nn.Module], executor: type) -> None:
+def test_with_a_pool_the_second_round_is_not(
+    make: Callable[[], nn.Module], executor: type
+) -> None:
     ours = federated(make, KCFU(PLAN), ONE, executor, rounds=2, pool=9)
     assert float((ours["w"] - balanced_softmax(make, 2)["w"]).abs().max()) > 1e-6
 

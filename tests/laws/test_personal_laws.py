@@ -12,7 +12,16 @@ from torch.testing import assert_close
 
 from fallow.core import State
 from fallow.engine import Loop, Stacked
-from fallow.personal import APFL, Ditto, FedAvgFT, FedAvgPost, FedProxFT, KNNPer, Local, PFedGraph
+from fallow.personal import (
+    APFL,
+    Ditto,
+    FedAvgFT,
+    FedAvgPost,
+    FedProxFT,
+    KNNPer,
+    Local,
+    PFedGraph,
+)
 from fallow.runtimes.view import SiteView
 from fallow.training import FedAvg, FedProx
 from tests.engine.jobs import agree, linear, mlp, norm
@@ -20,7 +29,9 @@ from tests.laws.test_training_laws import ROWS
 from tests.personal.federation import METHODS, PLAN, begun, federation, gone, rounds, tuned
 
 each_model = pytest.mark.parametrize("make", [linear, mlp, norm])
-each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+each_method = pytest.mark.parametrize(
+    "method", METHODS, ids=lambda method: type(method).__name__
+)
 
 
 def same(ours: dict[str, State], theirs: dict[str, State]) -> None:
@@ -100,11 +111,15 @@ def test_before_tuning_the_tuned_methods_are_fedavg_and_fedprox(
     make: Callable[[], nn.Module],
 ) -> None:
     agree(common(make, FedAvgFT(PLAN)), common(make, FedAvg(PLAN)), atol=0)
-    agree(common(make, FedProxFT(PLAN, mu=0.4)), common(make, FedProx(PLAN, mu=0.4)), atol=0)
+    agree(
+        common(make, FedProxFT(PLAN, mu=0.4)), common(make, FedProx(PLAN, mu=0.4)), atol=0
+    )
 
 
 @each_model
-def test_a_graph_that_only_sees_shares_of_rows_is_fedavg(make: Callable[[], nn.Module]) -> None:
+def test_a_graph_that_only_sees_shares_of_rows_is_fedavg(
+    make: Callable[[], nn.Module],
+) -> None:
     method = PFedGraph(PLAN, alpha=1e6, lam=0.0)
     carrier = federation(make, method)
     state = rounds(carrier, method, begun(make))
@@ -151,9 +166,13 @@ def test_sites_that_come_and_go_train_on(method: Any) -> None:
     if hasattr(method, "last"):
         tuned(carrier, method, state)
     models = [method.deploy(state, site.memory)["w"] for site in carrier.members.values()]
-    assert all(bool(w.isfinite().all()) and not torch.equal(w, begun(mlp)["w"]) for w in models)
+    assert all(
+        bool(w.isfinite().all()) and not torch.equal(w, begun(mlp)["w"]) for w in models
+    )
 
 
 @each_method
 def test_the_same_seed_gives_the_same_models(method: Any) -> None:
-    same(gone(norm, method, {"a": 6, "b": 4}, n=2), gone(norm, method, {"a": 6, "b": 4}, n=2))
+    same(
+        gone(norm, method, {"a": 6, "b": 4}, n=2), gone(norm, method, {"a": 6, "b": 4}, n=2)
+    )

@@ -19,11 +19,29 @@ from fallow.lab.world import build_world
 from tests.runtimes.test_agree import TINY
 
 OWN = replace(
-    TINY, partition=Spec("patho", {"min_samples": 4}), sites=4, rows=200, test_rows=100,
-    validation=0.25, test="own", query=Spec("random"), budget="proportional", initial=0.4,
-    per_cycle=0.1, cycles=1, rounds=3, dtype="float32",
-)  # fmt: skip
-SCORES = ("accuracy", "per_site", "accuracy_weighted", "variance", "worst_tenth", "retained")
+    TINY,
+    partition=Spec("patho", {"min_samples": 4}),
+    sites=4,
+    rows=200,
+    test_rows=100,
+    validation=0.25,
+    test="own",
+    query=Spec("random"),
+    budget="proportional",
+    initial=0.4,
+    per_cycle=0.1,
+    cycles=1,
+    rounds=3,
+    dtype="float32",
+)
+SCORES = (
+    "accuracy",
+    "per_site",
+    "accuracy_weighted",
+    "variance",
+    "worst_tenth",
+    "retained",
+)
 each_executor = pytest.mark.parametrize("executor", ["loop", "stacked"])
 
 
@@ -134,8 +152,15 @@ def test_before_its_last_word_fine_tuning_is_fedavg_and_starts_at_what_validatio
 
 
 @pytest.mark.parametrize("training", ["dpfl", "fed-rep"])
-def test_all_methods_hold_back_and_train_on_the_same_labels(training: str, fedavg: Ended) -> None:
+def test_all_methods_hold_back_and_train_on_the_same_labels(
+    training: str, fedavg: Ended
+) -> None:
     row = ran(training).row
-    for name in ("labelled", "labels_validation", "labelled_per_site", "labelled_per_class"):
+    for name in (
+        "labelled",
+        "labels_validation",
+        "labelled_per_site",
+        "labelled_per_class",
+    ):
         assert row[name] == fedavg.row[name]
     assert row["labels_validation"] > 0

@@ -28,9 +28,12 @@ ROWS = {"a": 8, "b": 6, "c": 12}
 
 
 def sites(
-    make: Callable[[], nn.Module], method: Any, rows: Mapping[str, int], executor: type = Loop,
+    make: Callable[[], nn.Module],
+    method: Any,
+    rows: Mapping[str, int],
+    executor: type = Loop,
     pool: int = 0,
-) -> InProcess:  # fmt: skip
+) -> InProcess:
     """A federation whose sites have bought the labels of all their rows, but for a pool."""
     model = make()
     layout, store, members = Layout.of(model), MemoryStore(), {}
@@ -38,9 +41,13 @@ def sites(
     parts = Parts(model, layout, {"training": method}, 3, 0, fresh)
     for name, n in rows.items():
         draw = stream(0, "rows", name)
-        x = torch.randn(max(n, 1), *SHAPES.get(make, (6,)), generator=draw, dtype=torch.float64)
+        x = torch.randn(
+            max(n, 1), *SHAPES.get(make, (6,)), generator=draw, dtype=torch.float64
+        )
         y = torch.randint(0, 3, (n,), generator=draw).tolist()
-        u = torch.randn(pool, *x.shape[1:], generator=stream(0, "pool", name), dtype=x.dtype)
+        u = torch.randn(
+            pool, *x.shape[1:], generator=stream(0, "pool", name), dtype=x.dtype
+        )
         members[name] = Site(name, torch.cat([x, u]), parts, store)
         members[name].buy([Label(row, label, cycle=0) for row, label in enumerate(y)])
     return InProcess(members, executor(model, layout, row_loss("classification")))
@@ -59,14 +66,22 @@ def trained(carrier: InProcess, method: Any, start: State, rounds: int = 3) -> S
     return state
 
 
-def federated(make: Callable[[], nn.Module], method: Any, rows: Mapping[str, int] = ROWS,
-              executor: type = Loop, rounds: int = 3, pool: int = 0) -> State:  # fmt: skip
+def federated(
+    make: Callable[[], nn.Module],
+    method: Any,
+    rows: Mapping[str, int] = ROWS,
+    executor: type = Loop,
+    rounds: int = 3,
+    pool: int = 0,
+) -> State:
     start = Layout.of(make()).flatten(make())
     return trained(sites(make, method, rows, executor, pool), method, start, rounds)
 
 
 @pytest.mark.parametrize("make", [linear, mlp, norm])
-def test_fedprox_without_a_penalty_is_fedavg_bit_for_bit(make: Callable[[], nn.Module]) -> None:
+def test_fedprox_without_a_penalty_is_fedavg_bit_for_bit(
+    make: Callable[[], nn.Module],
+) -> None:
     without, fedavg = federated(make, FedProx(PLAN, mu=0.0)), federated(make, FedAvg(PLAN))
     assert torch.equal(without["w"], fedavg["w"])
     assert torch.equal(without["stats"], fedavg["stats"])
@@ -95,7 +110,9 @@ def test_one_site_with_fedavg_is_plain_sgd(executor: type) -> None:
             draw = site.streams("batches", "local", 0, r, epoch)
             for rows in torch.split(torch.randperm(10, generator=draw), 4):
                 optimiser.zero_grad()
-                nn.functional.cross_entropy(model(site.x[rows]), site.labels[rows]).backward()
+                nn.functional.cross_entropy(
+                    model(site.x[rows]), site.labels[rows]
+                ).backward()
                 optimiser.step()
     assert_close(ours["w"], Layout.of(model).flatten(model)["w"], rtol=0, atol=1e-10)
 
@@ -104,7 +121,9 @@ METHODS = (
     *(FedAvg(PLAN), FedProx(PLAN, mu=0.5), KCFU(PLAN), Evidential(PLAN)),
     *(Robust(PLAN), Robust(PLAN, rule="clipped")),
 )
-each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+each_method = pytest.mark.parametrize(
+    "method", METHODS, ids=lambda method: type(method).__name__
+)
 
 
 @each_method
@@ -177,7 +196,9 @@ def test_no_gradient_flows_through_padding(make: Callable[[], nn.Module]) -> Non
     executor = Stacked(model, Layout.of(model), row_loss("classification"))
     learn = Autograd(executor.network, executor.loss, PLAN.optimiser)
     state = executor.layout.flatten(model)
-    at = slot({name: torch.stack([part] * 2) for name, part in state.items()}, PLAN.optimiser)
+    at = slot(
+        {name: torch.stack([part] * 2) for name, part in state.items()}, PLAN.optimiser
+    )
     draw = stream(0, "batch")
     x, y = (
         torch.randn(2, 4, 6, generator=draw, dtype=torch.float64),
@@ -196,7 +217,9 @@ def test_no_gradient_flows_through_padding(make: Callable[[], nn.Module]) -> Non
 
 
 def test_long_training_of_many_sites_does_not_grow_the_process() -> None:
-    method = FedAvg(Plan((Segment(1),), 4, Optimiser("sgd", 0.01, momentum=0.9, persist=True)))
+    method = FedAvg(
+        Plan((Segment(1),), 4, Optimiser("sgd", 0.01, momentum=0.9, persist=True))
+    )
     rows = {f"s{i:03d}": 1 + i % 8 for i in range(100)}
     carrier = sites(linear, method, rows, Stacked)
     state = trained(carrier, method, Layout.of(linear()).flatten(linear()), rounds=2)

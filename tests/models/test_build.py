@@ -24,12 +24,30 @@ def gen(seed: int = 0) -> Generator:
     [
         ("lenett", (3, 32, 32), 10, {}, "did you mean 'lenet'?"),
         ("model", (64,), 10, {}, "is not one of the models"),
-        ("mlp", (64,), 10, {"hiden": (3,)}, "mlp has no field 'hiden'; did you mean 'hidden'?"),
+        (
+            "mlp",
+            (64,),
+            10,
+            {"hiden": (3,)},
+            "mlp has no field 'hiden'; did you mean 'hidden'?",
+        ),
         ("mlp", (64,), 10, {"hidden": ()}, "without hidden layers it is Linear"),
         ("mlp", (64,), 10, {"hidden": (8, 0)}, "not (8, 0)"),
-        ("linear", (64,), 10, {"init": "one"}, "Linear has no init 'one'; known: zeros, default"),
+        (
+            "linear",
+            (64,),
+            10,
+            {"init": "one"},
+            "Linear has no init 'one'; known: zeros, default",
+        ),
         ("resnet8", (3, 32, 32), 10, {"variant": "svhn"}, "known: cifar, mnist"),
-        ("lenet", (1, 8, 8), 10, {}, "LeNet needs images of at least 16x16, but the data has 8x8"),
+        (
+            "lenet",
+            (1, 8, 8),
+            10,
+            {},
+            "LeNet needs images of at least 16x16, but the data has 8x8",
+        ),
         (
             "cnn4",
             (1, 28, 15),
@@ -79,7 +97,9 @@ def test_a_module_of_the_user_that_breaks_the_contract_is_refused(
 
 def test_rows_of_another_shape_than_the_module_takes_are_refused() -> None:
     module = build_model(OWN + "Own", (64,), 10, gen())
-    with pytest.raises(ValueError, match=re.escape("Own does not take rows of shape (63,)")):
+    with pytest.raises(
+        ValueError, match=re.escape("Own does not take rows of shape (63,)")
+    ):
         check_model(module, (63,), 10)
 
 
@@ -89,7 +109,8 @@ def test_a_module_of_the_user_takes_its_weights_from_the_generator_alone() -> No
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(5)
     two, other = (
-        build_model(OWN + "Own", (64,), 10, gen(seed), width=5).state_dict() for seed in (3, 4)
+        build_model(OWN + "Own", (64,), 10, gen(seed), width=5).state_dict()
+        for seed in (3, 4)
     )
     assert all(torch.equal(one[key], two[key]) for key in one)
     assert not torch.equal(one["head.weight"], other["head.weight"])
@@ -114,7 +135,9 @@ def test_a_check_leaves_weights_statistics_and_modes_as_they_were() -> None:
     before = {key: value.clone() for key, value in module.state_dict().items()}
     check_model(module, (64,), 10)
     assert module.training and module.body.training and not module.norm.training
-    assert all(torch.equal(value, before[key]) for key, value in module.state_dict().items())
+    assert all(
+        torch.equal(value, before[key]) for key, value in module.state_dict().items()
+    )
 
 
 def test_a_check_takes_a_module_in_float64() -> None:

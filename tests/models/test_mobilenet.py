@@ -22,7 +22,9 @@ from fallow.training import FedAvg
 
 
 def model(shape: tuple[int, ...] = (1, 8, 8), outputs: int = 3, head: str = "1x1") -> Any:
-    return build_model("mobilenet-v2", shape, outputs, Generator().manual_seed(0), head=head)
+    return build_model(
+        "mobilenet-v2", shape, outputs, Generator().manual_seed(0), head=head
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +58,9 @@ def test_ten_of_seventeen_blocks_add_their_input() -> None:
     blocks = [m for m in model().modules() if hasattr(m, "adds_input")]
     assert len(blocks) == 17 and sum(block.adds_input for block in blocks) == 10
     block: Any = next(b for b in blocks if b.adds_input).eval()
-    x = torch.randn(1, block.residual[0].in_channels, 4, 4, generator=Generator().manual_seed(1))
+    x = torch.randn(
+        1, block.residual[0].in_channels, 4, 4, generator=Generator().manual_seed(1)
+    )
     assert_close(block(x), x + block.residual(x))
     assert (block(x) < 0).any()  # no ReLU after the sum
 
@@ -79,7 +83,9 @@ def test_a_step_on_eight_rows_moves_every_parameter_and_the_statistics() -> None
     start = layout.flatten(net)
     assert len(start["stats"]) == 2 * sum(m.num_features for m in norms)  # no counters
     x = torch.randn(8, 1, 8, 8, generator=stream(0, "x"))
-    job = Job("a", x, torch.arange(8) % 3, torch.ones(8), start, lambda *p: stream(0, *p), {})
+    job = Job(
+        "a", x, torch.arange(8) % 3, torch.ones(8), start, lambda *p: stream(0, *p), {}
+    )
     plan = Plan(batch=8, optimiser=Optimiser(lr=0.01))
     method = FedAvg(plan=plan)
     (done,) = Loop(net, layout, row_loss("classification")).fit(method, plan, 0, [job])
@@ -89,9 +95,18 @@ def test_a_step_on_eight_rows_moves_every_parameter_and_the_statistics() -> None
 
 
 def test_batch_statistics_of_the_sites_are_averaged_as_the_weights_are() -> None:
-    recipe = Recipe("tiny", model=Spec("mobilenet-v2", {"head": "1x1"}), rows=60, test_rows=10,
-                    sites=2, rounds=1, cycles=0, score_rounds=1, initial=8,
-                    plan=Plan(batch=8, optimiser=Optimiser(lr=0.01)))  # fmt: skip
+    recipe = Recipe(
+        "tiny",
+        model=Spec("mobilenet-v2", {"head": "1x1"}),
+        rows=60,
+        test_rows=10,
+        sites=2,
+        rounds=1,
+        cycles=0,
+        score_rounds=1,
+        initial=8,
+        plan=Plan(batch=8, optimiser=Optimiser(lr=0.01)),
+    )
     journal = Journal()
     made = build_world(recipe, 0, journal)
     run = Run(made, journal)

@@ -168,17 +168,28 @@ def test_a_model_runs_with_weights_from_outside(
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("Linear", (1, 8, 8)), ("MLP", (64,)), ("LeNet", (1, 16, 16)), ("DigitsCNN", (1, 8, 8))],
+    [
+        ("Linear", (1, 8, 8)),
+        ("MLP", (64,)),
+        ("LeNet", (1, 16, 16)),
+        ("DigitsCNN", (1, 8, 8)),
+    ],
 )
-def test_stacked_models_agree_with_each_model_alone(name: str, shape: tuple[int, ...]) -> None:
+def test_stacked_models_agree_with_each_model_alone(
+    name: str, shape: tuple[int, ...]
+) -> None:
     alone = [build_model(name, shape, 5, gen(site)).double() for site in range(3)]
     stacked = {
         key: torch.stack([model.state_dict()[key] for model in alone])
         for key in alone[0].state_dict()
     }
     x = rows(3, (4, *shape)).double()
-    together = torch.vmap(lambda w, batch: functional_call(alone[0], w, (batch,)))(stacked, x)
-    assert_close(together, torch.stack([model(b) for model, b in zip(alone, x, strict=True)]))
+    together = torch.vmap(lambda w, batch: functional_call(alone[0], w, (batch,)))(
+        stacked, x
+    )
+    assert_close(
+        together, torch.stack([model(b) for model, b in zip(alone, x, strict=True)])
+    )
 
 
 def test_different_generators_give_different_weights() -> None:

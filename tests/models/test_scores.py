@@ -24,17 +24,22 @@ each = pytest.mark.parametrize("score", [entropy, margin, least_confidence])
         ((0.5, 0.25, 0.25), 1.5 * math.log(2)),
     ],
 )
-def test_entropy_has_the_values_worked_out_by_hand(p: tuple[float, ...], expected: float) -> None:
+def test_entropy_has_the_values_worked_out_by_hand(
+    p: tuple[float, ...], expected: float
+) -> None:
     assert entropy(tensor([p]).log()).item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_margin_is_one_less_the_gap_between_the_two_largest() -> None:
-    assert_close(margin(tensor([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4]]).log()), tensor([0.7, 1.0]))
+    assert_close(
+        margin(tensor([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4]]).log()), tensor([0.7, 1.0])
+    )
 
 
 def test_least_confidence_is_one_less_the_largest() -> None:
     assert_close(
-        least_confidence(tensor([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4]]).log()), tensor([0.4, 0.6])
+        least_confidence(tensor([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4]]).log()),
+        tensor([0.4, 0.6]),
     )
 
 
@@ -63,14 +68,18 @@ def test_equal_logits_are_the_most_uncertain() -> None:
 
 @each
 def test_a_constant_added_to_a_row_changes_nothing(score: Score) -> None:
-    logits = torch.randn(6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits = torch.randn(
+        6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     shift = torch.linspace(-50, 50, 6, dtype=torch.float64)[:, None]
     assert_close(score(logits + shift), score(logits))
 
 
 @each
 def test_the_order_of_the_classes_does_not_matter(score: Score) -> None:
-    logits = torch.randn(6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits = torch.randn(
+        6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     assert_close(score(logits.flip(1)), score(logits))
 
 

@@ -17,7 +17,9 @@ def test_it_counts_and_keeps_the_budget():
     oracle = Simulated(HIDDEN, limit={"a": 2, "b": 1})
     oracle.submit({"a": torch.tensor([0, 1])})
     assert oracle.spent == {"a": 2}
-    with pytest.raises(ValueError, match="site a asks for 1 labels with 0 of its budget left"):
+    with pytest.raises(
+        ValueError, match="site a asks for 1 labels with 0 of its budget left"
+    ):
         oracle.submit({"a": torch.tensor([2])})
     assert oracle.spent == {"a": 2}
 

@@ -81,7 +81,9 @@ class Federation:
     def rounds(self, *numbers: int) -> Federation:
         for r in numbers:
             key, verbs = f"0/train/{r}", self.method.contract.verbs
-            ask = Ask(self.watch, Forgetful(), self.shown, key, "training", round=r, reveals=verbs)
+            ask = Ask(
+                self.watch, Forgetful(), self.shown, key, "training", round=r, reveals=verbs
+            )
             self.state = self.method.round(self.state, ask)
             ask.flush()
             self.history.append(self.state)
@@ -93,7 +95,9 @@ class Federation:
 
     @property
     def labels(self) -> Tensor:
-        return torch.tensor([len(self.members[s].labels) for s in self.watch.sites]).double()
+        return torch.tensor(
+            [len(self.members[s].labels) for s in self.watch.sites]
+        ).double()
 
 
 def federation(

@@ -29,13 +29,25 @@ from tests.worlds import Forgetful
 
 PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3))
 METHODS: tuple[Any, ...] = (
-    APFL(PLAN), Ditto(PLAN), FedAvgFT(PLAN), FedAvgPost(PLAN), FedProxFT(PLAN), FedRep(PLAN),
-    KNNPer(PLAN), Local(PLAN), PerFedAvg(PLAN), PFedGraph(PLAN, lam=0.1),
-)  # fmt: skip
+    APFL(PLAN),
+    Ditto(PLAN),
+    FedAvgFT(PLAN),
+    FedAvgPost(PLAN),
+    FedProxFT(PLAN),
+    FedRep(PLAN),
+    KNNPer(PLAN),
+    Local(PLAN),
+    PerFedAvg(PLAN),
+    PFedGraph(PLAN, lam=0.1),
+)
 
 
-def federation(make: Callable[[], nn.Module], method: Any, rows: Mapping[str, int] = ROWS,
-               executor: type = Loop) -> InProcess:  # fmt: skip
+def federation(
+    make: Callable[[], nn.Module],
+    method: Any,
+    rows: Mapping[str, int] = ROWS,
+    executor: type = Loop,
+) -> InProcess:
     """Sites that have bought the labels of all their rows, with plain descent beside the method."""
     carrier = sites(make, method, rows, executor)
     for site in carrier.members.values():
@@ -48,9 +60,15 @@ def begun(make: Callable[[], nn.Module]) -> State:
     return Layout.of(make()).flatten(make())
 
 
-def rounds(carrier: InProcess, method: Any, state: State, n: int = 3,
-           cohorts: Mapping[int, Sequence[str]] | None = None, shown: Disclosure | None = None,
-           first: int = 0) -> State:  # fmt: skip
+def rounds(
+    carrier: InProcess,
+    method: Any,
+    state: State,
+    n: int = 3,
+    cohorts: Mapping[int, Sequence[str]] | None = None,
+    shown: Disclosure | None = None,
+    first: int = 0,
+) -> State:
     """The state after n rounds; ``cohorts``: who takes part, of the rounds that not all do."""
     shown = shown or Disclosure()
     for r in range(first, first + n):
@@ -69,11 +87,18 @@ def tuned(carrier: InProcess, method: Any, state: State) -> None:
 
 
 def deployed(carrier: InProcess, method: Any, state: State) -> dict[str, State]:
-    return {name: method.deploy(state, site.memory) for name, site in carrier.members.items()}
+    return {
+        name: method.deploy(state, site.memory) for name, site in carrier.members.items()
+    }
 
 
-def gone(make: Callable[[], nn.Module], method: Any, rows: Mapping[str, int] = ROWS,
-         executor: type = Loop, n: int = 3) -> dict[str, State]:  # fmt: skip
+def gone(
+    make: Callable[[], nn.Module],
+    method: Any,
+    rows: Mapping[str, int] = ROWS,
+    executor: type = Loop,
+    n: int = 3,
+) -> dict[str, State]:
     """What the sites deploy after n rounds."""
     carrier = federation(make, method, rows, executor)
     state = rounds(carrier, method, begun(make), n)

@@ -42,7 +42,9 @@ def loss(learn: Autograd, w: Tensor) -> float:
 def test_alpha_moves_along_the_slope_of_the_loss_of_the_mixture(alpha: float) -> None:
     learn, s, tiny = learner(), slots(alpha), 1e-6
     v, w = s["v"].w, s["w"].w
-    above, below = (loss(learn, (alpha + e) * v + (1 - alpha - e) * w) for e in (tiny, -tiny))
+    above, below = (
+        loss(learn, (alpha + e) * v + (1 - alpha - e) * w) for e in (tiny, -tiny)
+    )
     slope = (above - below) / (2 * tiny)
     now = APFL(alpha_lr=0.01).step(s, s["w"], BATCH, learn)
     assert abs(slope) > 0.01
@@ -62,8 +64,12 @@ def test_a_step_by_hand() -> None:
 @pytest.mark.parametrize(("rate", "end"), [(1e6, 1.0), (-1e6, 0.0)])
 def test_alpha_stays_between_0_and_1(rate: float, end: float) -> None:
     learn, s = learner(), slots(0.5)
-    slope = float(((s["v"].w - s["w"].w) * learn.gradient(
-        s["w"]._replace(w=(s["v"].w + s["w"].w) / 2), BATCH)[0]).sum())  # fmt: skip
+    slope = float(
+        (
+            (s["v"].w - s["w"].w)
+            * learn.gradient(s["w"]._replace(w=(s["v"].w + s["w"].w) / 2), BATCH)[0]
+        ).sum()
+    )
     swapped = s if (slope < 0) == (rate > 0) else {**s, "v": s["w"], "w": s["v"]}
     now = APFL(alpha_lr=abs(rate)).step(swapped, s["w"], BATCH, learn)
     assert float(now["alpha"].w) == end
@@ -84,14 +90,18 @@ def test_a_site_deploys_its_mixture_of_parameters() -> None:
         a = float(kept["own/alpha"]["w"])
         assert 0 < a < 1 and a != 0.5
         mixture = a * kept["own/v"]["w"] + (1 - a) * kept["local"]["w"]
-        assert_close(deployed(carrier, method, state)[name]["w"], mixture, rtol=0, atol=1e-15)
+        assert_close(
+            deployed(carrier, method, state)[name]["w"], mixture, rtol=0, atol=1e-15
+        )
 
 
 def test_where_a_site_has_not_trained_it_deploys_the_common_model() -> None:
     assert APFL().deploy(begun(mlp), {})["w"].equal(begun(mlp)["w"])
 
 
-@pytest.mark.parametrize(("field", "value"), [("alpha", 1.5), ("alpha", -0.1), ("alpha_lr", -1.0)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("alpha", 1.5), ("alpha", -0.1), ("alpha_lr", -1.0)]
+)
 def test_a_field_out_of_range_is_refused(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"APFL's {field} is {value}"):
         APFL(**{field: value})

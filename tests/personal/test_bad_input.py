@@ -32,10 +32,20 @@ from tests.personal.federation import federation as plain_federation
 
 SIZES = (1, 2, 5, 14)  # one row, one that trains and one held, one batch, and more
 RECIPE = Recipe(
-    name="odd", data="odd", partition=Spec("natural"), sites=4, model=Spec("mlp", {"hidden": [6]}),
-    plan=Plan((Segment(1),), 4, Optimiser("sgd", 0.05)), rounds=4, cycles=0, initial=1.0,
-    budget="proportional", validation=0.2, test="own", score_rounds=1,
-)  # fmt: skip
+    name="odd",
+    data="odd",
+    partition=Spec("natural"),
+    sites=4,
+    model=Spec("mlp", {"hidden": [6]}),
+    plan=Plan((Segment(1),), 4, Optimiser("sgd", 0.05)),
+    rounds=4,
+    cycles=0,
+    initial=1.0,
+    budget="proportional",
+    validation=0.2,
+    test="own",
+    score_rounds=1,
+)
 TRAINERS = ("fed-avg", "fed-prox", *names(fallow.personal))
 NAMES = tuple(f"site-{k}" for k in range(len(SIZES)))
 
@@ -52,9 +62,16 @@ def odd(classes: int = 3, scale: Mapping[int, float] | None = None) -> Dataset:
     for site, factor in (scale or {}).items():
         x[group == site] *= factor
     return Dataset(
-        name="odd", x=x, y=y, x_test=x_test, y_test=y_test, groups=group, groups_test=group_test,
-        classes=tuple("abcdef"[:classes]), group_names=NAMES,
-    )  # fmt: skip
+        name="odd",
+        x=x,
+        y=y,
+        x_test=x_test,
+        y_test=y_test,
+        groups=group,
+        groups_test=group_test,
+        classes=tuple("abcdef"[:classes]),
+        group_names=NAMES,
+    )
 
 
 def gone(
@@ -82,7 +99,9 @@ def test_sites_of_one_row_of_one_batch_and_without_a_validation_row_are_trained_
 
 
 @pytest.mark.parametrize("training", TRAINERS)
-def test_a_class_that_no_site_holds_is_scored_where_test_rows_have_it(training: str) -> None:
+def test_a_class_that_no_site_holds_is_scored_where_test_rows_have_it(
+    training: str,
+) -> None:
     _, _, row = gone(odd(), training)
     assert row["labelled_per_class"][2] == 0 and row["per_class"][2] is not None
     _, _, row = gone(odd(), training, partition=Spec("iid"))
@@ -96,15 +115,19 @@ def test_a_budget_beyond_the_sites_is_no_budget(graph: str) -> None:
         gone(odd(), "dpfl", {**fields, "budget": budget}) for budget in (99, None)
     )
     for name in NAMES:
-        assert torch.equal(one.members[name].memory["best"]["w"],
-                           other.members[name].memory["best"]["w"])  # fmt: skip
+        assert torch.equal(
+            one.members[name].memory["best"]["w"], other.members[name].memory["best"]["w"]
+        )
     assert a["per_site"] == b["per_site"]
 
 
 @pytest.mark.parametrize(
-    "fields", [{"counts_self": False, "budget": 0}, {"budget": [1] * 4}, {"reach": "ring-0"}]
+    "fields",
+    [{"counts_self": False, "budget": 0}, {"budget": [1] * 4}, {"reach": "ring-0"}],
 )
-def test_no_budget_or_no_reach_for_anybody_is_local_training(fields: Mapping[str, Any]) -> None:
+def test_no_budget_or_no_reach_for_anybody_is_local_training(
+    fields: Mapping[str, Any],
+) -> None:
     ours, journal, _ = gone(odd(), "dpfl", {"tau_init": 0, **fields})
     local, _, _ = gone(odd(), "local")
     for name in NAMES:
@@ -115,7 +138,9 @@ def test_no_budget_or_no_reach_for_anybody_is_local_training(fields: Mapping[str
     assert done is not None and not done["state"]["graph"].any()
 
 
-def test_a_mask_that_isolates_a_site_leaves_it_to_local_training_and_nobody_sees_it() -> None:
+def test_a_mask_that_isolates_a_site_leaves_it_to_local_training_and_nobody_sees_it() -> (
+    None
+):
     reach = [[1, 3], [0, 3], [], [0, 1]]
     ours, journal, _ = gone(odd(), "dpfl", {"tau_init": 0, "reach": reach})
     local, _, _ = gone(odd(), "local")
@@ -129,7 +154,9 @@ def test_a_mask_that_isolates_a_site_leaves_it_to_local_training_and_nobody_sees
 
 @pytest.mark.parametrize("budget", [2.5, "5", True, [2, 2.0, 2, 2], [2, 0, 2, 2]])
 def test_a_budget_that_is_no_number_of_models_is_named(budget: Any) -> None:
-    with pytest.raises(ValueError, match=r"DPFL's budget is .* models; it must be 1 or more"):
+    with pytest.raises(
+        ValueError, match=r"DPFL's budget is .* models; it must be 1 or more"
+    ):
         build(fallow.personal, "dpfl", budget=budget)
 
 
@@ -147,7 +174,9 @@ def test_a_site_that_diverges_is_refused_in_every_round_and_the_others_train_on(
     wild.seen = wild.seen * 1e200  # its loss overflows in the first step
     for r in range(3):
         found.rounds(r)
-        assert found.state["refused"].tolist() == [name == "b" for name in found.watch.sites]
+        assert found.state["refused"].tolist() == [
+            name == "b" for name in found.watch.sites
+        ]
         assert not found.state["graph"][:, 1].any() and found.state["graph"].any()
     assert not bool(found.kept("local")[1].isfinite().all())
     others = [0, 2, 3, 4]
@@ -169,7 +198,9 @@ def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() ->
     tame, wild.seen = wild.seen, wild.seen * 1e200
     state = rounds(carrier, method, begun(mlp), 2)
     assert named(state["refused"]) == {"b"} and named(state["sites"]) == {"a", "c"}
-    assert bool(state["models"].isfinite().all()) and bool(state["weights"].isfinite().all())
+    assert bool(state["models"].isfinite().all()) and bool(
+        state["weights"].isfinite().all()
+    )
     wild.seen = tame  # it begins at the common start again
     state = rounds(carrier, method, state, 1, first=2)
     assert named(state["refused"]) == set() and named(state["sites"]) == {"a", "b", "c"}
@@ -188,7 +219,9 @@ def test_pfedgraph_stops_where_every_model_is_not_finite() -> None:
         rounds(carrier, method, begun(mlp), 1)
 
 
-AVERAGING = [m for m in METHODS if "upload" in m.contract.verbs and not isinstance(m, PFedGraph)]
+AVERAGING = [
+    m for m in METHODS if "upload" in m.contract.verbs and not isinstance(m, PFedGraph)
+]
 
 
 @pytest.mark.parametrize("method", AVERAGING, ids=lambda method: type(method).__name__)
@@ -197,22 +230,35 @@ def test_a_common_average_stops_at_a_model_that_is_not_finite_and_names_its_site
 ) -> None:
     carrier = plain_federation(mlp, method)
     carrier.members["b"].seen = carrier.members["b"].seen * 1e200
-    with pytest.raises(ValueError, match=r"site b answered 'upload' with .* NaN or infinite"):
+    with pytest.raises(
+        ValueError, match=r"site b answered 'upload' with .* NaN or infinite"
+    ):
         rounds(carrier, method, begun(mlp), 1)
 
 
 def test_a_run_in_which_a_site_never_had_a_finite_model_says_which() -> None:
-    with pytest.raises(ValueError, match="model of site site-2 gives NaN or infinite outputs"):
-        gone(odd(scale={2: 1e30}), "dpfl", {"tau_init": 0}, plan=replace(RECIPE.plan, batch=1))
+    with pytest.raises(
+        ValueError, match="model of site site-2 gives NaN or infinite outputs"
+    ):
+        gone(
+            odd(scale={2: 1e30}),
+            "dpfl",
+            {"tau_init": 0},
+            plan=replace(RECIPE.plan, batch=1),
+        )
 
 
 # -- what the server is told --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("training", ["dpfl", "pfedgraph"])
-def test_methods_that_need_single_models_are_refused_under_secure_sums(training: str) -> None:
+def test_methods_that_need_single_models_are_refused_under_secure_sums(
+    training: str,
+) -> None:
     recipe = replace(RECIPE, training=Spec(training), privacy=Privacy(secure_sum=True))
-    with pytest.raises(ValueError, match=f"{training} does not work under secure sums .*model"):
+    with pytest.raises(
+        ValueError, match=f"{training} does not work under secure sums .*model"
+    ):
         methods_of(recipe)
 
 

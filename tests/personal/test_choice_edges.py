@@ -28,13 +28,21 @@ def near(w: Tensor) -> float:
     return -float(w @ w)
 
 
-def test_the_reward_is_minus_the_mean_over_all_validation_rows_however_they_are_batched() -> None:
-    found = federation(dpfl(), rows=(6, 6), held=700).rounds(0)  # forward passes take 512 rows
+def test_the_reward_is_minus_the_mean_over_all_validation_rows_however_they_are_batched() -> (
+    None
+):
+    found = federation(dpfl(), rows=(6, 6), held=700).rounds(
+        0
+    )  # forward passes take 512 rows
     site = found.members["a"]
     rows, w = site.validation, site.memory["local"]["w"]
-    outputs = predict(site.parts.model, site.parts.layout, site.memory["local"], site.x[rows])
+    outputs = predict(
+        site.parts.model, site.parts.layout, site.memory["local"], site.x[rows]
+    )
     loss = cross_entropy(outputs, site.targets(rows), reduction="none")
-    assert_close(torch.as_tensor(reward(SiteView(site, 0))(w)), -loss.mean(), rtol=0, atol=1e-12)
+    assert_close(
+        torch.as_tensor(reward(SiteView(site, 0))(w)), -loss.mean(), rtol=0, atol=1e-12
+    )
 
 
 def test_the_reward_reads_no_row_that_trains_and_no_row_of_the_pool() -> None:

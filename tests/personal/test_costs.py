@@ -20,7 +20,9 @@ from tests.engine.jobs import loop, mlp
 from tests.personal.collaborators import PLAN, N, dpfl, ran
 from tests.personal.federation import METHODS, begun
 
-each_method = pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+each_method = pytest.mark.parametrize(
+    "method", METHODS, ids=lambda method: type(method).__name__
+)
 
 
 @each_method
@@ -67,8 +69,11 @@ def test_no_run_of_dpfl_costs_more_than_it_says(fields: dict[str, Any]) -> None:
     found = ran(ROUNDS, **fields)
     told = found.method.load(N, ROUNDS)
     received = sum(found.watch.received.values())
-    tried = [s["evaluations"].sum() for s, t in zip(found.history, found.history[1:], strict=False)
-             if "evaluations" in s and s["evaluations"] is not t.get("evaluations")]  # fmt: skip
+    tried = [
+        s["evaluations"].sum()
+        for s, t in zip(found.history, found.history[1:], strict=False)
+        if "evaluations" in s and s["evaluations"] is not t.get("evaluations")
+    ]
     assert 0 < received <= told.models
     assert int(sum(tried)) <= told.evaluations
     if fields.get("graph") in EXACT:
@@ -79,7 +84,12 @@ def test_no_run_of_dpfl_costs_more_than_it_says(fields: dict[str, Any]) -> None:
 
 def test_the_published_bounds_are_reached_where_nothing_is_spared() -> None:
     plan = replace(PLAN, segments=(Segment(5),))
-    per_site = {None: 9801, 20: 2060, 10: 1080, 5: 590}  # 100 sites, 98 rounds after preprocessing
+    per_site = {
+        None: 9801,
+        20: 2060,
+        10: 1080,
+        5: 590,
+    }  # 100 sites, 98 rounds after preprocessing
     for budget, models in per_site.items():
         told = DPFL(plan, budget=budget).load(100, 100)
         assert told.models == 100 * models
@@ -95,4 +105,6 @@ def test_a_phase_that_goes_on_has_one_round_of_preprocessing() -> None:
 
 
 def test_every_method_but_dpfl_stands_in_these_tables() -> None:
-    assert {type(method).__name__ for method in METHODS} == set(names(fallow.personal)) - {"DPFL"}
+    assert {type(method).__name__ for method in METHODS} == set(names(fallow.personal)) - {
+        "DPFL"
+    }

@@ -24,7 +24,9 @@ PLAIN = Plan((Segment(1),), 4, SGD)
 def test_the_personal_step_is_pulled_to_the_model_that_was_sent() -> None:
     executor: Loop = loop(mlp)
     learn = Autograd(executor.network, executor.loss, SGD)
-    batch = Batch(torch.ones(3, 6).double(), torch.tensor([0, 1, 2]), torch.ones(3).double(), 0.1)
+    batch = Batch(
+        torch.ones(3, 6).double(), torch.tensor([0, 1, 2]), torch.ones(3).double(), 0.1
+    )
     sent = slot(begun(mlp), SGD)
     v = sent._replace(w=sent.w + 0.5)
     now = Ditto(lam=0.75).step({"w": sent, "v": v}, sent, batch, learn)
@@ -40,7 +42,9 @@ def test_the_personal_model_begins_at_the_first_one_and_is_not_reset() -> None:
     kept = deployed(carrier, method, before)["a"]["w"]
     slots = method.start(slot(before, SGD), {})
     assert torch.equal(slots["v"].w, before["w"])
-    slots = method.start(slot(before, SGD), {"v": slot(carrier.members["a"].memory["own/v"], SGD)})
+    slots = method.start(
+        slot(before, SGD), {"v": slot(carrier.members["a"].memory["own/v"], SGD)}
+    )
     assert torch.equal(slots["v"].w, kept)
     assert not torch.equal(kept, carrier.members["a"].memory["local"]["w"])
 

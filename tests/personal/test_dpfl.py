@@ -41,7 +41,9 @@ def test_averaging_everyone_in_every_round_is_fedavg() -> None:
     assert full.state["graph"].sum() == N * (N - 1)
 
 
-def test_the_same_seed_gives_the_same_models_and_more_threads_change_last_digits_at_most() -> None:
+def test_the_same_seed_gives_the_same_models_and_more_threads_change_last_digits_at_most() -> (
+    None
+):
     first, again = (ran(3, {"make": mlp}) for _ in range(2))
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
@@ -54,18 +56,26 @@ def test_the_same_seed_gives_the_same_models_and_more_threads_change_last_digits
 
 
 @pytest.mark.parametrize("budget", [2, 3, 4, 7])
-def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(budget: int) -> None:
+def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(
+    budget: int,
+) -> None:
     """Theorem 1 through the door: sites that never hold more than a batch, and Algorithm 2."""
     found = federation(dpfl(budget=budget)).rounds(0)
-    members = [Member(site.memory["local"]["w"], len(site.labels))
-               for site in found.members.values()]  # fmt: skip
+    members = [
+        Member(site.memory["local"]["w"], len(site.labels))
+        for site in found.members.values()
+    ]
     for k, site in enumerate(found.members.values()):
         order = torch.randperm(N - 1, generator=site.streams("ggc order 0", 0))
-        coins = torch.rand(N - 1, dtype=torch.float64, generator=site.streams("ggc coins 0", 0))
+        coins = torch.rand(
+            N - 1, dtype=torch.float64, generator=site.streams("ggc coins 0", 0)
+        )
         peers, earned = [*members[:k], *members[k + 1 :]], reward(SiteView(site, 0))
         whole = ggc(members[k], peers, earned, order, coins, budget - 1)
         for name, value in whole._asdict().items():
-            assert torch.equal(value.nan_to_num(7.0), site.memory["search"][name].nan_to_num(7.0))
+            assert torch.equal(
+                value.nan_to_num(7.0), site.memory["search"][name].nan_to_num(7.0)
+            )
         assert torch.equal(averaged(whole, members[k]), site.memory["average"]["w"])
 
 
@@ -150,7 +160,9 @@ def test_preprocessing_stands_for_as_many_rounds_as_its_epochs_would_take() -> N
     found = federation(dpfl(tau_init=5)).rounds(0)  # 5 epochs, 2 a round: 3 rounds
     trained, exchanges = found.kept("local"), len(found.watch.routes)
     found.rounds(1, 2)
-    assert torch.equal(found.kept("local"), trained) and len(found.watch.routes) == exchanges
+    assert (
+        torch.equal(found.kept("local"), trained) and len(found.watch.routes) == exchanges
+    )
     found.rounds(3)
     assert not torch.equal(found.kept("local"), trained)
 
@@ -161,7 +173,9 @@ def test_between_two_choices_the_last_one_is_used_again_or_none(between: Any) ->
     chosen, *later = [state["graph"] for state in found.history[2:5]]
     assert chosen.any()
     for graph in later:
-        assert torch.equal(graph, chosen if between == "reuse" else torch.zeros_like(chosen))
+        assert torch.equal(
+            graph, chosen if between == "reuse" else torch.zeros_like(chosen)
+        )
     again = 2 * int(chosen.sum()) if between == "reuse" else 0
     preprocessing, choices = N * (N - 1), 2 * int(found.state["omega"].sum())
     assert sum(found.watch.received.values()) == preprocessing + choices + again

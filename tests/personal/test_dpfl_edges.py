@@ -31,7 +31,9 @@ def test_batches_are_paid_whole_and_what_is_received_is_bounded() -> None:
     assert most(100, 10, 98) == 1080
     found = ran(4, budget=3)
     assert max(found.watch.received.values()) <= most(N, 3, 2)
-    at_once = ran(4, {"held": [4, 0, 0, 0, 0]}, budget=3)  # two of a batch of three are taken
+    at_once = ran(
+        4, {"held": [4, 0, 0, 0, 0]}, budget=3
+    )  # two of a batch of three are taken
     received = [at_once.watch.received[name] for name in "bcde"]
     assert set(received) == {(N - 1) + 3 + 2 * 2}
 
@@ -46,7 +48,8 @@ def test_all_that_is_received_was_sent_and_counted() -> None:
 @pytest.mark.parametrize("graph", ["ggc", "symmetric-or", "degree"])
 def test_nothing_relies_on_shared_objects(graph: str) -> None:
     plain, packed = (
-        ran(4, {"runtime": runtime}, budget=3, graph=graph) for runtime in (InProcess, Bytes)
+        ran(4, {"runtime": runtime}, budget=3, graph=graph)
+        for runtime in (InProcess, Bytes)
     )
     assert torch.equal(plain.state["graph"], packed.state["graph"])
     assert torch.equal(plain.kept("average"), packed.kept("average"))
@@ -84,7 +87,9 @@ def test_sites_of_one_row_and_federations_of_one_site_run(rows: tuple[int, ...])
 def test_a_model_that_is_not_finite_is_refused_and_named_and_the_round_goes_on() -> None:
     found = ran(2)
     kept = found.members["c"].memory["average"]
-    found.members["c"].remember("average", {**kept, "w": torch.full_like(kept["w"], torch.inf)})
+    found.members["c"].remember(
+        "average", {**kept, "w": torch.full_like(kept["w"], torch.inf)}
+    )
     found.rounds(2)
     assert found.state["refused"].tolist() == [name == "c" for name in found.watch.sites]
     assert not found.state["graph"][:, 2].any()
@@ -94,7 +99,9 @@ def test_a_model_that_is_not_finite_is_refused_and_named_and_the_round_goes_on()
 
 def test_networks_with_batch_norm_are_refused() -> None:
     found = federation(dpfl(), make=norm, shape=(2, 5, 5))
-    with pytest.raises(ValueError, match=r"running statistics of batch norm .* such as lenet"):
+    with pytest.raises(
+        ValueError, match=r"running statistics of batch norm .* such as lenet"
+    ):
         found.rounds(0)
 
 
@@ -109,7 +116,10 @@ def test_a_cohort_that_is_not_everybody_is_refused() -> None:
     ("fields", "said"),
     [
         ({"budget": 0}, "budget is 0 models; it must be 1 or more"),
-        ({"budget": [2, -1], "counts_self": False}, "budget is -1 models; it must be 0 or more"),
+        (
+            {"budget": [2, -1], "counts_self": False},
+            "budget is -1 models; it must be 0 or more",
+        ),
         ({"period": 0}, "period is 0; it must be 1 or more"),
         ({"tau_init": -1}, "tau_init is -1; it must be 0 or more"),
         ({"gain_tol": float("nan")}, "gain_tol is nan"),
@@ -142,11 +152,18 @@ def test_beyond_a_budget_the_added_links_that_earn_most_are_kept() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"budget": 3}, {"reach": "random-2"}, {"graph": "symmetric-or", "budget": 3},
-     {"graph": "degree"}, {"graph": "static", "budget": 3}, {"graph": "resampled"},
-     {"graph": "full"}],
+    [
+        {},
+        {"budget": 3},
+        {"reach": "random-2"},
+        {"graph": "symmetric-or", "budget": 3},
+        {"graph": "degree"},
+        {"graph": "static", "budget": 3},
+        {"graph": "resampled"},
+        {"graph": "full"},
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_sites_that_stay_alone_send_and_average_nobody(fields: dict[str, Any]) -> None:
     found = ran(4, alone=("b", "d"), **fields)
     graphs = [state["graph"] for state in found.history]
@@ -168,6 +185,8 @@ def test_gains_are_remembered_for_as_many_choices_as_asked(smooth: int, kept: in
     found = ran(6, smooth=smooth)
     for site in found.members.values():
         assert len(site.memory["search"]["past"]) == kept
-    assert len(ran(3, smooth=smooth).members["a"].memory["search"]["past"]) == 0  # the first choice
+    assert (
+        len(ran(3, smooth=smooth).members["a"].memory["search"]["past"]) == 0
+    )  # the first choice
     packed = ran(6, {"runtime": Bytes}, smooth=smooth)
     assert torch.equal(found.kept("average"), packed.kept("average"))

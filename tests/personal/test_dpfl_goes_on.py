@@ -36,7 +36,9 @@ def test_alone_it_goes_on_as_local_training_does_bit_for_bit() -> None:
     )
 
 
-def test_a_fresh_cycle_warms_up_from_the_common_model_and_a_continued_one_does_not() -> None:
+def test_a_fresh_cycle_warms_up_from_the_common_model_and_a_continued_one_does_not() -> (
+    None
+):
     first = ran(4, budget=3)
     average = first.kept("average")
     again = next_cycle(first).rounds(0)

@@ -24,7 +24,10 @@ HEAD: Any = LAYOUT.part("head")
 )
 def test_epochs_are_shared_two_to_one(epochs: int, split: tuple[int, int]) -> None:
     segments = FedRep(Plan((Segment(epochs),))).local_plan.segments
-    assert tuple((s.epochs, s.part) for s in segments) == ((split[0], "head"), (split[1], "body"))
+    assert tuple((s.epochs, s.part) for s in segments) == (
+        (split[0], "head"),
+        (split[1], "body"),
+    )
 
 
 @pytest.mark.parametrize(("head", "body"), [(2, 0), (0, 2)])
@@ -44,7 +47,9 @@ def test_bodies_are_averaged_and_heads_stay() -> None:
     local = {name: site.memory["local"]["w"] for name, site in carrier.members.items()}
     mean = (8 * local["a"] + 6 * local["b"] + 12 * local["c"])[~HEAD] / 26
     assert_close(state["body"], mean, rtol=0, atol=1e-14)
-    rounds(carrier, FedRep(PLAN, head_epochs=0, body_epochs=0), state, 1)  # comes, nothing moves
+    rounds(
+        carrier, FedRep(PLAN, head_epochs=0, body_epochs=0), state, 1
+    )  # comes, nothing moves
     for name, site in carrier.members.items():
         now = deployed(carrier, method, state)[name]["w"]
         assert torch.equal(now[~HEAD], state["body"])
@@ -60,7 +65,9 @@ def test_only_bodies_travel_once_every_site_has_a_head() -> None:
     rounds(carrier, method, state, 2, shown=shown)
     body = 8 * int((~HEAD).sum())
     assert shown.bytes_down == 2 * 3 * body
-    assert shown.bytes_up == 2 * 3 * (body + 8 + 8)  # beside it the rows, and that a body came
+    assert shown.bytes_up == 2 * 3 * (
+        body + 8 + 8
+    )  # beside it the rows, and that a body came
 
 
 @pytest.mark.parametrize(

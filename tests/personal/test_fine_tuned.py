@@ -65,7 +65,10 @@ def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
     best = remember(carrier, "abc")
     tuned(carrier, method, state)
     for name, site in carrier.members.items():
-        agree(deployed(carrier, method, state)[name], by_hand(site, best[name], "local", mu=0.5))
+        agree(
+            deployed(carrier, method, state)[name],
+            by_hand(site, best[name], "local", mu=0.5),
+        )
 
 
 @pytest.mark.parametrize("tune_prox", [False, True])

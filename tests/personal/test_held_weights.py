@@ -54,7 +54,9 @@ def test_rows_of_one_weight_count_the_same(weight: float) -> None:
 def helpful(view: SiteView, own: Tensor) -> Tensor:
     """A model that is better about the first held row and worse about the second."""
     gen, before = stream(0, "peers"), losses(view, own)
-    tried = (own + torch.randn(own.shape, generator=gen, dtype=own.dtype) for _ in range(200))
+    tried = (
+        own + torch.randn(own.shape, generator=gen, dtype=own.dtype) for _ in range(200)
+    )
     both = ((w, losses(view, w) - before) for w in tried)
     return next(w for w, (first, second, *_) in both if first < -0.3 and second > 0.3)
 

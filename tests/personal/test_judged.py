@@ -16,9 +16,16 @@ from tests.runtimes.test_agree import TINY
 
 OURS = [name for name in names(fallow.personal) if name != "DPFL"]
 OWN = replace(
-    TINY, validation=0.25, test="own", query=Spec("random"), cycles=1, rounds=3, initial=12,
-    rows=240, test_rows=120,
-)  # fmt: skip
+    TINY,
+    validation=0.25,
+    test="own",
+    query=Spec("random"),
+    cycles=1,
+    rounds=3,
+    initial=12,
+    rows=240,
+    test_rows=120,
+)
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -17,7 +17,9 @@ from tests.engine.jobs import mlp
 from tests.personal.federation import PLAN, begun, federation
 
 STORED = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 0.0]], dtype=torch.float64)
-VOTES = torch.eye(3, dtype=torch.float64)[[0, 1, 0, 2]]  # their squared distances to 0: 0, 1, 4, 9
+VOTES = torch.eye(3, dtype=torch.float64)[
+    [0, 1, 0, 2]
+]  # their squared distances to 0: 0, 1, 4, 9
 HERE = torch.zeros(1, 2, dtype=torch.float64)
 
 
@@ -44,7 +46,9 @@ def test_the_softmax_of_sums_by_hand() -> None:
 
 
 @pytest.mark.parametrize("far", [1e3, 1e8])
-def test_far_away_shares_are_still_of_the_nearest_and_the_softmax_says_nothing(far: float) -> None:
+def test_far_away_shares_are_still_of_the_nearest_and_the_softmax_says_nothing(
+    far: float,
+) -> None:
     at = torch.full((1, 2), far, dtype=torch.float64)
     near = KNNPer(k=1).neighbours(at, STORED, VOTES)
     assert near.equal(VOTES[3:])

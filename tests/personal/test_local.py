@@ -25,8 +25,11 @@ def test_two_rounds_are_one_optimiser_over_all_epochs_where_moments_persist() ->
     ours = gone(mlp, Local(plan), {"a": 8}, n=2)["a"]
     carrier = federation(mlp, Local(plan), {"a": 8})
     site = carrier.members["a"]
-    model = by_hand(site.x, site.labels, [site.streams("batches", "local", 0, r, e)
-                                          for r in (0, 1) for e in (0, 1)])  # fmt: skip
+    model = by_hand(
+        site.x,
+        site.labels,
+        [site.streams("batches", "local", 0, r, e) for r in (0, 1) for e in (0, 1)],
+    )
     agree(ours, model)
 
 
@@ -40,8 +43,10 @@ def by_hand(
             optimiser.zero_grad()
             torch.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
             optimiser.step()
-    return {"w": torch.cat([p.detach().flatten() for p in model.parameters()]),
-            "stats": torch.zeros(0, dtype=torch.float64)}  # fmt: skip
+    return {
+        "w": torch.cat([p.detach().flatten() for p in model.parameters()]),
+        "stats": torch.zeros(0, dtype=torch.float64),
+    }
 
 
 def test_a_site_is_sent_the_first_model_once_and_sends_nothing() -> None:
@@ -51,7 +56,9 @@ def test_a_site_is_sent_the_first_model_once_and_sends_nothing() -> None:
     assert shown.bytes_up == 0
 
 
-def test_after_local_training_a_site_deploys_its_own_copy_and_the_server_the_average() -> None:
+def test_after_local_training_a_site_deploys_its_own_copy_and_the_server_the_average() -> (
+    None
+):
     method = FedAvgPost(PLAN)
     carrier = federation(mlp, method)
     state = rounds(carrier, method, begun(mlp), 2)

@@ -24,7 +24,12 @@ SGD = Optimiser("sgd", 0.05, momentum=0.0)
 
 
 def test_on_a_quadratic_a_step_is_w_minus_beta_a_times_one_minus_alpha_a_times_w() -> None:
-    a, alpha, beta, w = 2.0, 0.1, 0.05, 3.0  # F(w) = a w² / 2 is the squared error of x = 1, y = 0
+    a, alpha, beta, w = (
+        2.0,
+        0.1,
+        0.05,
+        3.0,
+    )  # F(w) = a w² / 2 is the squared error of x = 1, y = 0
     model: nn.Module = Linear((1,), 1, bias=False).double()
     layout = Layout.of(model)
     start = {"w": torch.tensor([w]).double(), "stats": torch.zeros(0).double()}
@@ -32,7 +37,9 @@ def test_on_a_quadratic_a_step_is_w_minus_beta_a_times_one_minus_alpha_a_times_w
     job = Job("site-0", x, y, torch.ones(4).double(), start, streams(0))
     method = PerFedAvg(Plan((Segment(1),), 4, SGD), inner=alpha)
     (done,) = Loop(model, layout, row_loss("regression")).fit(method, method.plan, 0, [job])
-    assert float(done.sent["w"]) == pytest.approx(w - beta * a * (1 - alpha * a) * w, abs=1e-14)
+    assert float(done.sent["w"]) == pytest.approx(
+        w - beta * a * (1 - alpha * a) * w, abs=1e-14
+    )
 
 
 def batch(n: int, real: int | None = None) -> Batch:
@@ -56,13 +63,22 @@ def test_a_pair_is_every_other_row_and_a_single_row_is_both(
     assert [rows(b) for b in pair(batch(n))] == [one, two]
 
 
-@pytest.mark.parametrize(("real", "one", "two"), [(3, [0, 2], [1]), (2, [0], [1]), (1, [0], [0])])
-def test_padding_does_not_change_the_pair(real: int, one: list[int], two: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("real", "one", "two"), [(3, [0, 2], [1]), (2, [0], [1]), (1, [0], [0])]
+)
+def test_padding_does_not_change_the_pair(
+    real: int, one: list[int], two: list[int]
+) -> None:
     alone, padded = batch(8, real), batch(8)
     assert [rows(b) for b in pair(alone)] == [one, two]
-    stack = Batch(*(torch.stack(parts) for parts in zip(alone[:3], padded[:3], strict=True)), 0.1)  # type: ignore[arg-type]
+    stack = Batch(
+        *(torch.stack(parts) for parts in zip(alone[:3], padded[:3], strict=True)), 0.1
+    )  # type: ignore[arg-type]
     halves = pair(stack)
-    assert [rows(b._replace(x=b.x[0], y=b.y[0], weight=b.weight[0])) for b in halves] == [one, two]
+    assert [rows(b._replace(x=b.x[0], y=b.y[0], weight=b.weight[0])) for b in halves] == [
+        one,
+        two,
+    ]
     assert [b.y[1].tolist() for b in halves] == [[0, 2, 4, 6], [1, 3, 5, 7]]
 
 
@@ -100,7 +116,9 @@ def test_after_local_training_a_site_may_deploy_what_it_sent() -> None:
 
 
 @pytest.mark.parametrize(("adapt", "models"), [("one_epoch", 4), ("after_local", 3)])
-def test_a_model_comes_once_a_round_and_the_last_one_to_be_adapted(adapt: Any, models: int) -> None:
+def test_a_model_comes_once_a_round_and_the_last_one_to_be_adapted(
+    adapt: Any, models: int
+) -> None:
     method, shown = PerFedAvg(PLAN, eval_adapt=adapt), Disclosure()
     rounds(federation(mlp, method), method, begun(mlp), 3, shown=shown)
     assert shown.bytes_down == 3 * models * payload({**begun(mlp)})

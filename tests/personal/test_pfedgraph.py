@@ -60,7 +60,9 @@ def test_models_that_are_nearly_alike_count_as_alike() -> None:
     assert_close(x, torch.full((4, 4), 0.25).double(), rtol=0, atol=1e-12)
 
 
-def test_with_a_small_alpha_every_site_is_alone_and_with_a_large_one_shares_decide() -> None:
+def test_with_a_small_alpha_every_site_is_alone_and_with_a_large_one_shares_decide() -> (
+    None
+):
     moved, p = alike(3, 0.2), torch.tensor([0.5, 0.3, 0.2])
     assert graph(moved, p, 1e-3).equal(torch.eye(3).double())
     assert_close(graph(moved, p, 1e9), p.double().expand(3, 3), rtol=0, atol=1e-8)
@@ -87,7 +89,9 @@ def test_the_term_pulls_along_the_direction_that_was_sent_or_away_from_it(
     slope = m / w.norm() - (m @ w) * w / w.norm() ** 3  # of <m, w> / ||w||
     plain = w - 0.1 * learn.gradient(at, batch)[0]
     assert_close(now["w"].w, plain - 0.1 * sign * 0.5 * slope, rtol=0, atol=1e-14)
-    first = PFedGraph(lam=0.5).step({"w": at}, at._replace(w=m), batch._replace(round=0), learn)
+    first = PFedGraph(lam=0.5).step(
+        {"w": at}, at._replace(w=m), batch._replace(round=0), learn
+    )
     assert_close(first["w"].w, plain, rtol=0, atol=0)
 
 
@@ -115,10 +119,14 @@ def test_where_nobody_has_a_label_all_models_stay() -> None:
     method = PFedGraph(PLAN)
     carrier = federation(mlp, method, {"a": 0, "b": 0})
     rounds(carrier, method, begun(mlp), 2)
-    assert all(s.memory["local"]["w"].equal(begun(mlp)["w"]) for s in carrier.members.values())
+    assert all(
+        s.memory["local"]["w"].equal(begun(mlp)["w"]) for s in carrier.members.values()
+    )
 
 
-@pytest.mark.parametrize(("field", "value"), [("alpha", 0.0), ("lam", -0.1), ("lam_sign", 0)])
+@pytest.mark.parametrize(
+    ("field", "value"), [("alpha", 0.0), ("lam", -0.1), ("lam_sign", 0)]
+)
 def test_a_field_out_of_range_is_refused(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"PFedGraph's {field} is {value}"):
         PFedGraph(**{field: value})

@@ -55,7 +55,9 @@ def protected(
     return made
 
 
-def asking(federation: World, carrier: Any = None, journal: Any = None, cycle: int = 0) -> Ask:
+def asking(
+    federation: World, carrier: Any = None, journal: Any = None, cycle: int = 0
+) -> Ask:
     """The door of a query, with secure sums where the sites have them."""
     ask = federation.ask(cycle=cycle)
     privacy = next(iter(federation.members.values())).parts.privacy

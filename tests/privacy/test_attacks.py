@@ -62,7 +62,9 @@ def test_the_transcript_of_the_server_holds_no_part_of_a_site() -> None:
     federation = protected(SECURE, AHFAL())
     carrier = Losing(federation.carrier)
     AHFAL().query(asking(federation, carrier), dict.fromkeys("abc", 4), {})
-    sent = b"".join(pack(answer) for _, answers in carrier.seen for answer in answers.values())
+    sent = b"".join(
+        pack(answer) for _, answers in carrier.seen for answer in answers.values()
+    )
     for site in federation.members.values():
         counts = torch.bincount(site.labels, minlength=3).double()
         share = counts / counts.sum()
@@ -79,7 +81,9 @@ def request(kind: Any, verb: str, **step: Any) -> Request:
 def test_no_kind_of_request_brings_a_bare_part_out_under_secure_sums(kind: str) -> None:
     site, sent = protected(SECURE).members["a"], request(kind, "plain")
     why = "the contract" if kind == "fit" else "with secure"
-    with pytest.raises(ValueError, match=f"site a does not answer 'plain' by {kind}: {why}"):
+    with pytest.raises(
+        ValueError, match=f"site a does not answer 'plain' by {kind}: {why}"
+    ):
         site.answer(sent.steps[0], sent)
 
 
@@ -91,7 +95,9 @@ def test_a_relay_without_receivers_brings_nothing_to_the_server_under_secure_sum
 def keyed(site: Any, others: dict[str, bytes]) -> Masked:
     """What a site is told of a sum with ``others``, who have these public halves."""
     about = Masked("0/query/0", 0, None)
-    keys = {name: torch.tensor(list(half), dtype=torch.uint8) for name, half in others.items()}
+    keys = {
+        name: torch.tensor(list(half), dtype=torch.uint8) for name, half in others.items()
+    }
     return replace(about, keys={site.id: site.guard.public_key(about)["key"], **keys})
 
 
@@ -105,7 +111,9 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
     purpose = "fallow secure sum|0/query/0|0|share"
     for s, secret in secrets.items():
         to_a = {"a": publics["a"], s: publics[s]}
-        part = part + mask(s, secret, to_a, purpose, 4)[:3]  # what s would have taken off again
+        part = (
+            part + mask(s, secret, to_a, purpose, 4)[:3]
+        )  # what s would have taken off again
     held = torch.bincount(site.labels, minlength=3).double()
     torch.testing.assert_close(decode(part, None, 3), held, rtol=0, atol=1e-10)
 
@@ -113,13 +121,18 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
 @pytest.mark.parametrize("key", [bytes(32), bytes(5)])
 def test_a_public_key_that_gives_no_secret_is_refused_with_its_owner(key: bytes) -> None:
     site = protected(SECURE).members["a"]
-    sent = request("sum", "share", masked=keyed(site, {"b": key, "c": public_half(new_secret())}))
+    sent = request(
+        "sum", "share", masked=keyed(site, {"b": key, "c": public_half(new_secret())})
+    )
     with pytest.raises(ValueError, match="site a cannot use the public key of site b"):
         site.answer(sent.steps[0], sent)
 
 
 def test_an_owner_that_a_site_does_not_know_is_refused_in_words() -> None:
-    site, sent = protected(ONE).members["a"], replace(request("each", "share"), owner="boss")
+    site, sent = (
+        protected(ONE).members["a"],
+        replace(request("each", "share"), owner="boss"),
+    )
     with pytest.raises(ValueError, match="site a has no method of 'boss'"):
         site.answer(sent.steps[0], sent)
 
@@ -130,11 +143,15 @@ def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:
     ask = asking(federation)
     ask.owner = "training"
     plan = Plan(batch=64, optimiser=Optimiser(lr=1.0, momentum=0.0))  # one step from zero
-    ask.fit(plan, "local", None, w=torch.zeros(21, dtype=torch.float64), stats=torch.zeros(0))
+    ask.fit(
+        plan, "local", None, w=torch.zeros(21, dtype=torch.float64), stats=torch.zeros(0)
+    )
     ask.carrier = carrier = Losing(ask.carrier)
     ask.sum("upload")
     for name, answer in carrier.seen[0][1].items():
-        bias = torch.as_tensor(answer["w"])[-3:] / torch.as_tensor(answer["n"])  # shares - 1/3
+        bias = torch.as_tensor(answer["w"])[-3:] / torch.as_tensor(
+            answer["n"]
+        )  # shares - 1/3
         held = torch.bincount(federation.members[name].labels, minlength=3).double()
         torch.testing.assert_close(bias + 1 / 3, held / held.sum())
         assert federation.members[name].spent == {}
@@ -179,7 +196,10 @@ def test_a_late_part_beside_a_fresh_attempt_reveals_its_site() -> None:
     carrier = Losing(federation.carrier, {1: ["d"]})
     rest = asking(federation, carrier).sum("share")["counts"]
     first = [*carrier.seen[1][1].values(), carrier.late[1]["d"]]
-    whole = torch.stack([torch.as_tensor(part["counts"]) for part in first]).sum(0).double() / 2**40
+    whole = (
+        torch.stack([torch.as_tensor(part["counts"]) for part in first]).sum(0).double()
+        / 2**40
+    )
     held = torch.bincount(federation.members["d"].labels, minlength=3).double()
     torch.testing.assert_close(whole - rest, held, rtol=0, atol=1e-10)
     alone = torch.as_tensor(carrier.late[1]["d"]["counts"]).double() / 2**40
@@ -187,7 +207,9 @@ def test_a_late_part_beside_a_fresh_attempt_reveals_its_site() -> None:
 
 
 def test_noise_behind_the_masks_covers_what_differences_reveal() -> None:
-    federation = protected(Privacy(epsilon=0.5, secure_sum=True), sites=tables(sites=4), queries=2)
+    federation = protected(
+        Privacy(epsilon=0.5, secure_sum=True), sites=tables(sites=4), queries=2
+    )
     everyone, rest = asking(federation), asking(federation, cycle=1)
     rest.cohort = ("a", "b", "c")
     difference = everyone.sum("share")["counts"] - rest.sum("share")["counts"]

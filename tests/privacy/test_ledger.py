@@ -73,7 +73,9 @@ def test_the_sixth_release_of_five_is_refused_in_words() -> None:
     federation = protected(ONE, queries=5)
     for cycle in range(5):
         asking(federation, cycle=cycle).sum("share")
-    with pytest.raises(ValueError, match=r"site a has spent epsilon 5 of 5 in 5 releases.*raise"):
+    with pytest.raises(
+        ValueError, match=r"site a has spent epsilon 5 of 5 in 5 releases.*raise"
+    ):
         asking(federation, cycle=5).sum("share")
     assert len(federation.members["a"].spent) == 5
 
@@ -81,7 +83,9 @@ def test_the_sixth_release_of_five_is_refused_in_words() -> None:
 def test_a_site_without_a_total_releases_once() -> None:
     federation = protected(ONE)
     for site in federation.members.values():
-        site.parts = replace(site.parts, privacy=ONE)  # nobody said how many queries there are
+        site.parts = replace(
+            site.parts, privacy=ONE
+        )  # nobody said how many queries there are
     asking(federation).sum("share")
     with pytest.raises(ValueError, match="site a has spent epsilon 1 of 1 in 1 releases"):
         asking(federation, cycle=1).sum("share")
@@ -90,7 +94,10 @@ def test_a_site_without_a_total_releases_once() -> None:
 def test_what_is_spent_is_spent_after_a_restart(tmp_path: Path) -> None:
     asked: list[torch.Tensor] = []
     for _ in range(2):
-        federation, journal = protected(ONE, noise="os"), Journal(tmp_path / "journal.sqlite")
+        federation, journal = (
+            protected(ONE, noise="os"),
+            Journal(tmp_path / "journal.sqlite"),
+        )
         for site in federation.members.values():
             site.store = journal
         asked.append(asking(federation).sum("share")["counts"])
@@ -109,7 +116,9 @@ def test_small_releases_add_up_to_the_total_in_spite_of_rounding() -> None:
 
 
 def test_plain_numbers_of_a_query_do_not_leave_under_local_privacy() -> None:
-    with pytest.raises(ValueError, match=r"'plain' under local privacy .* must return Release"):
+    with pytest.raises(
+        ValueError, match=r"'plain' under local privacy .* must return Release"
+    ):
         asking(protected(ONE)).sum("plain")
 
 
@@ -134,7 +143,10 @@ def test_ahfal_sends_shares_of_noisy_counts_that_are_shares() -> None:
 
 
 def test_a_release_survives_the_file_and_a_changed_byte_is_noticed(tmp_path: Path) -> None:
-    path, line = tmp_path / "journal.sqlite", Released(0.5, "d", {"x": torch.ones(2), "n": 1.0})
+    path, line = (
+        tmp_path / "journal.sqlite",
+        Released(0.5, "d", {"x": torch.ones(2), "n": 1.0}),
+    )
     first = Journal(path)
     first.spend("a", "0/query/0", line)
     first.hide("a", {"name": "k", "secret": torch.zeros(3)})

@@ -41,7 +41,9 @@ def two_sites() -> dict[str, Tensor]:
 
 def rows_of(x: Tensor, carrier: Overheard, verb: str) -> Tensor:
     """A site's rows in the units that all were told."""
-    told = {k: torch.as_tensor(v) for k, v in carrier.asked(verb)["a"].items() if k != "lead"}
+    told = {
+        k: torch.as_tensor(v) for k, v in carrier.asked(verb)["a"].items() if k != "lead"
+    }
     return with_ones(x - told["mean"]) * told["unit"]
 
 
@@ -55,7 +57,9 @@ def test_a_site_works_out_the_covariance_of_the_others_from_its_singular_vectors
     left = torch.as_tensor(carrier.asked("unmask")["a"]["left"])
     u = unmix(left, world.members["a"].streams("mask", 0), K)
     c = torch.linalg.pinv(own) @ u  # V / Σ
-    assert_close(torch.linalg.pinv(c @ c.T) - own.T @ own, other.T @ other, rtol=0, atol=1e-10)
+    assert_close(
+        torch.linalg.pinv(c @ c.T) - own.T @ own, other.T @ other, rtol=0, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("mode", ["gram", "tsqr"])
@@ -65,7 +69,9 @@ def test_a_site_works_out_the_covariance_of_the_others_from_the_basis(mode: str)
     own, other = (rows_of(sites[name], carrier, "score") for name in "ab")
     q = world.members["a"].memory["rotation/a"]["q"]
     w = q @ torch.as_tensor(carrier.asked("score")["a"]["basis"])
-    assert_close(torch.linalg.pinv(w @ w.T) - own.T @ own, other.T @ other, rtol=0, atol=1e-10)
+    assert_close(
+        torch.linalg.pinv(w @ w.T) - own.T @ own, other.T @ other, rtol=0, atol=1e-10
+    )
 
 
 # -- by a server that looks at what it gets -------------------------------------------------------
@@ -94,7 +100,9 @@ def solved(sizes: tuple[int, ...], y: Tensor) -> Overheard:
     return carrier
 
 
-def test_the_server_reads_the_number_and_the_length_of_a_site_with_one_labelled_row() -> None:
+def test_the_server_reads_the_number_and_the_length_of_a_site_with_one_labelled_row() -> (
+    None
+):
     y = 3.0 * draws(20, name="y")
     carrier = solved((12, 1, 7), y)
     seen = carrier.answered("masked")["b"]
@@ -103,7 +111,9 @@ def test_the_server_reads_the_number_and_the_length_of_a_site_with_one_labelled_
     assert float(seen["rows"].norm()) == pytest.approx(float(z.norm()), rel=1e-12)
 
 
-def test_the_server_tells_the_column_of_ones_and_reads_the_mean_number_of_every_site() -> None:
+def test_the_server_tells_the_column_of_ones_and_reads_the_mean_number_of_every_site() -> (
+    None
+):
     y = 3.0 * draws(20, name="y") + 1
     seen = solved((10, 3, 7), y).answered("masked")
     total = torch.stack([a["rows"].T @ a["rows"] for a in seen.values()]).sum(0)
@@ -152,7 +162,11 @@ def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> 
     sites = table()
     world, carrier = queried("fedsvd", sites)
     told = world.members["b"].memory["rotation/a"]["q"]  # by site b, to the server
-    at = {k: torch.as_tensor(v) for k, v in carrier.asked("masked")["a"].items() if k != "lead"}
+    at = {
+        k: torch.as_tensor(v)
+        for k, v in carrier.asked("masked")["a"].items()
+        if k != "lead"
+    }
     for name in "acd":
         m = carrier.answered("masked")[name]["rows"] @ told.T / at["unit"]
         x = with_ones(sites[name] - at["mean"])

@@ -52,14 +52,18 @@ def asked(strategy: Any, privacy: Privacy) -> dict[str, list[int]]:
 @every
 def test_a_strategy_works_behind_noise_unless_its_contract_says_no(strategy: Any) -> None:
     if strategy.contract.local_dp:
-        assert all(len(picks) == 3 for picks in asked(strategy, Privacy(epsilon=1.0)).values())
+        assert all(
+            len(picks) == 3 for picks in asked(strategy, Privacy(epsilon=1.0)).values()
+        )
     else:
         with pytest.raises(ValueError, match="under local privacy"):
             asked(strategy, Privacy(epsilon=1.0))
 
 
 @every
-def test_a_strategy_picks_the_same_behind_masks_unless_its_contract_says_no(strategy: Any) -> None:
+def test_a_strategy_picks_the_same_behind_masks_unless_its_contract_says_no(
+    strategy: Any,
+) -> None:
     if strategy.contract.secure_sum:
         assert asked(strategy, SECURE) == asked(strategy, Privacy())
     else:

@@ -49,9 +49,13 @@ def test_noise_of_the_operating_system_is_different_every_time() -> None:
 
 
 def test_a_stream_gives_the_same_noise_again() -> None:
-    a, b = (seeded(torch.zeros(8), 2.0, "laplace", stream(0, "noise", "a")) for _ in range(2))
+    a, b = (
+        seeded(torch.zeros(8), 2.0, "laplace", stream(0, "noise", "a")) for _ in range(2)
+    )
     assert torch.equal(a, b)
-    assert not torch.equal(a, seeded(torch.zeros(8), 2.0, "laplace", stream(0, "noise", "b")))
+    assert not torch.equal(
+        a, seeded(torch.zeros(8), 2.0, "laplace", stream(0, "noise", "b"))
+    )
 
 
 def test_discrete_noise_for_fractions_is_refused() -> None:

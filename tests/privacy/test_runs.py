@@ -51,7 +51,9 @@ def bought(run: Run) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("training", ["fedavg", "fedprox"])
-def test_masked_training_gives_the_model_of_plain_training(recipe: Recipe, training: str) -> None:
+def test_masked_training_gives_the_model_of_plain_training(
+    recipe: Recipe, training: str
+) -> None:
     (plain, records), (masked, others) = (
         gone(recipe, privacy=p, training=Spec(training), dtype="float64")
         for p in (Privacy(), Privacy(secure_sum=True))
@@ -65,7 +67,9 @@ def test_masked_training_gives_the_model_of_plain_training(recipe: Recipe, train
 
 
 @pytest.mark.parametrize("privacy", [Privacy(epsilon=0.1), BOTH])
-def test_it_does_not_matter_who_carries_the_messages(recipe: Recipe, privacy: Privacy) -> None:
+def test_it_does_not_matter_who_carries_the_messages(
+    recipe: Recipe, privacy: Privacy
+) -> None:
     (one, records), (other, others) = (
         gone(recipe, privacy=privacy, runtime=runtime) for runtime in ("inprocess", "bytes")
     )
@@ -135,7 +139,9 @@ def test_the_report_says_what_noise_and_masks_cover(
 
     exchange = conftest._exchange
 
-    def protected(kind: str, verb: str, what: str, size: int, exchanges: int) -> dict[str, Any]:
+    def protected(
+        kind: str, verb: str, what: str, size: int, exchanges: int
+    ) -> dict[str, Any]:
         row = exchange(kind, verb, what, size, exchanges)
         return row | ({"epsilon": 1.0 * exchanges, "masked": True} if kind == "sum" else {})
 

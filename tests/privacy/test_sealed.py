@@ -42,7 +42,9 @@ def test_another_site_cannot_open_it() -> None:
         unseal(new_secret(), LETTER, "a to b")
 
 
-@pytest.mark.parametrize("blob", [b"", b"x", LETTER[:HALF], LETTER[:-1], bytes(100)], ids=len)
+@pytest.mark.parametrize(
+    "blob", [b"", b"x", LETTER[:HALF], LETTER[:-1], bytes(100)], ids=len
+)
 def test_what_is_no_letter_is_refused(blob: bytes) -> None:
     with pytest.raises(ValueError, match=CLOSED):
         unseal(SECRET, blob, "a to b")

@@ -61,22 +61,28 @@ def test_keys_are_fresh_in_every_exchange() -> None:
     ask = asking(federation, carrier)
     ask.sum("plain")
     ask.sum("plain")
-    shown = [bytes(a["key"].tolist()) for at in (0, 2) for a in carrier.seen[at][1].values()]
+    shown = [
+        bytes(a["key"].tolist()) for at in (0, 2) for a in carrier.seen[at][1].values()
+    ]
     assert len(set(shown)) == 6
 
 
 def test_ahfals_mean_and_spread_from_masked_totals() -> None:
-    worlds = [protected(p, AHFAL(), tables(sites=10, labels=40)) for p in (Privacy(), SECURE)]
+    worlds = [
+        protected(p, AHFAL(), tables(sites=10, labels=40)) for p in (Privacy(), SECURE)
+    ]
     exact, close = (asking(w).sum("share") for w in worlds)
-    (mean, spread), (mean_, spread_) = (moments(t["share"], t["square"], t["one"])
-                                        for t in (exact, close))  # fmt: skip
+    (mean, spread), (mean_, spread_) = (
+        moments(t["share"], t["square"], t["one"]) for t in (exact, close)
+    )
     torch.testing.assert_close(mean_, mean, rtol=0, atol=1e-11)
     torch.testing.assert_close(spread_, spread, rtol=0, atol=2e-6)
     for line in torch.linspace(0, 40, 81, dtype=torch.float64):
         one = AHFAL(tau=float(line))
         apart = (100 * spread - line).abs() > 2e-4  # 2e-6, in percent
-        assert torch.equal(one.low(mean, spread, exact)[apart],
-                           one.low(mean_, spread_, close)[apart])  # fmt: skip
+        assert torch.equal(
+            one.low(mean, spread, exact)[apart], one.low(mean_, spread_, close)[apart]
+        )
 
 
 def test_the_picks_behind_masks_are_the_picks_without() -> None:
@@ -84,8 +90,10 @@ def test_the_picks_behind_masks_are_the_picks_without() -> None:
     for federation in (one, other):
         AHFAL().query(asking(federation), dict.fromkeys("abc", 4), {})
     for name in "abc":
-        assert torch.equal(one.members[name].memory["picks"]["rows"],
-                           other.members[name].memory["picks"]["rows"])  # fmt: skip
+        assert torch.equal(
+            one.members[name].memory["picks"]["rows"],
+            other.members[name].memory["picks"]["rows"],
+        )
 
 
 def test_a_spread_of_zero_stays_within_its_error() -> None:
@@ -100,17 +108,25 @@ def test_a_spread_of_zero_stays_within_its_error() -> None:
 
 
 def test_two_sites_are_refused_with_the_reason() -> None:
-    with pytest.raises(RuntimeError, match=r"'plain' has 2 sites left \(a, b\) and needs 3"):
+    with pytest.raises(
+        RuntimeError, match=r"'plain' has 2 sites left \(a, b\) and needs 3"
+    ):
         asking(protected(SECURE, sites=tables(sites=2))).sum("plain")
 
 
 @pytest.mark.parametrize("exchange", [0, 1])
-def test_a_site_that_falls_silent_leads_to_a_fresh_attempt_among_the_others(exchange: int) -> None:
+def test_a_site_that_falls_silent_leads_to_a_fresh_attempt_among_the_others(
+    exchange: int,
+) -> None:
     federation = protected(SECURE, sites=tables(sites=4))
     carrier = Losing(federation.carrier, {exchange: ["b"]})
     total = asking(federation, carrier).sum("plain")
-    rest = protected(Privacy(), sites={k: v for k, v in tables(sites=4).items() if k != "b"})
-    torch.testing.assert_close(total["x"], asking(rest).sum("plain")["x"], rtol=0, atol=1e-10)
+    rest = protected(
+        Privacy(), sites={k: v for k, v in tables(sites=4).items() if k != "b"}
+    )
+    torch.testing.assert_close(
+        total["x"], asking(rest).sum("plain")["x"], rtol=0, atol=1e-10
+    )
     assert float(total["sites"]) == 3
     asked = [request.steps[-1].masked for request, _ in carrier.seen]
     attempts = [about.attempt for about in asked if about]
@@ -126,7 +142,9 @@ def test_an_attempt_that_failed_is_never_added_up() -> None:
 
 
 def test_noise_is_drawn_once_for_all_attempts() -> None:
-    federation = protected(Privacy(epsilon=1, secure_sum=True), sites=tables(sites=4), noise="os")
+    federation = protected(
+        Privacy(epsilon=1, secure_sum=True), sites=tables(sites=4), noise="os"
+    )
     ask = asking(federation, Losing(federation.carrier, {1: ["b"]}))
     total = ask.sum("share")["counts"]
     book = [federation.members[s].store.released(s) for s in "acd"]
@@ -137,15 +155,23 @@ def test_noise_is_drawn_once_for_all_attempts() -> None:
 
 def test_fewer_than_three_survivors_is_a_clear_failure() -> None:
     federation = protected(SECURE)
-    with pytest.raises(RuntimeError, match=r"2 sites left .*nothing was unmasked: run again"):
+    with pytest.raises(
+        RuntimeError, match=r"2 sites left .*nothing was unmasked: run again"
+    ):
         asking(federation, Losing(federation.carrier, {1: ["b"]})).sum("plain")
 
 
 @pytest.mark.parametrize("exchange", [0, 1])
-def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(exchange: int) -> None:
+def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
+    exchange: int,
+) -> None:
     federation, journal = protected(SECURE), Journal()
-    with pytest.raises(RuntimeError, match="run again with --resume when more sites are there"):
-        asking(federation, Losing(federation.carrier, {exchange: ["b"]}), journal).sum("plain")
+    with pytest.raises(
+        RuntimeError, match="run again with --resume when more sites are there"
+    ):
+        asking(federation, Losing(federation.carrier, {exchange: ["b"]}), journal).sum(
+            "plain"
+        )
     total = asking(federation, journal=journal).sum("plain")
     torch.testing.assert_close(total["x"], plain()["x"], rtol=0, atol=1e-10)
 
@@ -197,7 +223,9 @@ def test_a_site_with_secure_sums_lets_no_bare_part_out(kind: str) -> None:
     federation = protected(SECURE)
     ask = asking(federation)
     ask.masking = None  # a coordinator that asks without masks
-    with pytest.raises(ValueError, match=f"site a does not answer 'plain' by {kind}: with secure"):
+    with pytest.raises(
+        ValueError, match=f"site a does not answer 'plain' by {kind}: with secure"
+    ):
         getattr(ask, kind)("plain")
 
 
@@ -217,7 +245,9 @@ def test_one_key_masks_one_part_for_one_cohort() -> None:
     assert torch.equal(again["x"], carrier.seen[1][1]["a"]["x"])  # replayed
     fewer = {s: k for s, k in step.masked.keys.items() if s != "d"}
     other = replace(step, masked=replace(step.masked, keys=fewer))
-    with pytest.raises(ValueError, match="two sums under one key would show the difference"):
+    with pytest.raises(
+        ValueError, match="two sums under one key would show the difference"
+    ):
         federation.members["a"].answer(other, carrier.seen[1][0])
 
 
@@ -228,7 +258,9 @@ def test_a_site_masks_nothing_without_its_own_key_or_for_two_sites() -> None:
     with pytest.raises(ValueError, match="site a has no key for attempt 0"):
         request(ask, replace(about, keys={}))
     own = site.guard.public_key(about)["key"]
-    keys = {s: torch.tensor(list(public_half(new_secret())), dtype=torch.uint8) for s in "bc"}
+    keys = {
+        s: torch.tensor(list(public_half(new_secret())), dtype=torch.uint8) for s in "bc"
+    }
     for bad in ({"a": keys["b"], **keys}, {"a": own, "b": keys["b"]}, keys):
         with pytest.raises(ValueError, match="site a adds nothing to a secure sum"):
             request(ask, replace(about, keys=bad))
@@ -247,7 +279,9 @@ def test_the_secret_is_gone_once_it_was_used() -> None:
 
 
 def test_a_value_beyond_what_the_ring_can_hold_is_refused_and_names_the_sites() -> None:
-    with pytest.raises(ValueError, match=r"site a .* x up to 3e\+06, beyond .* each of 3 sites"):
+    with pytest.raises(
+        ValueError, match=r"site a .* x up to 3e\+06, beyond .* each of 3 sites"
+    ):
         asking(protected(SECURE)).sum("big")
 
 
@@ -266,7 +300,9 @@ def test_a_bound_makes_room_and_a_value_beyond_it_is_refused(declared: bool) -> 
 def test_sums_at_the_bound_never_wrap_around(bound: float | None, sites: int) -> None:
     most = limit(bound, sites)
     for sign in (1, -1):
-        part = encode("a", "v", "x", torch.tensor(sign * most, dtype=torch.float64), bound, sites)
+        part = encode(
+            "a", "v", "x", torch.tensor(sign * most, dtype=torch.float64), bound, sites
+        )
         assert abs(sites * int(part)) < 2**63
         back = decode(torch.stack([part] * sites).sum(0), bound, sites)
         assert float(back) == pytest.approx(sign * most * sites, rel=1e-9)
@@ -274,7 +310,9 @@ def test_sums_at_the_bound_never_wrap_around(bound: float | None, sites: int) ->
 
 
 def test_a_part_that_is_not_finite_is_named() -> None:
-    with pytest.raises(ValueError, match="site a answered 'v' with x that is NaN or infinite"):
+    with pytest.raises(
+        ValueError, match="site a answered 'v' with x that is NaN or infinite"
+    ):
         encode("a", "v", "x", torch.tensor([float("nan")]), None, 3)
 
 

@@ -13,7 +13,9 @@ from fallow.lab.variants import variant
 from fallow.lab.world import methods_of
 from fallow.privacy import Privacy, check_fit
 
-OPEN = Contract("Open", "-", 0, each={"upload": "every model"}, secure_sum=False, local_dp=False)
+OPEN = Contract(
+    "Open", "-", 0, each={"upload": "every model"}, secure_sum=False, local_dp=False
+)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +30,9 @@ OPEN = Contract("Open", "-", 0, each={"upload": "every model"}, secure_sum=False
         ({"mechanism": "gauss"}, "use 'laplace' or 'discrete_laplace'"),
     ],
 )
-def test_settings_that_mean_nothing_are_refused(fields: dict[str, Any], sentence: str) -> None:
+def test_settings_that_mean_nothing_are_refused(
+    fields: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ValueError, match=sentence):
         Privacy(**fields)
 
@@ -63,9 +67,13 @@ def test_upper_bounds_have_no_privacy_to_pay_for() -> None:
 
 def test_a_method_that_reads_single_answers_is_refused_with_the_reason() -> None:
     methods = {"open": OPEN}
-    with pytest.raises(ValueError, match=r"open does not work under secure sums .* every model"):
+    with pytest.raises(
+        ValueError, match=r"open does not work under secure sums .* every model"
+    ):
         check_fit(Privacy(secure_sum=True), methods, 10)
-    with pytest.raises(ValueError, match=r"open does not work under local privacy .* every model"):
+    with pytest.raises(
+        ValueError, match=r"open does not work under local privacy .* every model"
+    ):
         check_fit(Privacy(epsilon=1), methods, 10)
     check_fit(Privacy(), methods, 1)
 
@@ -73,7 +81,9 @@ def test_a_method_that_reads_single_answers_is_refused_with_the_reason() -> None
 @pytest.mark.parametrize("change", [{"sites": 2}, {"sites": 10, "participation": 0.2}])
 def test_a_round_of_two_sites_is_refused_under_secure_sums(change: dict[str, Any]) -> None:
     recipe = Recipe("a", privacy=Privacy(secure_sum=True), **change)
-    with pytest.raises(ValueError, match=r"at least 3 sites in every round.* this run has 2"):
+    with pytest.raises(
+        ValueError, match=r"at least 3 sites in every round.* this run has 2"
+    ):
         methods_of(recipe)
     methods_of(replace(recipe, sites=15))
 

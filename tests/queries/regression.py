@@ -52,13 +52,18 @@ def federation(
     x = next(iter(sites.values()))
     model = Linear(tuple(x.shape[1:]), 1, bias=bias).to(x.dtype)
     layout, store = Layout.of(model), MemoryStore()
-    zero = {"w": torch.zeros(layout.d, dtype=x.dtype), "stats": torch.zeros(0, dtype=x.dtype)}
+    zero = {
+        "w": torch.zeros(layout.d, dtype=x.dtype),
+        "stats": torch.zeros(0, dtype=x.dtype),
+    }
     methods = {"query": strategy, "training": solver or ServerSolve(), "plain": FedAvg()}
     parts = Parts(model, layout, methods, 0, seed, lambda generator: zero)
     if privacy is not None:
         parts = replace(parts, privacy=privacy)
     members = {name: Site(name, rows, parts, store) for name, rows in sites.items()}
-    return World(strategy, members, runtime(members, Loop(model, layout, row_loss("regression"))))
+    return World(
+        strategy, members, runtime(members, Loop(model, layout, row_loss("regression")))
+    )
 
 
 def bought(world: World, targets: Rows) -> World:
@@ -67,7 +72,9 @@ def bought(world: World, targets: Rows) -> World:
         kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
         rows = kept["rows"].tolist()
         weight = kept["weight"].tolist() if "weight" in kept else [1.0] * len(rows)
-        chance = kept["probability"].tolist() if "probability" in kept else [None] * len(rows)
+        chance = (
+            kept["probability"].tolist() if "probability" in kept else [None] * len(rows)
+        )
         lines = zip(rows, weight, chance, strict=True)
         site.buy([Label(row, float(targets[name][row]), 0, w, p) for row, w, p in lines])
         site.forget()
@@ -95,7 +102,9 @@ class Overheard:
     """A carrier that keeps what crosses it."""
 
     carrier: Any
-    sent: list[tuple[Mapping[str, Request], Mapping[str, Answer]]] = field(default_factory=list)
+    sent: list[tuple[Mapping[str, Request], Mapping[str, Answer]]] = field(
+        default_factory=list
+    )
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -109,7 +118,9 @@ class Overheard:
 
     def asked(self, verb: str, at: int = -1) -> dict[str, Answer]:
         """What each site was sent with a verb, in one of the exchanges with that verb."""
-        return {site: request.steps[-1].args for site, request in self._of(verb, at)[0].items()}
+        return {
+            site: request.steps[-1].args for site, request in self._of(verb, at)[0].items()
+        }
 
     def answered(self, verb: str, at: int = -1) -> dict[str, dict[str, Tensor]]:
         """What each site answered."""
@@ -133,7 +144,9 @@ def with_ones(x: Tensor) -> Tensor:
 def svd_leverage(x: Tensor) -> tuple[Tensor, int, float]:
     """Leverage scores, rank and condition number of the columns at length 1."""
     length = x.norm(dim=0)
-    left, size, _ = torch.linalg.svd(x / torch.where(length > 0, length, 1.0), full_matrices=False)
+    left, size, _ = torch.linalg.svd(
+        x / torch.where(length > 0, length, 1.0), full_matrices=False
+    )
     rank = int((size > max(x.shape) * EPS * size[0]).sum())
     return left[:, :rank].square().sum(1), rank, float(size[0] / size[rank - 1])
 

@@ -20,7 +20,9 @@ def kernel(pool: Tensor, labelled: Tensor, sigma: float) -> Tensor:
     scale = (labelled if len(labelled) else pool).square().sum(1).mean().sqrt()
     pool, labelled = pool / scale, labelled / scale
     noise = sigma**2 * torch.eye(pool.shape[1], dtype=torch.float64)
-    return (pool @ pool.T) * (pool @ torch.linalg.inv(labelled.T @ labelled + noise) @ pool.T)
+    return (pool @ pool.T) * (
+        pool @ torch.linalg.inv(labelled.T @ labelled + noise) @ pool.T
+    )
 
 
 def plain(k: Tensor, n: int) -> tuple[list[int], Tensor]:
@@ -45,7 +47,9 @@ def test_picks_are_those_of_the_definition(sigma: float, labels: int) -> None:
     table = tables(rows=40)["a"]
     site = Table(table.local, table.common, table.labels[:labels])
     made = with_numbers({"a": site}, ACSFW(sigma=sigma))
-    pool, labelled = (with_one(made.members["a"].x[at]) for at in (slice(40), slice(40, None)))
+    pool, labelled = (
+        with_one(made.members["a"].x[at]) for at in (slice(40), slice(40, None))
+    )
     assert made.picks(12)["a"] == plain(kernel(pool, labelled, sigma), 12)[0]
 
 
@@ -53,7 +57,9 @@ def test_picks_with_their_weights_come_closer_to_the_whole_pool() -> None:
     x = with_one(draws(60, 3))
     k = kernel(x[10:], x[:10], 0.1)
     one = torch.ones(50, dtype=torch.float64)
-    away = [float((one - w) @ k @ (one - w)) for w in (plain(k, n)[1] for n in (0, 1, 3, 10))]
+    away = [
+        float((one - w) @ k @ (one - w)) for w in (plain(k, n)[1] for n in (0, 1, 3, 10))
+    ]
     assert away[0] > away[1] > away[2] > away[3]
 
 
@@ -82,7 +88,9 @@ def test_more_than_there_is_takes_all_in_the_order_of_picking() -> None:
 
 
 def test_no_matrix_of_all_pairs_is_built() -> None:
-    many = LastLayer(with_one(draws(200_000, 2)), with_one(draws(5, 2)), torch.arange(200_000))
+    many = LastLayer(
+        with_one(draws(200_000, 2)), with_one(draws(5, 2)), torch.arange(200_000)
+    )
     picks = frank_wolfe(many.pool, many.posterior(0.1).pool, 3)  # 320 GB otherwise
     assert len(set(picks.tolist())) == 3
 

@@ -34,7 +34,9 @@ def held(*counts: int) -> list[int]:
 def routed(strategy: AHFAL, *counts: Sequence[int]) -> list[bool]:
     """C_low for sites with these label counts per class."""
     answers = [strategy.post(tensor(c, dtype=torch.float64)) for c in counts]
-    total = {k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]}
+    total = {
+        k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]
+    }
     mean, spread = moments(total["share"], total["square"], total["one"])
     low: list[bool] = strategy.low(mean, spread, total).tolist()
     return low
@@ -45,8 +47,13 @@ def routed(strategy: AHFAL, *counts: Sequence[int]) -> list[bool]:
 
 @pytest.mark.parametrize("base", range(3, 22))
 @pytest.mark.parametrize("pairs", [1, 2, 3, 5])
-def test_a_spread_of_exactly_tau_is_high_whatever_rounding_says(base: int, pairs: int) -> None:
-    sites = [(base + 3, 25 - base - 3), (base - 3, 25 - base + 3)] * pairs  # 3 / 25 = 12 points
+def test_a_spread_of_exactly_tau_is_high_whatever_rounding_says(
+    base: int, pairs: int
+) -> None:
+    sites = [
+        (base + 3, 25 - base - 3),
+        (base - 3, 25 - base + 3),
+    ] * pairs  # 3 / 25 = 12 points
     assert routed(AHFAL(), *sites) == [False, False]
     assert routed(AHFAL(tau=0.12, tau_scale="proportion"), *sites) == [False, False]
     assert routed(AHFAL(tau=3, tau_scale="count"), *sites) == [False, False]
@@ -61,7 +68,9 @@ def test_no_class_is_below_a_tau_of_zero() -> None:
 
 def test_every_class_is_below_an_infinite_tau() -> None:
     for scale in SCALES:
-        assert routed(AHFAL(tau=math.inf, tau_scale=scale), (5, 0, 0), (0, 5, 0)) == [True] * 3
+        assert (
+            routed(AHFAL(tau=math.inf, tau_scale=scale), (5, 0, 0), (0, 5, 0)) == [True] * 3
+        )
 
 
 def test_a_class_that_nobody_has_is_low_on_every_scale() -> None:
@@ -90,7 +99,11 @@ def test_noisy_counts_below_zero_are_taken_as_none() -> None:
 
 
 def test_the_four_scales_are_the_four_readings_of_the_threshold() -> None:
-    sites = [(10, 30), (20, 20), (30, 10)]  # spread of 20.4 points, 8.16 labels, 0.408 of the mean
+    sites = [
+        (10, 30),
+        (20, 20),
+        (30, 10),
+    ]  # spread of 20.4 points, 8.16 labels, 0.408 of the mean
     for scale, spread in zip(SCALES, (20.4124, 0.204124, 8.1650, 0.408248), strict=True):
         assert routed(AHFAL(tau=0.99 * spread, tau_scale=scale), *sites) == [False, False]
         assert routed(AHFAL(tau=1.01 * spread, tau_scale=scale), *sites) == [True, True]
@@ -110,7 +123,9 @@ def order_by(score: Tensor) -> list[int]:
     return score.argsort(descending=True).tolist()
 
 
-def test_an_infinite_tau_scores_every_row_by_both_models_and_tau_zero_by_the_local_one() -> None:
+def test_an_infinite_tau_scores_every_row_by_both_models_and_tau_zero_by_the_local_one() -> (
+    None
+):
     sites = tables(1)
     for tau, weight in ((math.inf, 0.5), (0.0, 1.0)):
         picks = world(sites, AHFAL(tau=tau, balance="none")).picks(12)
@@ -135,7 +150,9 @@ def test_a_row_is_routed_by_the_class_that_the_local_model_predicts() -> None:
 def test_equal_logits_belong_to_the_lowest_class() -> None:
     local = torch.cat([torch.zeros(3, 3, dtype=torch.float64), certain([2], [9])])
     site = Table(local, local, held(9, 9, 0))
-    assert world({"a": site}, AHFAL()).picks(1) == {"a": [3]}  # one label for class 2, sure or not
+    assert world({"a": site}, AHFAL()).picks(1) == {
+        "a": [3]
+    }  # one label for class 2, sure or not
 
 
 def test_without_a_low_class_the_global_model_is_not_read() -> None:
@@ -177,7 +194,9 @@ def test_a_pool_smaller_than_the_budget_is_bought_whole() -> None:
 
 def test_one_predicted_class_gives_the_whole_budget_by_score() -> None:
     local = certain([1] * 5, [5, 1, 4, 2, 3])
-    assert world({"a": Table(local, local, held(2, 2, 2))}, AHFAL()).picks(3) == {"a": [1, 3, 4]}
+    assert world({"a": Table(local, local, held(2, 2, 2))}, AHFAL()).picks(3) == {
+        "a": [1, 3, 4]
+    }
 
 
 def test_a_world_of_one_class_works() -> None:
@@ -204,11 +223,15 @@ def test_target_deficit_buys_what_is_missing_from_the_mean_share() -> None:
 def test_target_deficit_aims_at_the_mean_shares_of_the_labels_there_will_be() -> None:
     counts, mean = tensor([6.0, 2, 0]).double(), tensor([0.5, 0.3, 0.2]).double()
     strategy = AHFAL(balance="target_deficit")
-    assert_close(strategy.weights(counts, mean, 12), tensor([4.0, 4, 4]).double())  # 10, 6, 4 of 20
+    assert_close(
+        strategy.weights(counts, mean, 12), tensor([4.0, 4, 4]).double()
+    )  # 10, 6, 4 of 20
     assert_close(strategy.weights(counts, mean, 2), tensor([0.0, 1, 2]).double())
 
 
-def test_rows_with_equal_scores_are_picked_in_an_order_that_depends_on_the_seed_alone() -> None:
+def test_rows_with_equal_scores_are_picked_in_an_order_that_depends_on_the_seed_alone() -> (
+    None
+):
     same = certain([0] * 6, [2.0] * 6)
     site = {"a": Table(same, same, held(1, 1, 1))}
     drawn = [world(site, AHFAL(), seed).picks(3)["a"] for seed in (0, 0, 1, 2, 3)]
@@ -239,14 +262,18 @@ def test_a_row_without_a_number_is_picked_last_and_fills_no_class(
 def test_a_model_that_predicts_no_number_at_all_is_refused_with_site_and_cycle() -> None:
     nothing = torch.full((4, 3), math.nan, dtype=torch.float64)
     sites = {"a": Table(nothing, torch.zeros(4, 3).double(), held(1, 1, 1))}
-    with pytest.raises(RuntimeError, match=r"AHFAL\.select failed at site a in cycle 2.*diverged"):
+    with pytest.raises(
+        RuntimeError, match=r"AHFAL\.select failed at site a in cycle 2.*diverged"
+    ):
         world(sites, AHFAL()).query(1, cycle=2)
 
 
 # -- what it reports and refuses ------------------------------------------------------------------
 
 
-def test_notes_give_the_spread_in_points_and_the_threshold_where_it_is_one_of_points() -> None:
+def test_notes_give_the_spread_in_points_and_the_threshold_where_it_is_one_of_points() -> (
+    None
+):
     lines = {"percent": 12.0, "proportion": 12.0, "count": None, "cv": None}
     taus = {"percent": 12.0, "proportion": 0.12, "count": 60.0, "cv": 1.2}
     for scale in SCALES:
@@ -256,7 +283,9 @@ def test_notes_give_the_spread_in_points_and_the_threshold_where_it_is_one_of_po
         assert max(notes["sigma"]) > 1
 
 
-@pytest.mark.parametrize("fields", [{"tau": -1.0}, {"tau": math.nan}, {"mix": 1.5}, {"mix": -0.1}])
+@pytest.mark.parametrize(
+    "fields", [{"tau": -1.0}, {"tau": math.nan}, {"mix": 1.5}, {"mix": -0.1}]
+)
 def test_a_threshold_or_weight_out_of_range_is_refused(fields: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"AHFAL's (tau|mix) is .*; it must"):
         AHFAL(**fields)  # type: ignore[arg-type]

@@ -43,7 +43,9 @@ def test_the_three_ablations_pick_three_different_sets() -> None:
 def test_always_toggling_is_an_infinite_tau_and_never_toggling_is_tau_zero() -> None:
     sites = tables(5)
     for toggle, tau in (("always", math.inf), ("never", 0.0)):
-        assert world(sites, AHFAL(toggle=toggle)).picks(5) == world(sites, AHFAL(tau=tau)).picks(5)
+        assert world(sites, AHFAL(toggle=toggle)).picks(5) == world(
+            sites, AHFAL(tau=tau)
+        ).picks(5)
 
 
 def test_with_two_classes_all_scores_of_one_model_agree() -> None:
@@ -55,7 +57,9 @@ def test_with_two_classes_all_scores_of_one_model_agree() -> None:
             for score in ("entropy", "margin", "least_confidence")
         ]
         assert picks[0] == picks[1] == picks[2]
-    picks = [world(sites, strategy()).picks(5) for strategy in (Entropy, Margin, LeastConfidence)]
+    picks = [
+        world(sites, strategy()).picks(5) for strategy in (Entropy, Margin, LeastConfidence)
+    ]
     assert picks[0] == picks[1] == picks[2]
 
 
@@ -76,7 +80,9 @@ def low_classes(strategy: AHFAL, y: np.ndarray, rule: Partition, seed: int) -> i
     drawn = [torch.from_numpy(y[rng.permutation(rows)[:n]]).long() for rows in parts]
     classes = int(y.max()) + 1
     answers = [strategy.post(torch.bincount(d, minlength=classes).double()) for d in drawn]
-    total = {k: torch.stack([torch.as_tensor(a[k]) for a in answers]).sum(0) for k in answers[0]}
+    total = {
+        k: torch.stack([torch.as_tensor(a[k]) for a in answers]).sum(0) for k in answers[0]
+    }
     mean, spread = moments(total["share"], total["square"], total["one"])
     return int(strategy.low(mean, spread, total).sum())
 
@@ -95,10 +101,16 @@ def test_twelve_points_split_the_classes_as_the_published_thresholds_do(
     assert least <= np.mean(low) <= most
 
 
-def test_on_counts_twelve_is_below_the_spread_of_every_class_of_a_skewed_partition() -> None:
+def test_on_counts_twelve_is_below_the_spread_of_every_class_of_a_skewed_partition() -> (
+    None
+):
     y = np.repeat(np.arange(10), 5000)
     literal = AHFAL(tau_scale="count")
-    assert [low_classes(literal, y, ExactDirichlet(a), 0) for a in (0.1, 0.5, 1.0)] == [0, 0, 0]
+    assert [low_classes(literal, y, ExactDirichlet(a), 0) for a in (0.1, 0.5, 1.0)] == [
+        0,
+        0,
+        0,
+    ]
 
 
 def test_with_a_hundred_classes_twelve_points_put_every_class_below_and_the_cv_scale_does_not() -> (
@@ -110,7 +122,9 @@ def test_with_a_hundred_classes_twelve_points_put_every_class_below_and_the_cv_s
     assert low_classes(AHFAL(tau=1.2, tau_scale="cv"), y, skewed, 0) < 50
 
 
-def test_thresholds_of_ten_twelve_and_fifteen_points_route_different_classes_of_digits() -> None:
+def test_thresholds_of_ten_twelve_and_fifteen_points_route_different_classes_of_digits() -> (
+    None
+):
     y = open_dataset("digits").y.numpy()
     low = [low_classes(AHFAL(tau), y, ExactDirichlet(0.3), 0) for tau in (10.0, 12.0, 15.0)]
     assert low[0] < low[1] < low[2]
@@ -120,8 +134,16 @@ def test_thresholds_of_ten_twelve_and_fifteen_points_route_different_classes_of_
 
 
 def test_a_run_queries_once_per_cycle_however_many_rounds_it_trains() -> None:
-    recipe = Recipe("digits", rows=300, test_rows=50, sites=3, rounds=4, cycles=2, score_rounds=1,
-                    query=Spec("ahfal"))  # fmt: skip
+    recipe = Recipe(
+        "digits",
+        rows=300,
+        test_rows=50,
+        sites=3,
+        rounds=4,
+        cycles=2,
+        score_rounds=1,
+        query=Spec("ahfal"),
+    )
     journal = Journal()
     records = Run(build_world(recipe, 0, journal), journal).go()
     journal.close()

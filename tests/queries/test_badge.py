@@ -16,7 +16,9 @@ def test_the_first_pick_has_the_largest_gradient():
 
 def test_of_rows_without_a_gradient_at_most_one_is_picked():
     local = torch.zeros(12, 3, dtype=torch.float64)
-    local[3:, 0] = 60.0  # the gradients of these rows vanish: they are one point, the origin
+    local[3:, 0] = (
+        60.0  # the gradients of these rows vanish: they are one point, the origin
+    )
     site = Table(local, torch.arange(36.0, dtype=torch.float64).view(12, 3), [0, 1])
     for seed in range(10):
         picks = world({"a": site}, BADGE(), seed).picks(4)["a"]

@@ -23,7 +23,13 @@ def rows(m: int, labels: int, d: int, seed: int = 0) -> LastLayer:
 
 def plain(found: LastLayer, n: int, more: int, sigma: float) -> list[int]:
     """By the definition: every trace of every candidate's own inverse."""
-    scale = (found.labelled if len(found.labelled) else found.pool).square().sum(1).mean().sqrt()
+    scale = (
+        (found.labelled if len(found.labelled) else found.pool)
+        .square()
+        .sum(1)
+        .mean()
+        .sqrt()
+    )
     pool, labelled = found.pool / scale, found.labelled / scale
     fisher = pool.T @ pool + labelled.T @ labelled
     noise = sigma**2 * torch.eye(pool.shape[1], dtype=torch.float64)
@@ -44,14 +50,18 @@ def plain(found: LastLayer, n: int, more: int, sigma: float) -> list[int]:
 @pytest.mark.parametrize("sigma", SIGMAS)
 @pytest.mark.parametrize("forward_only", [True, False])
 @pytest.mark.parametrize("labels", [1, 8])
-def test_picks_are_those_of_the_definition(sigma: float, forward_only: bool, labels: int) -> None:
+def test_picks_are_those_of_the_definition(
+    sigma: float, forward_only: bool, labels: int
+) -> None:
     table = tables(rows=30)["a"]
     made = with_numbers(
         {"a": Table(table.local, table.common, table.labels[:labels])},
         BAIT("local", forward_only, sigma),
     )
     site = made.members["a"]
-    found = LastLayer(*(with_one(site.x[at]) for at in (site.pool, site.labelled)), site.pool)
+    found = LastLayer(
+        *(with_one(site.x[at]) for at in (site.pool, site.labelled)), site.pool
+    )
     assert made.picks(6)["a"] == plain(found, 6, 6 if forward_only else 12, sigma)
 
 
@@ -62,7 +72,9 @@ def test_without_labels_the_pool_gives_the_scale() -> None:
 
 
 def test_taking_back_changes_what_is_picked() -> None:
-    both = [with_numbers(tables(rows=40), BAIT(forward_only=f)).picks(3) for f in (True, False)]
+    both = [
+        with_numbers(tables(rows=40), BAIT(forward_only=f)).picks(3) for f in (True, False)
+    ]
     assert both[0] != both[1]
 
 
@@ -76,7 +88,8 @@ def test_the_gain_is_the_fall_of_the_trace_and_the_loss_its_rise(sigma: float) -
     noise = sigma**2 * torch.eye(4, dtype=torch.float64)
     m = torch.linalg.inv(labelled.T @ labelled + noise)
     trace = [
-        (torch.linalg.inv(torch.linalg.inv(m) + torch.outer(x, x)) @ fisher).trace() for x in pool
+        (torch.linalg.inv(torch.linalg.inv(m) + torch.outer(x, x)) @ fisher).trace()
+        for x in pool
     ]
     fall = (m @ fisher).trace() - torch.stack(trace)
     torch.testing.assert_close(before.gain(), fall, rtol=1e-6, atol=0)
@@ -95,8 +108,12 @@ def test_taking_back_what_was_picked_restores_everything() -> None:
 
 def test_a_pick_without_which_nothing_is_known_is_not_taken_back() -> None:
     x = torch.eye(3, dtype=torch.float64)
-    m = torch.diag(torch.tensor([1 - 1e-13, 0.5, 0.9], dtype=torch.float64))  # 1 - φ'Mφ = 1e-13
-    found = Reduction(x, x @ m, 1e-9 * x)  # row 0: 1e-18 / 1e-13 is the smallest of all quotients
+    m = torch.diag(
+        torch.tensor([1 - 1e-13, 0.5, 0.9], dtype=torch.float64)
+    )  # 1 - φ'Mφ = 1e-13
+    found = Reduction(
+        x, x @ m, 1e-9 * x
+    )  # row 0: 1e-18 / 1e-13 is the smallest of all quotients
     assert found.loss().isinf().tolist() == [True, False, False]
     assert int(found.loss().argmin()) == 1
     sure = Reduction(x, x, x)  # none may be taken back
@@ -105,7 +122,9 @@ def test_a_pick_without_which_nothing_is_known_is_not_taken_back() -> None:
 
 def test_where_nothing_may_be_taken_back_the_last_picks_go() -> None:
     x = torch.eye(4, dtype=torch.float64)
-    unknown = Reduction(x, 1e13 * x, torch.diag(torch.tensor([2.0, 4.0, 3.0, 1.0]).double()))
+    unknown = Reduction(
+        x, 1e13 * x, torch.diag(torch.tensor([2.0, 4.0, 3.0, 1.0]).double())
+    )
     assert forward_backward(unknown, 4, 4).tolist() == [1, 2, 0, 3]
     assert forward_backward(unknown, 2, 4).tolist() == [1, 2]
 
@@ -131,5 +150,7 @@ def test_classes_are_refused_with_what_to_use_instead() -> None:
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf"), 1e-9])
 def test_a_sigma_that_is_no_noise_is_refused(sigma: float) -> None:
-    with pytest.raises(ValueError, match=f"BAIT's sigma is {sigma}; it must be 1e-06 or more"):
+    with pytest.raises(
+        ValueError, match=f"BAIT's sigma is {sigma}; it must be 1e-06 or more"
+    ):
         BAIT(sigma=sigma)

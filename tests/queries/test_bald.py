@@ -38,7 +38,9 @@ def test_information_is_the_mean_divergence_from_the_mean_prediction():
 
 def test_information_by_hand():
     p = torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]], dtype=torch.float64)
-    by_hand = 0.610864 - (0.325083 + 0.693147) / 2  # H(.7, .3) - (H(.9, .1) + H(.5, .5)) / 2
+    by_hand = (
+        0.610864 - (0.325083 + 0.693147) / 2
+    )  # H(.7, .3) - (H(.9, .1) + H(.5, .5)) / 2
     assert information(p.log()).tolist() == pytest.approx([by_hand], abs=2e-6)
 
 
@@ -70,8 +72,12 @@ def test_batch_norm_stays_in_evaluation_mode():
     z, draw = view.embed("local"), view.stream("dropout")
     for member in BALD(passes=2).committee(view):
         assert_close(member, model.head(thinned(z, draw)).detach())
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert all(torch.equal(held[name], value) for name, value in view.model("local").items())
+    assert all(
+        torch.equal(before[name], value) for name, value in model.state_dict().items()
+    )
+    assert all(
+        torch.equal(held[name], value) for name, value in view.model("local").items()
+    )
 
 
 def test_a_model_with_dropout_uses_its_own():
@@ -106,7 +112,9 @@ def test_the_contract_of_an_ensemble_says_what_it_reads_and_that_it_draws_nothin
 def test_a_site_without_labels_has_one_model_twice_and_picks_at_random():
     site = tables()["a"]
     bare = {"a": Table(site.local, site.common)}
-    picks = {tuple(world(bare, BALD(ensemble=True), seed).picks(3)["a"]) for seed in range(8)}
+    picks = {
+        tuple(world(bare, BALD(ensemble=True), seed).picks(3)["a"]) for seed in range(8)
+    }
     assert len(picks) > 4
 
 

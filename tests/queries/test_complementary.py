@@ -38,9 +38,13 @@ def among_peers(
         w = torch.randn(d, generator=stream(1, name), dtype=F64)
         site.remember(f"model/{name}", {"w": w, "labels": torch.tensor(float(n))})
     models, shares = members(site, chosen)
-    average = sum((b * w for b, w in zip(shares, models, strict=True)), torch.zeros(d, dtype=F64))
+    average = sum(
+        (b * w for b, w in zip(shares, models, strict=True)), torch.zeros(d, dtype=F64)
+    )
     is_in = torch.tensor(list(chosen.values()))
-    site.remember("average", {"w": average, "stats": torch.zeros(0).double(), "peers": is_in})
+    site.remember(
+        "average", {"w": average, "stats": torch.zeros(0).double(), "peers": is_in}
+    )
     truth = site.parts.hidden["a"]
     site.buy([Label(row, float(truth[row]), cycle=0, held=True) for row in range(held)])
     return made
@@ -49,8 +53,14 @@ def among_peers(
 def members(site: Any, chosen: dict[str, bool]) -> tuple[list[Tensor], list[float]]:
     """The committee by hand: the site's own model and what it averages, with their weights."""
     names = [name for name, is_in in chosen.items() if is_in]
-    models = [site.memory["local"]["w"], *(site.memory[f"model/{name}"]["w"] for name in names)]
-    labels = [len(site.labels), *(float(site.memory[f"model/{name}"]["labels"]) for name in names)]
+    models = [
+        site.memory["local"]["w"],
+        *(site.memory[f"model/{name}"]["w"] for name in names),
+    ]
+    labels = [
+        len(site.labels),
+        *(float(site.memory[f"model/{name}"]["labels"]) for name in names),
+    ]
     return models, [n / sum(labels) for n in labels]
 
 
@@ -88,12 +98,16 @@ def naive_scores(view: SiteView, gamma: float) -> Tensor:
     for row in by_mine.softmax(1):
         even = torch.tensor([float(row[k]) / (m[k] + 1) for k in range(c)], dtype=F64)
         pi += even / even.sum() / len(x)
-    wanted = torch.tensor([(1 - s[k]) * float(pi[k]) / (m[k] + 1) for k in range(c)], dtype=F64)
+    wanted = torch.tensor(
+        [(1 - s[k]) * float(pi[k]) / (m[k] + 1) for k in range(c)], dtype=F64
+    )
     wanted /= wanted.mean()
     made = []
     for i in range(len(x)):
         p = [logits[n][i].softmax(0) for n in range(3)]
-        q = sum((b * p_j for b, p_j in zip(shares, p, strict=True)), torch.zeros(c, dtype=F64))
+        q = sum(
+            (b * p_j for b, p_j in zip(shares, p, strict=True)), torch.zeros(c, dtype=F64)
+        )
         h = [float(-(p_j * p_j.log()).sum()) for p_j in [q, *p]]
         bald = h[0] - sum(b * h_j for b, h_j in zip(shares, h[1:], strict=True))
         made.append(float(q @ wanted) * (float(entropy(by_mine[i : i + 1])) + gamma * bald))
@@ -109,12 +123,16 @@ def test_scores_are_those_of_the_formulas(gamma: float) -> None:
     z = view.look(view.memory["average"], view.rows())[0]
     best = ranked(score, stream(0))[:4]
     expected = best[k_center(Features.of(z[best]), 1, first=0)]
-    assert made.picks({"a": 1, "b": 0, "c": 0})["a"] == (6 + expected).tolist()  # after those held
+    assert (
+        made.picks({"a": 1, "b": 0, "c": 0})["a"] == (6 + expected).tolist()
+    )  # after those held
 
 
 def test_a_batch_is_chosen_far_apart_among_four_times_as_many_good_rows() -> None:
     p = torch.tensor([[2.0, 1.9], [2.0, 1.9], [2.0, 1.9], [0.0, 0.3], [9.0, 0.0]]).double()
-    p = torch.cat([p, torch.tensor([[30.0, 0.0]]).double().repeat(6, 1)])  # sure, and far away
+    p = torch.cat(
+        [p, torch.tensor([[30.0, 0.0]]).double().repeat(6, 1)]
+    )  # sure, and far away
     site = Table(p, p, [0, 1])
     picks = world({"a": site}, Complementary()).picks(2)["a"]
     assert picks[0] in (0, 1, 2) and picks[1] not in (0, 1, 2)
@@ -137,7 +155,9 @@ def test_alone_it_is_entropy_times_class_need() -> None:
         assert first == [6 + int(score.argmax())]
 
 
-def test_a_class_without_a_validation_row_is_supplied_as_the_others_are_on_average() -> None:
+def test_a_class_without_a_validation_row_is_supplied_as_the_others_are_on_average() -> (
+    None
+):
     made = among_peers(Complementary(), held=0)
     assert supply(view_of(made), committee(view_of(made))).tolist() == [0.5, 0.5, 0.5]
     site = made.members["a"]
@@ -148,8 +168,16 @@ def test_a_class_without_a_validation_row_is_supplied_as_the_others_are_on_avera
 
 def test_a_class_that_peers_know_and_one_that_is_owned_are_needed_less() -> None:
     even, none = torch.full((3,), 0.25).double(), torch.zeros(3).double()
-    assert need(even, torch.tensor([0.75, 0.5, 0.5]).double(), none).tolist() == [0.6, 1.2, 1.2]
-    assert need(even, none, torch.tensor([3.0, 0, 1]).double()).argsort().tolist() == [0, 2, 1]
+    assert need(even, torch.tensor([0.75, 0.5, 0.5]).double(), none).tolist() == [
+        0.6,
+        1.2,
+        1.2,
+    ]
+    assert need(even, none, torch.tensor([3.0, 0, 1]).double()).argsort().tolist() == [
+        0,
+        2,
+        1,
+    ]
     assert need(none, none, none).tolist() == [1, 1, 1]
 
 
@@ -187,6 +215,13 @@ def test_wrong_fields_are_named(field: str) -> None:
 
 def test_a_run_with_dpfl_is_the_same_across_a_byte_boundary() -> None:
     training = Spec("dpfl", {"budget": 3})
-    recipe = replace(TINY, query=Spec("complementary"), training=training, validation=0.5,
-                     rounds=4, initial=16, cycles=1)  # fmt: skip
+    recipe = replace(
+        TINY,
+        query=Spec("complementary"),
+        training=training,
+        validation=0.5,
+        rounds=4,
+        initial=16,
+        cycles=1,
+    )
     check(ending(recipe), ending(recipe, runtime="bytes"), atol=0)

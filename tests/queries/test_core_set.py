@@ -7,7 +7,9 @@ from tests.worlds import Table, tables, world
 
 
 def features(site):
-    return torch.cat([site.local, site.common], 1)  # the embedding of a linear model is its input
+    return torch.cat(
+        [site.local, site.common], 1
+    )  # the embedding of a linear model is its input
 
 
 def test_each_pick_is_farthest_from_all_labelled_and_picked_rows():
@@ -38,7 +40,9 @@ def test_duplicates_of_labelled_rows_come_last():
 
 def test_a_common_shift_of_all_features_changes_nothing():
     site = tables(rows=40)["a"]
-    far = Table(site.local + 2.0**27, site.common + 2.0**27)  # squared norms: 5 digits are left
+    far = Table(
+        site.local + 2.0**27, site.common + 2.0**27
+    )  # squared norms: 5 digits are left
     assert world({"a": far}, CoreSet()).picks(20) == world(
         {"a": Table(site.local, site.common)}, CoreSet()
     ).picks(20)
@@ -63,7 +67,9 @@ def test_a_labelled_row_that_is_not_finite_is_no_centre():
     member = federation.members["a"]
     row = int(member.labelled[0])
     member.x[row] = torch.nan
-    rest.members["a"].x[row] = rest.members["a"].x[int(member.labelled[1])]  # a centre twice
+    rest.members["a"].x[row] = rest.members["a"].x[
+        int(member.labelled[1])
+    ]  # a centre twice
     assert federation.picks(6) == rest.picks(6)
 
 

@@ -36,7 +36,9 @@ def test_the_scores_are_those_of_the_mean_prediction():
 
 def test_the_gradient_of_badge_is_that_of_the_mean_prediction():
     site = tables(rows=30)["a"]
-    z = torch.cat([site.local, site.common], 1)  # both models have the features of the row itself
+    z = torch.cat(
+        [site.local, site.common], 1
+    )  # both models have the features of the row itself
     length = residuals(both(site)).norm(dim=1) * z.norm(dim=1)
     assert world({"a": site}, Ensemble("badge")).picks(3)["a"][0] == int(length.argmax())
 
@@ -76,7 +78,9 @@ def test_a_row_in_both_lists_beats_the_first_of_one_and_equals_go_to_the_first_l
 def test_ranks_start_at_one():
     rows = torch.arange(22)
     first, second = rows, torch.cat([rows[:20] + 100, rows[21:], rows[20:21]])
-    order = fused([first, second]).tolist()  # row 21: 1/42 + 1/41, row 20: 1/41 + 1/42, first: 1/21
+    order = fused(
+        [first, second]
+    ).tolist()  # row 21: 1/42 + 1/41, row 20: 1/41 + 1/42, first: 1/21
     assert order[:4] == [20, 21, 0, 100]
 
 
@@ -100,4 +104,8 @@ def test_only_badge_draws():
 
 
 def test_its_local_model_is_the_one_of_its_paper():
-    assert Ensemble("badge").contract.local_source == Ensemble().contract.local_source == "scratch"
+    assert (
+        Ensemble("badge").contract.local_source
+        == Ensemble().contract.local_source
+        == "scratch"
+    )

@@ -14,7 +14,9 @@ P = tensor([[0.98, 0.01, 0.01], [0.5, 0.5, 0.0], [0.4, 0.3, 0.3], [0.6, 0.3, 0.1
 
 def test_the_flattest_predictions_are_picked_first() -> None:
     site = Table(P.log().clamp_min(-1e4), torch.zeros(4, 3).double(), [0])
-    assert world({"a": site}, Entropy()).picks(4) == {"a": [2, 3, 1, 0]}  # 1.09, .90, .69, .11
+    assert world({"a": site}, Entropy()).picks(4) == {
+        "a": [2, 3, 1, 0]
+    }  # 1.09, .90, .69, .11
 
 
 def test_the_global_model_is_read_when_it_is_asked_for() -> None:

@@ -73,7 +73,9 @@ def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo():
     memo = federation.query(2)
     assert 0 < memo["gamma"] <= 1
     federation.strategy.query(federation.ask(cycle=1), dict.fromkeys("abc", 2), memo)
-    asked = [row["exchanges"] for row in federation.shown.rows() if row["verb"] == "imbalance"]
+    asked = [
+        row["exchanges"] for row in federation.shown.rows() if row["verb"] == "imbalance"
+    ]
     assert asked == [1]
 
 
@@ -87,7 +89,9 @@ def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_firs
     assert exchanges(killed.out)[-1].startswith("3/")
     assert work(killed, cell) == WELL
     assert left(killed, cell) == left(whole, cell)
-    asked = [sum(k.startswith(f"{c}/query") for k in exchanges(killed.out)) for c in range(4)]
+    asked = [
+        sum(k.startswith(f"{c}/query") for k in exchanges(killed.out)) for c in range(4)
+    ]
     assert asked == [2, 1, 1, 1]
     noted = [row["notes"]["gamma"] for row in left(killed, cell).records if row["notes"]]
     assert len(noted) >= 4 and len(set(noted)) == 1 and 0 < noted[0] <= 1
@@ -128,7 +132,9 @@ def test_the_switches_of_the_ablation_give_different_picks():
         FairFAL(query_model="local", kappa=1.0),
         FairFAL(query_model="local", kappa=2.0),
     ]
-    picks = [str({n: sorted(r) for n, r in world(sites, v).picks(10).items()}) for v in variants]
+    picks = [
+        str({n: sorted(r) for n, r in world(sites, v).picks(10).items()}) for v in variants
+    ]
     assert len(set(picks)) == len(variants)
 
 
@@ -142,7 +148,9 @@ def test_candidates_are_the_most_uncertain_of_each_pseudo_class():
         quota = quotas(9, torch.bincount(label, minlength=3))
         best = []
         for c in range(3):
-            bucket = sorted((label == c).nonzero().flatten().tolist(), key=lambda r, h=h: -h[r])
+            bucket = sorted(
+                (label == c).nonzero().flatten().tolist(), key=lambda r, h=h: -h[r]
+            )
             best += bucket[: quota[c]]
         assert sorted(rows) == sorted(best)
 
@@ -160,10 +168,16 @@ def test_the_imbalance_is_not_frozen_before_anybody_has_labels():
     [
         ((0.0, -2000.0, 0.0), [0, 1], 0.0),  # never predicts class 1, which the site has
         ((0.0, -2000.0, -2000.0), [1], 1.0),  # one class is even with itself
-        ((0.0, -2000.0, -2000.0), [1, 2], 1.0),  # none of the site's classes: they are equal
+        (
+            (0.0, -2000.0, -2000.0),
+            [1, 2],
+            1.0,
+        ),  # none of the site's classes: they are equal
     ],
 )
-def test_classes_that_are_never_predicted_leave_the_imbalance_a_number(logits, labels, gamma):
+def test_classes_that_are_never_predicted_leave_the_imbalance_a_number(
+    logits, labels, gamma
+):
     site = tables()["a"]
     federation = world({"a": Table(site.local, site.common, labels)}, FairFAL())
     member = federation.members["a"]
@@ -226,8 +240,16 @@ def test_kappa_times_quota_is_not_rounded_down_by_noise():
     assert len(FairFAL(kappa=1.0).candidates(bucket, 300)) == 300
 
 
-@pytest.mark.parametrize("wrong", [{"kappa": 0.5}, {"kappa": math.nan}, {"delta": math.nan},
-                                   {"delta": -0.1}, {"delta": 1.5}])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kappa": 0.5},
+        {"kappa": math.nan},
+        {"delta": math.nan},
+        {"delta": -0.1},
+        {"delta": 1.5},
+    ],
+)
 def test_values_out_of_range_are_refused(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"FairFAL's {name} is"):
@@ -243,7 +265,9 @@ def test_without_anchors_the_most_uncertain_row_is_the_first_pick():
 
 
 def test_every_class_weighs_the_same_in_a_mean_prediction():
-    member = world({"a": Table(*[torch.zeros(2, 2).double()] * 2, [0, 0, 0, 1])}, FairFAL()).members
+    member = world(
+        {"a": Table(*[torch.zeros(2, 2).double()] * 2, [0, 0, 0, 1])}, FairFAL()
+    ).members
     p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.6, 0.4], [0.2, 0.8]], dtype=torch.float64)
     member["a"].x[member["a"].labelled, 2:] = p.log()
     pi = mean_prediction(SiteView(member["a"], 0), "global")
@@ -261,7 +285,9 @@ def test_a_long_feature_moves_a_prototype_no_more_than_a_short_one():
 def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labelled_rows_of_its_class():
     for seed in range(4):
         member = world(tables(seed, rows=40, labels=12), FairFAL()).members["a"]
-        member.x[member.labelled] = torch.randn(12, 6, generator=stream(seed, "labelled")).double()
+        member.x[member.labelled] = torch.randn(
+            12, 6, generator=stream(seed, "labelled")
+        ).double()
         view = SiteView(member, 0)
         c = int(view.counts.argmax())
         bucket = torch.randperm(40, generator=stream(seed, "bucket"))

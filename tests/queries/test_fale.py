@@ -30,7 +30,9 @@ def test_a_site_draws_in_proportion_to_its_own_scores() -> None:
     sites, world = table(), federation(table(), AT_SITES)
     for name, kept in picked(world, 3).items():
         chance = scores(sites)[name] / scores(sites)[name].sum()
-        torch.testing.assert_close(kept["probability"], chance[kept["rows"]], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            kept["probability"], chance[kept["rows"]], rtol=0, atol=1e-12
+        )
 
 
 def test_the_federation_draws_in_proportion_to_the_scores_of_all() -> None:
@@ -40,7 +42,9 @@ def test_the_federation_draws_in_proportion_to_the_scores_of_all() -> None:
     assert sum(len(k["rows"]) for k in kept.values()) == 20
     assert [len(kept[name]["rows"]) for name in sorted(kept)] != [5, 5, 3, 5]
     for name, k in kept.items():
-        torch.testing.assert_close(k["probability"], chance[name][k["rows"]], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            k["probability"], chance[name][k["rows"]], rtol=0, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("n", [1, 2, 10, 40, 59])
@@ -52,25 +56,33 @@ def test_the_federation_buys_the_rows_that_are_drawn_first_anywhere(n: int) -> N
         made = clocks(score / 6, world.members[name].streams("clocks", 0))
         first += [(float(t), name, row) for row, t in enumerate(made.first)]
     expected = {(name, row) for _, name, row in sorted(first)[:n]}
-    assert {(name, row) for name, k in ours.items() for row in k["rows"].tolist()} == expected
+    assert {
+        (name, row) for name, k in ours.items() for row in k["rows"].tolist()
+    } == expected
 
 
 def test_weights_are_draws_over_what_was_expected() -> None:
     by_site = picked(federation(table(), AT_SITES), {"a": 8, "b": 6, "c": 1, "d": 9})
     anywhere = picked(federation(table(), ANYWHERE), 6)
-    share = [k["weight"] * k["probability"] for k in by_site.values()]  # m / n_s of each row
+    share = [
+        k["weight"] * k["probability"] for k in by_site.values()
+    ]  # m / n_s of each row
     share += [torch.cat([k["weight"] * k["probability"] for k in anywhere.values()])]
     for part in share:
         assert float(part.sum()) == pytest.approx(1)
         often = part / part.min()  # the last row came once
         torch.testing.assert_close(often, often.round(), rtol=0, atol=1e-9)
-    assert any(float(part.max() / part.min()) > 1.5 for part in share)  # another one more often
+    assert any(
+        float(part.max() / part.min()) > 1.5 for part in share
+    )  # another one more often
 
 
 def test_the_report_says_how_many_draws_there_were() -> None:
     world = federation(table(), ANYWHERE)
     notes = world.query(10)["notes"]
-    kept = [site.memory["picks"] for site in world.members.values() if "picks" in site.memory]
+    kept = [
+        site.memory["picks"] for site in world.members.values() if "picks" in site.memory
+    ]
     share = torch.cat([k["weight"] * k["probability"] for k in kept])
     assert notes["rank"] == 6 and notes["mass"] == pytest.approx(6)
     assert notes["draws"] * float(share.min()) == pytest.approx(1)
@@ -82,7 +94,9 @@ def test_a_budget_beyond_the_pool_takes_every_row_once_at_weight_1() -> None:
         assert {name: len(k["rows"]) for name, k in kept.items()} == dict(
             zip("abcd", SIZES, strict=True)
         )
-        assert all(torch.equal(k["weight"], torch.ones_like(k["weight"])) for k in kept.values())
+        assert all(
+            torch.equal(k["weight"], torch.ones_like(k["weight"])) for k in kept.values()
+        )
 
 
 def test_without_weights_the_rows_are_the_same_and_weigh_nothing_special() -> None:
@@ -99,7 +113,9 @@ def test_a_mixture_gives_every_row_its_share_of_even_chances() -> None:
     kept = picked(federation(sites, FALE(mixture=0.25)), 5)
     for name, k in kept.items():
         expected = 0.75 * scores(sites)[name] / 6 + 0.25 / 60
-        torch.testing.assert_close(k["probability"], expected[k["rows"]], rtol=0, atol=1e-12)
+        torch.testing.assert_close(
+            k["probability"], expected[k["rows"]], rtol=0, atol=1e-12
+        )
 
 
 def test_units_of_columns_do_not_change_a_pick() -> None:
@@ -152,4 +168,6 @@ def test_what_the_query_says_of_a_label_reaches_the_solver() -> None:
     w = torch.cat([kept[name]["weight"] for name in "abcd"]).sqrt()
     target = torch.cat([y[name][kept[name]["rows"]] for name in "abcd"])
     plain = torch.linalg.lstsq(w[:, None] * with_ones(x), (w * target)[:, None]).solution
-    torch.testing.assert_close(solve(bought(world, y)), plain.squeeze(1), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        solve(bought(world, y)), plain.squeeze(1), rtol=0, atol=1e-10
+    )

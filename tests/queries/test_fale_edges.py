@@ -34,12 +34,16 @@ def test_picks_and_weights_are_the_same_as_bytes_and_behind_masks(strategy: FALE
 
 
 def test_columns_that_depend_on_others_do_not_matter_behind_masks() -> None:
-    sites = {name: torch.cat([x, x @ draws(5, 3, name="mix")], 1) for name, x in table().items()}
+    sites = {
+        name: torch.cat([x, x @ draws(5, 3, name="mix")], 1) for name, x in table().items()
+    }
     plain = picked(federation(sites, AT_SITES), 4)
     world = federation(sites, AT_SITES, privacy=SECURE)
     memo = AT_SITES.query(asking(world), dict.fromkeys("abcd", 4), {})
     assert memo["notes"]["rank"] == 6
-    assert equal(plain, {name: site.memory["picks"] for name, site in world.members.items()})
+    assert equal(
+        plain, {name: site.memory["picks"] for name, site in world.members.items()}
+    )
 
 
 def test_the_bytes_of_a_selection_are_those_of_the_formula() -> None:
@@ -65,7 +69,9 @@ def test_a_value_that_is_not_finite_is_refused_with_its_column_and_their_number(
     sites = table()
     sites["b"][[2, 7], 3] = torch.nan
     sites["b"][5, 3] = torch.inf
-    with pytest.raises(RuntimeError, match=r"site b .*column 3 has 3 values that are NaN or inf"):
+    with pytest.raises(
+        RuntimeError, match=r"site b .*column 3 has 3 values that are NaN or inf"
+    ):
         federation(sites, AT_SITES).query(2)
 
 
@@ -73,7 +79,8 @@ def test_rows_that_are_not_finite_can_be_left_out() -> None:
     sites = table()
     sites["b"][[2, 7], 3] = torch.nan
     kept = picked(
-        federation(sites, FALE(allot="site", drop_rows=True)), {"a": 0, "b": 11, "c": 0, "d": 0}
+        federation(sites, FALE(allot="site", drop_rows=True)),
+        {"a": 0, "b": 11, "c": 0, "d": 0},
     )
     assert set(kept["b"]["rows"].tolist()) >= set(range(12)) - {2, 7}
     assert kept["b"]["rows"][-1] in (2, 7)
@@ -103,13 +110,16 @@ def test_no_row_anywhere_is_said() -> None:
 
 def test_features_that_are_all_0_are_said() -> None:
     with pytest.raises(ValueError, match="no variance to select on"):
-        federation({"a": torch.zeros(5, 2).double()}, FALE(allot="site", intercept=False)).query(1)
+        federation(
+            {"a": torch.zeros(5, 2).double()}, FALE(allot="site", intercept=False)
+        ).query(1)
 
 
 def test_constant_columns_change_nothing() -> None:
     sites = table()
     wide = {
-        name: torch.cat([x, torch.full((len(x), 1), 3.7).double()], 1) for name, x in sites.items()
+        name: torch.cat([x, torch.full((len(x), 1), 3.7).double()], 1)
+        for name, x in sites.items()
     }
     assert equal(*(picked(federation(s, AT_SITES), 4) for s in (sites, wide)))
 
@@ -136,7 +146,9 @@ def test_a_column_too_fine_for_masked_sums_is_refused_and_not_dropped() -> None:
         AT_SITES.query(asking(world), dict.fromkeys("abcd", 1), {})
 
 
-@pytest.mark.parametrize("wrong", [{"ridge": -1.0}, {"ridge": float("nan")}, {"mixture": 1.5}])
+@pytest.mark.parametrize(
+    "wrong", [{"ridge": -1.0}, {"ridge": float("nan")}, {"mixture": 1.5}]
+)
 def test_wrong_numbers_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=rf"FALE's {next(iter(wrong))} is"):
         FALE(**wrong)  # type: ignore[arg-type]

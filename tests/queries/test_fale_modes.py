@@ -67,11 +67,14 @@ CASES: dict[str, Tensor] = {
     "full rank": draws(N, 6),
     "rank 8 of 12": draws(N, 8) @ draws(8, 12, name="mix"),
     "one-hot, and a column of zeros": torch.cat(
-        [torch.eye(4).repeat(N // 4, 1).double(), draws(N, 2), torch.zeros(N, 1).double()], 1
+        [torch.eye(4).repeat(N // 4, 1).double(), draws(N, 2), torch.zeros(N, 1).double()],
+        1,
     ),
     "columns of all scales": draws(N, 6) * 10.0 ** torch.arange(0, 12, 2),
     "far from zero": draws(N, 6) + 1e4,
-    **{f"collinear up to 1e-{p}": close(draws(N, 6), 10.0**-p) for p in (3, 5, 7, 8, 9, 10)},
+    **{
+        f"collinear up to 1e-{p}": close(draws(N, 6), 10.0**-p) for p in (3, 5, 7, 8, 9, 10)
+    },
 }
 
 
@@ -80,14 +83,18 @@ CASES: dict[str, Tensor] = {
 
 @each_mode
 @pytest.mark.parametrize("x", CASES.values(), ids=CASES)
-def test_scores_and_rank_are_those_of_all_rows_in_one_place(x: Tensor, strategy: FALE) -> None:
+def test_scores_and_rank_are_those_of_all_rows_in_one_place(
+    x: Tensor, strategy: FALE
+) -> None:
     centred = with_ones(x - x.mean(0))
     expected, rank, condition = svd_leverage(centred)
     found, ours = scored(shared(x, SIZES), strategy)
     assert ours == rank
     assert bool((found >= 0).all() and (found <= 1).all())
     assert float(found.sum()) == pytest.approx(rank, rel=max(1e-8, EPS * condition))
-    torch.testing.assert_close(found, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition))
+    torch.testing.assert_close(
+        found, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition)
+    )
 
 
 @each_mode
@@ -157,7 +164,9 @@ def test_masks_and_modes_do_not_change_a_pick(allot: Any) -> None:
 
 @each_mode
 def test_picks_are_the_same_as_bytes(strategy: FALE) -> None:
-    ours, theirs = (picked(federation(table(), strategy, runtime=r), 4) for r in (InProcess, Bytes))
+    ours, theirs = (
+        picked(federation(table(), strategy, runtime=r), 4) for r in (InProcess, Bytes)
+    )
     assert equal(ours, theirs)
 
 
@@ -171,7 +180,9 @@ def rotation(world: World) -> Tensor:
 def test_masked_rows_decompose_into_those_of_all_sites_without_loss() -> None:
     sites, (world, carrier) = table(), overheard(federation(table(), FEDSVD))
     world.query(4)
-    mean, unit = (torch.as_tensor(carrier.asked("masked")["a"][k]) for k in ("mean", "unit"))
+    mean, unit = (
+        torch.as_tensor(carrier.asked("masked")["a"][k]) for k in ("mean", "unit")
+    )
     z = with_ones(stacked(sites) - mean) * unit
     masked = torch.cat([a["rows"] for a in carrier.answered("masked").values()])
     _, size, right = torch.linalg.svd(masked, full_matrices=False)
@@ -179,7 +190,9 @@ def test_masked_rows_decompose_into_those_of_all_sites_without_loss() -> None:
     torch.testing.assert_close(size, clear, rtol=0, atol=1e-12 * float(clear[0]))
     own = [torch.as_tensor(a["left"]) for a in carrier.asked("unmask").values()]
     turned = torch.cat([world.members[s].memory["unmask"]["tau"] for s in "abcd"])
-    torch.testing.assert_close(turned.sum(), torch.cat(own).square().sum(), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        turned.sum(), torch.cat(own).square().sum(), rtol=0, atol=1e-12
+    )
     v = rotation(world) @ right.T  # Q V'
     u = z @ v / size  # what sites have after P_iᵀ
     torch.testing.assert_close(u.square().sum(1), turned, rtol=0, atol=1e-12)
@@ -189,7 +202,9 @@ def test_masked_rows_decompose_into_those_of_all_sites_without_loss() -> None:
 def test_a_site_alone_with_a_row_is_a_warning() -> None:
     x = draws(20, 3)
     for strategy in (FEDSVD, TSQR):
-        (said,) = federation({"a": x[:19], "b": x[19:]}, strategy).query(4)["notes"]["warnings"]
+        (said,) = federation({"a": x[:19], "b": x[19:]}, strategy).query(4)["notes"][
+            "warnings"
+        ]
         assert said.startswith("site b has one row") and "fale:mode=gram" in said
     assert federation({"a": x[:19], "b": x[19:]}, GRAM).query(4)["notes"]["warnings"] == []
 
@@ -227,7 +242,10 @@ def test_bytes_of_totals_are_those_of_the_formula() -> None:
     world.query(4)
     shown = {row["verb"]: row for row in world.shown.rows()}
     k, sites = 6, 4
-    columns, name = 8 * (5 + k), 1  # mean and scale of columns; the name of who drew the rotation
+    columns, name = (
+        8 * (5 + k),
+        1,
+    )  # mean and scale of columns; the name of who drew the rotation
     assert shown["gram"]["bytes"] == 8 * sites * k * (k + 1)
     assert shown["gram"]["bytes_down"] == sites * (8 * k * k + 2 * (columns + name))
     assert shown["score"]["bytes_down"] == sites * (8 * k * k + columns + name)
@@ -278,7 +296,9 @@ def test_the_server_never_holds_rows_rotations_or_masks(strategy: FALE) -> None:
 def test_a_published_table_costs_megabytes_masked_and_kilobytes_in_totals(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fallow.models.orthogonal.BLOCK", 100)  # as when it was measured: a second
+    monkeypatch.setattr(
+        "fallow.models.orthogonal.BLOCK", 100
+    )  # as when it was measured: a second
     try:
         x = load("protein").x[:36_584].double()
     except ValueError as error:

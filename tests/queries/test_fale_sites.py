@@ -13,7 +13,15 @@ from fallow.privacy import Privacy
 from fallow.queries.fale import FALE
 from fallow.runtimes import Label
 from tests.privacy.federation import SECURE, Losing, asking
-from tests.queries.regression import ANYWHERE, AT_SITES, draws, equal, federation, picked, table
+from tests.queries.regression import (
+    ANYWHERE,
+    AT_SITES,
+    draws,
+    equal,
+    federation,
+    picked,
+    table,
+)
 
 BUDGET = dict.fromkeys("abcd", 4)
 NO_NUMBERS = ("rotation", "score", "unmask", "select", "take")
@@ -22,14 +30,18 @@ NO_NUMBERS = ("rotation", "score", "unmask", "select", "take")
 
 def test_a_huge_ridge_is_said_and_buys_nothing() -> None:
     for strategy in (ANYWHERE, AT_SITES, FALE(mode="fedsvd"), FALE(mode="tsqr")):
-        with pytest.raises(ValueError, match=r"no row has a score .* ridge=1e\+14 is too large"):
+        with pytest.raises(
+            ValueError, match=r"no row has a score .* ridge=1e\+14 is too large"
+        ):
             federation(table(), replace(strategy, ridge=1e14)).query(2)
 
 
 def test_a_site_of_which_no_row_is_whole_is_told_to_leave() -> None:
     sites = table()
     sites["c"][:] = torch.nan
-    with pytest.raises(RuntimeError, match=r"site c .*of which none is whole.* leave the site out"):
+    with pytest.raises(
+        RuntimeError, match=r"site c .*of which none is whole.* leave the site out"
+    ):
         federation(sites, FALE(drop_rows=True)).query(2)
 
 
@@ -116,7 +128,9 @@ def total(values: Tensor, seed: int) -> float:
     return float(values[:6].sum() + kept["weight"] @ values[6:][kept["rows"] - 6])
 
 
-def test_first_labels_at_weight_1_and_what_is_drawn_beside_them_stand_for_all_rows() -> None:
+def test_first_labels_at_weight_1_and_what_is_drawn_beside_them_stand_for_all_rows() -> (
+    None
+):
     values = table()["a"].square().sum(1).sqrt() + draws(30, name="values").abs()
     found = torch.tensor([total(values, seed) for seed in range(60)]).double()
     error = float(found.std()) / len(found) ** 0.5

@@ -17,8 +17,12 @@ from tests.worlds import Table, tables, world
 def test_golden_scores():  # G15: α = (3, 1, 1) and (1, 1, 1)
     logits = torch.tensor([[2.0, -1.0, 0.0], [0.0, -5.0, -0.1]])
     # entropies -1.3182 and -0.6931 become 0 and 1, so only the second row scores: 2 x 0.8333
-    assert_close(uncertainty(logits, logits).float(), torch.tensor([0.0, 2 * 0.8333]), atol=1e-4,
-                 rtol=0)  # fmt: skip
+    assert_close(
+        uncertainty(logits, logits).float(),
+        torch.tensor([0.0, 2 * 0.8333]),
+        atol=1e-4,
+        rtol=0,
+    )
     other = torch.tensor([[0.0, 0.0, 0.0], [2.0, 0.0, 0.0]])
     mixed = uncertainty(other, logits).float()
     assert_close(mixed, torch.tensor([0.0, 0.8333 + 0.7833]), atol=1e-4, rtol=0)
@@ -64,7 +68,11 @@ def plain(score, z, n, k=5, cut=0.85):
     """The walk as the text tells it: over all pairs, one row after the other."""
     chosen, passed = [], []
     for i in sorted(range(len(score)), key=lambda r: -score[r]):
-        cosine = [(float(cosine_similarity(z[i], z[j], dim=0)), j) for j in range(len(z)) if j != i]
+        cosine = [
+            (float(cosine_similarity(z[i], z[j], dim=0)), j)
+            for j in range(len(z))
+            if j != i
+        ]
         near = [j for c, j in sorted(cosine, reverse=True)[:k] if c > cut]
         (passed if len(near) == k and set(near) & set(chosen) else chosen).append(i)
     return [*chosen, *passed][:n] if len(chosen) < n else chosen[:n]
@@ -148,7 +156,9 @@ def test_a_site_without_labels_asks_the_global_model_twice():
     assert federation.picks(4)["a"] == both.argsort(descending=True)[:4].tolist()
 
 
-@pytest.mark.parametrize("wrong", [{"neighbours": 0}, {"similar": 1.1}, {"similar": float("nan")}])
+@pytest.mark.parametrize(
+    "wrong", [{"neighbours": 0}, {"similar": 1.1}, {"similar": float("nan")}]
+)
 def test_values_out_of_range_are_refused(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=f"FEAL's {name} is"):

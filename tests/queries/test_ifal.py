@@ -15,7 +15,15 @@ from fallow.lab.run import Run
 from fallow.lab.world import build_world
 from fallow.models import build_model
 from fallow.queries import IFAL
-from fallow.queries.ifal import central, company, disagreement, distance, finite, otsu, taught
+from fallow.queries.ifal import (
+    central,
+    company,
+    disagreement,
+    distance,
+    finite,
+    otsu,
+    taught,
+)
 from fallow.runtimes import Label, MemoryStore, Parts, Site
 from fallow.runtimes.view import SiteView
 from tests.lab.crash import tiny
@@ -50,7 +58,9 @@ def seen(made):
 def test_the_distance_is_scipys_for_the_entries_of_two_distributions():
     draw = stream(0, "distance")
     a, b = (torch.randn(20, 5, generator=draw).double().softmax(1) for _ in range(2))
-    plain = [wasserstein_distance(u, v) for u, v in zip(a.tolist(), b.tolist(), strict=True)]
+    plain = [
+        wasserstein_distance(u, v) for u, v in zip(a.tolist(), b.tolist(), strict=True)
+    ]
     assert_close(distance(a, b), torch.tensor(plain, dtype=torch.float64))
 
 
@@ -61,9 +71,13 @@ def test_a_permutation_of_the_classes_is_no_distance():  # I1
 
 def test_disagreement_by_hand():
     a, b = torch.tensor([0.3, 0.0, 0.2]), torch.tensor([0.1, 0.0, 0.2])
-    assert_close(disagreement(a, b), torch.tensor([0.3 / 0.10001 * 0.4, 0.0, 0.2 / 0.20001 * 0.4]))
+    assert_close(
+        disagreement(a, b), torch.tensor([0.3 / 0.10001 * 0.4, 0.0, 0.2 / 0.20001 * 0.4])
+    )
     assert_close(disagreement(b, a), disagreement(a, b))
-    assert float(disagreement(torch.tensor(0.1), torch.tensor(0.0))) == pytest.approx(1e3)  # finite
+    assert float(disagreement(torch.tensor(0.1), torch.tensor(0.0))) == pytest.approx(
+        1e3
+    )  # finite
 
 
 def between_groups(x, threshold):
@@ -77,7 +91,9 @@ def between_groups(x, threshold):
 @pytest.mark.parametrize("seed", range(20))
 def test_otsus_threshold_is_the_best_of_all_cuts(seed):
     draw = stream(seed, "otsu")
-    x = torch.rand(12, generator=draw).mul(6).round().double().exp()  # far apart, and with ties
+    x = (
+        torch.rand(12, generator=draw).mul(6).round().double().exp()
+    )  # far apart, and with ties
     values = sorted(set(x.tolist()))[:-1]
     best = max(between_groups(x.tolist(), v) for v in values)
     assert between_groups(x.tolist(), otsu(x)) == pytest.approx(best)
@@ -184,7 +200,9 @@ def test_rows_that_are_not_finite_come_last(labels):
     local = table.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
     for n in (4, 10, 11, 12):
-        picks = world({"a": Table(local, table.common, labels)}, IFAL(epochs=1)).picks(n)["a"]
+        picks = world({"a": Table(local, table.common, labels)}, IFAL(epochs=1)).picks(n)[
+            "a"
+        ]
         assert len(set(picks)) == n and not {2, 5} & set(picks[:10])
 
 
@@ -202,13 +220,19 @@ def test_labelled_rows_that_are_not_finite_vote_for_nobody():
 
 def test_the_loss_of_the_distilled_model_is_that_of_the_definition():
     draw = stream(0, "taught")
-    out, teacher = (3 * torch.randn(4, C, generator=draw, dtype=torch.float64) for _ in range(2))
+    out, teacher = (
+        3 * torch.randn(4, C, generator=draw, dtype=torch.float64) for _ in range(2)
+    )
     y, weight = torch.tensor([0, 2, 1, 1]), torch.tensor([1.0, 2.0, 1.0, 0.0]).double()
     plain = 0.0
     for i in range(3):  # the last row is padding
         p, q = softmax(teacher[i] / 4, 0), softmax(out[i] / 4, 0)
         kl = float((p * (p.log() - q.log())).sum())
-        plain += float(weight[i]) / 3 * (0.1 * float(cross_entropy(out[i], y[i])) + 0.9 * 16 * kl)
+        plain += (
+            float(weight[i])
+            / 3
+            * (0.1 * float(cross_entropy(out[i], y[i])) + 0.9 * 16 * kl)
+        )
     batch = Batch(torch.empty(4, 0), y, weight, 0.1)
     assert float(taught(out, teacher, batch)) == pytest.approx(plain)
     two = Batch(torch.empty(2, 4, 0), y.expand(2, 4), weight.expand(2, 4), 0.1)
@@ -225,8 +249,10 @@ def test_a_model_that_agrees_with_its_teacher_pays_for_labels_alone():
 
 def made(folder, query, executor):
     """A federation after its first phase and the query's exchanges, before the labels come."""
-    recipe = with_settings(tiny(folder), {"query": query, "model": "mlp", "executor": executor,
-                                          "dtype": "float64"})  # fmt: skip
+    recipe = with_settings(
+        tiny(folder),
+        {"query": query, "model": "mlp", "executor": executor, "dtype": "float64"},
+    )
     journal = Journal()
     federation = build_world(recipe, 0, journal)
     run = Run(federation, journal)
@@ -239,7 +265,9 @@ def made(folder, query, executor):
 
 
 def test_each_site_distils_the_global_model_into_a_fresh_one(tmp_path):
-    few, many = (made(tmp_path, f"ifal:epochs={n}:patience=300", "stacked") for n in (1, 300))
+    few, many = (
+        made(tmp_path, f"ifal:epochs={n}:patience=300", "stacked") for n in (1, 300)
+    )
     gaps = {}
     for n, members in ((1, few), (300, many)):
         for name, member in members.items():

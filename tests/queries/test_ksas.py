@@ -32,7 +32,9 @@ def test_it_is_the_symmetric_divergence_of_the_definition():
     b = (GLOBAL + counts.log()).softmax(1).double()
     kl = torch.nn.functional.kl_div
     both = kl(a.log(), b, reduction="sum") + kl(b.log(), a, reduction="sum")
-    assert float(discrepancy(LOCAL, GLOBAL, counts)) == pytest.approx(float(both) / 2, rel=1e-5)
+    assert float(discrepancy(LOCAL, GLOBAL, counts)) == pytest.approx(
+        float(both) / 2, rel=1e-5
+    )
 
 
 def test_models_that_agree_and_sites_with_one_class_score_zero():

@@ -19,7 +19,9 @@ def plain(phi: Tensor, centres: list[Tensor], n: int) -> list[int]:
     picks = [] if centres else [int(phi.norm(dim=1).argmax())]
     centres = centres or [phi[picks[0]]]
     while len(picks) < n:
-        squares = torch.stack([(phi - c).square().sum(1) for c in centres], 1)  # (m, centres)
+        squares = torch.stack(
+            [(phi - c).square().sum(1) for c in centres], 1
+        )  # (m, centres)
         left, cluster = squares.min(1)
         sizes = [float(left[cluster == c].sum()) for c in range(len(centres))]
         inside = cluster == sizes.index(max(sizes))
@@ -48,7 +50,10 @@ def test_many_rows_that_are_rather_far_come_before_one_that_is_farthest() -> Non
     made = with_numbers({"a": Table(x, torch.zeros_like(x), [0])}, LCMD())
     made.members["a"].x[7] = 0.0
     first = made.picks(2)["a"]
-    assert first == [6, 5]  # one cluster: its farthest row; then the crowd has the larger one
+    assert first == [
+        6,
+        5,
+    ]  # one cluster: its farthest row; then the crowd has the larger one
 
 
 def test_classes_make_no_difference() -> None:
@@ -74,14 +79,19 @@ def test_a_common_shift_of_all_features_changes_nothing() -> None:
 
 
 def test_a_row_between_two_centres_stays_with_the_older_one() -> None:
-    x = torch.tensor([[8.0], [4], [6], [6.5], [-4.5]]).double()  # a label at 0, then a pick at 8
+    x = torch.tensor(
+        [[8.0], [4], [6], [6.5], [-4.5]]
+    ).double()  # a label at 0, then a pick at 8
     made = with_numbers({"a": Table(x, 0 * x, [0])}, LCMD())
     made.members["a"].x[5] = 0.0
     assert made.picks(2)["a"] == [0, 4]  # 4 is as far from 0 as from 8
 
 
 def test_of_two_centres_that_are_equally_near_the_older_one_keeps_the_row() -> None:
-    pool, centres = Features.of(torch.zeros(1, 2)), torch.tensor([[3.0, 0], [0, 1], [0, -1]])
+    pool, centres = (
+        Features.of(torch.zeros(1, 2)),
+        torch.tensor([[3.0, 0], [0, 1], [0, -1]]),
+    )
     left, at = nearest(pool, Features.of(centres))
     assert left.tolist() == [0.5] and at.tolist() == [1]
 

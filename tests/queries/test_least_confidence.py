@@ -8,7 +8,9 @@ from torch import tensor
 from fallow.queries import LeastConfidence
 from tests.worlds import Table, world
 
-P = tensor([[0.5, 0.4, 0.1], [0.4, 0.35, 0.25], [0.49, 0.48, 0.03], [0.9, 0.05, 0.05]]).double()
+P = tensor(
+    [[0.5, 0.4, 0.1], [0.4, 0.35, 0.25], [0.49, 0.48, 0.03], [0.9, 0.05, 0.05]]
+).double()
 
 
 def test_the_smallest_largest_probability_is_picked_first() -> None:

@@ -24,7 +24,9 @@ def test_equal_rows_make_one_cluster_and_selection_falls_back_to_uncertainty():
 
 
 def test_one_row_of_each_cluster_is_the_most_uncertain_globally():
-    local = torch.tensor([[0.0, 0.1], [0.0, 0.1], [40.0, 40.1], [40.0, 40.1]], dtype=torch.float64)
+    local = torch.tensor(
+        [[0.0, 0.1], [0.0, 0.1], [40.0, 40.1], [40.0, 40.1]], dtype=torch.float64
+    )
     common = torch.tensor([[5.0, 0], [1, 0], [1.1, 0], [6, 0]], dtype=torch.float64)
     picks = world({"a": Table(local, common, [0, 1])}, LoGo()).picks(2)["a"]
     assert sorted(picks) == [1, 2]

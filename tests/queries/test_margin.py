@@ -9,13 +9,17 @@ from torch import tensor
 from fallow.queries import Margin
 from tests.worlds import Table, world
 
-P = tensor([[0.5, 0.4, 0.1], [0.4, 0.3, 0.3], [0.49, 0.48, 0.03], [0.9, 0.05, 0.05]]).double()
+P = tensor(
+    [[0.5, 0.4, 0.1], [0.4, 0.3, 0.3], [0.49, 0.48, 0.03], [0.9, 0.05, 0.05]]
+).double()
 
 
 def test_the_closest_two_classes_are_picked_first_whatever_the_third_has() -> None:
     site = Table(P.log(), torch.zeros(4, 3).double(), [0])
     picked = world({"a": site}, Margin()).picks(4)["a"]
-    assert picked[0] == 2 and picked[3] == 3 and set(picked[1:3]) == {0, 1}  # .01, .1 twice, .85
+    assert (
+        picked[0] == 2 and picked[3] == 3 and set(picked[1:3]) == {0, 1}
+    )  # .01, .1 twice, .85
 
 
 def test_the_global_model_is_read_when_it_is_asked_for() -> None:

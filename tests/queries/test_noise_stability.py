@@ -36,7 +36,9 @@ def test_small_noise_moves_a_prediction_along_its_slope():
     member = world({"a": tables()["a"]}, strategy).members["a"]
     p = member.x[:12, :3].softmax(1)
     (added,) = noise(member, 1, 1e-6)
-    d = member.x[:12] @ added.T  # change of the logits; that of the softmax is p * (d - <p, d>)
+    d = (
+        member.x[:12] @ added.T
+    )  # change of the logits; that of the softmax is p * (d - <p, d>)
     slope = p * (d - (p * d).sum(1, keepdim=True)) / p.norm(dim=1, keepdim=True)
     assert_close(strategy.moved(SiteView(member, 0)), slope, rtol=1e-4, atol=1e-10)
 
@@ -81,7 +83,9 @@ def test_saturated_predictions_do_not_move_and_come_last():
     site = tables()["a"]
     local = site.local.clone()
     local[:6, 0] = 500.0
-    picks = world({"a": Table(local, site.common, [0, 1])}, NoiseStability(draws=5)).picks(12)["a"]
+    picks = world({"a": Table(local, site.common, [0, 1])}, NoiseStability(draws=5)).picks(
+        12
+    )["a"]
     assert set(picks[:6]) == set(range(6, 12))
 
 

@@ -58,7 +58,11 @@ def test_a_class_with_too_few_rows_leaves_its_share_to_the_other_lacking_classes
 def test_what_no_class_lacks_is_spread_over_the_rest():
     a, b = site_with([0] * 4 + [2] * 4, [0, 0, 2, 2, 2]), site_with([1] * 50, [])
     picks = world({"a": a, "b": b}, OracleHistogram()).picks({"a": 4, "b": 0})["a"]
-    assert truth(a)[picks].bincount(minlength=3).tolist() == [2, 0, 2]  # it lacks class 1 alone
+    assert truth(a)[picks].bincount(minlength=3).tolist() == [
+        2,
+        0,
+        2,
+    ]  # it lacks class 1 alone
 
 
 def test_labels_come_closer_to_the_truth_than_with_the_plain_heuristic():
@@ -122,7 +126,9 @@ class Curious:
 
 
 def test_a_strategy_that_does_not_say_so_cannot_read_hidden_labels():
-    with pytest.raises(RuntimeError, match="site a shows hidden labels only to a strategy whose"):
+    with pytest.raises(
+        RuntimeError, match="site a shows hidden labels only to a strategy whose"
+    ):
         world(tables(), Curious()).query(3)
 
 
@@ -139,7 +145,9 @@ def test_a_study_gives_hidden_labels_to_this_strategy_alone(tmp_path):
         asked = with_settings(recipe, {"query": name})
         site = build_world(asked, 0, MemoryStore()).members["site-0"]
         assert site.parts.hidden == {}
-    made = build_world(with_settings(recipe, {"query": "oracle-histogram"}), 0, MemoryStore())
+    made = build_world(
+        with_settings(recipe, {"query": "oracle-histogram"}), 0, MemoryStore()
+    )
     assert made.members["site-0"].parts.hidden == made.oracle.hidden
 
 
@@ -160,5 +168,6 @@ def test_every_list_of_methods_says_so():
     only = {row["name"] for row in json.loads(listed) if row["simulator_only"]}
     assert only == {"oracle-histogram"}
     assert all(
-        what.startswith("simulation only") for what in OracleHistogram.contract.verbs.values()
+        what.startswith("simulation only")
+        for what in OracleHistogram.contract.verbs.values()
     )

@@ -39,7 +39,9 @@ def with_average(made: World, w: State, peers: list[bool]) -> None:
     made.members["a"].remember("average", {**w, "peers": is_in})
 
 
-def test_the_personal_model_is_the_average_where_there_is_one_else_what_is_deployed() -> None:
+def test_the_personal_model_is_the_average_where_there_is_one_else_what_is_deployed() -> (
+    None
+):
     made = federation("personal", a=(0, 2))
     assert made.picks(1) == {"a": [2]}
     with_average(made, read_out(made, "local"), [])
@@ -50,7 +52,9 @@ def test_collaborators_are_asked_without_the_site_itself() -> None:
     made = federation("collaborators", a=(0, 3))
     sent = {"w": read_out(made)["w"], "labels": tensor(5.0)}
     made.members["a"].remember("model/b", sent)
-    made.members["a"].remember("model/c", {**sent, "w": torch.full_like(sent["w"], torch.nan)})
+    made.members["a"].remember(
+        "model/c", {**sent, "w": torch.full_like(sent["w"], torch.nan)}
+    )
     with_average(made, read_out(made, "local"), [True, False])
     assert made.picks(1) == {"a": [3]}
     with_average(made, read_out(made, "local"), [False, False])
@@ -58,7 +62,9 @@ def test_collaborators_are_asked_without_the_site_itself() -> None:
 
 
 def test_collaborators_are_refused_where_training_brings_none() -> None:
-    with pytest.raises(RuntimeError, match=r"site a averages no models of other sites.*dpfl"):
+    with pytest.raises(
+        RuntimeError, match=r"site a averages no models of other sites.*dpfl"
+    ):
         federation("collaborators", a=(0, 3)).query(1)
 
 
@@ -78,7 +84,11 @@ def test_the_average_is_over_the_local_models_of_all_sites_weighted_by_labels() 
 def test_the_better_one_is_right_on_more_validation_rows(right: str, picked: int) -> None:
     made = federation("better", a=(0, 2))
     site = made.members["a"]
-    says = {"local": (9.0, 0.0, 0.0, 9.0), "global": (0.0, 9.0, 9.0, 0.0), "both": (9.0, 0.0) * 2}
+    says = {
+        "local": (9.0, 0.0, 0.0, 9.0),
+        "global": (0.0, 9.0, 9.0, 0.0),
+        "both": (9.0, 0.0) * 2,
+    }
     site.x[3] = tensor(says[right])
     site.buy([Label(3, 0.0, cycle=0, held=True)])
     assert made.picks(1)["a"] == [picked]

@@ -27,12 +27,16 @@ six = pytest.mark.parametrize("strategy", SIX, ids=str)
 def one(strategy: Any, x: Tensor, labelled: Tensor, seed: int = 0) -> World:
     """Site a with these rows and labels: (m, d) and (l, d)."""
     half = x.shape[1] // 2
-    made = with_numbers({"a": Table(x[:, :half], x[:, half:], [0] * len(labelled))}, strategy, seed)
+    made = with_numbers(
+        {"a": Table(x[:, :half], x[:, half:], [0] * len(labelled))}, strategy, seed
+    )
     made.members["a"].x[len(x) :] = labelled
     return made
 
 
-def covariance(phi: Tensor, labelled: Tensor, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
+def covariance(
+    phi: Tensor, labelled: Tensor, sigma: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """Scaled φ of pool and labels, and M, by the definition."""
     scale = (labelled if len(labelled) else phi).square().sum(1).mean().sqrt()
     phi, labelled = phi / scale, labelled / scale
@@ -51,7 +55,9 @@ def gain(phi: Tensor, labelled: Tensor, sigma: float = 1e-3) -> Tensor:
 
 
 @pytest.mark.parametrize("labels", [0, 1, 6])
-def test_each_core_set_pick_is_farthest_from_all_labelled_and_picked_rows(labels: int) -> None:
+def test_each_core_set_pick_is_farthest_from_all_labelled_and_picked_rows(
+    labels: int,
+) -> None:
     x, labelled = draws(30, 4), draws(labels, 4, name="labelled")
     centres = list(labelled)
     for row in one(CoreSet(), x, labelled).picks(9)["a"]:
@@ -156,7 +162,10 @@ def test_features_are_those_of_the_named_model(strategy: Any, model: str) -> Non
 
 def test_logo_clusters_by_the_local_model_and_scores_by_the_global_one() -> None:
     made, features = deep(LoGo(), draws(46, 6), 6)
-    z, score = features["local"][:-6], gain(features["global"][:-6], features["global"][-6:])
+    z, score = (
+        features["local"][:-6],
+        gain(features["global"][:-6], features["global"][-6:]),
+    )
     order = score.argsort(descending=True)
     cluster = clusters(z[order], 4, made.members["a"].streams("k-means", 0))
     best = [int(order[int((cluster == c).nonzero()[0])]) for c in range(4)]
@@ -179,7 +188,9 @@ def test_weights_of_a_linear_model_change_nothing(strategy: Any) -> None:
 @six
 @pytest.mark.parametrize("labels", [0, 5])
 @pytest.mark.parametrize("budget", [1, 5, 9, 20])
-def test_picks_are_different_rows_of_the_pool(strategy: Any, labels: int, budget: int) -> None:
+def test_picks_are_different_rows_of_the_pool(
+    strategy: Any, labels: int, budget: int
+) -> None:
     x, labelled = draws(9, 4), draws(labels, 4, name="labelled")
     made = [one(strategy, x, labelled).picks(budget)["a"] for _ in range(2)]
     assert made[0] == made[1]
@@ -194,7 +205,9 @@ def test_copies_are_still_different_picks(strategy: Any) -> None:
         assert len(set(one(strategy, x, labelled).picks(9)["a"])) == 9
 
 
-@pytest.mark.parametrize("strategy", [LCMD(), BAIT(), BAIT(forward_only=True), ACSFW()], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [LCMD(), BAIT(), BAIT(forward_only=True), ACSFW()], ids=str
+)
 @pytest.mark.parametrize("rows", range(30, 38))
 def test_of_copies_the_first_one_is_picked(strategy: Any, rows: int) -> None:
     x, labelled = draws(rows, 6), draws(4, 6, name="labelled")
@@ -211,7 +224,9 @@ def test_rows_that_are_not_finite_are_last_and_say_nothing(strategy: Any) -> Non
     picks = one(strategy, spoilt, known).picks(12)["a"]
     assert set(picks[-2:]) == {2, 5} and sorted(picks) == list(range(12))
     if not isinstance(strategy, LoGo):  # ties are drawn for every row
-        assert picks[:10] == [kept[at] for at in one(strategy, x[kept], labelled).picks(10)["a"]]
+        assert picks[:10] == [
+            kept[at] for at in one(strategy, x[kept], labelled).picks(10)["a"]
+        ]
 
 
 @six

@@ -16,7 +16,9 @@ def groups(sizes, labels=()):
 
 
 def features(site):
-    return torch.cat([site.local, site.common], 1)  # the embedding of a linear model is its input
+    return torch.cat(
+        [site.local, site.common], 1
+    )  # the embedding of a linear model is its input
 
 
 def test_the_largest_clusters_give_their_most_typical_row():

@@ -77,8 +77,14 @@ def test_its_printed_numbers_are_in_the_table_it_names(recipe: Recipe) -> None:
     if not setting:  # rows are called by method and setting
         printed = known = {f"{cell.method} {cell.setting}" for cell in cells}
     assert printed
-    shown = {recipe.published.names[q] for q in recipe.queries if q in recipe.published.names}
-    assert shown <= known | {"Entropy", "BADGE", "Core-Set"}  # not recovered for every setting
+    shown = {
+        recipe.published.names[q] for q in recipe.queries if q in recipe.published.names
+    }
+    assert shown <= known | {
+        "Entropy",
+        "BADGE",
+        "Core-Set",
+    }  # not recovered for every setting
     assert shown & printed
 
 
@@ -87,8 +93,19 @@ def test_a_full_protocol_is_the_papers(name: str) -> None:
     r = RECIPES[name]
     sgd = r.plan.optimiser
     end = r.initial + r.cycles * r.per_cycle
-    found = (r.data, r.sites, r.rounds, r.plan.epochs, sgd.lr, sgd.weight_decay, r.plan.batch,
-             r.initial, r.per_cycle, round(end, 3), r.participation)  # fmt: skip
+    found = (
+        r.data,
+        r.sites,
+        r.rounds,
+        r.plan.epochs,
+        sgd.lr,
+        sgd.weight_decay,
+        r.plan.batch,
+        r.initial,
+        r.per_cycle,
+        round(end, 3),
+        r.participation,
+    )
     assert found == PROTOCOLS[name]
     assert sgd.momentum == 0.9
     assert r.score_rounds == 1  # a published number is one evaluation
@@ -102,17 +119,23 @@ def test_moments_and_schedules_follow_the_public_codes() -> None:
     assert logo.schedule.at(75, 0, 5) == 1.0 and logo.schedule.at(76, 0, 5) == 0.1
 
 
-def test_every_published_table_of_classification_has_a_small_recipe_and_a_full_one() -> None:
+def test_every_published_table_of_classification_has_a_small_recipe_and_a_full_one() -> (
+    None
+):
     tables = {f"ahfal-table{i}" for i in (1, 4, 5, 6, 7, 8, 9)} | {"fairfal-final"}
     small = {r.published.table for n, r in RECIPES.items() if r.published and "mini" in n}
-    full = {r.published.table for n, r in RECIPES.items() if r.published and "mini" not in n}
+    full = {
+        r.published.table for n, r in RECIPES.items() if r.published and "mini" not in n
+    }
     assert tables <= small
     assert tables | {"ahfal-table3", "fairfal-ablation", "fairfal-cifar100"} <= full
 
 
 def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets() -> None:
     printed = {row.dataset for row in tallies("fale-table2")}
-    of_fale = [r for r in RECIPES.values() if r.published and r.published.table == "fale-table2"]
+    of_fale = [
+        r for r in RECIPES.values() if r.published and r.published.table == "fale-table2"
+    ]
     for end in (300, 1500):
         assert {
             r.published.setting for r in of_fale if 10 * r.per_cycle == end and r.published
@@ -126,16 +149,27 @@ def test_table_2_of_fale_has_a_small_and_a_full_recipe_for_each_of_its_data_sets
         25,
     )
     assert (full.initial, full.sites, full.partition.fields["alpha"], full.resplit) == (
-        0.01, 10, 5.0, True,
-    )  # fmt: skip
+        0.01,
+        10,
+        5.0,
+        True,
+    )
 
 
 @pytest.mark.parametrize("name", PERSONAL)
 def test_a_full_protocol_of_dpfl_is_the_papers(name: str) -> None:
     r = RECIPES[name]
     sgd = r.plan.optimiser
-    found = (r.data, r.sites, r.rounds, r.plan.epochs, sgd.lr, sgd.weight_decay, r.plan.batch,
-             r.seeds)  # fmt: skip
+    found = (
+        r.data,
+        r.sites,
+        r.rounds,
+        r.plan.epochs,
+        sgd.lr,
+        sgd.weight_decay,
+        r.plan.batch,
+        r.seeds,
+    )
     assert found == PERSONAL[name]
     assert (sgd.momentum, r.validation, r.test) == (0.9, 0.2, "own")
 
@@ -170,8 +204,14 @@ def test_tables_2_and_3_of_dpfl_have_a_strategy_for_every_number() -> None:
 def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> None:
     recipe = RECIPES["dpfl/flip-one-way-mini"]
     one_way = variant(recipe, recipe.queries[-1])
-    found = Dataset("ten", torch.zeros(40, 1), torch.arange(40) % 10, torch.zeros(1, 1),
-                    torch.zeros(1, dtype=torch.int64), classes=tuple("0123456789"))  # fmt: skip
+    found = Dataset(
+        "ten",
+        torch.zeros(40, 1),
+        torch.arange(40) % 10,
+        torch.zeros(1, 1),
+        torch.zeros(1, dtype=torch.int64),
+        classes=tuple("0123456789"),
+    )
     sites = [f"site-{k:02d}" for k in range(recipe.sites)]
     drawn = {flipped(recipe, found, sites, seed) for seed in range(recipe.seeds)}
     assert len(drawn) == recipe.seeds == 5
@@ -185,7 +225,8 @@ def test_three_sites_of_the_synergy_study_hold_the_papers_rows() -> None:
     rule = build(rules, recipe.partition.name, **recipe.partition.fields)
     y = np.repeat(np.arange(10), 600)
     held = [
-        np.bincount(y[part], minlength=10) for part in rule.split(y, 3, np.random.default_rng(0))
+        np.bincount(y[part], minlength=10)
+        for part in rule.split(y, 3, np.random.default_rng(0))
     ]
     assert [int(counts.sum()) for counts in held] == [200, 1000, 1000]
     assert held[0].tolist() == [50, 0, 0, 0, 50, 0, 50, 0, 50, 0]
@@ -196,6 +237,8 @@ def test_three_sites_of_the_synergy_study_hold_the_papers_rows() -> None:
 def test_every_recipe_of_fale_runs_its_controls() -> None:
     for name, recipe in RECIPES.items():
         if name.startswith("fale/"):
-            assert {"random@training=server-solve", "random@trainer=10x25"} <= set(recipe.queries)
+            assert {"random@training=server-solve", "random@trainer=10x25"} <= set(
+                recipe.queries
+            )
             assert "fale:weights=none@training=server-solve@initial=0" in recipe.queries
             assert "bound:all-labels@training=server-solve" in recipe.queries

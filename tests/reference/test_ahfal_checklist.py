@@ -25,7 +25,9 @@ from fallow.queries.parts import fill
 from fallow.recipes import find_recipe
 
 DATA = os.environ.get("FALLOW_DATA")
-needs_files = pytest.mark.skipif(not DATA, reason="FALLOW_DATA names no folder of data files")
+needs_files = pytest.mark.skipif(
+    not DATA, reason="FALLOW_DATA names no folder of data files"
+)
 ALPHAS = (0.1, 0.3, 0.5, 1.0, 10.0)
 SEEDS = range(4)
 
@@ -43,7 +45,9 @@ def labels_only(name: str, file: str, classes: int = 10) -> Dataset:
     return Dataset(name, x, y, test, y[:1], classes=tuple(map(str, range(classes))))
 
 
-def counts_of(recipe: Recipe, found: Dataset, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def counts_of(
+    recipe: Recipe, found: Dataset, seed: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Per site and class the labels, a tenth of a site's rows at random, and all rows: (N, C)."""
     kept = found.rows(recipe.rows or len(found.x), stream(seed, "rows", found.name))
     draw = stream(seed, "first labels")
@@ -59,7 +63,9 @@ def counts_of(recipe: Recipe, found: Dataset, seed: int) -> tuple[torch.Tensor, 
 def low(strategy: AHFAL, counts: torch.Tensor) -> int:
     """Classes below the threshold, given labels per site and class."""
     answers = [strategy.post(row) for row in counts]
-    total = {k: torch.stack([torch.as_tensor(a[k]) for a in answers]).sum(0) for k in answers[0]}
+    total = {
+        k: torch.stack([torch.as_tensor(a[k]) for a in answers]).sum(0) for k in answers[0]
+    }
     mean, spread = moments(total["share"], total["square"], total["one"])
     return int(strategy.low(mean, spread, total).sum())
 
@@ -126,9 +132,20 @@ def test_a_run_with_a_hundred_classes_mixes_both_models_for_all_of_them() -> Non
     draw = stream(0, "hundred")
     y = torch.arange(500) % 100
     x = torch.randn(500, 8, generator=draw) + y[:, None] / 50
-    found = Dataset("hundred", x, y, x[:50] + 1, y[:50], classes=tuple(map(str, range(100))))
-    recipe = Recipe("hundred", sites=5, rounds=1, cycles=1, score_rounds=1, query=Spec("ahfal"),
-                    model=Spec("linear"), initial=0.1, per_cycle=0.1)  # fmt: skip
+    found = Dataset(
+        "hundred", x, y, x[:50] + 1, y[:50], classes=tuple(map(str, range(100)))
+    )
+    recipe = Recipe(
+        "hundred",
+        sites=5,
+        rounds=1,
+        cycles=1,
+        score_rounds=1,
+        query=Spec("ahfal"),
+        model=Spec("linear"),
+        initial=0.1,
+        per_cycle=0.1,
+    )
     journal = Journal()
     records = Run(world_of(recipe, 0, found, journal), journal).go()
     journal.close()

@@ -56,10 +56,14 @@ def test_a_site_picks_the_golden_numbers_of_each_pseudo_class(
 ) -> None:
     label = torch.repeat_interleave(torch.arange(len(caps)), tensor(caps))
     draw = stream(0, "golden")
-    local, common = torch.rand(2, len(label), len(caps), generator=draw, dtype=torch.float64)
+    local, common = torch.rand(
+        2, len(label), len(caps), generator=draw, dtype=torch.float64
+    )
     local[torch.arange(len(label)), label] += 2
     labels = [c for c, k in enumerate(held) for _ in range(k)]
-    site = Table(local, common if labels else local, labels)  # G6: the global model stands in
+    site = Table(
+        local, common if labels else local, labels
+    )  # G6: the global model stands in
     federation = world({"a": site, "b": Table(local[:1], common[:1], [0])}, AHFAL())
     low = tensor(federation.query(n)["notes"]["low"])
     rows = federation.members["a"].memory["picks"]["rows"]
@@ -74,9 +78,15 @@ def test_a_site_picks_the_golden_numbers_of_each_pseudo_class(
 
 @pytest.mark.parametrize(
     ("case", "before"),
-    [("G2", (4, 3, 2, 1)), ("G3", (5, 4, 1, 0)), ("G4", (0, 3, 47, 47, 47, 4, 46, 46, 1, 9))],
+    [
+        ("G2", (4, 3, 2, 1)),
+        ("G3", (5, 4, 1, 0)),
+        ("G4", (0, 3, 47, 47, 47, 4, 46, 46, 1, 9)),
+    ],
 )
-def test_before_capacities_the_budget_follows_equation_four(case: str, before: Counts) -> None:
+def test_before_capacities_the_budget_follows_equation_four(
+    case: str, before: Counts
+) -> None:
     held, n, _, _ = EQ4[case]
     assert apportion(n, eq4(held, n)).tolist() == list(before)
 
@@ -105,7 +115,9 @@ SIGMA = tensor([0.339935, 0.169967, 0.205480], dtype=torch.float64)
 
 def test_mean_and_spread_of_three_sites() -> None:  # G12
     answers = [AHFAL().post(10 * p) for p in P]
-    total = {k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]}
+    total = {
+        k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]
+    }
     assert_close(total["share"], torch.ones(3).double())
     assert_close(total["square"], tensor([0.68, 0.42, 0.46]).double(), atol=1e-7, rtol=0)
     mean, spread = moments(total["share"], total["square"], total["one"])
@@ -115,13 +127,18 @@ def test_mean_and_spread_of_three_sites() -> None:  # G12
     assert AHFAL(tau=20).low(mean, spread, total).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize(("tau", "low"), [(12.0, [False] * 3), (20.0, [False, True, False])])
+@pytest.mark.parametrize(
+    ("tau", "low"), [(12.0, [False] * 3), (20.0, [False, True, False])]
+)
 def test_the_same_sites_as_a_federation(tau: float, low: list[bool]) -> None:  # G12
     blank = torch.zeros(2, 3, dtype=torch.float64)
     labels = [
-        [c for c, k in enumerate((10 * p).round().int().tolist()) for _ in range(k)] for p in P
+        [c for c, k in enumerate((10 * p).round().int().tolist()) for _ in range(k)]
+        for p in P
     ]
-    sites = {name: Table(blank, blank, held) for name, held in zip("abc", labels, strict=True)}
+    sites = {
+        name: Table(blank, blank, held) for name, held in zip("abc", labels, strict=True)
+    }
     notes = world(sites, AHFAL(tau=tau)).query(1)["notes"]
     assert notes["low"] == low
     assert notes["sigma"] == pytest.approx((100 * SIGMA).tolist(), abs=1e-4)
@@ -134,7 +151,9 @@ def test_the_same_sites_as_a_federation(tau: float, low: list[bool]) -> None:  #
         *((15907, 79), (20428, 102), (97477, 487), (7007, 35)),
     ],
 )
-def test_five_percent_for_ten_sites_after_rounding_to_hundreds(rows: int, labels: int) -> None:
+def test_five_percent_for_ten_sites_after_rounding_to_hundreds(
+    rows: int, labels: int
+) -> None:
     sizes = {str(i): rows // 10 + (i < rows % 10) for i in range(10)}
     assert set(budgets("equal_rounded", 0.05, sizes).values()) == {labels}
 
@@ -145,7 +164,9 @@ def test_the_equal_budget_rounds_the_share_of_each_site_up() -> None:  # G17
     assert set(budgets("equal", 0.05, {**sizes, "9": 5001}).values()) == {251}
 
 
-def test_the_proportional_budget_exceeds_the_share_by_less_than_one_row_a_site() -> None:  # G17
+def test_the_proportional_budget_exceeds_the_share_by_less_than_one_row_a_site() -> (
+    None
+):  # G17
     sizes = {str(i): 4990 + 7 * i for i in range(10)}
     given_ = budgets("proportional", 0.05, sizes)
     assert all(given_[s] == -(-n // 20) for s, n in sizes.items())
@@ -170,7 +191,9 @@ def secure_total(addends: list[Tensor]) -> Tensor:
     draw = stream(0, "masks")
     span = (-(2**62), 2**62)
     masks = [torch.randint(*span, a.shape, generator=draw) for a in addends]
-    masked = [a + masks[i] - masks[i - 1] for i, a in enumerate(ring)]  # wraps around, as it must
+    masked = [
+        a + masks[i] - masks[i - 1] for i, a in enumerate(ring)
+    ]  # wraps around, as it must
     total = masked[0]
     for share in masked[1:]:
         total = total + share
@@ -197,7 +220,9 @@ def test_spreads_from_plain_totals_route_as_exact_fractions_do(
     counts: list[list[int]], tau: float
 ) -> None:
     answers = [AHFAL().post(tensor(c, dtype=torch.float64)) for c in counts]
-    total = {k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]}
+    total = {
+        k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]
+    }
     mean, spread = moments(total["share"], total["square"], total["one"])
     for c, low in enumerate(AHFAL(tau=tau).low(mean, spread, total).tolist()):
         p = [Fraction(site[c], sum(site)) for site in counts]
@@ -214,8 +239,13 @@ def test_with_equal_numbers_of_labels_percent_and_count_scales_route_identically
     percent, count = AHFAL(tau), AHFAL(tau * n / 100, "count")
     routed = []
     for strategy in (percent, count):
-        answers = [strategy.post(torch.bincount(row, minlength=5).double()) for row in drawn]
-        total = {k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0)) for k in answers[0]}
+        answers = [
+            strategy.post(torch.bincount(row, minlength=5).double()) for row in drawn
+        ]
+        total = {
+            k: sum((torch.as_tensor(a[k]) for a in answers), tensor(0.0))
+            for k in answers[0]
+        }
         mean, spread = moments(total["share"], total["square"], total["one"])
         routed.append(strategy.low(mean, spread, total).tolist())
     assert routed[0] == routed[1]

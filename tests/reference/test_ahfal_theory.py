@@ -19,7 +19,10 @@ def drawn(rng: np.random.Generator, bias_local: float = 0.0) -> TwoScores:
 
 
 def test_the_error_is_that_of_a_sample_with_these_moments() -> None:  # Eq. 7
-    errors = np.random.default_rng(0).normal(size=(50, 2)) @ [[1.0, 0.4], [0.0, 2.0]] + [0.3, -1.0]
+    errors = np.random.default_rng(0).normal(size=(50, 2)) @ [[1.0, 0.4], [0.0, 2.0]] + [
+        0.3,
+        -1.0,
+    ]
     cov = np.cov(errors.T, ddof=0)
     bias = errors.mean(0)
     made = TwoScores(bias[0], bias[1], cov[0, 0], cov[1, 1], cov[0, 1])
@@ -34,7 +37,9 @@ def test_the_best_weight_is_the_least_of_a_grid() -> None:  # Eq. 8
     for made in cases:
         least = grid[np.argmin([made.error(w) for w in grid])]
         assert made.best_weight == pytest.approx(least, abs=0.5e-3 + 1e-9)
-        assert all(made.error(made.best_weight) <= made.error(w) + 1e-12 for w in grid[::50])
+        assert all(
+            made.error(made.best_weight) <= made.error(w) + 1e-12 for w in grid[::50]
+        )
     weights = [made.best_weight for made in cases]
     assert min(weights) == 0 and max(weights) == 1  # clipped at both ends, and in between
     assert sum(0 < w < 1 for w in weights) > 50
@@ -48,7 +53,9 @@ def test_the_condition_has_the_sign_of_the_errors_in_a_thousand_draws() -> None:
     assert 200 < sum(helps) < 800
 
 
-def test_without_bias_and_covariance_each_is_weighted_by_the_variance_of_the_other() -> None:
+def test_without_bias_and_covariance_each_is_weighted_by_the_variance_of_the_other() -> (
+    None
+):
     made = TwoScores(variance_local=0.3, variance_global=1.2)
     assert made.best_weight == pytest.approx(1.2 / 1.5)
     assert made.error(0.5) == pytest.approx(1.5 / 4)
@@ -64,7 +71,9 @@ def test_scores_that_err_alike_have_no_best_weight() -> None:
     assert same.best_weight == 0.5
 
 
-@pytest.mark.parametrize("moments", [(0, 0, -1, 1, 0), (0, 0, 1, 1, 1.5), (0, 0, 1, math.nan, 0)])
+@pytest.mark.parametrize(
+    "moments", [(0, 0, -1, 1, 0), (0, 0, 1, 1, 1.5), (0, 0, 1, math.nan, 0)]
+)
 def test_moments_that_no_variables_have_are_refused(moments: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="belong to no two variables"):
         TwoScores(*moments)

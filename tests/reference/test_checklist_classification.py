@@ -33,7 +33,9 @@ def without_class(table: Table, c: int) -> Table:
 
 
 def are_whole(picks: dict[str, list[int]], n: int) -> bool:
-    return all(len(rows) == len(set(rows)) == n for rows in picks.values()) and len(picks) == 3
+    return (
+        all(len(rows) == len(set(rows)) == n for rows in picks.values()) and len(picks) == 3
+    )
 
 
 @every
@@ -52,7 +54,9 @@ def test_sites_with_labels_of_one_class_each_pick_as_many_as_asked(strategy: Any
 
 
 @every
-def test_a_federation_with_labels_of_one_class_picks_as_many_as_asked(strategy: Any) -> None:
+def test_a_federation_with_labels_of_one_class_picks_as_many_as_asked(
+    strategy: Any,
+) -> None:
     sites = {name: replace(table, labels=[1] * 4) for name, table in tables().items()}
     assert are_whole(world(sites, strategy).picks(5), 5)
 
@@ -100,7 +104,9 @@ def test_a_query_never_runs_the_pool_twice_through_the_same_model(strategy: Any)
     federation, model = counted(strategy, tables(rows=20))
     for cycle in range(2):
         model.seen.clear()
-        pools = {site.x[site.pool].numpy().tobytes() for site in federation.members.values()}
+        pools = {
+            site.x[site.pool].numpy().tobytes() for site in federation.members.values()
+        }
         federation.buy(federation.picks(3, cycle), label=0, cycle=cycle)
         passes = [seen for seen in model.seen if seen[1] in pools]
         assert len(passes) == len(set(passes))
@@ -129,7 +135,9 @@ def test_fairfal_spreads_picks_from_labelled_rows_whose_class_is_the_true_one() 
     def gradients(which: Any, label: Tensor | None = None) -> Tensor:
         p = view.logits("global", which).softmax(1)
         y = p.argmax(1) if label is None else label
-        return torch.einsum("nc,nd->ncd", torch.eye(3).double()[y] - p, view.embed("global", which))
+        return torch.einsum(
+            "nc,nd->ncd", torch.eye(3).double()[y] - p, view.embed("global", which)
+        )
 
     def spread(anchors: Tensor) -> list[int]:
         g, picks = gradients("pool").flatten(1), list[int]()
@@ -148,7 +156,9 @@ def test_fairfal_spreads_picks_from_labelled_rows_whose_class_is_the_true_one() 
 
 def test_proportional_budgets_are_those_of_the_published_split_of_cifar10() -> None:
     sizes = {str(i): n for i, n in enumerate(KAFAL_SIZES)}
-    bought = [sum(budgets("proportional", share, sizes).values()) for share in (0.1, 0.05, 0.05)]
+    bought = [
+        sum(budgets("proportional", share, sizes).values()) for share in (0.1, 0.05, 0.05)
+    ]
     assert list(accumulate(bought)) == [5005, 7511, 10017]
 
 
@@ -179,7 +189,9 @@ def test_cifar10_is_read_in_order_from_one_training_file_or_two(
         write_array(tmp_path / "cifar10_train_b.npy.xz", raw[20:40])
     write_array(tmp_path / "cifar10_test.npy.xz", raw[40:])
     names = np.array([f"thing {c}" for c in range(10)])
-    np.savez(tmp_path / "cifar10_labels.npz", y_train=y[:40], y_test=y[40:], class_names=names)
+    np.savez(
+        tmp_path / "cifar10_labels.npz", y_train=y[:40], y_test=y[40:], class_names=names
+    )
     d, n = load("cifar10", tmp_path), 40 if is_whole else 20
     torch.testing.assert_close(d.x, scaled(raw[:n].transpose(0, 3, 1, 2), CIFAR10_SCALE))
     assert d.y.tolist() == y[:n].tolist() and d.y_test.tolist() == y[40:].tolist()
@@ -203,5 +215,7 @@ def test_a_world_where_rows_run_twice_is_noticed() -> None:
     federation, model = counted(AHFAL(), tables())
     site = federation.members["a"]
     for _ in range(2):
-        SiteView(site, 0).logits("local")  # a view of its own each time: nothing is remembered
+        SiteView(site, 0).logits(
+            "local"
+        )  # a view of its own each time: nothing is remembered
     assert len(model.seen) == 2 and len(set(model.seen)) == 1

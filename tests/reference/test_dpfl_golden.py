@@ -42,11 +42,20 @@ SITES, CLASSES, WIDTH, TEST_ROWS, SEEDS = 20, 10, 32, 300, (0, 1)
 NAMES = tuple(f"site-{k:02d}" for k in range(SITES))
 BASE = 8 / 19  # of a site's peers that flip, where 8 of 20 do
 RECIPE = Recipe(
-    name="prototypes", data="prototypes", partition=Spec("natural"), sites=SITES,
-    model=Spec("mlp", {"hidden": [32]}), rounds=14, cycles=0, initial=1.0, validation=0.2,
+    name="prototypes",
+    data="prototypes",
+    partition=Spec("natural"),
+    sites=SITES,
+    model=Spec("mlp", {"hidden": [32]}),
+    rounds=14,
+    cycles=0,
+    initial=1.0,
+    validation=0.2,
     plan=Plan((Segment(2),), 8, Optimiser("sgd", 0.02, momentum=0.9, weight_decay=1e-3)),
-    budget="proportional", test="own", score_rounds=1,
-)  # fmt: skip
+    budget="proportional",
+    test="own",
+    score_rounds=1,
+)
 METHODS = {
     "local": Spec("local"),
     "fedavg": Spec("fed-avg"),
@@ -69,9 +78,16 @@ def ground(seed: int) -> Dataset:
                 parts[at].append(part)
     x, y, groups, x_test, y_test, groups_test = map(torch.cat, parts)
     return Dataset(
-        name="prototypes", x=x, y=y, x_test=x_test, y_test=y_test, groups=groups,
-        groups_test=groups_test, classes=tuple("abcdefghij"), group_names=NAMES,
-    )  # fmt: skip
+        name="prototypes",
+        x=x,
+        y=y,
+        x_test=x_test,
+        y_test=y_test,
+        groups=groups,
+        groups_test=groups_test,
+        classes=tuple("abcdefghij"),
+        group_names=NAMES,
+    )
 
 
 class Ended(NamedTuple):
@@ -91,7 +107,9 @@ def ran(training: Spec, seed: int, flip: int) -> Ended:
     assert done is not None and set(row["per_site"]) == set(NAMES) - set(world.flipped)
     marked = torch.tensor([name in world.flipped for name in NAMES])
     graphs: Mapping[str, torch.Tensor] = done["state"]
-    shares = [share_from(graphs[g], marked) if g in graphs else 0.0 for g in ("graph", "omega")]
+    shares = [
+        share_from(graphs[g], marked) if g in graphs else 0.0 for g in ("graph", "omega")
+    ]
     return Ended(100 * row["accuracy"], *shares)
 
 
@@ -104,10 +122,17 @@ def mean(method: str, flip: int = 0) -> Ended:
 
 @pytest.mark.parametrize(
     ("method", "flip", "measured"),
-    [("local", 0, 90.5), ("fedavg", 0, 77.7), ("dpfl", 0, 92.1), ("dpfl", 8, 92.3),
-     ("static", 8, 89.7)],
-)  # fmt: skip
-def test_accuracies_are_those_that_were_measured(method: str, flip: int, measured: float) -> None:
+    [
+        ("local", 0, 90.5),
+        ("fedavg", 0, 77.7),
+        ("dpfl", 0, 92.1),
+        ("dpfl", 8, 92.3),
+        ("static", 8, 89.7),
+    ],
+)
+def test_accuracies_are_those_that_were_measured(
+    method: str, flip: int, measured: float
+) -> None:
     assert mean(method, flip).accuracy == pytest.approx(measured, abs=1.5)
 
 

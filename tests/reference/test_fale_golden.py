@@ -80,7 +80,9 @@ def test_most_samples_keep_every_direction_within_a_half() -> None:
     n, kept = int(20 * rank * torch.tensor(float(rank)).log()), 0
     for seed in range(60):
         made = clocks(score / rank, stream(seed, "clocks"))
-        struck = made.strikes(float(made.first[made.order[n - 1]].log()), stream(seed, "strikes"))
+        struck = made.strikes(
+            float(made.first[made.order[n - 1]].log()), stream(seed, "strikes")
+        )
         s = (struck / (struck.sum() * score / rank)).sqrt()
         sizes = torch.linalg.svdvals(s[:, None] * basis)
         kept += bool((sizes > 0.5).all() and (sizes < 1.5).all())
@@ -90,7 +92,10 @@ def test_most_samples_keep_every_direction_within_a_half() -> None:
 @pytest.mark.skipif(not DATA, reason="FALLOW_DATA names no folder of data files")
 @pytest.mark.parametrize(
     ("name", "rank", "weighed", "bare"),
-    [("protein", 10, (1.03, 1.065), (1.05, 1.09)), ("pol", 27, (1.03, 1.065), (1.18, 1.32))],
+    [
+        ("protein", 10, (1.03, 1.065), (1.05, 1.09)),
+        ("pol", 27, (1.03, 1.065), (1.18, 1.32)),
+    ],
 )
 def test_weights_repair_what_leverage_alone_does_to_published_tables(
     name: str, rank: int, weighed: tuple[float, float], bare: tuple[float, float]
@@ -113,11 +118,21 @@ def test_weights_repair_what_leverage_alone_does_to_published_tables(
 
 
 LINE = Recipe(
-    name="line", data="diabetes", partition=Spec("iid"), sites=3, plan=Plan(batch=16),
-    training=Spec("server-solve"), query=Spec("fale", {"allot": "site"}), rounds=1,
-    score_rounds=1, initial=1,
-    per_cycle=20, cycles=1, dtype="float64", protocol="cycles",
-)  # fmt: skip
+    name="line",
+    data="diabetes",
+    partition=Spec("iid"),
+    sites=3,
+    plan=Plan(batch=16),
+    training=Spec("server-solve"),
+    query=Spec("fale", {"allot": "site"}),
+    rounds=1,
+    score_rounds=1,
+    initial=1,
+    per_cycle=20,
+    cycles=1,
+    dtype="float64",
+    protocol="cycles",
+)
 
 
 def ran(recipe: Recipe, **more: Any) -> tuple[list[dict[str, Any]], World, Journal]:
@@ -139,7 +154,9 @@ def test_a_run_buys_its_budget_and_keeps_weights_and_chances_in_the_ledger() -> 
         assert len(later) == 20 and len({line.row for line in lines}) == 21
         total += sum(line.weight * float(line.probability or 0) for line in later)
         weight = {line.row: line.weight for line in lines}
-        assert site.weight[site.labelled].tolist() == [weight[row] for row in sorted(weight)]
+        assert site.weight[site.labelled].tolist() == [
+            weight[row] for row in sorted(weight)
+        ]
     assert total == pytest.approx(3)
 
 
@@ -164,19 +181,25 @@ def test_a_run_is_the_same_as_bytes_and_behind_masks() -> None:
     ):
         other = ran(recipe, runtime=runtime)
         for name in plain[1].members:
-            rows = [[line.row for line in found[2].written(name)] for found in (plain, other)]
+            rows = [
+                [line.row for line in found[2].written(name)] for found in (plain, other)
+            ]
             assert rows[0] == rows[1]
         assert other[0][-1]["mse"] == pytest.approx(plain[0][-1]["mse"], rel=1e-7)
 
 
 def test_all_labels_give_the_model_of_all_rows() -> None:
-    _, world, journal = ran(replace(LINE, per_cycle=1000, data="diabetes", cycles=0, initial=1.0))
+    _, world, journal = ran(
+        replace(LINE, per_cycle=1000, data="diabetes", cycles=0, initial=1.0)
+    )
     last = journal.finished("0/train")
     assert last is not None
     x = torch.cat([site.seen for site in world.members.values()])
     y = torch.cat([world.oracle.hidden[name].double() for name in world.members])
     y = (y - y.mean()) / y.std(correction=0)
-    torch.testing.assert_close(last["state"]["w"], fitted(with_ones(x), y), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        last["state"]["w"], fitted(with_ones(x), y), rtol=1e-9, atol=1e-9
+    )
 
 
 STRATEGIES = [
@@ -192,7 +215,9 @@ STRATEGIES = [
 
 
 @pytest.mark.parametrize("query", STRATEGIES)
-def test_every_form_of_the_paper_and_every_control_is_a_strategy_of_a_study(query: str) -> None:
+def test_every_form_of_the_paper_and_every_control_is_a_strategy_of_a_study(
+    query: str,
+) -> None:
     records, _, _ = ran(variant(LINE, query))
     assert records[-1]["labelled"] == 63 and records[-1]["mse"] > 0
 

@@ -33,9 +33,14 @@ def records(name: str) -> tuple[dict[str, Any], ...]:
     """One round and one query of a full recipe: its model, optimiser, crops and local model."""
     full, once = find_recipe(name), (Segment(1),)
     recipe = replace(
-        full, rounds=1, cycles=1, initial=3, per_cycle=2, plan=replace(full.plan, segments=once),
+        full,
+        rounds=1,
+        cycles=1,
+        initial=3,
+        per_cycle=2,
+        plan=replace(full.plan, segments=once),
         local_plan=replace(full.local_plan, segments=once),
-    )  # fmt: skip
+    )
     journal = Journal()
     found = Run(world_of(recipe, 0, images(), journal), journal).go()
     journal.close()
@@ -60,7 +65,9 @@ def test_a_round_and_a_query_of_the_full_protocol_run(name: str) -> None:
 # -- what AHFAL sends (its section on communication: 40 B beside 311 KB, 0.013 %) -----------------
 
 
-def test_a_site_sends_168_bytes_where_the_paper_counts_40_because_of_squares_and_float64() -> None:
+def test_a_site_sends_168_bytes_where_the_paper_counts_40_because_of_squares_and_float64() -> (
+    None
+):
     """Ten shares of 4 bytes in the paper; here also their squares, so that the server needs totals
     only, and a 1 for having labels, all in 8 bytes."""
     assert 4 * CLASSES == 40

@@ -31,7 +31,10 @@ CASES = [  # rows, labels, features, picks, heavy tail
     (500, 100, 26, 40, True),
 ]
 cases = pytest.mark.parametrize("case", CASES, ids=str)
-TO_TRAIN = ("train", [0.1, None])  # its score of BAIT adds 1e-8 to σ²: seen at σ = 1e-3, not at 0.1
+TO_TRAIN = (
+    "train",
+    [0.1, None],
+)  # its score of BAIT adds 1e-8 to σ²: seen at σ = 1e-3, not at 0.1
 CONFIGURATIONS: dict[str, tuple[Any, list[Any], str, dict[str, Any]]] = {
     "core-set": (CoreSet(), [], "maxdist", {"sel_with_train": True}),
     "lcmd": (LCMD(), [], "lcmd", {"sel_with_train": True}),
@@ -58,7 +61,9 @@ def rows(case: tuple[int, int, int, int, bool]) -> tuple[Tensor, Tensor]:
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 @cases
-def test_picks_are_those_of_the_reference(name: str, case: tuple[int, int, int, int, bool]) -> None:
+def test_picks_are_those_of_the_reference(
+    name: str, case: tuple[int, int, int, int, bool]
+) -> None:
     strategy, transforms, method, settings = CONFIGURATIONS[name]
     (pool, labelled), n = rows(case), case[3]
     half = case[2] // 2
@@ -67,9 +72,17 @@ def test_picks_are_those_of_the_reference(name: str, case: tuple[int, int, int, 
     made.members["a"].x[len(pool) :] = labelled
     parts = {"train": labelled, "pool": pool}
     theirs, found = algorithms.select_batch(
-        n, [None], {k: TensorFeatureData(with_one(x)) for k, x in parts.items()}, None, "linear",
-        transforms, method, allow_float64=True, verbosity=0, **settings,
-    )  # fmt: skip
+        n,
+        [None],
+        {k: TensorFeatureData(with_one(x)) for k, x in parts.items()},
+        None,
+        "linear",
+        transforms,
+        method,
+        allow_float64=True,
+        verbosity=0,
+        **settings,
+    )
     assert found["selection_status"] is None
     assert made.picks(n)["a"] == theirs.tolist()
 
@@ -82,7 +95,9 @@ def test_the_distances_that_badge_draws_by_are_those_of_the_reference(
     maps = pytest.importorskip("bmdal_reg.bmdal.feature_maps")
     pool, labelled = map(with_one, rows(case))
     same = maps.IdentityFeatureMap(n_features=pool.shape[1])
-    theirs, train = (features.Features(same, TensorFeatureData(x)) for x in (pool, labelled))
+    theirs, train = (
+        features.Features(same, TensorFeatureData(x)) for x in (pool, labelled)
+    )
     scaled = train.scale_tfm(None)
     theirs = scaled(train).posterior_tfm(1e-3)(scaled(theirs))
     ours = LastLayer(pool, labelled, torch.arange(len(pool))).posterior(1e-3).pool

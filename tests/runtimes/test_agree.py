@@ -80,7 +80,9 @@ OTHERS = [name for name in names(fallow.training) if name not in ("FedAvg", *SOL
 PAIRS += [(training, "Typicality") for training in OTHERS]
 
 
-@pytest.mark.parametrize(("training", "query"), PAIRS, ids=["-".join(pair) for pair in PAIRS])
+@pytest.mark.parametrize(
+    ("training", "query"), PAIRS, ids=["-".join(pair) for pair in PAIRS]
+)
 def test_loop_stacked_and_bytes_agree(training: str, query: str) -> None:
     recipe = replace(TINY, training=Spec(training), query=Spec(query))
     plain = ending(recipe)
@@ -91,12 +93,20 @@ def test_loop_stacked_and_bytes_agree(training: str, query: str) -> None:
 
 @pytest.mark.parametrize(
     ("query", "model"),
-    [("ACSFW", "linear"), ("BADGE", "mlp"), ("BAIT", "linear"), ("CoreSet", "mlp"),
-     ("LCMD", "linear"), ("LoGo", "linear")],
-)  # fmt: skip
+    [
+        ("ACSFW", "linear"),
+        ("BADGE", "mlp"),
+        ("BAIT", "linear"),
+        ("CoreSet", "mlp"),
+        ("LCMD", "linear"),
+        ("LoGo", "linear"),
+    ],
+)
 def test_they_agree_on_numbers(query: str, model: str) -> None:
     plan = replace(PLAN, optimiser=Optimiser("adam", 0.01))
-    recipe = replace(TINY, data="diabetes", partition=Spec("iid"), model=Spec(model), plan=plan)
+    recipe = replace(
+        TINY, data="diabetes", partition=Spec("iid"), model=Spec(model), plan=plan
+    )
     recipe = replace(recipe, query=Spec(query), local_source="last_round")
     plain = ending(recipe)
     check(ending(recipe, executor="stacked"), plain)
@@ -105,7 +115,9 @@ def test_they_agree_on_numbers(query: str, model: str) -> None:
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "adam": {"plan": replace(PLAN, optimiser=Optimiser("adam", 0.01))},
-    "moments persist": {"plan": replace(PLAN, optimiser=replace(PLAN.optimiser, persist=True))},
+    "moments persist": {
+        "plan": replace(PLAN, optimiser=replace(PLAN.optimiser, persist=True))
+    },
     "half of the sites": {
         "plan": replace(PLAN, optimiser=replace(PLAN.optimiser, persist=True)),
         "participation": 0.5,

@@ -11,7 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.core import Ask, Contract, Disclosure, Layout, Optimiser, Plan, Segment, State, stream
+from fallow.core import (
+    Ask,
+    Contract,
+    Disclosure,
+    Layout,
+    Optimiser,
+    Plan,
+    Segment,
+    State,
+    stream,
+)
 from fallow.core.ask import Request, Step
 from fallow.core.local import Batch, Learner, Slot, slot, weighted_mean
 from fallow.engine import Job, Loop, row_loss
@@ -29,9 +39,13 @@ SCRATCH = Plan((Segment(2),), 4, Optimiser("sgd", 0.05), start="scratch")
 class Distilling:
     """A query that has models trained: one by its own step, which it is sent a teacher for."""
 
-    seen: list[tuple[Tensor, Batch]] = field(default_factory=list)  # the teacher and the batch
+    seen: list[tuple[Tensor, Batch]] = field(
+        default_factory=list
+    )  # the teacher and the batch
 
-    contract: ClassVar[Contract] = Contract("distilling", "a test", 2024, keep={"select": "-"})
+    contract: ClassVar[Contract] = Contract(
+        "distilling", "a test", 2024, keep={"select": "-"}
+    )
 
     def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
         return memo
@@ -39,7 +53,9 @@ class Distilling:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         teacher = learn.predict(w_t, b.x)
         self.seen.append((w_t.w, b))
 
@@ -57,7 +73,9 @@ class Distilling:
 class Choosing:
     """A query without a step of its own."""
 
-    contract: ClassVar[Contract] = Contract("choosing", "a test", 2024, keep={"select": "-"})
+    contract: ClassVar[Contract] = Contract(
+        "choosing", "a test", 2024, keep={"select": "-"}
+    )
 
 
 def world(query: Any, kind: type = InProcess, pool: int = 5) -> Any:
@@ -78,7 +96,9 @@ def _fresh(layout: Layout, generator: torch.Generator) -> State:
     return {"w": w, "stats": torch.zeros(0, dtype=torch.float64)}
 
 
-def ordered(carrier: Any, name: str, plan: Plan, owner: str = "query", **state: Tensor) -> None:
+def ordered(
+    carrier: Any, name: str, plan: Plan, owner: str = "query", **state: Tensor
+) -> None:
     ask = Ask(carrier, Forgetful(), Disclosure(), name, owner, cycle=1)
     ask.fit(plan, name, None, **state)
     ask.flush()
@@ -107,7 +127,9 @@ def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
         ordered(carrier, "local", SCRATCH, **sent())
     assert not query.seen
     for name, site in ours.members.items():
-        agree(dict(site.memory["local"]), dict(theirs.members[name].memory["local"]), atol=0)
+        agree(
+            dict(site.memory["local"]), dict(theirs.members[name].memory["local"]), atol=0
+        )
 
 
 def test_a_query_without_a_step_has_its_models_trained_in_the_plain_way() -> None:
@@ -149,7 +171,9 @@ def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site(
 
     assert torch.equal(job(PLAN, "query").start["stats"], stats)
     assert torch.equal((job(SCRATCH, "query").sent or {})["stats"], stats)
-    assert torch.equal(job(PLAN, "training").start["stats"], sent()["stats"])  # its step decides
+    assert torch.equal(
+        job(PLAN, "training").start["stats"], sent()["stats"]
+    )  # its step decides
 
 
 def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_the_plan_mixes() -> None:
@@ -189,7 +213,9 @@ class Doubling:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         return {"w": s["w"]._replace(w=2 * s["w"].w)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
@@ -207,14 +233,18 @@ def doubling(kind: type = InProcess) -> Any:
 def test_a_plan_may_start_at_a_model_that_the_site_remembers(kind: type) -> None:
     carrier = doubling(kind)
     for name, site in carrier.members.items():
-        site.remember("average", {**site.parts.fresh(stream(7, name)), "score": torch.ones(())})
+        site.remember(
+            "average", {**site.parts.fresh(stream(7, name)), "score": torch.ones(())}
+        )
     ordered(carrier, "local", replace(PLAN, start="average"), owner="training")
     for site in carrier.members.values():
         assert torch.equal(site.memory["local"]["w"], 2**4 * site.memory["average"]["w"])
 
 
 def test_a_plan_cannot_start_at_a_model_that_the_site_has_not() -> None:
-    with pytest.raises(ValueError, match=r"site a has no model 'best' .* it remembers nothing"):
+    with pytest.raises(
+        ValueError, match=r"site a has no model 'best' .* it remembers nothing"
+    ):
         ordered(world(Choosing()), "local", replace(PLAN, start="best"), owner="training")
 
 
@@ -227,7 +257,9 @@ def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewher
     assert torch.equal((job.sent or {})["w"], sent()["w"])
 
 
-def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alone() -> None:
+def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alone() -> (
+    None
+):
     carrier, plain = doubling(), world(Choosing())
     ordered(carrier, "local", PLAN, owner="training", **sent())
     before = {name: dict(site.memory) for name, site in carrier.members.items()}
@@ -239,10 +271,15 @@ def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alo
         assert torch.equal(site.memory["own/kept"]["w"], before[name]["own/kept"]["w"])
 
 
-def test_a_model_is_handed_over_as_it_is_deployed_but_for_those_beside_the_local_one() -> None:
+def test_a_model_is_handed_over_as_it_is_deployed_but_for_those_beside_the_local_one() -> (
+    None
+):
     carrier = doubling()
-    for owner, name, times in (("query", "global", 2), ("training", "local", 2),
-                               ("training", "average", 1)):  # fmt: skip
+    for owner, name, times in (
+        ("query", "global", 2),
+        ("training", "local", 2),
+        ("training", "average", 1),
+    ):
         ask = Ask(carrier, Forgetful(), Disclosure(), name, owner)
         ask.fit(None, name, None, **sent())
         ask.flush()

@@ -28,7 +28,9 @@ class Constant:
         return torch.full((len(rows), view.classes), 7.0)
 
 
-def site(store: MemoryStore | None = None, training: object = FedAvg(), classes: int = 3) -> Site:
+def site(
+    store: MemoryStore | None = None, training: object = FedAvg(), classes: int = 3
+) -> Site:
     model = mlp()
     methods = {"training": training, "plain": FedAvg()}
     parts = Parts(model, Layout.of(model), methods, classes, 0, None)
@@ -86,8 +88,9 @@ def test_looking_gives_features_and_the_outputs_of_a_forward_pass() -> None:
     head = made.parts.model.head(features)  # type: ignore[operator]
     assert torch.allclose(head, outputs)
     assert torch.allclose(outputs, view.forward(state, made.x))
-    assert torch.equal(view.outputs(state, made.x),
-                       predict(made.parts.model, view.layout, state, made.x))  # fmt: skip
+    assert torch.equal(
+        view.outputs(state, made.x), predict(made.parts.model, view.layout, state, made.x)
+    )
 
 
 def test_a_training_method_may_predict_in_its_own_way() -> None:
@@ -100,7 +103,8 @@ def test_secret_draws_come_from_the_sites_own_secret_where_it_has_one() -> None:
     simulated, real = site(), site()
     real.parts = replace(real.parts, secret=77)
     drawn = [
-        torch.rand(3, generator=SiteView(one, 2).secret("mask")) for one in (simulated, real, real)
+        torch.rand(3, generator=SiteView(one, 2).secret("mask"))
+        for one in (simulated, real, real)
     ]
     assert torch.equal(drawn[0], torch.rand(3, generator=simulated.streams("mask", 2)))
     assert not torch.equal(drawn[0], drawn[1])

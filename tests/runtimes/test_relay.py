@@ -48,8 +48,10 @@ def members(store: Store) -> dict[str, Site]:
     net = nn.Sequential()
     net.add_module("head", nn.Linear(1, 2))
     parts = Parts(net, Layout.of(net), {"training": Passing()}, 2, 0, None)
-    return {name: Site(name, torch.tensor([[float(at)]]), parts, store)
-            for at, name in enumerate(SITES)}  # fmt: skip
+    return {
+        name: Site(name, torch.tensor([[float(at)]]), parts, store)
+        for at, name in enumerate(SITES)
+    }
 
 
 def door(made: dict[str, Site], journal: Journal, runtime: type = InProcess) -> Ask:
@@ -120,7 +122,9 @@ def test_a_later_relay_of_the_verb_replaces_it_where_it_goes_and_nowhere_else(
         assert brought(found["a"]) == {"row/b": [1.0], "model/b": [11.0]}
         assert brought(found["b"]) == {"model/a": [0.0], "model/c": [2.0], "model/d": [3.0]}
         assert brought(found["c"]) == {}
-    assert letters(path) == 1 + 1 + 4  # row/b, the new b, and all old ones, which b and d hold
+    assert (
+        letters(path) == 1 + 1 + 4
+    )  # row/b, the new b, and all old ones, which b and d hold
 
 
 def test_letters_that_no_site_holds_are_dropped(journal: Journal, path: Path) -> None:
@@ -163,7 +167,9 @@ def test_a_letter_that_was_changed_is_reported_as_damage(path: Path, sql: str) -
 
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
-def test_what_is_sent_is_received_in_number_and_in_bytes(journal: Journal, runtime: type) -> None:
+def test_what_is_sent_is_received_in_number_and_in_bytes(
+    journal: Journal, runtime: type
+) -> None:
     ask = door(members(journal), journal, runtime)
     ask.relay("row", {"a": ["b", "c"], "b": ["c"], "d": []})
     before = ask.disclosure.entries["relay", "row"]["bytes_down"]
@@ -173,7 +179,9 @@ def test_what_is_sent_is_received_in_number_and_in_bytes(journal: Journal, runti
     assert row["received"] == {"a": 3, "b": 1}
     assert row["bytes"] == 4 * 4  # a row is one float32
     assert before >= 3 * 4
-    assert (row["bytes_down"] == row["bytes"]) == (runtime is InProcess)  # requests are bytes too
+    assert (row["bytes_down"] == row["bytes"]) == (
+        runtime is InProcess
+    )  # requests are bytes too
     twice = Disclosure.of(ask.disclosure.rows()).plus(ask.disclosure)
     assert twice.rows()[0]["sent"] == {"b": 2, "c": 6}
 
@@ -182,9 +190,14 @@ def test_what_is_sent_is_received_in_number_and_in_bytes(journal: Journal, runti
 def dpfl(tmp_path_factory: pytest.TempPathFactory) -> Any:
     fields = {"budget": 3, "tau_init": 1}
     return replace(
-        tiny(tmp_path_factory.mktemp("tiny")), training=Spec("dpfl", fields), query=Spec("random"),
-        validation=0.4, cycles=0, sites=4, initial=0.5,
-    )  # fmt: skip
+        tiny(tmp_path_factory.mktemp("tiny")),
+        training=Spec("dpfl", fields),
+        query=Spec("random"),
+        validation=0.4,
+        cycles=0,
+        sites=4,
+        initial=0.5,
+    )
 
 
 def test_a_record_says_how_many_models_each_site_sent_and_received(dpfl: Any) -> None:
@@ -216,12 +229,16 @@ def test_a_shared_phase_holds_each_model_once_and_brings_all_back(
     for name, site in fresh.items():
         assert site.memory.keys() == memory[name].keys()
         for what, kept in site.memory.items():
-            assert all(torch.equal(kept[part], value) for part, value in memory[name][what].items())
+            assert all(
+                torch.equal(kept[part], value) for part, value in memory[name][what].items()
+            )
     now = {name: site.memory for name, site in fresh.items()}
     assert objects(now) == objects(memory) < sum(map(len, memory.values()))
 
 
 def objects(memory: dict[str, dict[str, State]]) -> int:
     """How many models that were brought there are, each counted once."""
-    brought = (kept for own in memory.values() for what, kept in own.items() if "model/" in what)
+    brought = (
+        kept for own in memory.values() for what, kept in own.items() if "model/" in what
+    )
     return len({kept["w"].data_ptr() for kept in brought})

@@ -60,7 +60,9 @@ def test_a_tree_comes_back_as_it_was() -> None:
     assert same(unpack(pack(TREE)), TREE)
 
 
-@pytest.mark.parametrize("value", [math.inf, -math.inf, 1e-308, 2**62, "", "é\x00\n", [], {}])
+@pytest.mark.parametrize(
+    "value", [math.inf, -math.inf, 1e-308, 2**62, "", "é\x00\n", [], {}]
+)
 def test_plain_values_come_back_as_they_were(value: Any) -> None:
     assert same(unpack(pack({"value": value})), {"value": value})
 
@@ -71,7 +73,11 @@ def test_not_a_number_comes_back_as_that() -> None:
 
 def test_a_tensor_in_any_layout_is_sent_by_its_values() -> None:
     image = torch.randn(2, 3, 4, 4, generator=stream(0, "image"))
-    for odd in (image.contiguous(memory_format=torch.channels_last), image.mT, image[:, :, ::2]):
+    for odd in (
+        image.contiguous(memory_format=torch.channels_last),
+        image.mT,
+        image[:, :, ::2],
+    ):
         assert torch.equal(unpack(pack({"x": odd}))["x"], odd)
     row = image[0, 0, 0].requires_grad_()
     assert torch.equal(unpack(pack({"a": row, "b": row}))["b"], row.detach())
@@ -98,7 +104,9 @@ def test_a_masked_step_comes_back_with_its_keys(bound: float | None) -> None:
     keys = {site: torch.arange(32, dtype=torch.uint8) + i for i, site in enumerate("abc")}
     about = Masked("0/query/0", 1, bound, keys)
     step = Step("sum", "v", {"n": 1}, masked=about)
-    (back,) = unpack_request(pack_request(Request("0/query/3", "query", 0, 0, (step,)))).steps
+    (back,) = unpack_request(
+        pack_request(Request("0/query/3", "query", 0, 0, (step,)))
+    ).steps
     assert back.masked is not None
     assert replace(back.masked, keys={}) == replace(about, keys={})
     assert same(dict(back.masked.keys), keys)
@@ -186,7 +194,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("blob", [*cut(100), *noise(100), *WRONG], ids=lambda b: f"{len(b)} bytes")
+@pytest.mark.parametrize(
+    "blob", [*cut(100), *noise(100), *WRONG], ids=lambda b: f"{len(b)} bytes"
+)
 def test_a_malformed_request_is_a_value_error(blob: bytes) -> None:
     with pytest.raises(ValueError, match="could not be read"):
         unpack_request(blob)

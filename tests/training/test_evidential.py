@@ -19,7 +19,9 @@ from fallow.training.evidential import loss
 from tests.engine.jobs import jobs, linear, loop, regression
 
 PLAIN = Optimiser("sgd", 1.0, momentum=0.0)
-LOGITS = torch.tensor([[2.0, -1.0, 0.0], [2.0, -1.0, 0.0]], dtype=torch.float64)  # α = (3, 1, 1)
+LOGITS = torch.tensor(
+    [[2.0, -1.0, 0.0], [2.0, -1.0, 0.0]], dtype=torch.float64
+)  # α = (3, 1, 1)
 LABELS = torch.tensor([0, 1])
 SHARES = torch.tensor([0.5, 0.25], dtype=torch.float64)
 
@@ -60,7 +62,9 @@ def test_a_rarer_class_weighs_more_and_at_most_twice_a_class_that_is_alone() -> 
 def test_where_there_is_no_evidence_the_right_logit_is_still_pulled_up() -> None:
     logits = torch.tensor([[-2.0, -1.0, -3.0]], dtype=torch.float64, requires_grad=True)
     (g,) = torch.autograd.grad(loss(logits, LABELS[1:], SHARES[1:], 1.0).sum(), logits)
-    assert_close(g, torch.tensor([[0.0, -0.01, 0.0]], dtype=torch.float64))  # -C / S = -3 / 3
+    assert_close(
+        g, torch.tensor([[0.0, -0.01, 0.0]], dtype=torch.float64)
+    )  # -C / S = -3 / 3
 
 
 def test_the_pull_does_not_see_the_strength_of_all_evidence_as_a_variable() -> None:

@@ -24,7 +24,9 @@ def test_a_step_follows_the_gradient_of_the_local_objective() -> None:
     batch = Batch(job.x, job.y, job.weight, 0.1)
     gradient, _ = learn.gradient(here, batch)
     expected = here.w - 0.1 * (gradient + 0.3 * (here.w - w_t.w))  # eq. (2) of the paper
-    assert_close(method.step({"w": here}, w_t, batch, learn)["w"].w, expected, rtol=0, atol=1e-12)
+    assert_close(
+        method.step({"w": here}, w_t, batch, learn)["w"].w, expected, rtol=0, atol=1e-12
+    )
 
 
 def test_where_the_model_was_sent_the_penalty_is_silent() -> None:

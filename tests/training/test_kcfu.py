@@ -59,7 +59,9 @@ def test_each_row_is_mixed_with_its_partner() -> None:
     assert mixed(b).tolist() == [[3.0, 2.0], [2.5, 0.5], [1.0, 1.0]]
     images = b._replace(u=u.view(3, 1, 2, 1))
     assert torch.equal(mixed(images).view(3, 2), mixed(b))
-    sites = batch(u=torch.stack([u, 2 * u]), mate=b.mate.repeat(2, 1), beta=b.beta.repeat(2, 1))
+    sites = batch(
+        u=torch.stack([u, 2 * u]), mate=b.mate.repeat(2, 1), beta=b.beta.repeat(2, 1)
+    )
     assert torch.equal(mixed(sites)[1], 2 * mixed(b))
 
 
@@ -90,7 +92,9 @@ def plainly(job: Job, round_: int, teacher: nn.Module, steps: int = 1) -> State:
     return Layout.of(model).flatten(model)
 
 
-def loss_of(job: Job, round_: int, teacher: nn.Module, model: nn.Module, epoch: int) -> Tensor:
+def loss_of(
+    job: Job, round_: int, teacher: nn.Module, model: nn.Module, epoch: int
+) -> Tensor:
     """The loss row by row."""
     order = torch.randperm(6, generator=job.streams("batches", epoch))
     x, y, weight = job.x[order], job.y[order], job.weight[order]
@@ -154,14 +158,20 @@ def test_a_class_without_labels_gets_no_gradient_from_labelled_rows() -> None:
     before, after = (layout.views(state["w"]) for state in (job.start, done.sent))
     assert torch.equal(before["head.weight"][2], after["head.weight"][2])
     assert not torch.equal(before["head.weight"][:2], after["head.weight"][:2])
-    assert not torch.equal(done.sent["w"], loop(linear).fit(FedAvg(), STEP, 0, [job])[0].sent["w"])
+    assert not torch.equal(
+        done.sent["w"], loop(linear).fit(FedAvg(), STEP, 0, [job])[0].sent["w"]
+    )
 
 
 def test_a_label_of_double_weight_counts_twice() -> None:
     (job,) = jobs(linear, (5,))
     job = replace(job, counts=torch.tensor([3.0, 2.0, 1.0]).double())
-    twice = replace(job, x=torch.cat([job.x, job.x[:1]]), y=torch.cat([job.y, job.y[:1]]),
-                    weight=torch.ones(6).double())  # fmt: skip
+    twice = replace(
+        job,
+        x=torch.cat([job.x, job.x[:1]]),
+        y=torch.cat([job.y, job.y[:1]]),
+        weight=torch.ones(6).double(),
+    )
     heavy = replace(job, weight=torch.tensor([2.0, 1, 1, 1, 1]).double() * 5 / 6)
     a, b = (loop(linear).fit(KCFU(), STEP, 0, [j])[0].sent for j in (twice, heavy))
     agree(a, b)

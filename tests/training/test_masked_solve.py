@@ -35,12 +35,18 @@ from tests.worlds import World
 SIZES = (30, 2, 18)
 
 
-def made(x: Tensor, y: Tensor, solver: Any = None, w: Tensor | None = None, **more: Any) -> World:
+def made(
+    x: Tensor, y: Tensor, solver: Any = None, w: Tensor | None = None, **more: Any
+) -> World:
     """Three sites that know all their labels, with these weights."""
     sites, targets = shared(x, SIZES), shared(y, SIZES)
-    world = labelled(federation(sites, Random(), solver=solver or MaskedSolve(), **more), targets)
+    world = labelled(
+        federation(sites, Random(), solver=solver or MaskedSolve(), **more), targets
+    )
     weights = torch.ones_like(y) if w is None else w
-    for site, part in zip(world.members.values(), torch.split(weights, list(SIZES)), strict=True):
+    for site, part in zip(
+        world.members.values(), torch.split(weights, list(SIZES)), strict=True
+    ):
         site.weight = part
     return world
 
@@ -74,7 +80,9 @@ def data(d: int = 5) -> tuple[Tensor, Tensor, Tensor]:
 def clear(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
     """Weighted least squares in one place; the shortest solution."""
     s = w.sqrt()[:, None]
-    found: Tensor = torch.linalg.lstsq(s * with_ones(x), s * y[:, None], driver="gelsd").solution
+    found: Tensor = torch.linalg.lstsq(
+        s * with_ones(x), s * y[:, None], driver="gelsd"
+    ).solution
     return found.squeeze(1)
 
 
@@ -120,7 +128,9 @@ CASES: dict[str, Tensor] = {
 @pytest.mark.parametrize("x", CASES.values(), ids=CASES)
 def test_it_is_the_model_of_server_solve(x: Tensor, ridge: float) -> None:
     y, w = x[:, 0] + draws(50, name="noise"), draws(50, name="weight").exp()
-    masked, totals = (solve(made(x, y, m(ridge=ridge), w)) for m in (MaskedSolve, ServerSolve))
+    masked, totals = (
+        solve(made(x, y, m(ridge=ridge), w)) for m in (MaskedSolve, ServerSolve)
+    )
     size = x.std(0)
     spread = torch.cat([torch.where(size > 0, size, 1.0), torch.ones(1)])
     slopes = torch.arange(len(spread)) < x.shape[1]
@@ -193,7 +203,9 @@ def test_the_server_holds_a_model_that_it_cannot_read() -> None:
     q = world.members["b"].memory["turn/a"]["q"]
     theta = q @ state["w"]
     assert float((theta - state["w"]).abs().max()) > 0.01 * float(theta.norm())
-    assert float(theta.norm()) == pytest.approx(float(state["w"].norm()))  # its length it can
+    assert float(theta.norm()) == pytest.approx(
+        float(state["w"].norm())
+    )  # its length it can
     assert_close(model[:5] / state["unit"][:5], theta[:5], rtol=1e-9, atol=1e-9)
 
 
@@ -257,12 +269,18 @@ def test_a_round_without_some_sites_is_refused() -> None:
     world = made(x, y)
     ask = world.ask("training")
     ask.cohort = ("a", "b")
-    with pytest.raises(ValueError, match=r"needs all 3 sites .* has 2: .* set participation=1"):
+    with pytest.raises(
+        ValueError, match=r"needs all 3 sites .* has 2: .* set participation=1"
+    ):
         MaskedSolve().round(world.members["a"].parts.fresh(None), ask)
 
 
-@pytest.mark.parametrize("strategy", [FALE(mode="fedsvd"), FALE(mode="tsqr"), MaskedSolve()])
-def test_what_reads_single_answers_says_that_secure_sums_are_not_for_it(strategy: Any) -> None:
+@pytest.mark.parametrize(
+    "strategy", [FALE(mode="fedsvd"), FALE(mode="tsqr"), MaskedSolve()]
+)
+def test_what_reads_single_answers_says_that_secure_sums_are_not_for_it(
+    strategy: Any,
+) -> None:
     assert not strategy.contract.secure_sum
     assert FALE().contract.secure_sum
 
@@ -272,7 +290,9 @@ def test_secure_sums_stop_masked_rows_at_the_site() -> None:
     world = made(x, y, privacy=SECURE)
     ask = asking(world)
     ask.owner = "training"
-    with pytest.raises(ValueError, match="does not answer 'masked' by each: with secure sums"):
+    with pytest.raises(
+        ValueError, match="does not answer 'masked' by each: with secure sums"
+    ):
         MaskedSolve().round(world.members["a"].parts.fresh(None), ask)
 
 

@@ -39,7 +39,9 @@ def told(site: Site, history: Sequence[dict[str, torch.Tensor]]) -> tuple[int, f
     retention = Retention(FedAvg())
     for turn, state in enumerate(history):
         answer = retention.best(SiteView(site, 0), state["w"], state["stats"], turn)
-        site.remember("best", {key: torch.as_tensor(value) for key, value in answer.items()})
+        site.remember(
+            "best", {key: torch.as_tensor(value) for key, value in answer.items()}
+        )
     best = site.memory["best"]
     assert torch.equal(best["w"], history[int(best["turn"])]["w"])
     return int(best["turn"]), float(best["score"])

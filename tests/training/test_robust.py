@@ -55,8 +55,13 @@ def after(method: Robust, sites: Sequence[Answer], start: State = START) -> Stat
     return method.round(start, Ask(Sends(said), Forgetful(), Disclosure(), "0", "training"))
 
 
-FIVE = [site([0.0, 5.0], 1, 0.0), site([1.0, 4.0], 2, 1.0), site([2.0, 3.0], 3, 2.0),
-        site([4.0, 1.0], 4, 3.0), site([9.0, 0.0], 90, 9.0)]  # fmt: skip
+FIVE = [
+    site([0.0, 5.0], 1, 0.0),
+    site([1.0, 4.0], 2, 1.0),
+    site([2.0, 3.0], 3, 2.0),
+    site([4.0, 1.0], 4, 3.0),
+    site([9.0, 0.0], 90, 9.0),
+]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,11 @@ FIVE = [site([0.0, 5.0], 1, 0.0), site([1.0, 4.0], 2, 1.0), site([2.0, 3.0], 3, 
     [
         (Robust(), [2.0, 3.0], 2.0),
         (Robust(rule="trimmed", trim=0.2), [7 / 3, 8 / 3], 2.0),
-        (Robust(rule="trimmed", trim=0.21), [2.0, 3.0], 2.0),  # rounded up: two at either end
+        (
+            Robust(rule="trimmed", trim=0.21),
+            [2.0, 3.0],
+            2.0,
+        ),  # rounded up: two at either end
         (Robust(rule="trimmed", trim=0.0), [3.2, 2.6], 3.0),
     ],
 )
@@ -81,7 +90,10 @@ def test_of_an_even_number_of_sites_the_two_in_the_middle_count() -> None:
 
 
 def test_updates_are_cut_to_their_length_and_weighted_by_rows() -> None:
-    sites = [site([1.0, 3.0], n=1), site([4.0, 5.0], n=3)]  # they moved by (0, 2) and by (3, 4)
+    sites = [
+        site([1.0, 3.0], n=1),
+        site([4.0, 5.0], n=3),
+    ]  # they moved by (0, 2) and by (3, 4)
     found = after(Robust(rule="clipped", clip=2.5), sites)
     assert_close(found["w"], torch.tensor([1 + 0.75 * 1.5, 1 + 0.25 * 2 + 0.75 * 2.0]))
 
@@ -138,7 +150,16 @@ def test_one_huge_model_moves_a_clipped_average_by_the_clip_at_most(
         {"n": 1.0, "w": torch.zeros(2)},
         {"w": torch.zeros(2), "stats": torch.zeros(1)},
     ],
-    ids=["nan", "inf", "statistics", "rows", "less than none", "shape", "a part", "no rows"],
+    ids=[
+        "nan",
+        "inf",
+        "statistics",
+        "rows",
+        "less than none",
+        "shape",
+        "a part",
+        "no rows",
+    ],
 )
 @pytest.mark.parametrize("rule", RULES)
 def test_what_is_no_model_is_kept_out_and_counted(rule: Any, bad: Answer) -> None:
@@ -150,7 +171,9 @@ def test_what_is_no_model_is_kept_out_and_counted(rule: Any, bad: Answer) -> Non
 
 
 def test_where_no_model_is_usable_training_has_diverged() -> None:
-    with pytest.raises(ValueError, match=r"no site sent Robust a model .*plan\.optimiser\.lr"):
+    with pytest.raises(
+        ValueError, match=r"no site sent Robust a model .*plan\.optimiser\.lr"
+    ):
         after(Robust(), [site([float("nan"), 0.0])] * 3)
 
 
@@ -183,7 +206,9 @@ def test_where_nothing_is_trimmed_it_is_fedavg(
 
 
 def test_batch_norm_statistics_are_averaged_by_the_rule_or_stay() -> None:
-    start = {name: value.clone() for name, value in federated(norm, FedAvg(PLAN), EVEN).items()}
+    start = {
+        name: value.clone() for name, value in federated(norm, FedAvg(PLAN), EVEN).items()
+    }
     method = Robust(PLAN, rule="trimmed", trim=0.0)
     assert_close(federated(norm, method, EVEN)["stats"], start["stats"], rtol=0, atol=1e-12)
     asked = after(Robust(bn="local"), [{"n": 1.0, "w": torch.zeros(2)}] * 3)

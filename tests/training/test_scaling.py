@@ -20,7 +20,9 @@ SCALING = Scaling()
 def agreeing(sites: dict[str, Tensor], runtime: Any = InProcess) -> tuple[World, Ask]:
     world = federation(sites, SCALING, runtime=runtime)
     verbs = SCALING.contract.verbs
-    return world, Ask(world.carrier, Forgetful(), world.shown, "scaling", "query", reveals=verbs)
+    return world, Ask(
+        world.carrier, Forgetful(), world.shown, "scaling", "query", reveals=verbs
+    )
 
 
 def table() -> dict[str, Tensor]:
@@ -70,5 +72,7 @@ def test_a_value_that_is_no_number_is_named() -> None:
     sites = table()
     sites["b"][2:4, 1] = torch.nan
     _, ask = agreeing(sites)
-    with pytest.raises(RuntimeError, match=r"site b .*: column 1 has 2 values that are NaN"):
+    with pytest.raises(
+        RuntimeError, match=r"site b .*: column 1 has 2 values that are NaN"
+    ):
         SCALING.of_features(ask)

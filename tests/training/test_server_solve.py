@@ -80,7 +80,9 @@ def test_a_row_of_weight_2_is_a_row_that_is_there_twice() -> None:
     x, y = data()
     once = solve(weigh(made(x, y), torch.tensor([1.0, 2.0]).repeat(25)))
     odd = torch.arange(1, 50, 2)
-    assert_close(once, clear(torch.cat([x, x[odd]]), torch.cat([y, y[odd]])), rtol=0, atol=1e-11)
+    assert_close(
+        once, clear(torch.cat([x, x[odd]]), torch.cat([y, y[odd]])), rtol=0, atol=1e-11
+    )
 
 
 def test_targets_without_noise_give_the_true_model_whatever_the_weights() -> None:
@@ -130,12 +132,16 @@ def test_columns_of_all_scales_and_far_from_zero_are_no_trouble() -> None:
 
 
 def test_columns_that_depend_on_others_get_the_shortest_coefficients() -> None:
-    x = torch.cat([draws(50, 3), draws(50, 3) @ draws(3, 2, name="mix"), torch.ones(50, 1)], 1)
+    x = torch.cat(
+        [draws(50, 3), draws(50, 3) @ draws(3, 2, name="mix"), torch.ones(50, 1)], 1
+    )
     y = x[:, 0] + draws(50, name="noise")
     found = solve(made(x, y))
     standard = (x[:, :5] - x[:, :5].mean(0)) / x[:, :5].std(0, correction=0)
     shortest = clear(standard, y)  # in columns of unit variance
-    assert_close(found[:5] * x[:, :5].std(0, correction=0), shortest[:5], rtol=0, atol=1e-10)
+    assert_close(
+        found[:5] * x[:, :5].std(0, correction=0), shortest[:5], rtol=0, atol=1e-10
+    )
     assert found[5] == 0  # the constant column
     assert_close(with_ones(x) @ found, with_ones(standard) @ shortest, rtol=0, atol=1e-10)
 
@@ -150,14 +156,18 @@ def test_fewer_labels_than_columns_are_fitted_exactly_by_the_shortest_model() ->
 
 
 @pytest.mark.parametrize("passes", [1, 2])
-def test_a_ridge_is_for_columns_of_unit_variance_and_not_for_the_intercept(passes: int) -> None:
+def test_a_ridge_is_for_columns_of_unit_variance_and_not_for_the_intercept(
+    passes: int,
+) -> None:
     x, y = data()
     w = draws(50, name="weight").exp()
     mean = (w @ x) / w.sum()
     std = ((w @ (x - mean) ** 2) / w.sum()).sqrt()
     z = with_ones((x - mean) / std)
     spared = torch.diag(torch.tensor([1, 1, 1, 1, 1, 0]).double())
-    theta = torch.linalg.solve(z.T @ (w[:, None] * z) + 0.3 * w.sum() * spared, z.T @ (w * y))
+    theta = torch.linalg.solve(
+        z.T @ (w[:, None] * z) + 0.3 * w.sum() * spared, z.T @ (w * y)
+    )
     found = solve(weigh(made(x, y, ServerSolve(ridge=0.3, passes=passes)), w))
     assert_close(with_ones(x) @ found, z @ theta, rtol=0, atol=1e-11)
 
@@ -225,7 +235,9 @@ def test_another_model_is_refused() -> None:
     world = made(x, y)
     for site in world.members.values():
         site.parts = replace(site.parts, layout=Layout.of(MLP((5,), 1, hidden=(3,))))
-    with pytest.raises(RuntimeError, match=r"this one has body.1.weight, .*; set model=linear"):
+    with pytest.raises(
+        RuntimeError, match=r"this one has body.1.weight, .*; set model=linear"
+    ):
         solve(world)
 
 
@@ -248,7 +260,9 @@ def test_a_label_that_is_not_a_number_stops_it_with_the_name_of_the_site() -> No
     x, y = data()
     world = federation(shared(x, SIZES), Random())
     world.members["b"].buy([Label(0, torch.nan, 0)])
-    with pytest.raises(ValueError, match=r"site b answered 'normal' with targets that is NaN"):
+    with pytest.raises(
+        ValueError, match=r"site b answered 'normal' with targets that is NaN"
+    ):
         solve(labelled(world, {**shared(y, SIZES), "b": y[:0]}))
 
 

@@ -14,7 +14,14 @@ from fallow.training.masked_solve import MaskedSolve
 from fallow.training.scaling import Scaling
 from fallow.training.server_solve import ServerSolve
 from tests.privacy.federation import SECURE, Losing, asking
-from tests.queries.regression import ANYWHERE, draws, federation, labelled, shared, with_ones
+from tests.queries.regression import (
+    ANYWHERE,
+    draws,
+    federation,
+    labelled,
+    shared,
+    with_ones,
+)
 from tests.worlds import World
 
 SIZES = (12, 9, 5, 7)
@@ -64,7 +71,9 @@ def test_a_solution_is_that_of_all_sites_or_there_is_none(
             stopped += 1
         else:
             torch.testing.assert_close(found, whole)
-    assert stopped >= len(sums) - 1  # a rotation that arrived and was not confirmed did arrive
+    assert (
+        stopped >= len(sums) - 1
+    )  # a rotation that arrived and was not confirmed did arrive
 
 
 @pytest.mark.parametrize("what", ["of_features", "of_targets"])
@@ -72,7 +81,9 @@ def test_a_solution_is_that_of_all_sites_or_there_is_none(
 def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int) -> None:
     world = made(Scaling())
     ask = replace(
-        asking(world, Losing(world.carrier, {exchange: ["b"]})), owner="training", key="0/units"
+        asking(world, Losing(world.carrier, {exchange: ["b"]})),
+        owner="training",
+        key="0/units",
     )
     with pytest.raises(RuntimeError, match=WAY_OUT):
         getattr(Scaling(), what)(ask)
@@ -104,5 +115,7 @@ def test_a_column_too_small_for_masked_sums_is_refused_and_not_made_0() -> None:
     x, _ = rows()
     small = {name: part * torch.tensor([1, 1e-8, 1, 0]) for name, part in x.items()}
     world = federation(small, Scaling(), privacy=SECURE)
-    with pytest.raises(ValueError, match="column 1 is constant up to rounding, or too small"):
+    with pytest.raises(
+        ValueError, match="column 1 is constant up to rounding, or too small"
+    ):
         Scaling().of_features(asking(world))

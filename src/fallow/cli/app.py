@@ -23,16 +23,27 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (studies.demo, studies.run, studies.compare, results.report, results.export,
-                results.predict, lists.methods, lists.datasets, lists.recipes,
-                label.label):  # fmt: skip
+for command in (
+    studies.demo,
+    studies.run,
+    studies.compare,
+    results.report,
+    results.export,
+    results.predict,
+    lists.methods,
+    lists.datasets,
+    lists.recipes,
+    label.label,
+):
     app.command()(command)
 for group in (coordinate.coordinate, site.site):
     app.add_typer(group)
 
 UsageError: Any = typer.BadParameter.__base__  # of click, which is typer's business
 STOPPED = 130  # what typer returns after Ctrl-C
-REPEATED = re.compile(r"( Did you mean [^?]+\?)\1+")  # typer and click both suggest a command
+REPEATED = re.compile(
+    r"( Did you mean [^?]+\?)\1+"
+)  # typer and click both suggest a command
 
 
 def _version(wanted: bool) -> None:
@@ -43,9 +54,14 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def frame(
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback on errors.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show a traceback on errors.")
+    ] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version."
+        ),
     ] = False,
 ) -> None:
     """Options of every command; ``--debug`` is read by `main`."""
@@ -68,7 +84,9 @@ def main() -> None:
     except (Failed, OSError) as error:
         _leave(1, sentence(error))
     except Exception as error:
-        _leave(1, f"{sentence(error)}; this should not happen, and --debug shows where it did")
+        _leave(
+            1, f"{sentence(error)}; this should not happen, and --debug shows where it did"
+        )
     if ended == STOPPED:
         _leave(1, "stopped")
     sys.exit(ended if isinstance(ended, int) else 0)

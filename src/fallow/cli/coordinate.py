@@ -33,7 +33,8 @@ coordinate = typer.Typer(
     no_args_is_help=True,
 )
 Folder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The coordinator's folder, which 'init' makes.")
+    Path,
+    typer.Argument(metavar="DIR", help="The coordinator's folder, which 'init' makes."),
 ]
 LABELLING = "people label"  # the phase in which people are waited for
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
@@ -84,11 +85,15 @@ def admit(
     folder: Folder,
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="What sites sent: the join.json of one or more."),
+        typer.Argument(
+            metavar="FILE...", help="What sites sent: the join.json of one or more."
+        ),
     ],
     replace: Annotated[
         bool,
-        typer.Option("--replace", help="Take other keys of a site that was admitted before."),
+        typer.Option(
+            "--replace", help="Take other keys of a site that was admitted before."
+        ),
     ] = False,
 ) -> None:
     """Let sites join by the files that they sent; nobody else can answer in their names."""
@@ -99,10 +104,13 @@ def admit(
         again = " again" if site in before else ""
         mark = fingerprint(office.admitted[site])
         _lines(console, [f"admitted {site}{again}, by the keys with fingerprint {mark}"])
-    _lines(console, [
-        "Ask each by another way, such as a telephone, whether theirs is that one, and whether "
-        f"the study's digest is {office.agreement.digest}",
-    ])  # fmt: skip
+    _lines(
+        console,
+        [
+            "Ask each by another way, such as a telephone, whether theirs is that one, and whether "
+            f"the study's digest is {office.agreement.digest}",
+        ],
+    )
     missing, rest = office.missing, f"next: fallow coordinate start {folder}"
     if missing:
         rest = f"missing: {', '.join(missing)}"
@@ -134,8 +142,11 @@ def start(folder: Folder) -> None:
             is_finished = program.go(link.start)
         finally:
             link.close()
-    last = f"report page: {folder / 'report.html'}" if is_finished else \
-        f"stopped; to go on: fallow coordinate start {folder}"  # fmt: skip
+    last = (
+        f"report page: {folder / 'report.html'}"
+        if is_finished
+        else f"stopped; to go on: fallow coordinate start {folder}"
+    )
     _lines(console, [last])
 
 
@@ -151,7 +162,9 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     about = {"name": office.agreement.name, "digest": office.agreement.digest, **found}
     about["missing"] = office.missing
     is_told = (Control(folder / "control").folder / "advance").exists()
-    about["closing"] = is_told and found["state"] == "running" and found.get("phase") == LABELLING
+    about["closing"] = (
+        is_told and found["state"] == "running" and found.get("phase") == LABELLING
+    )
     if as_json:
         typer.echo(json.dumps(about, indent=1))
         return
@@ -162,7 +175,9 @@ def show(console: Console, about: dict[str, Any]) -> None:
     """The state of a run as lines and a table."""
     _lines(console, [f"study {about['name']} (digest {about['digest']})"])
     if about["state"] == "not started":
-        rest = f"; not admitted yet: {', '.join(about['missing'])}" if about["missing"] else ""
+        rest = (
+            f"; not admitted yet: {', '.join(about['missing'])}" if about["missing"] else ""
+        )
         _lines(console, [f"The run was not started yet{rest}."])
         return
     _lines(console, [standing(about)])
@@ -177,9 +192,14 @@ def advance(folder: Folder) -> None:
     _running(folder)
     found = read_live(folder) or {}
     if found.get("phase") != LABELLING:
-        raise ValueError(f"{folder} does not wait for people now, so there is nothing to cut short")
+        raise ValueError(
+            f"{folder} does not wait for people now, so there is nothing to cut short"
+        )
     Control(folder / "control").tell("advance")
-    _lines(opt.console(), ["open questions are given back, and the run goes on within two minutes"])
+    _lines(
+        opt.console(),
+        ["open questions are given back, and the run goes on within two minutes"],
+    )
 
 
 @coordinate.command()

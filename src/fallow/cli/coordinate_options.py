@@ -24,14 +24,21 @@ Task = Annotated[
     Literal["auto", "classification", "regression"],
     typer.Option(help="Classes or numbers to predict; auto: as the labels look."),
 ]
-Classes = Annotated[str, typer.Option(help="All classes, e.g. no,yes, if the example lacks some.")]
+Classes = Annotated[
+    str, typer.Option(help="All classes, e.g. no,yes, if the example lacks some.")
+]
 Ids = Annotated[str, typer.Option(help="The column of a table that names rows.")]
-Name = Annotated[str | None, typer.Option(help="The study's name; by default the folder's.")]
+Name = Annotated[
+    str | None, typer.Option(help="The study's name; by default the folder's.")
+]
 Seed = Annotated[
     int, typer.Option(min=0, help="Of first weights and of every draw that is no secret.")
 ]
 Address = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="Where this machine listens; 0.0.0.0: everywhere.")
+    str,
+    typer.Option(
+        metavar="HOST:PORT", help="Where this machine listens; 0.0.0.0: everywhere."
+    ),
 ]
 Hosts = Annotated[
     list[str] | None,
@@ -40,14 +47,18 @@ Hosts = Annotated[
         "May be given again."
     ),
 ]
-Quorum = Annotated[int | None, typer.Option(help="How many sites must answer; by default all.")]
+Quorum = Annotated[
+    int | None, typer.Option(help="How many sites must answer; by default all.")
+]
 Timeout = Annotated[
     str, typer.Option(help="How long an exchange waits for all sites (s, m, h, d, w).")
 ]
 Patience = Annotated[
     str, typer.Option(help="How long it waits for the quorum before the coordinator stops.")
 ]
-Deadline = Annotated[str, typer.Option(help="How long people have for the labels of a cycle.")]
+Deadline = Annotated[
+    str, typer.Option(help="How long people have for the labels of a cycle.")
+]
 Smallest = Annotated[
     int, typer.Option(help="A site with fewer test rows than this tells no score.")
 ]

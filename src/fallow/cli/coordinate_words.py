@@ -82,7 +82,11 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
         case "missing" if not event["key"].startswith("progress/"):
             return f"went on without {', '.join(event['sites'])} ({event['key']})"
         case "lost":
-            why = "it has no connection" if "Node Unavailable" in event["why"] else event["why"]
+            why = (
+                "it has no connection"
+                if "Node Unavailable" in event["why"]
+                else event["why"]
+            )
             return f"{event['site']} was not reached, and is asked again: {why}"
         case "refused":
             return f"{event['site']} is not counted: {event['why']}"
@@ -99,7 +103,9 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
 
 def _labels(event: dict[str, Any]) -> str:
     now = {site: (n, "") for site, n in event["sites"].items()}
-    earlier = {site: (n, f" (as of {when(at)})") for site, (n, at) in event["earlier"].items()}
+    earlier = {
+        site: (n, f" (as of {when(at)})") for site, (n, at) in event["earlier"].items()
+    }
     counts = [
         f"{site} {n['answered'] + n['declined']} of {n['asked']}"
         + (f", {n['conflicts']} in conflict" if n["conflicts"] else "")

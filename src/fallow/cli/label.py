@@ -14,11 +14,20 @@ from fallow.federation.site.folder import SiteFolder
 
 PLAIN: Any = {"markup": False, "soft_wrap": True}
 Site = Annotated[
-    Path, typer.Argument(metavar="SITE", help="The site's folder, which 'fallow site init' makes.")
+    Path,
+    typer.Argument(
+        metavar="SITE", help="The site's folder, which 'fallow site init' makes."
+    ),
 ]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the page; 0: any that is free.")]
-Who = Annotated[str | None, typer.Option(help="Who is labelling; by default the page asks.")]
-Open = Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")]
+Port = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port of the page; 0: any that is free.")
+]
+Who = Annotated[
+    str | None, typer.Option(help="Who is labelling; by default the page asks.")
+]
+Open = Annotated[
+    bool, typer.Option("--open/--no-open", help="Open the page in the browser.")
+]
 
 
 def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> None:
@@ -38,7 +47,9 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
 
     def say(address: str) -> None:
         console.print(f"Label the samples of {folder.name} here: {address}", **PLAIN)
-        console.print("Keep the address to yourself. Ctrl-C ends the page; labels are kept.")
+        console.print(
+            "Keep the address to yourself. Ctrl-C ends the page; labels are kept."
+        )
 
     try:
         with suppress(KeyboardInterrupt):

@@ -20,7 +20,9 @@ from fallow.recipes import RECIPES
 KINDS = {"query": queries, "training": training, "personal": personal, "compat": compat}
 Fetch = Annotated[
     str | None,
-    typer.Option("--fetch", metavar="NAME", help="Download a published file to the data folder."),
+    typer.Option(
+        "--fetch", metavar="NAME", help="Download a published file to the data folder."
+    ),
 ]
 
 
@@ -29,44 +31,68 @@ def methods(as_json: opt.Json = False) -> None:
     rows = [
         {
             "name": f"fallow.compat:{name}" if kind == "compat" else spelled(cls),
-            "kind": kind, "year": cls.contract.year or None,
-            "paper": cls.contract.paper, "needs": list(cls.contract.needs),
-            "reveals": dict(cls.contract.verbs), "smallest_cohort": cls.contract.cohort,
-            "secure_sum": cls.contract.secure_sum, "local_dp": cls.contract.local_dp,
+            "kind": kind,
+            "year": cls.contract.year or None,
+            "paper": cls.contract.paper,
+            "needs": list(cls.contract.needs),
+            "reveals": dict(cls.contract.verbs),
+            "smallest_cohort": cls.contract.cohort,
+            "secure_sum": cls.contract.secure_sum,
+            "local_dp": cls.contract.local_dp,
             "missing_site": cls.contract.missing,
             "simulator_only": cls.contract.simulator_only,
             "fields": {f.name: str(f.default) for f in fields(cls) if f.name != "plan"},
         }
         for kind, package in KINDS.items()
         for name, cls in sorted(names(package).items())
-    ]  # fmt: skip
+    ]
     shown = [
-        {**r, "needs": ", ".join(r["needs"]),
-         "reveals": "; ".join(dict.fromkeys(r["reveals"].values())),
-         **{k: "yes" if r[k] else "no" for k in ("secure_sum", "local_dp")},
-         "fields": ", ".join(f"{k}={v}" for k, v in r["fields"].items())}
+        {
+            **r,
+            "needs": ", ".join(r["needs"]),
+            "reveals": "; ".join(dict.fromkeys(r["reveals"].values())),
+            **{k: "yes" if r[k] else "no" for k in ("secure_sum", "local_dp")},
+            "fields": ", ".join(f"{k}={v}" for k, v in r["fields"].items()),
+        }
         for r in rows
-    ]  # fmt: skip
-    columns = ("name", "kind", "year", "needs", "reveals", "secure_sum", "local_dp", "fields")
+    ]
+    columns = (
+        "name",
+        "kind",
+        "year",
+        "needs",
+        "reveals",
+        "secure_sum",
+        "local_dp",
+        "fields",
+    )
     _print(rows, [r for r in shown if r["kind"] != "compat"], as_json, columns)
     if not as_json:
         opt.console().print("\nAs public codes run them, for reproduction only\n")
         _print([], [r for r in shown if r["kind"] == "compat"], as_json, columns)
 
 
-def datasets(as_json: opt.Json = False, name: Fetch = None, data_dir: opt.DataDir = None) -> None:
+def datasets(
+    as_json: opt.Json = False, name: Fetch = None, data_dir: opt.DataDir = None
+) -> None:
     """Data sets by name: bundled ones need nothing, the others --data-dir or FALLOW_DATA."""
     if name is not None:
         opt.console().print(str(fetch(name, data_dir)), markup=False, soft_wrap=True)
         return
     rows: list[dict[str, Any]] = [
         {
-            "name": e.name, "task": e.task, "rows": e.rows, "shape": list(e.shape),
-            "classes": e.classes or None, "natural_sites": e.groups or None, "source": e.source,
-            "files": list(e.files), "page": e.published.page if e.published else None,
+            "name": e.name,
+            "task": e.task,
+            "rows": e.rows,
+            "shape": list(e.shape),
+            "classes": e.classes or None,
+            "natural_sites": e.groups or None,
+            "source": e.source,
+            "files": list(e.files),
+            "page": e.published.page if e.published else None,
         }
         for e in CATALOGUE.values()
-    ]  # fmt: skip
+    ]
     shown = [{**r, "shape": "x".join(map(str, r["shape"]))} for r in rows]
     columns = ("name", "task", "rows", "shape", "classes", "natural_sites", "source")
     _print(rows, shown, as_json, columns)
@@ -76,12 +102,18 @@ def recipes(as_json: opt.Json = False) -> None:
     """Recipes by name: a paper's experiments, and forms of them that two cores finish."""
     rows = [
         {
-            "name": r.name, "title": r.title, "data": r.data, "partition": str(r.partition),
-            "sites": r.sites, "model": str(r.model), "queries": list(r.queries), "seeds": r.seeds,
+            "name": r.name,
+            "title": r.title,
+            "data": r.data,
+            "partition": str(r.partition),
+            "sites": r.sites,
+            "model": str(r.model),
+            "queries": list(r.queries),
+            "seeds": r.seeds,
             "published": r.published.table if r.published else None,
         }
         for r in RECIPES.values()
-    ]  # fmt: skip
+    ]
     _print(rows, rows, as_json, ("name", "title", "model", "seeds", "published"))
 
 
@@ -104,7 +136,10 @@ def spelled(method: type[Any]) -> str:
 
 
 def _print(
-    rows: list[dict[str, Any]], shown: list[dict[str, Any]], as_json: bool, columns: tuple[str, ...]
+    rows: list[dict[str, Any]],
+    shown: list[dict[str, Any]],
+    as_json: bool,
+    columns: tuple[str, ...],
 ) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=1))

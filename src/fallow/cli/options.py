@@ -24,11 +24,16 @@ Settings = Annotated[
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", help="Other data: a name, or your own table, .npz or image folder."),
+    typer.Option(
+        "--data", help="Other data: a name, or your own table, .npz or image folder."
+    ),
 ]
-Label = Annotated[str | None, typer.Option("--label", help="Column of labels in your table.")]
+Label = Annotated[
+    str | None, typer.Option("--label", help="Column of labels in your table.")
+]
 SiteColumn = Annotated[
-    str | None, typer.Option("--site", help="Column that says whose row it is; each is a site.")
+    str | None,
+    typer.Option("--site", help="Column that says whose row it is; each is a site."),
 ]
 Query = Annotated[
     str | None, typer.Option("--query", "-q", help="The strategy, e.g. ahfal:tau=15.")
@@ -41,20 +46,28 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed.")]
 FirstSeed = Annotated[int, typer.Option("--first-seed", min=0, help="The first seed.")]
 Seeds = Annotated[int | None, typer.Option("--seeds", min=1, help="How many paired seeds.")]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for results.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the study in that folder.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the study in that folder.")
+]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would run (rows, time, bytes), and stop.")
+    bool,
+    typer.Option("--dry-run", help="Say what would run (rows, time, bytes), and stop."),
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", envvar="FALLOW_DATA", help="Folder of data files; or FALLOW_DATA."),
+    typer.Option(
+        "--data-dir", envvar="FALLOW_DATA", help="Folder of data files; or FALLOW_DATA."
+    ),
 ]
 Jobs = Annotated[
-    int | None, typer.Option("--jobs", "-j", min=1, help="Processes; by default one per core.")
+    int | None,
+    typer.Option("--jobs", "-j", min=1, help="Processes; by default one per core."),
 ]
 Threads = Annotated[int, typer.Option("--threads", min=1, help="Threads of each process.")]
 Json = Annotated[bool, typer.Option("--json", help="A list of objects instead of a table.")]
-AsObject = Annotated[bool, typer.Option("--json", help="An object of JSON instead of text.")]
+AsObject = Annotated[
+    bool, typer.Option("--json", help="An object of JSON instead of text.")
+]
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
 
 
@@ -86,6 +99,8 @@ def settings(
     if bad:
         raise ValueError(f"--set {bad[0]!r} is not of the form key=value")
     words = dict(pair.split("=", 1) for pair in pairs or [])
-    about = {k: v for k, v in (("data", data), ("label", label), ("site", site)) if v is not None}
+    about = {
+        k: v for k, v in (("data", data), ("label", label), ("site", site)) if v is not None
+    }
     natural = {"partition": "natural", "sites": "0"} if "site" in {*about, *words} else {}
     return {**natural, **about, **words}

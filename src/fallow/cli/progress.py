@@ -39,10 +39,16 @@ class Watch:
 
     def __post_init__(self) -> None:
         self.bar = Progress(
-            SpinnerColumn(), TextColumn("{task.percentage:3.0f}%"), BarColumn(24),
-            TextColumn("{task.description}", markup=False), TimeElapsedColumn(), TextColumn("left"),
-            TimeRemainingColumn(), console=self.console, transient=True,
-        )  # fmt: skip
+            SpinnerColumn(),
+            TextColumn("{task.percentage:3.0f}%"),
+            BarColumn(24),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+        )
         self.task = self.bar.add_task("starting", total=self.total)
 
     def __enter__(self) -> Watch:
@@ -97,7 +103,11 @@ class Watch:
                 more = f"cycle {event['cycle']}, choosing rows"
             case "scored":
                 score = event["accuracy"]
-                good = f"accuracy {score:.3f}" if score is not None else f"mse {event['mse']:.4g}"
+                good = (
+                    f"accuracy {score:.3f}"
+                    if score is not None
+                    else f"mse {event['mse']:.4g}"
+                )
                 more = f"cycle {event['cycle']}, {event['labelled']} labels, {good}"
             case "failed":
                 more = "failed"

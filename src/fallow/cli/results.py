@@ -15,7 +15,9 @@ from fallow.lab.predict import predict_file
 from fallow.lab.report import write_report
 from fallow.lab.report_words import many
 
-Query = Annotated[str | None, typer.Option(help="Whose model; by default the study's reference.")]
+Query = Annotated[
+    str | None, typer.Option(help="Whose model; by default the study's reference.")
+]
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="File to write.")]
 
 
@@ -29,7 +31,9 @@ def export(
     study: Annotated[Path, typer.Argument(help="Folder of a study.")],
     to: Annotated[
         Literal["csv", "parquet", "markdown", "latex"],
-        typer.Option(help="csv and parquet: all records; markdown and latex: the final table."),
+        typer.Option(
+            help="csv and parquet: all records; markdown and latex: the final table."
+        ),
     ] = "csv",
     out: Output = None,
 ) -> None:
@@ -45,7 +49,9 @@ def predict(
         typer.Argument(help="Rows: a .csv, .parquet or .npz file, or a folder of images."),
     ],
     query: Query = None,
-    seed: Annotated[int | None, typer.Option(help="Whose model; by default the first.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Whose model; by default the first.")
+    ] = None,
     site: Annotated[
         str | None, typer.Option(help="Whose model, where each site deploys its own.")
     ] = None,

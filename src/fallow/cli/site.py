@@ -44,7 +44,9 @@ Data = Annotated[
         "or a folder of images. They stay where they are, and must not change."
     ),
 ]
-Tests = Annotated[Path | None, typer.Option(help="Other rows, all with labels, to test models on.")]
+Tests = Annotated[
+    Path | None, typer.Option(help="Other rows, all with labels, to test models on.")
+]
 Superlink = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="Where the coordinator's machine is reached."),
@@ -58,7 +60,9 @@ Authority = Annotated[
 ]
 Limit = Annotated[
     int | None,
-    typer.Option(help="Labels that this site ever gives; by default what the study asks for."),
+    typer.Option(
+        help="Labels that this site ever gives; by default what the study asks for."
+    ),
 ]
 Epsilon = Annotated[
     float | None,
@@ -76,7 +80,9 @@ def init(
     superlink: Superlink = None,
     ca: Authority = None,
     limit: Limit = None,
-    annotators: Annotated[int, typer.Option(help="How many people must agree on a label.")] = 1,
+    annotators: Annotated[
+        int, typer.Option(help="How many people must agree on a label.")
+    ] = 1,
     epsilon: Epsilon = None,
 ) -> None:
     """Check the rows against the study, make keys, and say what to send to whom.
@@ -87,21 +93,31 @@ def init(
     --data rows.csv --test test.csv --superlink fallow.example.org:9092
     """
     made = SiteFolder.create(
-        folder, study, name=name, data=str(data), test=None if test is None else str(test),
-        superlink=superlink, certificates=None if ca is None else str(ca), limit=limit,
-        annotators=annotators, epsilon=epsilon,
-    )  # fmt: skip
+        folder,
+        study,
+        name=name,
+        data=str(data),
+        test=None if test is None else str(test),
+        superlink=superlink,
+        certificates=None if ca is None else str(ca),
+        limit=limit,
+        annotators=annotators,
+        epsilon=epsilon,
+    )
     console = opt.console()
     _introduce(console, made)
     digest, mark = made.agreement.digest, fingerprint(made.joined)
-    _lines(console, [
-        f"\nSend {folder / 'join.json'} to the coordinator: it holds public keys, nothing secret.",
-        "Then ask there by another way, such as a telephone, whether",
-        f"  the digest of the study is {digest}",
-        f"  the fingerprint of your keys is {mark}",
-        f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
-        f"Then: fallow site start {folder}",
-    ])  # fmt: skip
+    _lines(
+        console,
+        [
+            f"\nSend {folder / 'join.json'} to the coordinator: it holds public keys, nothing secret.",
+            "Then ask there by another way, such as a telephone, whether",
+            f"  the digest of the study is {digest}",
+            f"  the fingerprint of your keys is {mark}",
+            f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
+            f"Then: fallow site start {folder}",
+        ],
+    )
 
 
 @site.command()
@@ -117,7 +133,10 @@ def start(folder: Folder) -> None:
     _introduce(console, found)
     with closing(found.open_ledger()) as ledger:
         _lines(console, put_back(ledger.store.copied()))
-    _lines(console, [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"])
+    _lines(
+        console,
+        [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"],
+    )
     before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
     try:
         serve(found, stop, Lines(console, folder))
@@ -140,19 +159,28 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
         typer.echo(json.dumps(about, indent=1))
         return
     console, labels = opt.console(), about["labels"]
-    allowed = f" of {about['epsilon_limit']:g}" if about["epsilon_limit"] is not None else ""
-    until = f", until {when(labels['deadline'])}" if labels["open"] and labels["deadline"] else ""
-    _lines(console, [
-        f"site {about['site']} of study {about['study']} (digest {about['digest'][:12]})",
-        f"process: {process(about, folder)}",
-        f"coordinator: {about['problem'] or 'its machine is reached'}",
-        *put_back(about["copied"]),
-        f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
-        f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
-        f"{labels['open']} open{until}",
-        f"labels in all: {about['asked']} asked{limited(about)}",
-        f"ε spent on noise: {about['epsilon']:g}{allowed}",
-    ])  # fmt: skip
+    allowed = (
+        f" of {about['epsilon_limit']:g}" if about["epsilon_limit"] is not None else ""
+    )
+    until = (
+        f", until {when(labels['deadline'])}"
+        if labels["open"] and labels["deadline"]
+        else ""
+    )
+    _lines(
+        console,
+        [
+            f"site {about['site']} of study {about['study']} (digest {about['digest'][:12]})",
+            f"process: {process(about, folder)}",
+            f"coordinator: {about['problem'] or 'its machine is reached'}",
+            *put_back(about["copied"]),
+            f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
+            f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
+            f"{labels['open']} open{until}",
+            f"labels in all: {about['asked']} asked{limited(about)}",
+            f"ε spent on noise: {about['epsilon']:g}{allowed}",
+        ],
+    )
     sent = [tuple(map(str, line.values())) for line in about["sent"]]
     heads = ("run", "verb", "exchanges", "bytes")
     show_table(console, "What left this site", heads, sent, whole=2, words=2)
@@ -162,15 +190,25 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
     """What `status` tells, as plain values."""
     with closing(folder.open_ledger()) as ledger:
         waiting = ledger.questions(state="open")
-        labels = {**asdict(ledger.progress()), "deadline": waiting[0].deadline if waiting else None}
+        labels = {
+            **asdict(ledger.progress()),
+            "deadline": waiting[0].deadline if waiting else None,
+        }
         epsilon, sent = ledger.store.spent(), [asdict(line) for line in ledger.sent()]
         asked, copied = ledger.purchases.asked, ledger.store.copied()
     return {
-        "site": folder.name, "study": folder.agreement.name, "digest": folder.agreement.digest,
-        **asdict(live(folder)), "labels": labels, "asked": asked, "limit": folder.settings.limit,
-        "copied": copied, "epsilon": epsilon, "epsilon_limit": folder.settings.epsilon,
+        "site": folder.name,
+        "study": folder.agreement.name,
+        "digest": folder.agreement.digest,
+        **asdict(live(folder)),
+        "labels": labels,
+        "asked": asked,
+        "limit": folder.settings.limit,
+        "copied": copied,
+        "epsilon": epsilon,
+        "epsilon_limit": folder.settings.epsilon,
         "sent": sent,
-    }  # fmt: skip
+    }
 
 
 @site.command("import")
@@ -181,7 +219,8 @@ def import_(
         str, typer.Option(help="Whose labels these are, where the file does not say it.")
     ] = "imported",
     partial: Annotated[
-        bool, typer.Option("--partial", help="Keep the good lines even if others are refused.")
+        bool,
+        typer.Option("--partial", help="Keep the good lines even if others are refused."),
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be taken; take nothing.")
@@ -205,19 +244,25 @@ def import_(
         taken = import_labels(ledger, *about, partial=partial, dry_run=dry_run, by=by)
     more, refused = len(taken.refused) - SHOWN, many(len(taken.refused), "line")
     was = "would be" if dry_run else "was"
-    _lines(console, [
-        *taken.refused[:SHOWN],
-        *([f"and {more} more like these"] if more > 0 else []),
-    ])  # fmt: skip
+    _lines(
+        console,
+        [
+            *taken.refused[:SHOWN],
+            *([f"and {more} more like these"] if more > 0 else []),
+        ],
+    )
     if taken.refused and not partial:
         raise ValueError(
             f"{refused} of {file} cannot be taken, so nothing {was} taken; correct that, or give "
             "--partial to keep the others"
         )
-    _lines(console, [
-        f"from {file} {was} taken: {many(taken.recorded, 'label')}; there already: {taken.same}; "
-        f"without a label: {many(taken.empty, 'line')}"
-    ])  # fmt: skip
+    _lines(
+        console,
+        [
+            f"from {file} {was} taken: {many(taken.recorded, 'label')}; there already: {taken.same}; "
+            f"without a label: {many(taken.empty, 'line')}"
+        ],
+    )
 
 
 @site.command()
@@ -225,7 +270,8 @@ def export(
     folder: Folder,
     file: File,
     labels: Annotated[
-        bool, typer.Option("--labels", help="All labels so far instead of the open questions.")
+        bool,
+        typer.Option("--labels", help="All labels so far instead of the open questions."),
     ] = False,
     guess: Annotated[
         bool, typer.Option("--guess", help="Add the model's guesses; they sway people.")
@@ -245,7 +291,10 @@ def export(
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
-    _lines(console, [f"Site {folder.name}", *terms(folder), *rows_told(folder.rows, folder.tests)])
+    _lines(
+        console,
+        [f"Site {folder.name}", *terms(folder), *rows_told(folder.rows, folder.tests)],
+    )
     heads = ("part", "verb", "reveals", "seen by")
     show_table(console, "What leaves this site", heads, leaving(folder), whole=2)
 

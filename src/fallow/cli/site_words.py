@@ -56,10 +56,14 @@ def over(event: dict[str, Any], folder: Path) -> list[str]:
 
 def put_back(copied: str | None) -> list[str]:
     """What a ledger that was put back says of itself."""
-    return [] if copied is None else [
-        f"ledger: was put back from its copy of {when(copied)}; labels that were given here since "
-        "then are lost, and asked for again if their cycle is still open"
-    ]  # fmt: skip
+    return (
+        []
+        if copied is None
+        else [
+            f"ledger: was put back from its copy of {when(copied)}; labels that were given here since "
+            "then are lost, and asked for again if their cycle is still open"
+        ]
+    )
 
 
 def limited(about: dict[str, Any]) -> str:

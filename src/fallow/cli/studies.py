@@ -28,7 +28,10 @@ from fallow.recipes import RECIPES, find_recipe
 
 
 def demo(
-    seeds: opt.Seeds = None, out: opt.Out = None, jobs: opt.Jobs = None, resume: opt.Resume = False
+    seeds: opt.Seeds = None,
+    out: opt.Out = None,
+    jobs: opt.Jobs = None,
+    resume: opt.Resume = False,
 ) -> None:
     """Ten sites choose which digits to have labelled: a table and a page in about a minute."""
     recipe = RECIPES["demo"]
@@ -81,7 +84,9 @@ def compare(
     """Run several strategies under the same seeds, with paired tests and a report page."""
     settings = opt.settings(set_, data, label, site)
     if any(key.split(".")[0] == "query" for key in settings):
-        raise ValueError("compare runs several strategies; name them with --query, not --set query")
+        raise ValueError(
+            "compare runs several strategies; name them with --query, not --set query"
+        )
     chosen = with_settings(find_recipe(recipe), settings)
     queries = [q.strip() for q in query.split(",")] if query else chosen.queries
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))

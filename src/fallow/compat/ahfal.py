@@ -80,7 +80,11 @@ class RatioAHFAL:
             memo = {**memo, "target": target}
         pooled = torch.tensor(target, dtype=torch.float64)
         ask.keep("select", to=orders(budget), low=low, target=pooled)
-        notes = {"sigma": (100 * spread).tolist(), "low": low.tolist(), "spread_tau": self.tau}
+        notes = {
+            "sigma": (100 * spread).tolist(),
+            "low": low.tolist(),
+            "spread_tau": self.tau,
+        }
         return {**memo, "notes": notes}
 
     # -- site half --------------------------------------------------------------------------
@@ -100,7 +104,9 @@ class RatioAHFAL:
         h = entropy(local)
         h = torch.where(is_low, (h + entropy(common)) / 2, h)
         order = ranked(h, view.stream("ties"))
-        scored = order[h[order].isfinite()]  # a row without a score has no class: it comes last
+        scored = order[
+            h[order].isfinite()
+        ]  # a row without a score has no class: it comes last
         buckets = [scored[label[scored] == c] for c in range(view.classes)]
         quota = self.quota(view, n, target, [len(bucket) for bucket in buckets])
         best = interleave([b[:q] for b, q in zip(buckets, quota, strict=True)])
@@ -111,7 +117,9 @@ class RatioAHFAL:
         total = float(target.sum())
         shares = [float(t) / total if total else 1 / view.classes for t in target]
         held = self.held(view)
-        return spill(n, allocate(n, held, shares, [cap > 0 for cap in caps]), held, shares, caps)
+        return spill(
+            n, allocate(n, held, shares, [cap > 0 for cap in caps]), held, shares, caps
+        )
 
     def held(self, view: View) -> list[int]:
         """The site's labelled rows per class, as this strategy counts them."""

@@ -192,7 +192,9 @@ def shaken(view: View, w: Tensor, epsilon: float, draw: torch.Generator) -> Tens
     """A copy of ``w`` (d,) where every tensor has its own noise, in proportion to its norm."""
     noisy = w.clone()
     for part in view.layout.views(noisy).values():
-        shake, scale = (torch.randn(part.shape, generator=draw, dtype=w.dtype) for _ in range(2))
+        shake, scale = (
+            torch.randn(part.shape, generator=draw, dtype=w.dtype) for _ in range(2)
+        )
         part += epsilon * part.norm() * shake / scale.norm()
     return noisy
 
@@ -204,7 +206,9 @@ def features(view: View, state: State, d: int) -> Tensor:
     """
     rows, found = view.rows(), []
     w = state["w"].clone()
-    head = {n: part.zero_() for n, part in view.layout.views(w).items() if n.startswith("head.")}
+    head = {
+        n: part.zero_() for n, part in view.layout.views(w).items() if n.startswith("head.")
+    }
     weight = head["head.weight"]
     for which in torch.split(torch.eye(d, dtype=w.dtype), len(weight)):
         weight.zero_()[: len(which)] = which

@@ -56,7 +56,10 @@ class NaNKSAS:
             answers = ask.each("first")
             memo = {**memo, "first": {s: list_of(a["counts"]) for s, a in answers.items()}}
         first = memo["first"]
-        to = {s: {**args, "counts": torch.tensor(first[s])} for s, args in orders(budget).items()}
+        to = {
+            s: {**args, "counts": torch.tensor(first[s])}
+            for s, args in orders(budget).items()
+        }
         ask.keep("select", to=to)
         return {**memo, "notes": {"nan_sites": sum(0 in first[site] for site in to)}}
 

@@ -35,11 +35,15 @@ class Masked:
     exchange: str
     attempt: int
     bound: float | None  # the largest absolute value a site may add
-    keys: Mapping[SiteId, Tensor] = field(default_factory=dict)  # (32,) uint8 of each site in it
+    keys: Mapping[SiteId, Tensor] = field(
+        default_factory=dict
+    )  # (32,) uint8 of each site in it
 
     def __post_init__(self) -> None:
         if self.bound is not None and not 0 < self.bound < math.inf:
-            raise ValueError(f"the bound of a sum is {self.bound}; it must be above 0 and finite")
+            raise ValueError(
+                f"the bound of a sum is {self.bound}; it must be above 0 and finite"
+            )
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,9 @@ class Ask:
     def __post_init__(self) -> None:
         self.cohort = tuple(sorted(self.cohort or self.carrier.sites))
 
-    def sum(self, verb: str, bound: float | None = None, **tensors: Any) -> dict[str, Tensor]:
+    def sum(
+        self, verb: str, bound: float | None = None, **tensors: Any
+    ) -> dict[str, Tensor]:
         """Key-wise totals in float64 over the cohort: the server half sees totals only.
 
         ``sites`` in the result is how many sites contributed.  ``bound``: the largest absolute
@@ -168,7 +174,9 @@ class Ask:
         """The answer stays in the site's memory until the cycle ends: the server sees a count."""
         return whole(self._exchange("keep", verb, to, tensors), "count")
 
-    def relay(self, verb: str, routes: Mapping[SiteId, Sequence[SiteId]], **tensors: Any) -> int:
+    def relay(
+        self, verb: str, routes: Mapping[SiteId, Sequence[SiteId]], **tensors: Any
+    ) -> int:
         """Answers go from site to site, sealed: the server sees who and how many bytes (returned).
 
         routes: receiver -> senders.  A receiver finds ``memory["<verb>/<sender>"]``.
@@ -191,7 +199,9 @@ class Ask:
         if self._waiting:
             self._exchange("fit", "", None, {})
 
-    def _masked_sum(self, masking: Masking, verb: str, bound: float | None, args: Answer) -> Answer:
+    def _masked_sum(
+        self, masking: Masking, verb: str, bound: float | None, args: Answer
+    ) -> Answer:
         """Public keys, then masked parts.  When a site falls silent all of it begins again among
         the others with new keys: what was masked for the old cohort is never unmasked.  An exchange
         that too few answer is not recorded, so that a resumed run asks again."""
@@ -213,7 +223,9 @@ class Ask:
                 masking.check(sorted(found), verb)
             cohort, about = tuple(sorted(found)), replace(about, attempt=about.attempt + 1)
 
-    def _requests(self, steps: Steps, key: str, bound: float | None) -> dict[SiteId, Request]:
+    def _requests(
+        self, steps: Steps, key: str, bound: float | None
+    ) -> dict[SiteId, Request]:
         about = (self.owner, self.cycle, self.round)
         requests = {}
         for site in self.cohort:
@@ -247,12 +259,20 @@ class Ask:
             with self.journal.transaction():
                 sent = self.carrier.exchange(requests, routes)
                 asked = requests if to is None else to  # the others only got what waited
-                replies = {s: sent.answers[s] for s in sorted(sent.answers) if verb and s in asked}
-                answers = self._added(replies, last[0][0], to, bound) if kind == "sum" else replies
+                replies = {
+                    s: sent.answers[s] for s in sorted(sent.answers) if verb and s in asked
+                }
+                answers = (
+                    self._added(replies, last[0][0], to, bound)
+                    if kind == "sum"
+                    else replies
+                )
                 entry = {"answers": answers, "up": sent.bytes_up, "down": sent.bytes_down}
                 entry |= {"epsilon": sent.epsilon} if sent.epsilon else {}
                 self.journal.record(key, digest, entry)
-        what = "public keys" if verb == KEYS and masked else self.reveals.get(verb, "nothing")
+        what = (
+            "public keys" if verb == KEYS and masked else self.reveals.get(verb, "nothing")
+        )
         crossed = (entry["up"], entry["down"], len(requests))
         protected = (entry.get("epsilon", 0.0), kind == "sum" and bool(masked))
         ways = passed(routes) if routes is not None else None
@@ -274,4 +294,6 @@ class Ask:
 def payload_of(request: Request) -> int:
     """Bytes of tensors and numbers that a request carries to its site."""
     keys = (step.masked.keys for step in request.steps if step.masked)
-    return sum(payload(step.args) for step in request.steps) + sum(payload(dict(k)) for k in keys)
+    return sum(payload(step.args) for step in request.steps) + sum(
+        payload(dict(k)) for k in keys
+    )

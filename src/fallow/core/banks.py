@@ -50,7 +50,10 @@ class Layout:
         w = [params[name].detach().reshape(-1) for name, _ in self.params]
         stats = [buffers[name].detach().reshape(-1) for name, _ in self.buffers]
         dtype = dtype or (w[0].dtype if w else torch.get_default_dtype())
-        return {"w": torch.cat(w).to(dtype), "stats": torch.cat([torch.zeros(0), *stats]).to(dtype)}
+        return {
+            "w": torch.cat(w).to(dtype),
+            "stats": torch.cat([torch.zeros(0), *stats]).to(dtype),
+        }
 
     def views(self, w: Tensor, stats: Tensor | None = None) -> dict[str, Tensor]:
         """Named views of one flat vector, for ``functional_call``; nothing is copied.

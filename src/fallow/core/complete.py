@@ -13,7 +13,9 @@ from fallow.core.ask import Ask, Masking
 from fallow.core.types import Answer, SiteId
 
 
-def sum_of_all(ask: Ask, verb: str, bound: float | None = None, **args: Any) -> dict[str, Tensor]:
+def sum_of_all(
+    ask: Ask, verb: str, bound: float | None = None, **args: Any
+) -> dict[str, Tensor]:
     """`Ask.sum`, where all sites must be in the total: several are used together.
 
     A carrier to real sites waits for the last one as long as its patience lasts.  Raises
@@ -63,7 +65,9 @@ class _OfAll:
         _check(len(sites), self.sites, verb)
         self.masking.check(sites, verb)
 
-    def total(self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
+    def total(
+        self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
+    ) -> Answer:
         return self.masking.total(answers, verb, bound)
 
 

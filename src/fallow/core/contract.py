@@ -18,7 +18,9 @@ class Contract:
     server may ask in this way to what that reveals beyond the site, in words.  A site runs no other
     function, and none in another way.  ``verbs``, all of them, is made of these four.
 
-    >>> found = Contract("A", "-", 2024, sum={"share": "totals"}, keep={"select": "a count"})
+    >>> found = Contract(
+    ...     "A", "-", 2024, sum={"share": "totals"}, keep={"select": "a count"}
+    ... )
     >>> dict(found.verbs)
     {'share': 'totals', 'select': 'a count'}
     >>> found.refusal("select", "each")
@@ -39,17 +41,25 @@ class Contract:
     secure_sum: bool = True  # works when the server sees totals only
     local_dp: bool = True  # works when released counts are noisy
     missing: str = "goes on with the sites that answer"
-    one_pass: bool = False  # the paper chooses for every budget from nothing, not cycle by cycle
+    one_pass: bool = (
+        False  # the paper chooses for every budget from nothing, not cycle by cycle
+    )
     draws: bool = False  # picks depend on a random stream even without ties
     regression: bool | None = None  # works on targets; None: unless it reads predictions
     classes: bool = True  # works on classes
     linear: bool = False  # works for the model "linear" alone
     everyone: bool = False  # trains only where all sites take part in every round
-    at_server: tuple[str, ...] = ()  # parts of a training method's state that no site is sent
-    simulator_only: bool = False  # reads hidden labels: an upper bound, never at a real site
+    at_server: tuple[
+        str, ...
+    ] = ()  # parts of a training method's state that no site is sent
+    simulator_only: bool = (
+        False  # reads hidden labels: an upper bound, never at a real site
+    )
 
     def __post_init__(self) -> None:
-        known = {verb: what for words in self.asked.values() for verb, what in words.items()}
+        known = {
+            verb: what for words in self.asked.values() for verb, what in words.items()
+        }
         for verb, what in self.verbs.items():
             if verb not in known:
                 raise ValueError(
@@ -70,14 +80,22 @@ class Contract:
         if kind in allowed:
             return None
         if allowed:
-            return f"the contract of {self.title} allows it by {' and '.join(allowed)} alone"
-        lists = [f"{', '.join(words)} by {how}" for how, words in self.asked.items() if words]
+            return (
+                f"the contract of {self.title} allows it by {' and '.join(allowed)} alone"
+            )
+        lists = [
+            f"{', '.join(words)} by {how}" for how, words in self.asked.items() if words
+        ]
         return f"the contract of {self.title} allows {'; '.join(lists) or 'no verb'}; nothing else"
 
     def without(self, *verbs: str, by: Operation | None = None) -> Contract:
         """The contract of an instance that never asks these verbs, or not ``by`` this operation."""
         left = {
-            how: {v: what for v, what in words.items() if v not in verbs or by not in (None, how)}
+            how: {
+                v: what
+                for v, what in words.items()
+                if v not in verbs or by not in (None, how)
+            }
             for how, words in self.asked.items()
         }
         return replace(self, verbs={}, **left)  # type: ignore[arg-type]

@@ -27,7 +27,11 @@ def digest_of(
         asked = None if to is None else sorted(to)
         h.update(repr((step.kind, step.verb, step.plan, asked)).encode())
         if step.masked is not None:
-            h.update(repr((step.masked.exchange, step.masked.attempt, step.masked.bound)).encode())
+            h.update(
+                repr(
+                    (step.masked.exchange, step.masked.attempt, step.masked.bound)
+                ).encode()
+            )
             _hash_args(h, dict(step.masked.keys))
         for args in (step.args, *((to or {})[site] for site in asked or [])):
             _hash_args(h, args)

@@ -106,4 +106,6 @@ class Disclosure:
     def of(rows: list[dict[str, Any]]) -> Disclosure:
         """The disclosure that ``rows`` describe: a resumed run goes on counting from here."""
         plain = ({k: v for k, v in r.items() if k not in ("kind", "verb")} for r in rows)
-        return Disclosure({(r["kind"], r["verb"]): p for r, p in zip(rows, plain, strict=True)})
+        return Disclosure(
+            {(r["kind"], r["verb"]): p for r, p in zip(rows, plain, strict=True)}
+        )

@@ -114,13 +114,21 @@ class Learner(Protocol):
     """
 
     def descend(
-        self, at: Slot, batch: Batch, near: Near | None = None, objective: Objective | None = None
+        self,
+        at: Slot,
+        batch: Batch,
+        near: Near | None = None,
+        objective: Objective | None = None,
     ) -> Slot:
         """One optimiser step on the loss."""
         ...
 
     def gradient(
-        self, at: Slot, batch: Batch, near: Near | None = None, objective: Objective | None = None
+        self,
+        at: Slot,
+        batch: Batch,
+        near: Near | None = None,
+        objective: Objective | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The gradient (..., d) there, and the batch-norm statistics (..., s) after the pass."""
         ...
@@ -144,5 +152,7 @@ class Local(Protocol):
     """
 
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]: ...
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]: ...
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]: ...
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]: ...

@@ -16,7 +16,9 @@ class Optimiser:
     weight_decay: float = 0.0  # added to the gradient of parameters, never of statistics
     betas: tuple[float, float] = (0.9, 0.999)  # Adam only
     eps: float = 1e-8
-    persist: bool = False  # moments survive from round to round, until a cycle starts afresh
+    persist: bool = (
+        False  # moments survive from round to round, until a cycle starts afresh
+    )
 
     def __post_init__(self) -> None:
         if self.name not in ("sgd", "adam"):
@@ -88,9 +90,13 @@ class Plan:
         if self.batch < 1:
             raise ValueError(f"batch size {self.batch} must be at least 1")
         if not self.start:
-            raise ValueError("a plan starts 'given', 'scratch' or at a model by its name, not ''")
+            raise ValueError(
+                "a plan starts 'given', 'scratch' or at a model by its name, not ''"
+            )
         if self.patience is not None and self.patience < 1:
-            raise ValueError(f"a patience of {self.patience} epochs must be at least 1, or None")
+            raise ValueError(
+                f"a patience of {self.patience} epochs must be at least 1, or None"
+            )
         if self.mix is not None and not self.mix > 0:
             raise ValueError(f"mix {self.mix} must be above 0, or None")
 

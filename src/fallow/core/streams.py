@@ -15,8 +15,12 @@ def seed_of(seed: int, *name: str | int) -> int:
     >>> seed_of(0, "select", 3, "north") == seed_of(0, "select", "3n", "orth")
     False
     """
-    words = "\x1f".join([str(int(seed)), *(f"{type(part).__name__}:{part}" for part in name)])
-    return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "big") >> 1
+    words = "\x1f".join(
+        [str(int(seed)), *(f"{type(part).__name__}:{part}" for part in name)]
+    )
+    return (
+        int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "big") >> 1
+    )
 
 
 def stream(seed: int, *name: str | int) -> torch.Generator:

@@ -16,7 +16,9 @@ def whole(answers: Mapping[SiteId, Answer], name: str) -> int:
     for site, answer in answers.items():
         value = answer.get(name)
         if not isinstance(value, int):
-            raise ValueError(f"site {site} answered {name} with {value!r}, not a whole number")
+            raise ValueError(
+                f"site {site} answered {name} with {value!r}, not a whole number"
+            )
         result += value
     return result
 
@@ -55,7 +57,9 @@ def total(answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> A
     return {**result, "sites": torch.tensor(float(len(parts)), dtype=torch.float64)}
 
 
-def check_addend(site: SiteId, verb: str, name: str, value: Tensor, bound: float | None) -> None:
+def check_addend(
+    site: SiteId, verb: str, name: str, value: Tensor, bound: float | None
+) -> None:
     """Raise when an addend is not finite or beyond its declared bound."""
     if not bool(torch.isfinite(value).all()):
         raise ValueError(
@@ -64,4 +68,6 @@ def check_addend(site: SiteId, verb: str, name: str, value: Tensor, bound: float
             "or check the site's rows"
         )
     if bound is not None and bool((value.abs() > bound).any()):
-        raise ValueError(f"site {site} answered {verb!r} with {name} beyond the bound {bound}")
+        raise ValueError(
+            f"site {site} answered {verb!r} with {name} beyond the bound {bound}"
+        )

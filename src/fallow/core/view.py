@@ -43,16 +43,24 @@ class View(Protocol):
     @property
     def counts(self) -> Tensor: ...  # (C,) float64 labels bought per class
     @property
-    def hidden(self) -> Tensor: ...  # (m,) true labels of the pool; raises unless simulator_only
+    def hidden(
+        self,
+    ) -> Tensor: ...  # (m,) true labels of the pool; raises unless simulator_only
     def rows(self, which: Rows = "pool") -> Tensor: ...
     def logits(self, model: str, which: Rows = "pool") -> Tensor: ...
     def embed(self, model: str, which: Rows = "pool") -> Tensor: ...
-    def model(self, name: str) -> State: ...  # "local" is "global" where a site has no labels
+    def model(
+        self, name: str
+    ) -> State: ...  # "local" is "global" where a site has no labels
     def forward(
         self, state: State, rows: Tensor, draw: torch.Generator | None = None
     ) -> Tensor: ...  # with ``draw`` dropout layers drop; a graph iff rows.requires_grad
-    def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]: ...  # (n, h), (n, c)
-    def outputs(self, state: State, rows: Tensor) -> Tensor: ...  # as the training method predicts
+    def look(
+        self, state: State, rows: Tensor
+    ) -> tuple[Tensor, Tensor]: ...  # (n, h), (n, c)
+    def outputs(
+        self, state: State, rows: Tensor
+    ) -> Tensor: ...  # as the training method predicts
     def stream(self, purpose: str) -> torch.Generator: ...
     def secret(self, purpose: str) -> torch.Generator: ...  # that no other party can repeat
 
@@ -99,9 +107,13 @@ class Picks:
         """Raise unless the rows are ``n`` different positions of a pool of ``pool`` rows."""
         rows = self.rows
         if rows.ndim != 1 or rows.dtype != torch.int64:
-            raise ValueError(f"picks must be a 1-d int64 tensor, not {rows.dtype} {rows.shape}")
+            raise ValueError(
+                f"picks must be a 1-d int64 tensor, not {rows.dtype} {rows.shape}"
+            )
         if len(rows) != n:
             raise ValueError(f"{len(rows)} rows were picked but {n} were asked for")
         inside = bool(((rows >= 0) & (rows < pool)).all())
         if not inside or len(torch.unique(rows)) != len(rows):
-            raise ValueError(f"picks must be different positions in the pool of {pool} rows")
+            raise ValueError(
+                f"picks must be different positions in the pool of {pool} rows"
+            )

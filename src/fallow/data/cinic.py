@@ -11,7 +11,18 @@ from fallow.data.files import Array, images, labels
 from fallow.data.optional import optional
 
 FOLDER, SIDE = "cinic-10", 32
-CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 # mean and standard deviation by channel of pixels / 255
 CINIC10_SCALE = ((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
 
@@ -50,7 +61,9 @@ def _part(folder: Path | None, parts: tuple[str, ...]) -> tuple[Array, Array]:
 def _files(folder: Path | None, inside: str) -> list[Path]:
     found = sorted((folder / FOLDER / inside).glob("*.png")) if folder else []
     if not found:
-        where = f"{folder / FOLDER / inside} has none" if folder else "no data folder is given"
+        where = (
+            f"{folder / FOLDER / inside} has none" if folder else "no data folder is given"
+        )
         raise ValueError(
             f"the .png files of CINIC-10 are needed, and {where}; set --data-dir or FALLOW_DATA to "
             f"the folder that holds {FOLDER}/train, valid and test"

@@ -15,7 +15,11 @@ class Partition(Protocol):
     """How training rows are spread over sites."""
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         """Row numbers of each site: ``sites`` sorted, disjoint, non-empty arrays.
 
@@ -30,7 +34,9 @@ def check_sites(y: npt.NDArray[np.generic], sites: int) -> None:
     if sites < 1:
         raise ValueError(f"{sites} sites asked for; ask for at least 1")
     if len(y) < sites:
-        raise ValueError(f"{len(y)} rows cannot be spread over {sites} sites; ask for fewer sites")
+        raise ValueError(
+            f"{len(y)} rows cannot be spread over {sites} sites; ask for fewer sites"
+        )
 
 
 def check_positive(name: str, value: float) -> None:
@@ -58,7 +64,9 @@ def class_rows(y: IntArray, rule: str) -> dict[int, IntArray]:
     return {int(c): np.flatnonzero(y == c) for c in np.unique(y)}
 
 
-def deal(counts: IntArray, rows: list[IntArray], rng: np.random.Generator) -> list[IntArray]:
+def deal(
+    counts: IntArray, rows: list[IntArray], rng: np.random.Generator
+) -> list[IntArray]:
     """Deal shuffled rows from a table.  counts: (sites, classes), rows: one array a class."""
     hands: list[list[IntArray]] = [[] for _ in range(len(counts))]
     for column, of_class in zip(counts.T, rows, strict=True):

@@ -75,11 +75,15 @@ class Dataset:
         keep = _draw(n, len(self.x), stream, f"training rows of {self.name}")
         groups = None if self.groups is None else self.groups[keep]
         ids = None if self.ids is None else tuple(self.ids[i] for i in keep.tolist())
-        return dataclasses.replace(self, x=self.x[keep], y=self.y[keep], groups=groups, ids=ids)
+        return dataclasses.replace(
+            self, x=self.x[keep], y=self.y[keep], groups=groups, ids=ids
+        )
 
     def test_rows(self, n: int, stream: torch.Generator) -> Dataset:
         """The data set with ``n`` test rows drawn at random, in their old order."""
-        return _keep_test(self, _draw(n, len(self.x_test), stream, f"test rows of {self.name}"))
+        return _keep_test(
+            self, _draw(n, len(self.x_test), stream, f"test rows of {self.name}")
+        )
 
 
 def row_hashes(x: Tensor) -> list[bytes]:
@@ -127,13 +131,18 @@ def _leaks(dataset: Dataset) -> dict[int, int]:
 def _keep_test(dataset: Dataset, keep: Tensor) -> Dataset:
     groups = None if dataset.groups_test is None else dataset.groups_test[keep]
     return dataclasses.replace(
-        dataset, x_test=dataset.x_test[keep], y_test=dataset.y_test[keep], groups_test=groups
+        dataset,
+        x_test=dataset.x_test[keep],
+        y_test=dataset.y_test[keep],
+        groups_test=groups,
     )
 
 
 def _draw(n: int, available: int, stream: torch.Generator, what: str) -> Tensor:
     if not 0 < n <= available:
-        raise ValueError(f"{n} rows asked for of {available} {what}; ask for 1 to {available}")
+        raise ValueError(
+            f"{n} rows asked for of {available} {what}; ask for 1 to {available}"
+        )
     return torch.randperm(available, generator=stream)[:n].sort().values
 
 
@@ -162,7 +171,9 @@ def _check_shapes(d: Dataset) -> None:
             f"{tuple(d.x.shape[1:])}; give one name a feature, or none"
         )
     if d.ids is not None and len(d.ids) != len(d.x):
-        raise ValueError(f"{d.name}: {len(d.ids)} row names for {len(d.x)} rows; give one a row")
+        raise ValueError(
+            f"{d.name}: {len(d.ids)} row names for {len(d.x)} rows; give one a row"
+        )
 
 
 def _check_labels(d: Dataset) -> None:
@@ -181,7 +192,9 @@ def _check_labels(d: Dataset) -> None:
     if len(set(d.classes)) != len(d.classes):
         raise ValueError(f"{d.name}: class names {d.classes} are not distinct; rename one")
     if d.n_classes < 2 and (d.is_labelled.any() or len(d.y_test)):
-        raise ValueError(f"{d.name} has labels but {d.n_classes} class names; give at least 2")
+        raise ValueError(
+            f"{d.name} has labels but {d.n_classes} class names; give at least 2"
+        )
     for part, y, low in (("training", d.y, UNLABELLED), ("test", d.y_test, 0)):
         wrong = y[(y < low) | (y >= d.n_classes) & (y != UNLABELLED)]
         if len(wrong):

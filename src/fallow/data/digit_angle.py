@@ -25,7 +25,9 @@ def read_digit_angle(folder: Path | None) -> Dataset:
     digits = bundled("digits")(folder)
 
     def turned(part: str, x: Tensor) -> tuple[Tensor, Tensor]:
-        draws = torch.rand(len(x), generator=stream(0, "digit angle", part), dtype=torch.float64)
+        draws = torch.rand(
+            len(x), generator=stream(0, "digit angle", part), dtype=torch.float64
+        )
         degrees = ((2 * draws - 1) * WIDEST).float()
         return turn(x, degrees), degrees
 

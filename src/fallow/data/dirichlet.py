@@ -47,7 +47,11 @@ class Dirichlet:
         _check(self.alpha, self.min_size)
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         return cut_classes(y, sites, rng, self.alpha, self.min_size, self.cap, "Dirichlet")
 
@@ -70,7 +74,11 @@ class FedMADirichlet:
         _check(self.alpha, self.min_size)
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         return cut_classes(y, sites, rng, self.alpha, self.min_size, True, "FedMADirichlet")
 
@@ -98,10 +106,16 @@ class ExactDirichlet:
             check_positive("a size", size)
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         check_sites(y, sites)
-        sizes = np.ones(sites) if self.sizes is None else np.array(self.sizes, dtype=np.float64)
+        sizes = (
+            np.ones(sites) if self.sizes is None else np.array(self.sizes, dtype=np.float64)
+        )
         if len(sizes) != sites:
             raise ValueError(
                 f"ExactDirichlet has sizes for {len(sizes)} sites and {sites} are asked for; they "

@@ -32,7 +32,10 @@ def embedded(dataset: Dataset, module: nn.Module, *, batch: int = 256) -> Datase
 
     @torch.no_grad()
     def features(x: Tensor) -> Tensor:
-        blocks = [embed(block.to(like)).flatten(1).float().cpu() for block in torch.split(x, batch)]
+        blocks = [
+            embed(block.to(like)).flatten(1).float().cpu()
+            for block in torch.split(x, batch)
+        ]
         return torch.cat(blocks)
 
     x = features(dataset.x)

@@ -93,7 +93,9 @@ def read_arrays(path: Path) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
-        raise ValueError(f"{path} could not be read as .npz without pickles: {error}") from error
+        raise ValueError(
+            f"{path} could not be read as .npz without pickles: {error}"
+        ) from error
 
 
 def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:
@@ -118,11 +120,15 @@ def _column(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
     is_text = column not in cells and bool(is_level) and name in cells
     if not is_text and column not in cells:
         lacking = name if is_level else column
-        raise ValueError(f"{path.name} has no column {lacking!r}{nearest(lacking, list(cells))}")
+        raise ValueError(
+            f"{path.name} has no column {lacking!r}{nearest(lacking, list(cells))}"
+        )
     told = cells[name if is_text else column]
     try:
-        numbers = [np.nan if cell.lower() in EMPTY else (cell == level if is_text else float(cell))
-                   for cell in told]  # fmt: skip
+        numbers = [
+            np.nan if cell.lower() in EMPTY else (cell == level if is_text else float(cell))
+            for cell in told
+        ]
     except ValueError as error:
         raise ValueError(f"{path.name}: column {column!r} holds a text: {error}") from error
     return np.array(numbers, dtype=np.float32)

@@ -36,7 +36,10 @@ def fetch(name: str, data_dir: str | Path | None = None) -> Path:
     try:
         with urlopen(_location(source), timeout=TIMEOUT) as answer, part.open("wb") as file:
             shutil.copyfileobj(answer, file)
-            promised, came = int(answer.headers.get("Content-Length") or file.tell()), file.tell()
+            promised, came = (
+                int(answer.headers.get("Content-Length") or file.tell()),
+                file.tell(),
+            )
         if came != promised:  # a connection that breaks off raises nothing
             raise OSError(f"it broke off after {came} of {promised} bytes")
     except (OSError, HTTPException) as error:
@@ -51,10 +54,16 @@ def fetch(name: str, data_dir: str | Path | None = None) -> Path:
 
 def _source(name: str) -> Source:
     if name not in CATALOGUE:
-        raise ValueError(f"{name!r} is not a known data set{nearest(name, list(CATALOGUE))}")
+        raise ValueError(
+            f"{name!r} is not a known data set{nearest(name, list(CATALOGUE))}"
+        )
     entry = CATALOGUE[name]
     if entry.published is None:
-        way = "it comes with Fallow" if entry.source == "bundled" else "put its files there by hand"
+        way = (
+            "it comes with Fallow"
+            if entry.source == "bundled"
+            else "put its files there by hand"
+        )
         known = ", ".join(e.name for e in CATALOGUE.values() if e.published)
         raise ValueError(f"{name} cannot be fetched: {way}; what can be: {known}")
     return entry.published
@@ -82,7 +91,9 @@ def _sha256(path: Path) -> str:
 
 def _check(path: Path) -> None:
     record = _record(path)
-    if record.is_file() and record.read_text(encoding="utf-8").split()[:1] != [_sha256(path)]:
+    if record.is_file() and record.read_text(encoding="utf-8").split()[:1] != [
+        _sha256(path)
+    ]:
         raise ValueError(
             f"{path} is not what was downloaded: its sha256 is not the one in {record.name}; "
             "remove both and fetch it again"

@@ -45,12 +45,20 @@ class Patho:
         check_positive("alpha", self.alpha)
         check_positive("classes", self.classes)
         if self.min_samples < 1:
-            raise ValueError(f"min_samples is {self.min_samples}; a holder needs at least 1 row")
+            raise ValueError(
+                f"min_samples is {self.min_samples}; a holder needs at least 1 row"
+            )
         if self.min_rule not in ("floor", "reject"):
-            raise ValueError(f"min_rule {self.min_rule!r} is unknown; use 'floor' or 'reject'")
+            raise ValueError(
+                f"min_rule {self.min_rule!r} is unknown; use 'floor' or 'reject'"
+            )
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         check_sites(y, sites)
         rows = class_rows(y, "Patho")
@@ -76,7 +84,9 @@ class Patho:
             f"{n_classes} classes in {MOST_DRAWS} draws; use Shards"
         )
 
-    def _shared(self, label: int, size: int, holders: int, rng: np.random.Generator) -> IntArray:
+    def _shared(
+        self, label: int, size: int, holders: int, rng: np.random.Generator
+    ) -> IntArray:
         spare = size - holders * self.min_samples
         if spare < 0:
             raise ValueError(
@@ -115,7 +125,11 @@ class Shards:
         check_positive("classes", self.classes)
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         check_sites(y, sites)
         rows = class_rows(y, "Shards")
@@ -165,7 +179,11 @@ class ClassWindows:
             )
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         check_sites(y, sites)
         rows = list(class_rows(y, "ClassWindows").values())

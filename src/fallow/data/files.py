@@ -107,7 +107,9 @@ def read_cifar10(folder: Path | None) -> Dataset:
     if folder is not None and (folder / "cifar10_train_b.npy.xz").is_file():
         pixels.append(read_array(folder, "cifar10_train_b.npy.xz"))
     else:
-        notes = ("20,000 of the 50,000 training images: cifar10_train_b.npy.xz is not there",)
+        notes = (
+            "20,000 of the 50,000 training images: cifar10_train_b.npy.xz is not there",
+        )
     x = torch.cat([images(part, CIFAR10_SCALE) for part in pixels])
     x_test = images(read_array(folder, "cifar10_test.npy.xz"), CIFAR10_SCALE)
     return drop_leaks(
@@ -178,7 +180,11 @@ def table(name: str, file: str, group: str = "") -> Reader:
 
 
 def held_out(
-    name: str, z: dict[str, Array], y: Array, classes: tuple[str, ...], group_names: tuple[str, ...]
+    name: str,
+    z: dict[str, Array],
+    y: Array,
+    classes: tuple[str, ...],
+    group_names: tuple[str, ...],
 ) -> Dataset:
     """A table without official test rows: 20 % set aside, fixed by the name."""
     x = z["X"]

@@ -18,8 +18,14 @@ import numpy.typing as npt
 
 from fallow.data.sources import Source
 
-ATTRIBUTE = re.compile(r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE)
-QUOTES: dict[str, Any] = {"quotechar": "'", "escapechar": "\\", "skipinitialspace": True}  # of arff
+ATTRIBUTE = re.compile(
+    r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE
+)
+QUOTES: dict[str, Any] = {
+    "quotechar": "'",
+    "escapechar": "\\",
+    "skipinitialspace": True,
+}  # of arff
 
 
 @final
@@ -29,7 +35,9 @@ class Cells:
 
     header: tuple[str, ...]
     rows: Iterable[list[str]]
-    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # texts the file declares
+    levels: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # texts the file declares
 
 
 @contextmanager
@@ -43,7 +51,9 @@ def cells_of(path: Path, source: Source) -> Iterator[Cells]:
             is_zip = path.suffix == ".zip"
             file = _unpacked(path, source, stack) if is_zip else path.open("rb")
             # some names of pathways are in no known encoding, and are left out anyway
-            text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+            text = io.TextIOWrapper(
+                file, encoding="utf-8-sig", errors="replace", newline=""
+            )
             stack.enter_context(text)
             yield _arff(text) if path.suffix == ".arff" else _separated(text, source)
     except (zipfile.BadZipFile, zlib.error, csv.Error, EOFError) as error:
@@ -58,8 +68,15 @@ def read_mat(path: Path, names: tuple[str, ...], what: str) -> dict[str, npt.NDA
     try:
         found = loadmat(path, variable_names=names)
         return {name: np.asarray(found[name]) for name in names}
-    except (OSError, ValueError, TypeError, NotImplementedError, KeyError, zlib.error,
-            MatReadError) as error:  # fmt: skip
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        NotImplementedError,
+        KeyError,
+        zlib.error,
+        MatReadError,
+    ) as error:
         raise ValueError(
             f"{path.name} cannot be read as {what} ({error}); download it again"
         ) from error
@@ -111,7 +128,9 @@ def _arff(lines: Iterator[str]) -> Cells:
             break
     rows = csv.reader((line for line in lines if line.strip() and line[0] != "%"), **QUOTES)
     levels = {
-        name: tuple(level.strip() for level in next(csv.reader([kind.strip("{} ")], **QUOTES)))
+        name: tuple(
+            level.strip() for level in next(csv.reader([kind.strip("{} ")], **QUOTES))
+        )
         for name, kind in kinds.items()
         if kind.startswith("{")
     }

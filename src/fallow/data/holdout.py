@@ -13,7 +13,9 @@ from fallow.data.dataset import row_hashes
 TEST_SHARE = 0.2
 
 
-def stratified(y: npt.NDArray[np.generic], share: float, rng: np.random.Generator) -> IntArray:
+def stratified(
+    y: npt.NDArray[np.generic], share: float, rng: np.random.Generator
+) -> IntArray:
     """Positions of about ``share`` of the rows, from each class alike; sorted.
 
     A class always keeps one row behind, so a class of one is never chosen from.  Targets
@@ -24,7 +26,9 @@ def stratified(y: npt.NDArray[np.generic], share: float, rng: np.random.Generato
         return np.sort(rng.permutation(len(y))[:total])
     _, inverse, sizes = np.unique(y, return_inverse=True, return_counts=True)
     quota = np.minimum(largest_remainder(sizes.astype(np.float64), total), sizes - 1)
-    chosen = [rng.permutation(np.flatnonzero(inverse == c))[:n] for c, n in enumerate(quota)]
+    chosen = [
+        rng.permutation(np.flatnonzero(inverse == c))[:n] for c, n in enumerate(quota)
+    ]
     return np.sort(np.concatenate(chosen))
 
 
@@ -42,7 +46,9 @@ def hold_out(name: str, x: Tensor, y: npt.NDArray[np.generic]) -> tuple[IntArray
     can_test = np.ones(len(first), dtype=bool)
     can_test[copy_of[is_unlabelled]] = False
     candidates = np.flatnonzero(can_test)
-    candidates = candidates[np.argsort(first[candidates])]  # the file's order, not the hash's
+    candidates = candidates[
+        np.argsort(first[candidates])
+    ]  # the file's order, not the hash's
     if len(candidates) == 0:
         return np.arange(len(y)), np.empty(0, dtype=np.int64)
     rng = np.random.default_rng(seed_of(0, "hold-out", name))

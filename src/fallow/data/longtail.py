@@ -19,10 +19,14 @@ def longtail_counts(largest: int, classes: int, rho: float) -> IntArray:
     [5000, 3584, 2569, 1842, 1320, 946, 678, 486, 348, 250]
     """
     if classes < 2:
-        raise ValueError(f"a long tail over {classes} classes is not defined; give at least 2")
+        raise ValueError(
+            f"a long tail over {classes} classes is not defined; give at least 2"
+        )
     check_positive("rho", rho)
     # + 1e-9: largest / rho, exact on paper, must not lose a row to the last bit
-    return np.floor(largest * (1 / rho) ** (np.arange(classes) / (classes - 1)) + 1e-9).astype(int)
+    return np.floor(
+        largest * (1 / rho) ** (np.arange(classes) / (classes - 1)) + 1e-9
+    ).astype(int)
 
 
 @final
@@ -43,11 +47,17 @@ class LongTail:
     def __post_init__(self) -> None:
         check_positive("rho", self.rho)
         if self.rho < 1:
-            raise ValueError(f"rho is {self.rho}, a tail longer than its head; give 1 or more")
+            raise ValueError(
+                f"rho is {self.rho}, a tail longer than its head; give 1 or more"
+            )
         self._partition()
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         kept = self.rows(y, rng)
         inner_groups = None if groups is None else groups[kept]
@@ -69,7 +79,9 @@ class LongTail:
                 f"the {have[c]} rows of class {c}; set n_max between "
                 f"{int(np.ceil(self.rho))} and {most}, or lower rho"
             )
-        return np.sort(np.concatenate([dealt(counts[c : c + 1], rows[c], rng)[0] for c in rows]))
+        return np.sort(
+            np.concatenate([dealt(counts[c : c + 1], rows[c], rng)[0] for c in rows])
+        )
 
     def _partition(self) -> Partition:
         from fallow.data import partitions  # here: that module exports this class

@@ -53,12 +53,26 @@ def _labelled(
     optional: tuple[str, ...] = (),
 ) -> Entry:
     return Entry(
-        name, "classification", rows, shape, classes, groups, "file", needed, optional, read=read
+        name,
+        "classification",
+        rows,
+        shape,
+        classes,
+        groups,
+        "file",
+        needed,
+        optional,
+        read=read,
     )
 
 
 def _table(
-    name: str, file: str, rows: int, columns: int, group: str = "", read: Reader | None = None
+    name: str,
+    file: str,
+    rows: int,
+    columns: int,
+    group: str = "",
+    read: Reader | None = None,
 ) -> Entry:
     return Entry(
         name,
@@ -98,7 +112,9 @@ CATALOGUE: dict[str, Entry] = {
             "bundled",
             read=read_digit_angle,
         ),
-        _labelled("mnist", 70_000, (1, 28, 28), 10, "writer", files.read_mnist, "mnist.npz"),
+        _labelled(
+            "mnist", 70_000, (1, 28, 28), 10, "writer", files.read_mnist, "mnist.npz"
+        ),
         _labelled(
             "fashion_mnist",
             70_000,
@@ -162,11 +178,15 @@ CATALOGUE: dict[str, Entry] = {
             "femnist/all_data_0.json",
         ),
         _labelled("har", 10_299, (90,), 6, "person", files.read_har, "har_features.npz"),
-        _labelled("heart", 920, (23,), 2, "hospital", files.read_heart, "heart_disease.npz"),
+        _labelled(
+            "heart", 920, (23,), 2, "hospital", files.read_heart, "heart_disease.npz"
+        ),
         _table("protein", "tab_protein.npz", 45_730, 9),
         _table("kegg", "tab_keggundirected.npz", 63_608, 27),
         _table("diamonds", "tab_diamonds.npz", 53_940, 9),
-        _table("diamonds_onehot", "tab_diamonds.npz", 53_940, 29, read=read_diamonds_onehot),
+        _table(
+            "diamonds_onehot", "tab_diamonds.npz", 53_940, 29, read=read_diamonds_onehot
+        ),
         _table("kin40k", "tab_kin40k.npz", 40_000, 8),
         _table("bike", "tab_bike.npz", 17_379, 13),
         _table("elevators", "tab_elevators.npz", 16_599, 18),
@@ -200,7 +220,9 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     torch.Size([36, 13])
     """
     if name not in CATALOGUE:
-        raise ValueError(f"{name!r} is not a known data set{nearest(name, list(CATALOGUE))}")
+        raise ValueError(
+            f"{name!r} is not a known data set{nearest(name, list(CATALOGUE))}"
+        )
     folder = data_dir or os.environ.get("FALLOW_DATA")
     try:
         return CATALOGUE[name].read(Path(folder) if folder else None)

@@ -57,12 +57,16 @@ def from_arrays(
     (('no', 'yes'), [0, 1, -1], [1])
     """
     if (x_test is None) != (y_test is None):
-        raise ValueError(f"{name}: a test set needs both x_test and y_test; give both or neither")
+        raise ValueError(
+            f"{name}: a test set needs both x_test and y_test; give both or neither"
+        )
     coded, known = encode(_array(y), task, name, tuple(classes))
     rows = _rows(x, coded, groups, ids, name)
     aside = None
     if x_test is not None and y_test is not None:
-        aside = _rows(x_test, encode_test(_array(y_test), known, name), groups_test, None, name)
+        aside = _rows(
+            x_test, encode_test(_array(y_test), known, name), groups_test, None, name
+        )
     rows, aside, left_out = _whole(rows, aside) if drop_rows else (rows, aside, ())
     if aside is None:
         rows, aside = _held_out(rows, name, tuple(columns))
@@ -81,7 +85,9 @@ def from_arrays(
     return dataset
 
 
-def from_npz(path: str | Path, *, classes: Sequence[str] = (), drop_rows: bool = False) -> Dataset:
+def from_npz(
+    path: str | Path, *, classes: Sequence[str] = (), drop_rows: bool = False
+) -> Dataset:
     """A data set from a .npz file: x, y and perhaps groups, x_test, y_test, groups_test.
 
     Read without pickles, so texts must be text arrays, not object arrays.  See ``from_arrays``.
@@ -182,7 +188,9 @@ def open_dataset(
         _existing(file)
         if label is None:
             raise ValueError(f"{file} is a table; name its column of labels with --label")
-        return from_table(file, label, site, task=task, classes=classes, drop_rows=drop_rows)
+        return from_table(
+            file, label, site, task=task, classes=classes, drop_rows=drop_rows
+        )
     if label is not None or site is not None:
         raise ValueError(
             f"{spec} is not a table of your own, so it has no column {label or site!r}; "
@@ -193,7 +201,9 @@ def open_dataset(
             _existing(file)
         own = {"classes": classes, "rule for missing values (drop_rows)": drop_rows}
         for what in (what for what, is_given in own.items() if is_given):
-            raise ValueError(f"the named data set {spec} has its own {what}; leave that out")
+            raise ValueError(
+                f"the named data set {spec} has its own {what}; leave that out"
+            )
         return load(str(spec), data_dir)
     if file.is_dir():
         return from_folder(file, classes=classes)
@@ -212,7 +222,9 @@ def _existing(path: str | Path) -> Path:
 
 
 def _array(values: Arrayish) -> npt.NDArray[Any]:
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    return (
+        values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    )
 
 
 class _Rows(NamedTuple):
@@ -250,7 +262,11 @@ def _whole(rows: _Rows, aside: _Rows | None) -> tuple[_Rows, _Rows | None, tuple
 
 
 def _rows(
-    x: Arrayish, y: npt.NDArray[Any], groups: Arrayish | None, ids: Sequence[str] | None, name: str
+    x: Arrayish,
+    y: npt.NDArray[Any],
+    groups: Arrayish | None,
+    ids: Sequence[str] | None,
+    name: str,
 ) -> _Rows:
     features = _array(x)
     if features.dtype.kind not in "biuf":

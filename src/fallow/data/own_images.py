@@ -32,7 +32,9 @@ def read_folder(folder: Path) -> Images:
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
     files = images_below(folder, "*/*/*")
     if not files:
-        raise ValueError(f"{folder} holds no images; put them in site/class/* or site/unlabelled/*")
+        raise ValueError(
+            f"{folder} holds no images; put them in site/class/* or site/unlabelled/*"
+        )
     x = read_images(files)
     parts = [file.relative_to(folder).parts for file in files]
     return Images(
@@ -40,7 +42,9 @@ def read_folder(folder: Path) -> Images:
         tuple("" if kind == UNLABELLED_FOLDER else kind for _, kind, _ in parts),
         tuple(site for site, _, _ in parts),
         tuple("/".join(part) for part in parts),
-        (f"images read as {'grey' if x.shape[1] == 1 else 'colour'}, pixels scaled to [-1, 1]",),
+        (
+            f"images read as {'grey' if x.shape[1] == 1 else 'colour'}, pixels scaled to [-1, 1]",
+        ),
     )
 
 
@@ -54,7 +58,9 @@ def images_below(folder: Path, pattern: str) -> list[Path]:
     ]
 
 
-def read_images(files: Sequence[Path], channels: int | None = None) -> npt.NDArray[np.float32]:
+def read_images(
+    files: Sequence[Path], channels: int | None = None
+) -> npt.NDArray[np.float32]:
     """Images of one size, (n, channels, height, width) in [-1, 1].
 
     channels: 1 or 3; None: 1 where every image is grey.  Raises ValueError that names the file when

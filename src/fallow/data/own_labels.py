@@ -56,7 +56,9 @@ def encode_test(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
     return coded
 
 
-def _occurring(y: Labels, numbers: Numbers | None, task: TaskChoice, name: str) -> tuple[str, ...]:
+def _occurring(
+    y: Labels, numbers: Numbers | None, task: TaskChoice, name: str
+) -> tuple[str, ...]:
     """The names of the classes among the labels, sorted; at least two."""
     if numbers is None:
         known = [str(text) for text in np.unique(np.char.strip(y)) if text]
@@ -70,7 +72,9 @@ def _occurring(y: Labels, numbers: Numbers | None, task: TaskChoice, name: str) 
             )
     if len(known) < 2:
         found = f"only the class {known[0]!r}" if known else "no label at all"
-        raise ValueError(f"{name}: the labels hold {found}; label two classes, or give classes=")
+        raise ValueError(
+            f"{name}: the labels hold {found}; label two classes, or give classes="
+        )
     return tuple(known)
 
 
@@ -81,7 +85,9 @@ def _ids(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
     numbers = _as_numbers(y)
     if texts is None or (numbers is not None and not number.keys() >= set(texts)):
         assert numbers is not None
-        texts = ["" if np.isnan(value) else _text(value) for value in numbers]  # "1.0" is "1"
+        texts = [
+            "" if np.isnan(value) else _text(value) for value in numbers
+        ]  # "1.0" is "1"
     unknown = sorted(set(texts) - number.keys())
     if unknown:
         hint = nearest(unknown[0], list(classes))

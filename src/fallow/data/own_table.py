@@ -16,7 +16,9 @@ from fallow.core.build import nearest
 from fallow.data.optional import optional
 
 MOST_LEVELS = 50  # texts of one column; more than this is a column of names
-EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})  # of a feature, in lower case
+EMPTY = frozenset(
+    {"", "na", "n/a", "nan", "null", "none", "?"}
+)  # of a feature, in lower case
 
 Columns = dict[str, list[str]]
 
@@ -36,20 +38,29 @@ class Table:
 
 
 def read_table(
-    path: Path, test: Path | None, label: str, site: str | None, ids: str, drop_rows: bool = False
+    path: Path,
+    test: Path | None,
+    label: str,
+    site: str | None,
+    ids: str,
+    drop_rows: bool = False,
 ) -> Table:
     """Both files as one table, so that texts become the same columns in both."""
     cells = read_cells(path)
     rows = len(cells[next(iter(cells))])
     for column in (label, *([site] if site else [])):
         if column not in cells:
-            raise ValueError(f"{path.name} has no column {column!r}{nearest(column, list(cells))}")
+            raise ValueError(
+                f"{path.name} has no column {column!r}{nearest(column, list(cells))}"
+            )
     if site == label:
         raise ValueError(f"column {label!r} is both label and site; name two columns")
     if test is not None:
         cells = _joined(cells, read_cells(test), path, test)
     if site is not None and (empty := sum(not cell for cell in cells[site])):
-        raise ValueError(f"{path.name}: {empty} rows have no site in column {site!r}; fill them in")
+        raise ValueError(
+            f"{path.name}: {empty} rows have no site in column {site!r}; fill them in"
+        )
     has_ids = ids in cells and ids not in (label, site)
     used = {label, site} | ({ids} if has_ids else set())
     features = [column for column in cells if column not in used]
@@ -75,7 +86,9 @@ def read_table(
 def _whole(cells: Columns, features: list[str], rows: int) -> tuple[Columns, int, int]:
     """The rows that lack no feature, how many of them are of the first file, and how many went."""
     total = len(next(iter(cells.values())))
-    keep = [all(_is_given(cells[column][row]) for column in features) for row in range(total)]
+    keep = [
+        all(_is_given(cells[column][row]) for column in features) for row in range(total)
+    ]
     kept = {column: list(compress(values, keep)) for column, values in cells.items()}
     return kept, sum(keep[:rows]), total - sum(keep)
 
@@ -185,7 +198,9 @@ def _encoded(
             )
         blocks.append((np.array(values)[:, None] == np.array(levels)).astype(np.float32))
         names += [f"{column}={level}" for level in levels]
-        notes.append(f"column {column!r} holds texts and became {len(levels)} columns of 0 and 1")
+        notes.append(
+            f"column {column!r} holds texts and became {len(levels)} columns of 0 and 1"
+        )
     return np.hstack(blocks), tuple(names), tuple(notes)
 
 

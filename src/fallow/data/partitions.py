@@ -44,7 +44,11 @@ class IID:
     """
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         check_sites(y, sites)
         return finished(np.array_split(rng.permutation(len(y)), sites), "IID")
@@ -60,7 +64,11 @@ class Natural:
     """
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         if groups is None:
             raise ValueError(
@@ -94,7 +102,10 @@ class Counts:
     """Rows counted out by hand: for each site, how many of each class.  Not complete.
 
     >>> two = Counts(({0: 2}, {0: 1, 1: 1}))
-    >>> [len(part) for part in two.split(np.array([0, 0, 0, 1, 1]), 2, np.random.default_rng(0))]
+    >>> [
+    ...     len(part)
+    ...     for part in two.split(np.array([0, 0, 0, 1, 1]), 2, np.random.default_rng(0))
+    ... ]
     [2, 2]
     """
 
@@ -112,7 +123,11 @@ class Counts:
                 )
 
     def split(
-        self, y: IntArray, sites: int, rng: np.random.Generator, groups: IntArray | None = None
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
     ) -> list[IntArray]:
         if sites != len(self.table):
             raise ValueError(

@@ -52,9 +52,13 @@ def _records(path: Path) -> tuple[Array, Array]:
 def _class_names(folder: Path | None) -> tuple[str, ...]:
     """The names in the file beside the records, or the numbers where there is none."""
     path = folder / "cifar-100-binary/fine_label_names.txt" if folder else None
-    names = tuple(path.read_text(encoding="utf-8").split()) if path and path.is_file() else ()
+    names = (
+        tuple(path.read_text(encoding="utf-8").split()) if path and path.is_file() else ()
+    )
     if names and len(names) != 100:
-        raise ValueError(f"fine_label_names.txt names {len(names)} classes, not 100; remove it")
+        raise ValueError(
+            f"fine_label_names.txt names {len(names)} classes, not 100; remove it"
+        )
     return names or tuple(map(str, range(100)))
 
 
@@ -78,7 +82,10 @@ def _digits(path: Path) -> tuple[Array, Array]:
     """Pixels (n, 32, 32, 3) and digits (n,) of a MATLAB file, where the digit 0 is 10."""
     found = read_mat(path, ("X", "y"), "SVHN's cropped digits")
     pixels, digit = found["X"], found["y"].reshape(-1)
-    if pixels.shape != (32, 32, 3, len(digit)) or not np.isin(digit, np.arange(1, 11)).all():
+    if (
+        pixels.shape != (32, 32, 3, len(digit))
+        or not np.isin(digit, np.arange(1, 11)).all()
+    ):
         raise ValueError(
             f"{path.name} holds pixels of shape {pixels.shape} for {len(digit)} digits, not "
             "(32, 32, 3, n) for n digits of 1..10; it is not SVHN's cropped file"

@@ -40,8 +40,11 @@ def published(name: str, rows: int, columns: int, group: str = "") -> Reader:
             table = _table(path.name, cells, source)
         x, names, notes = _features(table)
         if x.shape != (rows, columns):
-            notes = (*notes, f"{len(x)} rows and {x.shape[1]} columns, where the paper prints "
-                             f"{rows} and {columns}")  # fmt: skip
+            notes = (
+                *notes,
+                f"{len(x)} rows and {x.shape[1]} columns, where the paper prints "
+                f"{rows} and {columns}",
+            )
         z = {"X": x, "feature_names": np.array(names)}
         # shorter first: a number among texts comes in its place
         sites = sorted(set(table.groups), key=lambda site: (len(site), site))
@@ -88,9 +91,13 @@ def _table(file: str, cells: Cells, source: Source) -> _Table:
     grouping = (source.group,) if source.group else ()
     for column in (source.target, *source.drop, *source.texts, *grouping):
         if column not in header:
-            raise ValueError(f"{file} has no column {column!r}{nearest(column, list(header))}")
+            raise ValueError(
+                f"{file} has no column {column!r}{nearest(column, list(header))}"
+            )
     aside = {source.target, *source.drop, *grouping}
-    textual = [c for c in header if (c in cells.levels or c in source.texts) and c not in aside]
+    textual = [
+        c for c in header if (c in cells.levels or c in source.texts) and c not in aside
+    ]
     numeric = [c for c in header if c not in {*aside, *textual}]
     at = {column: position for position, column in enumerate(header)}
     pick = itemgetter(*(at[column] for column in (*numeric, source.target)))
@@ -127,11 +134,15 @@ def _numbers(cells: Sequence[str], where: str) -> list[float] | None:
     return None if any(map(math.isnan, values)) else values
 
 
-def _features(table: _Table) -> tuple[npt.NDArray[np.float32], tuple[str, ...], tuple[str, ...]]:
+def _features(
+    table: _Table,
+) -> tuple[npt.NDArray[np.float32], tuple[str, ...], tuple[str, ...]]:
     """Numbers first, then the texts as columns of 0 and 1: (features, their names, notes)."""
     x = np.frombuffer(table.numbers).reshape(len(table.y), -1).astype(np.float32)
     is_constant = x.min(0) == x.max(0)
-    constant = [c for c, is_left_out in zip(table.numeric, is_constant, strict=True) if is_left_out]
+    constant = [
+        c for c, is_left_out in zip(table.numeric, is_constant, strict=True) if is_left_out
+    ]
     blocks = [x[:, ~is_constant]]
     names = [c for c in table.numeric if c not in constant]
     for column, values in table.texts.items():

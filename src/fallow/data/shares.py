@@ -27,7 +27,9 @@ def test_shares(
     """
     train_counts = np.asarray(train_counts)
     if train_counts.ndim != 2 or train_counts.size == 0 or train_counts.min() < 0:
-        raise ValueError(f"train_counts has shape {train_counts.shape}; give (sites, classes)")
+        raise ValueError(
+            f"train_counts has shape {train_counts.shape}; give (sites, classes)"
+        )
     rows = class_rows(y_test, "test_shares")
     classes = train_counts.shape[1]
     if rows and max(rows) >= classes:
@@ -51,7 +53,9 @@ def _given(held: IntArray, total: int) -> IntArray:
         return np.zeros_like(held)
     exact = held / held.sum() * total
     given: IntArray = np.maximum(np.rint(exact), held > 0).astype(np.int64)
-    while (over := given.sum() - total) > 0:  # each pass takes one row from everybody it may
+    while (
+        over := given.sum() - total
+    ) > 0:  # each pass takes one row from everybody it may
         spare = given > 1 if (given > 1).any() else given > 0
         order = np.argsort(np.where(spare, exact - given, np.inf), kind="stable")
         given[order[: min(over, spare.sum())]] -= 1
@@ -78,7 +82,9 @@ def validation_split(
     is_class = np.issubdtype(y_rows.dtype, np.integer)
     unlabelled = int((y_rows == -1).sum()) if is_class else int(np.isnan(y_rows).sum())
     if unlabelled:
-        raise ValueError(f"{unlabelled} of {n} rows are unlabelled; validate on labelled rows only")
+        raise ValueError(
+            f"{unlabelled} of {n} rows are unlabelled; validate on labelled rows only"
+        )
     validation = np.empty(0, dtype=np.int64)
     if is_class and np.unique(y_rows, return_counts=True)[1].min() >= 2:
         validation = stratified(y_rows, share, rng)
@@ -103,12 +109,16 @@ def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> dict
     None without labels; mean_kl: its mean.
     Unlabelled rows count in the sizes alone; a site without labels is left out of sigma and KL.
 
-    >>> report = partition_report(np.array([0, 0, 1, 1]), [np.array([0, 1]), np.array([2, 3])], 2)
+    >>> report = partition_report(
+    ...     np.array([0, 0, 1, 1]), [np.array([0, 1]), np.array([2, 3])], 2
+    ... )
     >>> report["matrix"], report["cv"], report["sigma_pp"], report["absent"]
     ([[2, 0], [0, 2]], [1.0, 1.0], [50.0, 50.0], [1, 1])
     """
     if len(y) and y.max() >= n_classes:
-        raise ValueError(f"label {y.max()} is not one of {n_classes} classes; give their number")
+        raise ValueError(
+            f"label {y.max()} is not one of {n_classes} classes; give their number"
+        )
     counts = class_counts(y, parts, n_classes)
     mean = counts.mean(0)
     cv = np.divide(counts.std(0), mean, out=np.zeros(n_classes), where=mean > 0)
@@ -124,7 +134,9 @@ def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> dict
         "cv": cv.tolist(),
         "sigma_pp": (100 * shares.std(0)).tolist() if any_labels else [0.0] * n_classes,
         "absent": (counts == 0).sum(1).tolist(),
-        "kl": [float(v) if known else None for v, known in zip(kl, has_labels, strict=True)],
+        "kl": [
+            float(v) if known else None for v, known in zip(kl, has_labels, strict=True)
+        ],
         "mean_kl": float(np.nanmean(kl)) if any_labels else None,
     }
 

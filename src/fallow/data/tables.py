@@ -61,7 +61,9 @@ def fill_missing(
     """
     missing, missing_test = np.isnan(train), np.isnan(test)
     for name in np.array(columns)[missing.all(0)]:
-        raise ValueError(f"column {str(name)!r} has no value in any training row; leave it out")
+        raise ValueError(
+            f"column {str(name)!r} has no value in any training row; leave it out"
+        )
     median = np.nanmedian(train, axis=0)
     marked = np.flatnonzero(missing.any(0))
     filled = np.where(missing, median, train)

@@ -57,11 +57,19 @@ class TargetDirichlet:
         binned = target_bins(y, bins, self.binning)
         is_hetero = self.allocation == "hetero"
         return cut_classes(
-            binned, sites, rng, self.alpha, self.min_size or bins, is_hetero, "TargetDirichlet"
+            binned,
+            sites,
+            rng,
+            self.alpha,
+            self.min_size or bins,
+            is_hetero,
+            "TargetDirichlet",
         )
 
 
-def target_bins(y: npt.NDArray[np.number], bins: int, binning: Binning = "quantile") -> IntArray:
+def target_bins(
+    y: npt.NDArray[np.number], bins: int, binning: Binning = "quantile"
+) -> IntArray:
     """The bin of each target, 0 the lowest: (n,) -> (n,) in 0..bins-1.
 
     "quantile": bins of equal size, to a row, where no two targets are equal; "equal-width": equal

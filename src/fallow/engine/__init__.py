@@ -7,5 +7,14 @@ from fallow.engine.losses import row_loss
 from fallow.engine.stacked import Stacked
 from fallow.engine.workers import Workers
 
-__all__ = ["Fitted", "Job", "Loop", "Stacked", "Workers", "can_stack", "look", "predict",
-           "row_loss"]  # fmt: skip
+__all__ = [
+    "Fitted",
+    "Job",
+    "Loop",
+    "Stacked",
+    "Workers",
+    "can_stack",
+    "look",
+    "predict",
+    "row_loss",
+]

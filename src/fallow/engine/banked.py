@@ -12,8 +12,15 @@ from torch import Tensor, nn
 
 from fallow.core.banks import Layout
 
-RANDOM = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout,
-          nn.FeatureAlphaDropout, nn.RReLU)  # fmt: skip
+RANDOM = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+    nn.RReLU,
+)
 
 
 def can_stack(model: nn.Module) -> bool:
@@ -48,7 +55,9 @@ class BankedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         k, o, i = self.weight.shape
-        rows = x.reshape(k, -1, i).mT  # outputs as (K, o, b): the backward pass is 3x faster
+        rows = x.reshape(
+            k, -1, i
+        ).mT  # outputs as (K, o, b): the backward pass is 3x faster
         if self.bias is None:
             y = torch.bmm(self.weight, rows)
         else:
@@ -74,7 +83,9 @@ class BankedModel:
         place = {name: at for at, (name, _) in enumerate(layout.params)}
         names = {id(parameter): name for name, parameter in model.named_parameters()}
         self.layers: list[tuple[BankedLinear, int, int | None]] = []
-        twins: dict[int, nn.Module] = {}  # a deep copy takes what it finds here as copied already
+        twins: dict[
+            int, nn.Module
+        ] = {}  # a deep copy takes what it finds here as copied already
         for linear in [m for m in model.modules() if isinstance(m, nn.Linear)]:
             banked = BankedLinear(linear.in_features, linear.out_features)
             twins[id(linear)] = banked

@@ -64,7 +64,10 @@ def epochs(plan: Plan, round_: int) -> Iterator[Epoch]:
     """The epochs of a plan in round ``round_`` (0-based), the same for every site.
 
     >>> from fallow.core.plan import Segment
-    >>> [(e.number, e.part) for e in epochs(Plan((Segment(1, "head"), Segment(2, "body"))), 0)]
+    >>> [
+    ...     (e.number, e.part)
+    ...     for e in epochs(Plan((Segment(1, "head"), Segment(2, "body"))), 0)
+    ... ]
     [(0, 'head'), (1, 'body'), (2, 'body')]
     """
     parts = [segment.part for segment in plan.segments for _ in range(segment.epochs)]
@@ -112,9 +115,11 @@ def augment(kinds: Sequence[str], x: Tensor, generator: torch.Generator) -> Tens
     the image out of itself padded with 2 or 4 zeros on every side.
     """
     if x.ndim != 4:
-        raise ValueError(f"rows of shape {tuple(x.shape[1:])} cannot be augmented with "
-                         f"{', '.join(kinds)}: only images (channels, height, width) can; leave "
-                         "the plan's augment empty")  # fmt: skip
+        raise ValueError(
+            f"rows of shape {tuple(x.shape[1:])} cannot be augmented with "
+            f"{', '.join(kinds)}: only images (channels, height, width) can; leave "
+            "the plan's augment empty"
+        )
     for kind in kinds:
         if kind == "flip":
             flips = torch.rand(len(x), generator=generator) < 0.5

@@ -12,8 +12,14 @@ from fallow.core.banks import Layout
 from fallow.core.types import State
 from fallow.models.init import lent
 
-DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout,
-           nn.FeatureAlphaDropout)  # fmt: skip
+DROPOUT = (
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
 
 
 def has_dropout(model: nn.Module) -> bool:
@@ -42,6 +48,8 @@ def forward(
         for layer in layers:
             layer.train()
         try:
-            return torch.cat([functional_call(model, named, (p,)) for p in torch.split(x, batch)])
+            return torch.cat(
+                [functional_call(model, named, (p,)) for p in torch.split(x, batch)]
+            )
         finally:
             model.eval()

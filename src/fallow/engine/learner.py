@@ -54,7 +54,11 @@ class Autograd:
     heard: Heard | None = None
 
     def gradient(
-        self, at: Slot, batch: Batch, near: Near | None = None, objective: Objective | None = None
+        self,
+        at: Slot,
+        batch: Batch,
+        near: Near | None = None,
+        objective: Objective | None = None,
     ) -> tuple[Tensor, Tensor]:
         leaves = self.network.put(at.w, at.stats)
         if objective is None:
@@ -73,7 +77,11 @@ class Autograd:
         return step(self.optimiser, at, gradient.clone(), lr, self.moves)
 
     def descend(
-        self, at: Slot, batch: Batch, near: Near | None = None, objective: Objective | None = None
+        self,
+        at: Slot,
+        batch: Batch,
+        near: Near | None = None,
+        objective: Objective | None = None,
     ) -> Slot:
         g, stats = self.gradient(at, batch, near, objective)
         return step(self.optimiser, at, g, batch.lr, self.moves)._replace(stats=stats)

@@ -19,7 +19,9 @@ from fallow.models import Linear
 
 def is_linear(model: nn.Module, loss: RowLoss) -> bool:
     """Whether `descend` serves: a linear model with one output, under the squared error."""
-    return isinstance(model, Linear) and model.head.out_features == 1 and loss is squared_error
+    return (
+        isinstance(model, Linear) and model.head.out_features == 1 and loss is squared_error
+    )
 
 
 def descend(opt: Optimiser, at: Slot, data: Joined, lines: Lines) -> Slot:
@@ -28,15 +30,23 @@ def descend(opt: Optimiser, at: Slot, data: Joined, lines: Lines) -> Slot:
     Up to rounding these are the steps of `fallow.engine.optimise.step` along the gradient, taken
     in place on a copy.
     """
-    w, m1, m2 = (part.clone().unsqueeze(1) for part in (at.w, at.m1, at.m2))  # (K, 1, d) each
+    w, m1, m2 = (
+        part.clone().unsqueeze(1) for part in (at.w, at.m1, at.m2)
+    )  # (K, 1, d) each
     x = data.flat if w.shape[2] == data.flat.shape[1] else data.affine
     room = x.new_empty(len(w), lines.rows.shape[1], x.shape[1])  # fresh memory is slow
     _run(opt, x, room, (w, m1, m2), _steps(opt, at.t, lines))
-    return Slot(w.squeeze(1), at.stats, m1.squeeze(1), m2.squeeze(1), at.t + lines.frame.steps)
+    return Slot(
+        w.squeeze(1), at.stats, m1.squeeze(1), m2.squeeze(1), at.t + lines.frame.steps
+    )
 
 
 def _run(
-    opt: Optimiser, x: Tensor, room: Tensor, ends: Sequence[Tensor], steps: Iterable[Sequence[Any]]
+    opt: Optimiser,
+    x: Tensor,
+    room: Tensor,
+    ends: Sequence[Tensor],
+    steps: Iterable[Sequence[Any]],
 ) -> None:
     """Take the `_steps` in place, w, m1 and m2 in ``ends``, each step in the same ``room``.
 
@@ -70,7 +80,10 @@ def _steps(opt: Optimiser, t: Tensor, lines: Lines) -> Iterator[Sequence[Any]]:
     size, first = lines.rows.shape[1], 0
     now = t[lines.frame.seat] + lines.frame.step.unsqueeze(1) + 1  # (lines, 1)
     columns = (lines.y, 2 * shares(lines.weight), *_pace(opt, now, lines.epoch.lr))
-    parts, rows = [part.unsqueeze(1).numpy() for part in columns], lines.rows.flatten().numpy()
+    parts, rows = (
+        [part.unsqueeze(1).numpy() for part in columns],
+        lines.rows.flatten().numpy(),
+    )
     for k in lines.frame.widths:
         last = first + k
         yield k, rows[first * size : last * size], *(part[first:last] for part in parts)

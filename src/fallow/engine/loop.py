@@ -42,7 +42,9 @@ class Loop:
         """The model of one site after the other; made once."""
         return SingleModel(self.model, self.layout)
 
-    def fit(self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]) -> list[Fitted]:
+    def fit(
+        self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]
+    ) -> list[Fitted]:
         """Train every job; the order of jobs does not matter."""
         return [self._fit(method, plan, round_, job) for job in jobs]
 
@@ -71,12 +73,16 @@ class Loop:
         parts = [torch.split(part, plan.batch) for part in mix or ()]
         for at, rows in enumerate(batches(job, epoch, plan.batch)):
             x = self._taken(plan, job.x[rows], partial(job.streams, "augment", steps + at))
-            batch = Batch(x, job.y[rows], job.weight[rows], epoch.lr, job.counts, epoch.round)
+            batch = Batch(
+                x, job.y[rows], job.weight[rows], epoch.lr, job.counts, epoch.round
+            )
             if parts:
                 second, mate, beta = (part[at] for part in parts)
                 draw = partial(job.streams, "augment pool", steps + at)
                 u, beta = self._taken(plan, job.u[second], draw), beta.to(x.dtype)
-                batch = batch._replace(u=u, mate=mate, beta=beta, pool=torch.ones_like(beta))
+                batch = batch._replace(
+                    u=u, mate=mate, beta=beta, pool=torch.ones_like(beta)
+                )
             yield batch
 
     def _taken(self, plan: Plan, x: Tensor, draw: Callable[[], torch.Generator]) -> Tensor:
@@ -88,7 +94,9 @@ class Loop:
         return x.contiguous(memory_format=torch.channels_last)
 
 
-def reached(target: float, model: nn.Module, layout: Layout, state: State, job: Job) -> bool:
+def reached(
+    target: float, model: nn.Module, layout: Layout, state: State, job: Job
+) -> bool:
     """Whether the model at ``state`` has this accuracy on the job's rows; a regression never."""
     if job.y.is_floating_point() or len(job.y) == 0:
         return False
@@ -113,14 +121,18 @@ def look(
 
 
 @torch.no_grad()
-def predict(model: nn.Module, layout: Layout, state: State, x: Tensor, batch: int = 512) -> Tensor:
+def predict(
+    model: nn.Module, layout: Layout, state: State, x: Tensor, batch: int = 512
+) -> Tensor:
     """Outputs of the model at ``state`` in evaluation mode, in batches.
 
     x: (n, *shape) -> (n, c)
     """
     model.eval()
     named = layout.views(state["w"], state["stats"])
-    return torch.cat([functional_call(model, named, (part,)) for part in torch.split(x, batch)])
+    return torch.cat(
+        [functional_call(model, named, (part,)) for part in torch.split(x, batch)]
+    )
 
 
 class _Both(nn.Module):

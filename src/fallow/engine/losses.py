@@ -9,7 +9,9 @@ from fallow.core.local import RowLoss
 
 def cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
     """Cross-entropy of each row.  outputs: (..., b, c), y: (..., b) class ids -> (..., b)."""
-    flat = nn.functional.cross_entropy(outputs.flatten(0, -2), y.flatten(), reduction="none")
+    flat = nn.functional.cross_entropy(
+        outputs.flatten(0, -2), y.flatten(), reduction="none"
+    )
     return flat.view(y.shape)
 
 

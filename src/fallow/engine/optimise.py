@@ -11,7 +11,9 @@ from fallow.core.local import Slot
 from fallow.core.plan import Optimiser
 
 
-def step(opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor, part: Tensor | None) -> Slot:
+def step(
+    opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor, part: Tensor | None
+) -> Slot:
     """One step of ``opt`` along ``g``, as ``torch.optim`` takes it.  ``g`` is used up: its memory
     may become that of a moment.  Nothing else is changed in place.
 
@@ -24,8 +26,11 @@ def step(opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor, part: Tensor |
     new = _adam(opt, at, g, lr, part) if opt.name == "adam" else _sgd(opt, at, g, lr)
     if part is None:
         return new
-    kept = {name: torch.where(part, getattr(new, name), getattr(at, name))
-            for name in ("w", "m1", "m2") if getattr(new, name).shape[-1]}  # fmt: skip
+    kept = {
+        name: torch.where(part, getattr(new, name), getattr(at, name))
+        for name in ("w", "m1", "m2")
+        if getattr(new, name).shape[-1]
+    }
     return new._replace(**kept)
 
 
@@ -41,7 +46,9 @@ def _sgd(opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor) -> Slot:
     return at._replace(w=w, m1=move if opt.momentum else at.m1, t=at.t + 1)
 
 
-def _adam(opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor, part: Tensor | None) -> Slot:
+def _adam(
+    opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor, part: Tensor | None
+) -> Slot:
     b1, b2 = opt.betas
     t = at.t + (1 if part is None or at.t.shape[-1] == 1 else part)
     m1 = at.m1.lerp(g, 1 - b1)

@@ -34,7 +34,11 @@ class _Watch:
         self.begin, self.batch, self.end = begin, batch, begin._replace()
 
     def descend(
-        self, at: Slot, batch: Batch, near: Near | None = None, objective: Objective | None = None
+        self,
+        at: Slot,
+        batch: Batch,
+        near: Near | None = None,
+        objective: Objective | None = None,
     ) -> Slot:
         if at is self.begin and batch is self.batch and near is None and objective is None:
             return self.end

@@ -15,8 +15,9 @@ from fallow.engine.optimise import counted
 SENT = "sent"  # the name under which the moments of the sent model stay at a site
 
 
-def start(method: Local, plan: Plan, state: State, own: dict[str, Slot], sent: State | None
-          ) -> tuple[Slot, dict[str, Slot]]:  # fmt: skip
+def start(
+    method: Local, plan: Plan, state: State, own: dict[str, Slot], sent: State | None
+) -> tuple[Slot, dict[str, Slot]]:
     """The model that was ``sent``, and the method's slots beside it, which begin at ``state``; None
     where both are one.
 

@@ -47,11 +47,15 @@ class Stacked:
         """The models of all sites; made once."""
         return BankedModel(self.model, self.layout)
 
-    def fit(self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]) -> list[Fitted]:
+    def fit(
+        self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]
+    ) -> list[Fitted]:
         """Train every job; equal to `Loop` up to rounding."""
         if plan.augment:
             return Loop(self.model, self.layout, self.loss).fit(method, plan, round_, jobs)
-        alike: dict[tuple[str, ...], list[int]] = {}  # places of jobs that keep the same slots
+        alike: dict[
+            tuple[str, ...], list[int]
+        ] = {}  # places of jobs that keep the same slots
         for place in sorted(range(len(jobs)), key=lambda place: -len(jobs[place].y)):
             alike.setdefault(tuple(sorted(jobs[place].own)), []).append(place)
         results: dict[int, Fitted] = {}
@@ -60,7 +64,9 @@ class Stacked:
             results |= zip(places, self._train(method, plan, round_, chosen), strict=True)
         return [results[place] for place in range(len(jobs))]
 
-    def _train(self, method: Local, plan: Plan, round_: int, jobs: list[Job]) -> list[Fitted]:
+    def _train(
+        self, method: Local, plan: Plan, round_: int, jobs: list[Job]
+    ) -> list[Fitted]:
         learn = Autograd(self.network, self.loss, plan.optimiser)
         own = {name: stack([job.own[name] for job in jobs]) for name in jobs[0].own}
         state = _states([job.start for job in jobs])
@@ -76,7 +82,9 @@ class Stacked:
             learn.heard = [] if plan.patience else None
             lines = data.lines(frame, epoch)
             if epoch.number == 0:
-                is_whole = self._is_whole(method, plan, s, w_t, data.batches(lines, plan.mix))
+                is_whole = self._is_whole(
+                    method, plan, s, w_t, data.batches(lines, plan.mix)
+                )
             if is_whole and learn.moves is None:
                 s = {"w": descend(plan.optimiser, s["w"], data, lines)}
             else:
@@ -94,7 +102,12 @@ class Stacked:
         return [results[place] for place in range(len(jobs))]
 
     def _is_whole(
-        self, method: Local, plan: Plan, s: dict[str, Slot], w_t: Slot, batches: Iterator[Batch]
+        self,
+        method: Local,
+        plan: Plan,
+        s: dict[str, Slot],
+        w_t: Slot,
+        batches: Iterator[Batch],
     ) -> bool:
         """Whether an epoch can be done in one go: plain descent of a linear model."""
         if plan.patience is not None or not is_linear(self.model, self.loss):
@@ -140,7 +153,9 @@ def _steps(
             left.append(_take(s, slice(k, None)))
             s, w_t = _take(s, slice(k)), take(w_t, slice(k))
         s = method.step(s, w_t, batch, learn)
-    return {name: join([at, *(part[name] for part in reversed(left))]) for name, at in s.items()}
+    return {
+        name: join([at, *(part[name] for part in reversed(left))]) for name, at in s.items()
+    }
 
 
 def _take(s: dict[str, Slot], which: slice | list[int]) -> dict[str, Slot]:
@@ -153,7 +168,10 @@ def _results(
     """What the sites made in ``done`` epochs, by place."""
     sent, stays = finish(method, plan, s)
     return {
-        seat.place: fitted(take(sent, k), {name: take(at, k) for name, at in stays.items()},
-                           done * -(-len(seat.job.y) // plan.batch))
+        seat.place: fitted(
+            take(sent, k),
+            {name: take(at, k) for name, at in stays.items()},
+            done * -(-len(seat.job.y) // plan.batch),
+        )
         for k, seat in enumerate(seats)
-    }  # fmt: skip
+    }

@@ -52,7 +52,10 @@ class Frame:
         steps = -(-n // size)
         active = steps > torch.arange(int(steps[0]))  # (K, steps)
         step, seat = active.T.nonzero().unbind(1)
-        real = torch.arange(size) < (n - size * torch.arange(len(active.T))).T[step, seat, None]
+        real = (
+            torch.arange(size)
+            < (n - size * torch.arange(len(active.T))).T[step, seat, None]
+        )
         return Frame(seats, active.sum(0).tolist(), steps, seat, step, real)
 
     def filled(self, rows: Sequence[Tensor]) -> Tensor:
@@ -89,8 +92,12 @@ class Joined:
 
     @staticmethod
     def of(jobs: Sequence[Job]) -> Joined:
-        return Joined(*(torch.cat([getattr(job, name) for job in jobs])
-                        for name in ("x", "y", "weight")))  # fmt: skip
+        return Joined(
+            *(
+                torch.cat([getattr(job, name) for job in jobs])
+                for name in ("x", "y", "weight")
+            )
+        )
 
     @property
     def flat(self) -> Tensor:
@@ -107,7 +114,9 @@ class Joined:
         rows = frame.filled([order(seat.job, epoch) for seat in frame.seats])
         rows += torch.tensor([seat.first for seat in frame.seats])[frame.seat].unsqueeze(1)
         flat = rows.flatten()
-        y, weight = (part.index_select(0, flat).view_as(rows) for part in (self.y, self.weight))
+        y, weight = (
+            part.index_select(0, flat).view_as(rows) for part in (self.y, self.weight)
+        )
         return Lines(frame, epoch, rows, y, weight * frame.real)
 
     def batches(self, lines: Lines, mix: float | None = None) -> Iterator[Batch]:
@@ -139,4 +148,6 @@ def _second(job: Job, epoch: Epoch, size: int, mix: float) -> tuple[Tensor, ...]
     mate = torch.cat([mate, torch.arange(size - spare, size)])  # of padding: itself
     beta = torch.cat([beta, beta[:1].expand(spare)]).to(u.dtype)
     pool = (torch.arange(n + spare) < n).to(u.dtype) * bool(len(job.u))
-    return tuple(part.view(-1, size, *part.shape[1:]) for part in (u[rows], mate, beta, pool))
+    return tuple(
+        part.view(-1, size, *part.shape[1:]) for part in (u[rows], mate, beta, pool)
+    )

@@ -47,13 +47,18 @@ class Workers:
     processes: int | None = None
     _staff: list[Worker] = field(default_factory=list, init=False, repr=False)
 
-    def fit(self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]) -> list[Fitted]:
+    def fit(
+        self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]
+    ) -> list[Fitted]:
         """Train every job; the order of jobs does not matter."""
         if not self._staff:
             self._hire()
         steps = [-(-len(job.y) // plan.batch) for job in jobs]
-        shares = [(w, s) for w, s in zip(self._staff, dealt(steps, len(self._staff)), strict=True)
-                  if s]  # fmt: skip
+        shares = [
+            (w, s)
+            for w, s in zip(self._staff, dealt(steps, len(self._staff)), strict=True)
+            if s
+        ]
         try:
             for worker, share in shares:
                 worker.give(method, plan, round_, [jobs[place] for place in share])
@@ -115,8 +120,11 @@ class Worker:
     def new_rows(self, job: Job) -> dict[str, Tensor]:
         """The rows of a job that the process does not have."""
         known = self.known.setdefault(job.site, {})
-        new = {name: getattr(job, name) for name in ROWS
-               if name not in known or not is_same(known[name], getattr(job, name))}  # fmt: skip
+        new = {
+            name: getattr(job, name)
+            for name in ROWS
+            if name not in known or not is_same(known[name], getattr(job, name))
+        }
         known |= new
         return new
 
@@ -146,7 +154,9 @@ def work(pipe: Connection, loop: Loop) -> None:
             pipe.send(over(Tensor, Tensor.numpy, found))
         except EOFError:
             return
-        except Exception as error:  # whatever a method raises is raised again in the other process
+        except (
+            Exception
+        ) as error:  # whatever a method raises is raised again in the other process
             pipe.send(portable(error))
 
 

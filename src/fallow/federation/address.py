@@ -21,7 +21,9 @@ def check_address(address: str, what: str) -> str:
     """
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()):
-        raise ValueError(f"{what} is {address!r}; give host:port, such as fallow.example.org:9092")
+        raise ValueError(
+            f"{what} is {address!r}; give host:port, such as fallow.example.org:9092"
+        )
     if not 1 <= int(port) <= PORTS:
         raise ValueError(f"{what} is {address!r}; a port is a number from 1 to {PORTS}")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):

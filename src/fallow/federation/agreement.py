@@ -107,9 +107,17 @@ class Agreement:
     def digest(self) -> str:
         """32 hexadecimal digits of all that changes what is computed or revealed; lengths of time
         do not."""
-        agreed = [self.name, self.recipe.digest, self.schema.digest, self.sites, self.seed,
-                  self.coordinator.hex(), self.waits.quorum, self.smallest,
-                  self.authority]  # fmt: skip
+        agreed = [
+            self.name,
+            self.recipe.digest,
+            self.schema.digest,
+            self.sites,
+            self.seed,
+            self.coordinator.hex(),
+            self.waits.quorum,
+            self.smallest,
+            self.authority,
+        ]
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @cached_property
@@ -137,18 +145,36 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
     Raises ValueError for settings that only a simulation can follow.
     """
     if recipe.flip:
-        raise ValueError(f"flip is {recipe.flip}: wrong labels are for simulations; set flip=0")
+        raise ValueError(
+            f"flip is {recipe.flip}: wrong labels are for simulations; set flip=0"
+        )
     if recipe.target_scale == "oracle" and schema.task == "regression":
         raise ValueError(
             "target_scale 'oracle' reads labels that nobody has given yet; use 'labelled' or 'none'"
         )
     title = recipe.title if recipe.data == name else ""  # else it speaks of other data
-    units = is_standardised(replace(recipe, data="-"), _seen(schema.example, recipe, schema))
+    units = is_standardised(
+        replace(recipe, data="-"), _seen(schema.example, recipe, schema)
+    )
     return replace(
-        recipe, name=name, title=title, data=name, label=None, site=None,
-        task=schema.task, rows=None, test_rows=None, resplit=False,
-        partition=Spec("natural"), sites=sites,
-        standardise="federated" if units else "none", test="own",
+        recipe,
+        name=name,
+        title=title,
+        data=name,
+        label=None,
+        site=None,
+        task=schema.task,
+        rows=None,
+        test_rows=None,
+        resplit=False,
+        partition=Spec("natural"),
+        sites=sites,
+        standardise="federated" if units else "none",
+        test="own",
         executor="loop" if recipe.executor == "workers" else recipe.executor,
-        queries=(str(recipe.query),), reference=None, seeds=1, bounds=(), published=None,
-    )  # fmt: skip
+        queries=(str(recipe.query),),
+        reference=None,
+        seeds=1,
+        bounds=(),
+        published=None,
+    )

@@ -57,17 +57,37 @@ def card_text(agreement: Agreement, methods: Mapping[str, Any], facts: Facts) ->
     today = datetime.now(UTC).date().isoformat()
     model = "A model of its own at each site" if facts.is_own else "One model for all sites"
     lines = [
-        f"# Model card: {agreement.name}", "",
+        f"# Model card: {agreement.name}",
+        "",
         f"{model}, trained by Fallow. Written by {facts.owner} on {today}. Agreement "
-        f"{agreement.digest}.", "",
-        INTENDED, "",
-        "## Trained on", "", *_data(agreement, facts), "",
-        "## How", "", *_how(agreement, methods), "",
-        "## Scores", "", *_scores(agreement, facts), "",
-        "## Privacy", "", *_privacy(agreement, facts), "",
-        "## Limits", "", *(f"- {limit}" for limit in LIMITS), "",
-        "## Versions", "", *(f"- {name} {version}" for name, version in versions().items()),
-    ]  # fmt: skip
+        f"{agreement.digest}.",
+        "",
+        INTENDED,
+        "",
+        "## Trained on",
+        "",
+        *_data(agreement, facts),
+        "",
+        "## How",
+        "",
+        *_how(agreement, methods),
+        "",
+        "## Scores",
+        "",
+        *_scores(agreement, facts),
+        "",
+        "## Privacy",
+        "",
+        *_privacy(agreement, facts),
+        "",
+        "## Limits",
+        "",
+        *(f"- {limit}" for limit in LIMITS),
+        "",
+        "## Versions",
+        "",
+        *(f"- {name} {version}" for name, version in versions().items()),
+    ]
     return "\n".join(lines) + "\n"
 
 

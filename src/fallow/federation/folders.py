@@ -15,7 +15,9 @@ def check_free(folder: Path) -> None:
     """Raise ValueError where no folder of a site or a coordinator can be made."""
     for name, kind in KINDS.items():
         if (folder / name).exists():
-            raise ValueError(f"{folder} is the folder of {kind} already; choose another one")
+            raise ValueError(
+                f"{folder} is the folder of {kind} already; choose another one"
+            )
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if there.is_file():
         raise ValueError(f"{there} is a file; give the name of a new folder")

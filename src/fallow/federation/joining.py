@@ -27,11 +27,15 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     try:
         found = json.loads(file.read_bytes())
     except OSError as error:
-        raise ValueError(f"{file} cannot be read ({error.strerror}); check the path") from error
+        raise ValueError(
+            f"{file} cannot be read ({error.strerror}); check the path"
+        ) from error
     except ValueError as error:
         raise ValueError(f"{what}: it is not JSON; {ASK}") from error
     if not isinstance(found, dict) or (lacks := [n for n in JOINING if n not in found]):
-        missing = f"it lacks {lacks[0]!r}" if isinstance(found, dict) else "it is another file"
+        missing = (
+            f"it lacks {lacks[0]!r}" if isinstance(found, dict) else "it is another file"
+        )
         raise ValueError(f"{what}: {missing}; {ASK}")
     about = {name: found[name] for name in JOINING}
     if any(not isinstance(value, str) for value in about.values()):
@@ -64,7 +68,9 @@ def check_own(
 ) -> None:
     """Raise ValueError where the keys are those of another site."""
     for site, other in known.items():
-        if site != about["name"] and any(other[k] == about[k] for k in ("verify", "seal", "node")):
+        if site != about["name"] and any(
+            other[k] == about[k] for k in ("verify", "seal", "node")
+        ):
             raise ValueError(
                 f"{file} has the keys of {site}: {about['name']} makes its own with 'fallow site "
                 "init' in a folder of its own, and no folder is copied"

@@ -71,10 +71,14 @@ def made(agreement: Agreement) -> Made:
             )
     trainer = executor_of(recipe, model)
     about = (model, layout, row_loss(schema.task))
-    executor = Stacked(*about) if trainer == "stacked" else Loop(*about, recipe.channels_last)
+    executor = (
+        Stacked(*about) if trainer == "stacked" else Loop(*about, recipe.channels_last)
+    )
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
     playing = _playing(agreement, methods) | {"people": people}
-    return Made(model, layout, playing, fresh, len(schema.classes), executor, trainer, dtype)
+    return Made(
+        model, layout, playing, fresh, len(schema.classes), executor, trainer, dtype
+    )
 
 
 def _playing(agreement: Agreement, methods: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +86,8 @@ def _playing(agreement: Agreement, methods: dict[str, Any]) -> dict[str, Any]:
     that the study does not need."""
     recipe, is_number = agreement.recipe, agreement.schema.task == "regression"
     scaling = Scaling(
-        is_standardised(recipe, agreement.example), is_number and recipe.target_scale != "none"
+        is_standardised(recipe, agreement.example),
+        is_number and recipe.target_scale != "none",
     )
     is_idle = {
         "scaling": not (scaling.of_rows or scaling.of_numbers),

@@ -98,10 +98,13 @@ class People:
     def hello(self, at: Office) -> Answer:
         """What the coordinator has to know before it begins."""
         return {
-            "rows": len(at.site.x), "test": len(at.y), **_labels(at.site),
-            "schema": at.agreement.schema.digest, "fallow": versions()["fallow"],
+            "rows": len(at.site.x),
+            "test": len(at.y),
+            **_labels(at.site),
+            "schema": at.agreement.schema.digest,
+            "fallow": versions()["fallow"],
             "seal": torch.tensor(list(at.seal), dtype=torch.uint8),
-        }  # fmt: skip
+        }
 
     def ask(
         self, at: Office, step: str, cycle: int, allowed: int, deadline: str | None = None
@@ -151,14 +154,23 @@ class People:
     def finish(self, at: Office, **common: Tensor) -> Answer:
         """The study is over: the model that this site uses, and its card, as files of the site."""
         training = at.site.method("training")
-        retained = at.agreement.recipe.validation > 0 and not isinstance(training, Finishing)
-        used, deployed = _used(at, common, retained), training.deploy(common, at.site.memory)
+        retained = at.agreement.recipe.validation > 0 and not isinstance(
+            training, Finishing
+        )
+        used, deployed = (
+            _used(at, common, retained),
+            training.deploy(common, at.site.memory),
+        )
         is_own = any(not torch.equal(deployed[name], common[name]) for name in PARTS)
         schema, scale = at.agreement.schema, at.site.memory.get("features")
         columns = schema.features if schema.kind == "table" else ()
         about = {"classes": schema.classes, "columns": columns, "shape": schema.shape}
-        tree = {"state": {name: used[name] for name in PARTS}, "about": about, "scale": scale,
-                "targets": at.site.memory.get("targets")}  # fmt: skip
+        tree = {
+            "state": {name: used[name] for name in PARTS},
+            "about": about,
+            "scale": scale,
+            "targets": at.site.memory.get("targets"),
+        }
         save_tree(at.path / MODEL, tree)
         labels, scores = {at.site.id: _labels(at.site)}, self._own_scores(at, used)
         facts = Facts(f"site {at.site.id}", labels, scores, is_own=is_own)
@@ -176,7 +188,9 @@ class People:
         outputs = self._outputs(at, used)
         if at.site.parts.classes:
             hits = (outputs.argmax(1) == at.y.long()).double()
-            return {f"accuracy on the {len(hits)} test rows of {at.site.id}": float(hits.mean())}
+            return {
+                f"accuracy on the {len(hits)} test rows of {at.site.id}": float(hits.mean())
+            }
         away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
         error = float(away.double().square().mean())
         return {f"mean squared error on the {len(at.y)} test rows of {at.site.id}": error}
@@ -219,7 +233,11 @@ def _picks(at: Office, step: str) -> State | None:
 
 
 def _labels(site: Site) -> dict[str, int]:
-    return {"labelled": len(site.labelled), "held": len(site.validation), "pool": len(site.pool)}
+    return {
+        "labelled": len(site.labelled),
+        "held": len(site.validation),
+        "pool": len(site.pool),
+    }
 
 
 def _used(at: Office, common: State, retained: bool) -> State:

@@ -25,9 +25,11 @@ def told_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
     told = shown(rows, least)
     n, right = (float(rows.sum()), float(hits.sum())) if len(true) >= least else (0.0, 0.0)
     return {
-        "rows": n, "hits": right,
-        "class_rows": torch.where(told, rows, 0.0), "class_hits": torch.where(told, hits, 0.0),
-    }  # fmt: skip
+        "rows": n,
+        "hits": right,
+        "class_rows": torch.where(told, rows, 0.0),
+        "class_hits": torch.where(told, hits, 0.0),
+    }
 
 
 def shown(rows: Tensor, least: int) -> Tensor:

@@ -75,10 +75,17 @@ class Schema:
                 f"schema.classes is {list(self.classes)}; name two classes or more, each once"
             )
         if not is_class and self.classes:
-            raise ValueError("schema.classes is given and the task is regression; leave one out")
+            raise ValueError(
+                "schema.classes is given and the task is regression; leave one out"
+            )
         names = [column.name for column in self.columns]
-        if double := sorted({n for n in (*names, self.label, self.ids)
-                             if (*names, self.label, self.ids).count(n) > 1}):  # fmt: skip
+        if double := sorted(
+            {
+                n
+                for n in (*names, self.label, self.ids)
+                if (*names, self.label, self.ids).count(n) > 1
+            }
+        ):
             raise ValueError(
                 f"schema: {double[0]!r} is the name of two columns (features, label and ids "
                 "count); rename one"
@@ -94,7 +101,9 @@ class Schema:
                 "features; leave the shape of a table out"
             )
         if not self.shape or min(self.shape) < 1:
-            raise ValueError(f"schema.shape is {list(self.shape)}; give the shape of one row")
+            raise ValueError(
+                f"schema.shape is {list(self.shape)}; give the shape of one row"
+            )
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -149,7 +158,9 @@ def schema_from(settings: Mapping[str, Any]) -> Schema:
     try:
         found = dict(settings)
         if found.get("kind") == "table" and "shape" not in found:
-            columns = TypeAdapter(tuple[Column, ...]).validate_python(found.get("columns", ()))
+            columns = TypeAdapter(tuple[Column, ...]).validate_python(
+                found.get("columns", ())
+            )
             found["shape"] = (sum(len(column.features) for column in columns),)
         known = list(Schema.__dataclass_fields__)
         for key in found:
@@ -160,7 +171,9 @@ def schema_from(settings: Mapping[str, Any]) -> Schema:
         first = error.errors()[0]
         where = ".".join(map(str, ("schema", *first["loc"])))
         said = str(first["msg"]).removeprefix("Value error, ")
-        raise ValueError(said if said.startswith("schema") else f"{where}: {said}") from error
+        raise ValueError(
+            said if said.startswith("schema") else f"{where}: {said}"
+        ) from error
     return schema
 
 
@@ -180,11 +193,15 @@ def schema_of(
     """
     file = Path(path)
     if not file.exists():
-        raise ValueError(f"there is no file or folder {str(path)!r}; give the path of an example")
+        raise ValueError(
+            f"there is no file or folder {str(path)!r}; give the path of an example"
+        )
     if file.is_dir():
         pictures = read_pictures(file)
         found = classes or tuple(sorted({text for text in pictures.labels if text}))
-        return Schema("images", "classification", label, found, (), pictures.x.shape[1:], ids)
+        return Schema(
+            "images", "classification", label, found, (), pictures.x.shape[1:], ids
+        )
     if file.suffix.lower() == ".npz":
         arrays = read_arrays(file)
         if "x" not in arrays or "y" not in arrays or arrays["x"].ndim < 2:
@@ -202,13 +219,17 @@ def _of_table(
 
     cells = read_cells(file)
     if label not in cells:
-        raise ValueError(f"{file.name} has no column {label!r}{nearest(label, list(cells))}")
+        raise ValueError(
+            f"{file.name} has no column {label!r}{nearest(label, list(cells))}"
+        )
     _, found = encode(np.array(cells.pop(label), dtype=np.str_), task, file.name, classes)
     cells.pop(ids, None)
     if not cells:
         raise ValueError(f"{file.name} has no column of features; add one")
     columns = tuple(_column(file, name, values) for name, values in cells.items())
-    kind: Literal["classification", "regression"] = "classification" if found else "regression"
+    kind: Literal["classification", "regression"] = (
+        "classification" if found else "regression"
+    )
     shape = (sum(len(column.features) for column in columns),)
     return Schema("table", kind, label, found, columns, shape, ids)
 
@@ -216,7 +237,9 @@ def _of_table(
 def _column(file: Path, name: str, cells: list[str]) -> Column:
     given = [cell for cell in cells if cell.lower() not in EMPTY]
     if not given:
-        raise ValueError(f"{file.name}: column {name!r} is empty; give an example, or leave it out")
+        raise ValueError(
+            f"{file.name}: column {name!r} is empty; give an example, or leave it out"
+        )
     if all(number_in(cell) is not None for cell in given):
         return Column(name)
     values = tuple(sorted(set(given)))

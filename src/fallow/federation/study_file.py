@@ -49,14 +49,28 @@ def agreement_from(settings: Mapping[str, Any]) -> Agreement:
                 f"there is no section [{section}]; 'fallow coordinate init' writes a whole file"
             )
     schema, about = schema_from(rest.pop("schema")), dict(rest.pop("federation"))
-    known = ("name", "sites", "coordinator", "authority", "seed", "smallest", "timeout", "quorum",
-             "patience", "deadline")  # fmt: skip
+    known = (
+        "name",
+        "sites",
+        "coordinator",
+        "authority",
+        "seed",
+        "smallest",
+        "timeout",
+        "quorum",
+        "patience",
+        "deadline",
+    )
     for key in about:
         if key not in known:
-            raise ValueError(f"federation.{key} is not a setting{nearest(key, list(known))}")
+            raise ValueError(
+                f"federation.{key} is not a setting{nearest(key, list(known))}"
+            )
     for key in ("name", "sites", "coordinator"):
         if key not in about:
-            raise ValueError(f"federation.{key} is missing; ask the coordinator for the whole file")
+            raise ValueError(
+                f"federation.{key} is missing; ask the coordinator for the whole file"
+            )
     authority = about.get("authority")
     texts = [
         about["name"],
@@ -68,13 +82,20 @@ def agreement_from(settings: Mapping[str, Any]) -> Agreement:
         raise ValueError(f"federation: {wrong[0]!r} is no text; put it in quotes")
     name, sites = about["name"], tuple(sorted(about["sites"]))
     base = rest.pop("base", None)
-    recipe = recipe_from({"name": name, "data": name, **rest}, find_recipe(base) if base else None)
+    recipe = recipe_from(
+        {"name": name, "data": name, **rest}, find_recipe(base) if base else None
+    )
     return Agreement(
-        name, at_sites(recipe, name, len(sites), schema), schema, sites,
-        _key(about["coordinator"]), _whole(about, "seed", 0),
-        Waits(**_waits(about)), _whole(about, "smallest", 5),
+        name,
+        at_sites(recipe, name, len(sites), schema),
+        schema,
+        sites,
+        _key(about["coordinator"]),
+        _whole(about, "seed", 0),
+        Waits(**_waits(about)),
+        _whole(about, "smallest", 5),
         None if authority is None else authority.strip(),
-    )  # fmt: skip
+    )
 
 
 def _listed(sites: Any) -> list[Any]:
@@ -98,8 +119,11 @@ def _whole(about: Mapping[str, Any], name: str, default: int | None) -> Any:
 
 
 def _waits(about: Mapping[str, Any]) -> dict[str, Any]:
-    times = {k: seconds_of(about[k], f"federation.{k}") for k in ("timeout", "patience", "deadline")
-             if k in about}  # fmt: skip
+    times = {
+        k: seconds_of(about[k], f"federation.{k}")
+        for k in ("timeout", "patience", "deadline")
+        if k in about
+    }
     return {**times, "quorum": _whole(about, "quorum", None)}
 
 

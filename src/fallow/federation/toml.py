@@ -14,7 +14,17 @@ from fallow.lab.recipe import Recipe
 
 UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 BARE = re.compile(r"[A-Za-z0-9_-]+")
-PLACED = ("name", "data", "task", "partition", "sites", "test", "queries", "seeds", "bounds")
+PLACED = (
+    "name",
+    "data",
+    "task",
+    "partition",
+    "sites",
+    "test",
+    "queries",
+    "seeds",
+    "bounds",
+)
 """Settings that say nothing at real sites: each has one value there."""
 SAID = {
     "model": "the model that is trained",
@@ -41,7 +51,9 @@ def toml_of(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, dict):
-        inner = ", ".join(f"{_key(k)} = {toml_of(v)}" for k, v in value.items() if v is not None)
+        inner = ", ".join(
+            f"{_key(k)} = {toml_of(v)}" for k, v in value.items() if v is not None
+        )
         return f"{{ {inner} }}" if inner else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(toml_of(part) for part in value)}]"
@@ -97,15 +109,21 @@ def recipe_lines(recipe: Recipe) -> list[str]:
 
 def schema_lines(schema: Schema) -> list[str]:
     """The section ``[schema]``, a line for each column."""
-    about = {k: v for k, v in asdict(schema).items() if k not in ("columns", "classes") and v != ""}
+    about = {
+        k: v
+        for k, v in asdict(schema).items()
+        if k not in ("columns", "classes") and v != ""
+    }
     if schema.kind == "table":
         del about["shape"]
     lines = ["\n[schema]  # what the rows of all sites have in common"]
     lines += [f"{key} = {toml_of(value)}" for key, value in about.items()]
     lines += [f"classes = {toml_of(schema.classes)}"] if schema.classes else []
     if schema.columns:
-        lines += ["# features; one with values holds these texts, others hold numbers in the unit",
-                  "columns = ["]  # fmt: skip
+        lines += [
+            "# features; one with values holds these texts, others hold numbers in the unit",
+            "columns = [",
+        ]
         lines += [f"  {toml_of(_briefly(asdict(column)))}," for column in schema.columns]
         lines += ["]"]
     return lines
@@ -113,4 +131,8 @@ def schema_lines(schema: Schema) -> list[str]:
 
 def _briefly(column: dict[str, Any]) -> dict[str, Any]:
     """A column without what does not concern it; an empty unit of a number waits to be filled."""
-    return {k: v for k, v in column.items() if v != () and not (k == "unit" and column["values"])}
+    return {
+        k: v
+        for k, v in column.items()
+        if v != () and not (k == "unit" and column["values"])
+    }

@@ -10,7 +10,9 @@ from fallow.core.types import SiteId
 POLICIES = ("equal", "equal_rounded", "proportional")
 
 
-def budgets(policy: str, share: float | int, sizes: Mapping[SiteId, int]) -> dict[SiteId, int]:
+def budgets(
+    policy: str, share: float | int, sizes: Mapping[SiteId, int]
+) -> dict[SiteId, int]:
     """Labels per site in one cycle.
 
     share: a fraction of all rows, or (an ``int``) labels per site.  ``"equal"``: ceil(q |D| / N)

@@ -53,8 +53,12 @@ class Estimate:
     def sentence(self) -> str:
         processes = "1 process" if self.jobs == 1 else f"{self.jobs} processes"
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        tried = f"up to {self.tried:,} models tried on validation rows, " if self.tried else ""
-        passed = f" and up to {size(self.relayed)} from site to site" if self.relayed else ""
+        tried = (
+            f"up to {self.tried:,} models tried on validation rows, " if self.tried else ""
+        )
+        passed = (
+            f" and up to {size(self.relayed)} from site to site" if self.relayed else ""
+        )
         return (
             f"{runs}: {self.rows:,} training rows in all, {tried}about "
             f"{duration(self.seconds)} in {processes} on this machine, {size(self.bytes)} between "
@@ -112,8 +116,15 @@ def estimate(setup: Setup, cells: Sequence[Cell], jobs: int) -> Estimate:
         total.add(recipe, pace, phases, crossing[kind, str(recipe.training)], done)
     jobs = min(jobs, len(cells))
     seconds = total.seconds / jobs
-    return Estimate(len(cells), total.rows, seconds, round(total.bytes), jobs, total.tried,
-                    total.relayed)  # fmt: skip
+    return Estimate(
+        len(cells),
+        total.rows,
+        seconds,
+        round(total.bytes),
+        jobs,
+        total.tried,
+        total.relayed,
+    )
 
 
 @dataclass
@@ -125,13 +136,21 @@ class _Sum:
     relayed: int = 0
 
     def add(
-        self, recipe: Recipe, pace: Pace, phases: Sequence[int], crossing: tuple[int, int],
+        self,
+        recipe: Recipe,
+        pace: Pace,
+        phases: Sequence[int],
+        crossing: tuple[int, int],
         done: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A cell with so many labelled rows in its phases, the first of which may be done."""
         first, later = crossing
-        self.bytes += len(phases) * (first + (recipe.rounds - 1) * later) * recipe.participation
-        self.bytes += len(phases[:-1]) * recipe.sites * pace.model  # before a query, to each site
+        self.bytes += (
+            len(phases) * (first + (recipe.rounds - 1) * later) * recipe.participation
+        )
+        self.bytes += (
+            len(phases[:-1]) * recipe.sites * pace.model
+        )  # before a query, to each site
         self.seconds += pace.start + sum(_query(recipe, pace, n) for n in phases[:-1])
         for cycle, n in enumerate(phases):
             chosen = _chosen(recipe, cycle)
@@ -140,7 +159,9 @@ class _Sum:
                 continue
             self.tried += chosen.evaluations
             self.rows += n * recipe.rounds * recipe.plan.epochs
-            self.seconds += _phase(recipe, pace, n) + chosen.evaluations * _try(recipe, pace, n)
+            self.seconds += _phase(recipe, pace, n) + chosen.evaluations * _try(
+                recipe, pace, n
+            )
 
 
 def _chosen(recipe: Recipe, cycle: int) -> Load:
@@ -148,7 +169,9 @@ def _chosen(recipe: Recipe, cycle: int) -> Load:
     method = methods_of(recipe)["training"]
     if not isinstance(method, Choosing):
         return Load(0, 0)
-    return method.load(recipe.sites, recipe.rounds, recipe.restart == "continue" and cycle > 0)
+    return method.load(
+        recipe.sites, recipe.rounds, recipe.restart == "continue" and cycle > 0
+    )
 
 
 def _try(recipe: Recipe, pace: Pace, n: int) -> float:
@@ -162,7 +185,10 @@ def labelled(recipe: Recipe, pool: int) -> list[int]:
     def bought(share: float | int) -> int:
         return share * recipe.sites if isinstance(share, int) else round(share * pool)
 
-    return [bought(recipe.initial) + t * bought(recipe.per_cycle) for t in range(recipe.cycles + 1)]
+    return [
+        bought(recipe.initial) + t * bought(recipe.per_cycle)
+        for t in range(recipe.cycles + 1)
+    ]
 
 
 def _phase(recipe: Recipe, pace: Pace, n: int) -> float:
@@ -206,11 +232,15 @@ def _pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
         participation=1.0,
         training=plain,
         plan=replace(recipe.plan, segments=(Segment(1),)),
-        executor="loop" if recipe.executor == "workers" else recipe.executor,  # starts at once
+        executor="loop"
+        if recipe.executor == "workers"
+        else recipe.executor,  # starts at once
     )
     few = found.test_rows(min(tests, ENOUGH), stream(seed, "estimate"))
     shares = [min(1.0, times * min(first, ENOUGH) / len(found.x)) for times in (1, 3)]
-    _timed(replace(short, initial=shares[0]), seed, few)  # the first pass of a process is slow
+    _timed(
+        replace(short, initial=shares[0]), seed, few
+    )  # the first pass of a process is slow
     n, once, pace = _timed(replace(short, initial=shares[0]), seed, few)
     m, more, _ = _timed(replace(short, initial=shares[1]), seed, few)
     per_row = max((more - once) / max(m - n, 1), 0.1 * once / max(n, 1))
@@ -259,7 +289,9 @@ def _crossing(recipe: Recipe, pace: Pace) -> tuple[int, int]:
     if _chosen(recipe, 0).models:
         return len(world.members) * pace.model, 0
     for rounds in (1, 2):
-        short = replace(world.recipe, training=recipe.training, rounds=rounds, score_rounds=1)
+        short = replace(
+            world.recipe, training=recipe.training, rounds=rounds, score_rounds=1
+        )
         methods = methods_of(short)
         for site in world.members.values():
             site.parts = replace(site.parts, methods=methods)

@@ -36,7 +36,9 @@ def evaluate(world: World, state: State, retained: bool = False) -> dict[str, An
     is_common = world.tests is None and all(model is state for model in used.values())
     test = world.dataset
     if is_common and not isinstance(world.methods["training"], Predicting):
-        outputs = predict(world.model, world.layout, state, test.x_test.to(state["w"].dtype))
+        outputs = predict(
+            world.model, world.layout, state, test.x_test.to(state["w"].dtype)
+        )
         return {**_scores(world, _finite(outputs, "the model")), **NOT_BY_SITE}
     rows = world.tests or dict.fromkeys(sites, torch.arange(len(test.x_test)))
     outputs_of = {name: _outputs(world, name, used[name], rows[name]) for name in sites}
@@ -64,9 +66,13 @@ def own_models(world: World, state: State) -> dict[SiteId, State]:
         return {}
     is_retained = world.recipe.validation > 0 and not isinstance(training, Finishing)
     used = {name: _used(world, name, state, is_retained) for name in world.members}
-    kept = {name: {part: own[part] for part in ("w", "stats")} for name, own in used.items()}
+    kept = {
+        name: {part: own[part] for part in ("w", "stats")} for name, own in used.items()
+    }
     first = next(iter(kept.values()))
-    is_one = all(torch.equal(own[part], first[part]) for own in kept.values() for part in own)
+    is_one = all(
+        torch.equal(own[part], first[part]) for own in kept.values() for part in own
+    )
     return {} if is_one else kept
 
 
@@ -106,7 +112,9 @@ def pseudo_labels(world: World) -> dict[str, Any] | None:
     guess = [SiteView(site, 0).logits("local").argmax(1) for site in sites.values()]
     if not guess:
         return None
-    true = torch.cat([world.oracle.hidden[name][site.pool] for name, site in sites.items()]).long()
+    true = torch.cat(
+        [world.oracle.hidden[name][site.pool] for name, site in sites.items()]
+    ).long()
     found, classes = torch.cat(guess), world.dataset.n_classes
     return {
         "accuracy": accuracy(found, true),
@@ -134,7 +142,9 @@ def _errors(
     world: World, outputs: dict[SiteId, Tensor], true: dict[SiteId, Tensor]
 ) -> dict[str, Any]:
     """Mean squared errors of all sites that have test rows."""
-    per_site = {n: _error(world, o, true[n]) if len(o) else None for n, o in outputs.items()}
+    per_site = {
+        n: _error(world, o, true[n]) if len(o) else None for n, o in outputs.items()
+    }
     mse = fmean(error for error in per_site.values() if error is not None)
     none = dict.fromkeys(("accuracy", "balanced_accuracy", "per_class"))
     return {**none, **NOT_BY_SITE, "mse": mse, "per_site": per_site}

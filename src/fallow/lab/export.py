@@ -23,7 +23,10 @@ def export_study(folder: Path, to: str, out: Path | None = None) -> Path:
     pyarrow is not installed.
     """
     study = read_study(folder)
-    path = out or folder / f"{'table' if to in ('markdown', 'latex') else 'records'}.{SUFFIX[to]}"
+    path = (
+        out
+        or folder / f"{'table' if to in ('markdown', 'latex') else 'records'}.{SUFFIX[to]}"
+    )
     if to == "parquet":
         content = _parquet(_rows(study))
     elif to == "csv":

@@ -29,7 +29,9 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(draft, "wb", opener=lambda name, how: os.open(name, how, mode)) as file:
+            with open(
+                draft, "wb", opener=lambda name, how: os.open(name, how, mode)
+            ) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -111,9 +113,13 @@ def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise Failed(f"checkpoint {path} cannot be read ({error.strerror}): {way_out}") from error
+        raise Failed(
+            f"checkpoint {path} cannot be read ({error.strerror}): {way_out}"
+        ) from error
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise Failed(f"checkpoint {path} is damaged (not the file the journal names): {way_out}")
+        raise Failed(
+            f"checkpoint {path} is damaged (not the file the journal names): {way_out}"
+        )
     try:
         saved = unpack(content)
         tree, digest = saved["tree"], saved["digest"]

@@ -50,7 +50,9 @@ class Ground(Protocol):
     @property
     def scale(self) -> Scale | None: ...  # those units, once they are agreed on
     @property
-    def targets(self) -> State | None: ...  # units of numbers to predict: mean () and std ()
+    def targets(
+        self,
+    ) -> State | None: ...  # units of numbers to predict: mean () and std ()
     @property
     def about(self) -> dict[str, Any]: ...  # rows: their classes, columns and shape
     @property
@@ -66,7 +68,9 @@ class Ground(Protocol):
 
     def wanted(self, share: float | int) -> dict[SiteId, int]: ...
     def within(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]: ...
-    def counts(self) -> dict[SiteId, list[int]]: ...  # labels that train, by class or in one number
+    def counts(
+        self,
+    ) -> dict[SiteId, list[int]]: ...  # labels that train, by class or in one number
     @property
     def held(self) -> int: ...  # labels held back for validation
     def bought(
@@ -78,13 +82,21 @@ class Ground(Protocol):
         done: Done,
         keep: tuple[str, ...],
     ) -> Done: ...  # labels for what was picked; ends the step and the cycle at the sites
-    def pseudo_labels(self) -> dict[str, Any] | None: ...  # only a simulation knows the truth
+    def pseudo_labels(
+        self,
+    ) -> dict[str, Any] | None: ...  # only a simulation knows the truth
 
-    def first_phase(self, phases: Phases, train: Callable[[], Done]) -> tuple[Done, Any]: ...
-    def restore(self, memory: Any) -> None: ...  # what sites remembered, beside `first_phase`
+    def first_phase(
+        self, phases: Phases, train: Callable[[], Done]
+    ) -> tuple[Done, Any]: ...
+    def restore(
+        self, memory: Any
+    ) -> None: ...  # what sites remembered, beside `first_phase`
     def fresh_held(self, cycle: int, r: int) -> AbstractContextManager[None]: ...
     def scored(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
     ) -> dict[str, Any]: ...
     def one_model(self, journal: Journal, state: State) -> State | None: ...
-    def own_models(self, state: State) -> dict[SiteId, State]: ...  # of sites, where they differ
+    def own_models(
+        self, state: State
+    ) -> dict[SiteId, State]: ...  # of sites, where they differ

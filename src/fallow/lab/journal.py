@@ -169,21 +169,31 @@ class Journal:
         for sender, letter in letters.items():
             if not self._read("SELECT 1 FROM letter WHERE mark = ?", letter.mark):
                 self._write("INSERT INTO letter VALUES (?, ?)", letter.mark, letter.content)
-            self._write("INSERT INTO received VALUES (?, ?, ?)", site, f"{verb}/{sender}",
-                        letter.mark)  # fmt: skip
+            self._write(
+                "INSERT INTO received VALUES (?, ?, ?)",
+                site,
+                f"{verb}/{sender}",
+                letter.mark,
+            )
         self._write(UNHELD)
 
     def kept(self, site: SiteId) -> dict[str, State]:
         rows = self._read("SELECT name, state FROM kept WHERE site = ? ORDER BY name", site)
         kept = {name: self._opened(blob, f"{name} of site {site}") for name, blob in rows}
-        rows = self._read("SELECT name, mark FROM received WHERE site = ? ORDER BY name", site)
-        return kept | {name: self._letter(mark, f"{name} of site {site}") for name, mark in rows}
+        rows = self._read(
+            "SELECT name, mark FROM received WHERE site = ? ORDER BY name", site
+        )
+        return kept | {
+            name: self._letter(mark, f"{name} of site {site}") for name, mark in rows
+        }
 
     def _letter(self, mark: bytes, what: str) -> State:
         """What a letter says; sites that hold the same one share it."""
         if mark not in self._read_letters:
             found = self._read("SELECT content FROM letter WHERE mark = ?", mark)
-            self._read_letters[mark] = self._opened(mark + (found[0][0] if found else b""), what)
+            self._read_letters[mark] = self._opened(
+                mark + (found[0][0] if found else b""), what
+            )
         return self._read_letters[mark]
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
@@ -195,10 +205,14 @@ class Journal:
     def written(self, site: SiteId) -> list[Label]:
         sql = "SELECT row, value, cycle, weight, probability, held, mark FROM label WHERE site = ?"
         labels = []
-        for row, value, cycle, weight, p, held, mark in self._read(f"{sql} ORDER BY row", site):
+        for row, value, cycle, weight, p, held, mark in self._read(
+            f"{sql} ORDER BY row", site
+        ):
             label = Label(row, value, cycle, weight, p, bool(held))
             if _line_mark(site, label) != mark:
-                raise self._damaged(f"the label of row {label.row} of site {site} was changed")
+                raise self._damaged(
+                    f"the label of row {label.row} of site {site} was changed"
+                )
             labels.append(label)
         return labels
 
@@ -212,7 +226,9 @@ class Journal:
         for key, blob in self._read(sql, site):
             line = self._opened(blob, f"release {key} of site {site}")
             if line.pop("key") != key:
-                raise self._damaged(f"release {key} of site {site} stands under another key")
+                raise self._damaged(
+                    f"release {key} of site {site} stands under another key"
+                )
             found[key] = Released(**line)
         return found
 

@@ -51,8 +51,14 @@ def methods_of(recipe: Recipe, flipped: Sequence[SiteId] = ()) -> dict[str, Any]
         )
     contracts = {str(recipe.query): query.contract, str(recipe.training): method.contract}
     check_fit(recipe.privacy, contracts, cohort)
-    return {"initial": Random(), "query": query, "training": method, "plain": FedAvg(),
-            "scaling": Scaling(), "retention": Retention(method)}  # fmt: skip
+    return {
+        "initial": Random(),
+        "query": query,
+        "training": method,
+        "plain": FedAvg(),
+        "scaling": Scaling(),
+        "retention": Retention(method),
+    }
 
 
 def local_plan(recipe: Recipe, query: Any) -> Plan | None:

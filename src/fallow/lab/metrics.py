@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from fallow.lab.metrics_counts import Floats, Numbers, high_classes
 
 
-def _labels(predicted: Numbers, true: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _labels(
+    predicted: Numbers, true: Numbers
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     p, y = np.asarray(predicted, dtype=np.int64), np.asarray(true, dtype=np.int64)
     if p.shape != y.shape or p.ndim != 1:
         raise ValueError(
@@ -37,7 +39,9 @@ def accuracy(predicted: Numbers, true: Numbers) -> float:
     return float((p == y).mean())
 
 
-def per_class_accuracy(predicted: Numbers, true: Numbers, classes: int) -> list[float | None]:
+def per_class_accuracy(
+    predicted: Numbers, true: Numbers, classes: int
+) -> list[float | None]:
     """Accuracy of each class's rows (recall); ``None`` for a class without rows.
 
     >>> per_class_accuracy([0, 1, 1], [0, 1, 0], classes=3)
@@ -46,8 +50,12 @@ def per_class_accuracy(predicted: Numbers, true: Numbers, classes: int) -> list[
     p, y = _labels(predicted, true)
     outside = y[(y < 0) | (y >= classes)]
     if len(outside):
-        raise ValueError(f"label {outside[0]} is not one of {classes} classes; labels count from 0")
-    return [float((p[y == c] == c).mean()) if (y == c).any() else None for c in range(classes)]
+        raise ValueError(
+            f"label {outside[0]} is not one of {classes} classes; labels count from 0"
+        )
+    return [
+        float((p[y == c] == c).mean()) if (y == c).any() else None for c in range(classes)
+    ]
 
 
 def balanced_accuracy(predicted: Numbers, true: Numbers, classes: int) -> float:
@@ -70,7 +78,12 @@ def macro_f1(predicted: Numbers, true: Numbers) -> float:
     p, y = _labels(predicted, true)
     seen = np.union1d(p, y)
     return float(
-        np.mean([2 * ((p == c) & (y == c)).sum() / ((p == c).sum() + (y == c).sum()) for c in seen])
+        np.mean(
+            [
+                2 * ((p == c) & (y == c)).sum() / ((p == c).sum() + (y == c).sum())
+                for c in seen
+            ]
+        )
     )
 
 
@@ -102,8 +115,14 @@ def variance_gap(per_class: Sequence[float | None], sigma: Numbers) -> Halves | 
             f"{len(per_class)} class accuracies do not pair with {len(side)} spreads; "
             "give one of each per class"
         )
-    low = [a for a, high in zip(per_class, side, strict=True) if a is not None and high is False]
-    top = [a for a, high in zip(per_class, side, strict=True) if a is not None and high is True]
+    low = [
+        a
+        for a, high in zip(per_class, side, strict=True)
+        if a is not None and high is False
+    ]
+    top = [
+        a for a, high in zip(per_class, side, strict=True) if a is not None and high is True
+    ]
     return Halves(float(np.mean(low)), float(np.mean(top))) if low and top else None
 
 
@@ -116,11 +135,15 @@ def _curve(fractions: Numbers, scores: Numbers) -> tuple[Floats, Floats]:
             "score per point of the curve"
         )
     if (np.diff(x) <= 0).any():
-        raise ValueError(f"labelled fractions {x.tolist()} do not increase; give one per cycle")
+        raise ValueError(
+            f"labelled fractions {x.tolist()} do not increase; give one per cycle"
+        )
     return x, y
 
 
-def aulc(fractions: Numbers, scores: Numbers, within: tuple[float, float] | None = None) -> float:
+def aulc(
+    fractions: Numbers, scores: Numbers, within: tuple[float, float] | None = None
+) -> float:
     """Area under the learning curve: trapezoids over the fraction axis, divided by its range.
 
     In the unit of the scores: a flat curve has its own height as area.  ``within``: the part of the
@@ -134,7 +157,9 @@ def aulc(fractions: Numbers, scores: Numbers, within: tuple[float, float] | None
         raise ValueError("a curve of 1 point has no area; run at least two cycles")
     low, high = within or (x[0], x[-1])
     if not x[0] <= low < high <= x[-1]:
-        raise ValueError(f"the part {low} to {high} is not inside the curve's, {x[0]} to {x[-1]}")
+        raise ValueError(
+            f"the part {low} to {high} is not inside the curve's, {x[0]} to {x[-1]}"
+        )
     inside = np.unique(np.concatenate([[low], x[(x > low) & (x < high)], [high]]))
     return float(np.trapezoid(np.interp(inside, x, y), inside) / (high - low))
 
@@ -158,7 +183,9 @@ def labels_to_reach(fractions: Numbers, scores: Numbers, target: float) -> float
     return None
 
 
-def labels_saved(curve: Mapping[float, float], baseline: Mapping[float, float]) -> float | None:
+def labels_saved(
+    curve: Mapping[float, float], baseline: Mapping[float, float]
+) -> float | None:
     """Share of labels saved on the way to the baseline's final score: 1 - f / f_baseline.
 
     Both curves map labelled fraction to score, and both f are `labels_to_reach` of the last

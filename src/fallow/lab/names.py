@@ -67,7 +67,10 @@ class Strategy:
     @property
     def chooser(self) -> tuple[str, ...]:
         """What it is apart from how its models are trained."""
-        return (self.query.partition("@")[0], *(s for s in self.settings if s not in self.trainer))
+        return (
+            self.query.partition("@")[0],
+            *(s for s in self.settings if s not in self.trainer),
+        )
 
     @property
     def key(self) -> str:
@@ -153,8 +156,12 @@ def trainer_label(query: str, names: Mapping[str, str], training: str = "fedavg"
     return " + ".join([_trainer(own[-1] if own else training), *rest])
 
 
-GRAPHS = {"static": "random graph", "resampled": "random graph each round",
-          "degree": "random graph of its degrees", "full": "full graph"}  # fmt: skip
+GRAPHS = {
+    "static": "random graph",
+    "resampled": "random graph each round",
+    "degree": "random graph of its degrees",
+    "full": "full graph",
+}
 
 
 def _trainer(text: str) -> str:
@@ -164,13 +171,20 @@ def _trainer(text: str) -> str:
         spec = Spec.parse(text)
         if ":" in spec.name:
             return text
-        name = TITLES.get(found := find((trainers, personal), spec.name)) or found.contract.title
+        name = (
+            TITLES.get(found := find((trainers, personal), spec.name))
+            or found.contract.title
+        )
     except ValueError:
         return text
     return ", ".join([name, *(_field(key, value) for key, value in spec.fields.items())])
 
 
-TITLES = {personal.Local: "Local", personal.FedAvgFT: "FedAvg+FT", personal.FedProxFT: "FedProx+FT"}
+TITLES = {
+    personal.Local: "Local",
+    personal.FedAvgFT: "FedAvg+FT",
+    personal.FedProxFT: "FedProx+FT",
+}
 """Where tables have a shorter name than the contract of a method."""
 
 
@@ -180,7 +194,9 @@ def _field(key: str, value: object) -> str:
     if key == "budget" and isinstance(value, list) and value:  # one for each site
         return f"{min(value)} to {max(value)} models"
     if key == "alone":
-        return f"{value} sites only send" if isinstance(value, str) else "some sites only send"
+        return (
+            f"{value} sites only send" if isinstance(value, str) else "some sites only send"
+        )
     if key == "graph":
         return GRAPHS.get(str(value), f"{value} graph")
     return f"{key}={value if isinstance(value, str) else json.dumps(value)}"
@@ -189,7 +205,10 @@ def _field(key: str, value: object) -> str:
 def _base(query: str, known: Iterable[str]) -> tuple[str, list[str]]:
     """The longest of the known queries that this one begins with, and the settings after it.
 
-    >>> _base("logo@local_source=last_round@rounds=2", ["logo", "logo@local_source=last_round"])
+    >>> _base(
+    ...     "logo@local_source=last_round@rounds=2",
+    ...     ["logo", "logo@local_source=last_round"],
+    ... )
     ('logo@local_source=last_round', ['rounds=2'])
     """
     base = max((k for k in known if f"{query}@".startswith(f"{k}@")), key=len)
@@ -238,9 +257,12 @@ def _fale(strategy: Strategy, training: str, brief: bool) -> str:
 
 
 def labels(
-    queries: Iterable[str], names: Mapping[str, str], training: str = "fedavg",
-    *, by_training: bool = False,
-) -> dict[str, str]:  # fmt: skip
+    queries: Iterable[str],
+    names: Mapping[str, str],
+    training: str = "fedavg",
+    *,
+    by_training: bool = False,
+) -> dict[str, str]:
     """Each strategy in a reader's words; those that would share them are called in full.
 
     ``by_training``: they are called by their training methods, because nothing is chosen.

@@ -37,7 +37,9 @@ def each_budget(recipe: Recipe, folder: Path, run: Callable[[Path, int], None]) 
     lines: list[bytes] = []
     for cycle in range(1, recipe.cycles + 1):
         place = folder / f"budget-{cycle}"
-        if not all((place / name).exists() for name in ("records.jsonl", "model.safetensors")):
+        if not all(
+            (place / name).exists() for name in ("records.jsonl", "model.safetensors")
+        ):
             place.mkdir(exist_ok=True)
             run(place, cycle)
         lines.append((place / "records.jsonl").read_bytes())

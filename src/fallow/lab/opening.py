@@ -49,7 +49,9 @@ def check_task(recipe: Recipe, found: Dataset) -> None:
     if found.task == "regression":
         has = f"{recipe.data} has numbers to predict"
         if query.regression is False or (query.regression is None and query.needs):
-            raise ValueError(f"{recipe.query} chooses by classes and {has}; use {FOR_NUMBERS}")
+            raise ValueError(
+                f"{recipe.query} chooses by classes and {has}; use {FOR_NUMBERS}"
+            )
         if training.regression is False:
             raise ValueError(f"{recipe.training} trains on classes and {has}; use fedavg")
     else:
@@ -58,7 +60,11 @@ def check_task(recipe: Recipe, found: Dataset) -> None:
             raise ValueError(f"{recipe.query} is for {has}; use badge or core-set")
         if not training.classes:
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
-    if training.linear and recipe.model.name.lower() != "linear" and ":" not in recipe.model.name:
+    if (
+        training.linear
+        and recipe.model.name.lower() != "linear"
+        and ":" not in recipe.model.name
+    ):
         raise ValueError(
             f"{recipe.training} solves for a linear model and this one is {recipe.model}; set "
             "model=linear"
@@ -86,18 +92,29 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
     """
     path, recipe = setup.out / "study.json", setup.recipe
     with only_one(setup.out / "study.lock"):
-        old = check_same(path, recipe, resume) if path.exists() else {"queries": [], "seeds": []}
+        old = (
+            check_same(path, recipe, resume)
+            if path.exists()
+            else {"queries": [], "seeds": []}
+        )
         queries = list(dict.fromkeys([*old["queries"], *(cell.query for cell in cells)]))
         queries.sort(key=lambda query: query.startswith(BOUND))
         reference = recipe.reference if recipe.reference in queries else None
-        write_json(path, {
-            "name": recipe.name, "title": recipe.title, "recipe": recipe.to_dict(),
-            "digest": recipe.digest,
-            "reference": reference or ("random" if "random" in queries else None),
-            "queries": queries, "seeds": sorted({*old["seeds"], *(cell.seed for cell in cells)}),
-            "command": command, "versions": versions(),
-            "published": recipe.to_dict()["published"],
-        })  # fmt: skip
+        write_json(
+            path,
+            {
+                "name": recipe.name,
+                "title": recipe.title,
+                "recipe": recipe.to_dict(),
+                "digest": recipe.digest,
+                "reference": reference or ("random" if "random" in queries else None),
+                "queries": queries,
+                "seeds": sorted({*old["seeds"], *(cell.seed for cell in cells)}),
+                "command": command,
+                "versions": versions(),
+                "published": recipe.to_dict()["published"],
+            },
+        )
 
 
 def check_same(path: Path, recipe: Recipe, resume: bool) -> dict[str, Any]:
@@ -115,7 +132,9 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> dict[str, Any]:
         before = recipe_from(old["recipe"])
         found = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Failed(f"{path} is damaged ({error}): choose another folder with --out") from error
+        raise Failed(
+            f"{path} is damaged ({error}): choose another folder with --out"
+        ) from error
     if before.digest != recipe.digest:
         now, then = recipe.to_dict(), before.to_dict()
         changed = [k for k in now if now[k] != then[k] and k not in OUTSIDE]

@@ -25,9 +25,20 @@ Memory = Mapping[SiteId, Mapping[str, State]]
 """What each site remembered when a phase ended."""
 
 INPUTS = (
-    "model", "training", "plan", "rounds", "participation", "score_rounds",
-    "channels_last", "dtype", "standardise", "target_scale", "validation", "test", "flip",
-)  # fmt: skip
+    "model",
+    "training",
+    "plan",
+    "rounds",
+    "participation",
+    "score_rounds",
+    "channels_last",
+    "dtype",
+    "standardise",
+    "target_scale",
+    "validation",
+    "test",
+    "flip",
+)
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,13 @@ def save_model(
 
 
 def predict_file(
-    folder: Path, data: Path, query: str | None = None, seed: int | None = None,
-    out: Path | None = None, site: SiteId | None = None,
-) -> Predicted:  # fmt: skip
+    folder: Path,
+    data: Path,
+    query: str | None = None,
+    seed: int | None = None,
+    out: Path | None = None,
+    site: SiteId | None = None,
+) -> Predicted:
     """Predict the rows of ``data``; writes a CSV (``out``, by default beside the data), in which
     the line of a row that lacks a feature says nothing.
 
@@ -73,9 +77,13 @@ def predict_file(
 
 
 def predict_with(
-    saved: dict[str, Any], made: Recipe, folder: Path, data: Path, out: Path | None = None,
+    saved: dict[str, Any],
+    made: Recipe,
+    folder: Path,
+    data: Path,
+    out: Path | None = None,
     site: SiteId | None = None,
-) -> Predicted:  # fmt: skip
+) -> Predicted:
     """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors."""
     saved = {**saved, "state": _model(saved, made, folder, site)}
     rows = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
@@ -102,8 +110,12 @@ def _model(saved: dict[str, Any], made: Recipe, folder: Path, site: SiteId | Non
     if site is not None and own:
         raise ValueError(f"{folder} has no site {site!r}{nearest(site, list(own))}")
     if site is not None:
-        raise ValueError(f"{folder} has no models of its sites alone; leave out --site {site}")
-    whose = f"say whose with --site: {some([*own])}" if own else "the folder of a site has it"
+        raise ValueError(
+            f"{folder} has no models of its sites alone; leave out --site {site}"
+        )
+    whose = (
+        f"say whose with --site: {some([*own])}" if own else "the folder of a site has it"
+    )
     raise ValueError(f"each site of {folder} deploys a model of its own; {whose}")
 
 
@@ -111,7 +123,11 @@ def _outputs(made: Recipe, saved: dict[str, Any], x: Tensor) -> Tensor:
     classes, dtype = saved["about"]["classes"], getattr(torch, made.dtype)
     generator = stream(0, "template")  # its weights are replaced
     model = build_model(
-        made.model.name, saved["about"]["shape"], len(classes) or 1, generator, **made.model.fields
+        made.model.name,
+        saved["about"]["shape"],
+        len(classes) or 1,
+        generator,
+        **made.model.fields,
     ).to(dtype)
     outputs = predict(model, Layout.of(model), saved["state"], x.to(dtype))
     return in_units(outputs, saved.get("targets"))

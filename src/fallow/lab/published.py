@@ -70,7 +70,9 @@ def tables(kind: str | None = None) -> list[str]:
     """
     kinds = [row["kind"] for row in _rows("index")]
     if kind is not None and kind not in kinds:
-        raise ValueError(f"no published table holds {kind!r}{nearest(kind, sorted(set(kinds)))}")
+        raise ValueError(
+            f"no published table holds {kind!r}{nearest(kind, sorted(set(kinds)))}"
+        )
     return [row["table"] for row in _rows("index") if kind in (None, row["kind"])]
 
 

@@ -113,6 +113,12 @@ def read_study(path: Path | str) -> StudyRecords:
             records, damaged = _records(folder / "records.jsonl")
             if records or damaged:
                 cells.append(
-                    Cell(query, int(seed), records, _partition(folder / "partition.json"), damaged)
+                    Cell(
+                        query,
+                        int(seed),
+                        records,
+                        _partition(folder / "partition.json"),
+                        damaged,
+                    )
                 )
     return StudyRecords(root, study, tuple(cells))

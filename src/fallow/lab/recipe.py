@@ -33,12 +33,18 @@ class Recipe:
     label: str | None = None  # label column of a table
     site: str | None = None  # site column of a table
     task: Literal["auto", "classification", "regression"] = "auto"  # of a table
-    drop_rows: bool = False  # rows of your own data with missing or infinite features are left out
+    drop_rows: bool = (
+        False  # rows of your own data with missing or infinite features are left out
+    )
     rows: int | None = None  # a seeded subset of the training rows
     test_rows: int | None = None
     resplit: bool = False  # test rows are drawn anew for every seed, as many as before
-    features: Spec | None = None  # rows become what this model, with frozen weights, sees in them
-    standardise: Literal["auto", "federated", "none"] = "auto"  # auto: own tables, and regression
+    features: Spec | None = (
+        None  # rows become what this model, with frozen weights, sees in them
+    )
+    standardise: Literal["auto", "federated", "none"] = (
+        "auto"  # auto: own tables, and regression
+    )
     target_scale: Literal["labelled", "oracle", "none"] = "labelled"  # numbers to predict
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
     sites: int = 10  # 0 with the natural partition: every site that the data names
@@ -49,16 +55,24 @@ class Recipe:
     plan: Plan = Plan((Segment(2),), batch=16)
     rounds: int = 15  # rounds in a phase
     participation: float = 1.0  # share of sites in a round; all take part in the last one
-    restart: Literal["fresh", "continue"] = "fresh"  # the global model at the start of a cycle
+    restart: Literal["fresh", "continue"] = (
+        "fresh"  # the global model at the start of a cycle
+    )
     # the local model that a query looks at; auto: what the strategy's paper uses
     local_source: Literal["auto", "last_round", "scratch", "finetune"] = "auto"
-    local_plan: Plan = Plan((Segment(50),), batch=64, stop_at=0.99)  # for scratch and finetune
+    local_plan: Plan = Plan(
+        (Segment(50),), batch=64, stop_at=0.99
+    )  # for scratch and finetune
     # labels
     query: Spec = Spec("random")
     initial: float | int = 0.10  # first labels: a fraction of all rows, or labels a site
-    initial_by: Literal["random", "query"] = "random"  # who chooses them (query: one_pass only)
+    initial_by: Literal["random", "query"] = (
+        "random"  # who chooses them (query: one_pass only)
+    )
     per_cycle: float | int = 0.05
-    queries_per_cycle: int = 1  # a cycle's budget is bought in so many parts, one after the other
+    queries_per_cycle: int = (
+        1  # a cycle's budget is bought in so many parts, one after the other
+    )
     cycles: int = 3  # queries after the first training phase
     # one_pass: each cycle chooses from nothing with the budget of all cycles so far; auto: what the
     # strategy's paper does
@@ -72,7 +86,9 @@ class Recipe:
     fresh_first: bool = False
     privacy: Privacy = Privacy()  # noise on released counts, secure sums
     # evaluation and machinery
-    test: Literal["common", "own"] = "common"  # own: each site on test rows like its own rows
+    test: Literal["common", "own"] = (
+        "common"  # own: each site on test rows like its own rows
+    )
     score_rounds: int = 5  # the score of a cycle is the mean over this many last rounds
     executor: Literal["auto", "loop", "stacked", "workers"] = "auto"
     channels_last: bool = False
@@ -81,25 +97,42 @@ class Recipe:
     queries: tuple[str, ...] = ("random", "entropy", "ahfal")
     reference: str | None = None
     seeds: int = 10
-    bounds: tuple[Literal["all-labels", "pooled"], ...] = ("all-labels", "pooled")  # upper bounds
+    bounds: tuple[Literal["all-labels", "pooled"], ...] = (
+        "all-labels",
+        "pooled",
+    )  # upper bounds
     published: Published | None = None
 
     def __post_init__(self) -> None:
-        _positive(self, "rounds", "score_rounds", "seeds", "rows", "test_rows", "queries_per_cycle")
+        _positive(
+            self,
+            "rounds",
+            "score_rounds",
+            "seeds",
+            "rows",
+            "test_rows",
+            "queries_per_cycle",
+        )
         if not self.is_natural or self.sites != 0:
             _positive(self, "sites")
         if self.cycles < 0:
             raise ValueError(f"cycles is {self.cycles}; it must be 0 or more")
         for name in ("initial", "per_cycle"):
             _share(name, getattr(self, name), none=name == "initial")
-        spent = [v for v in (self.initial, *[self.per_cycle] * self.cycles) if isinstance(v, float)]
+        spent = [
+            v
+            for v in (self.initial, *[self.per_cycle] * self.cycles)
+            if isinstance(v, float)
+        ]
         if sum(spent) > 1 + 1e-9:
             raise ValueError(
                 f"initial + cycles x per_cycle is {sum(spent):.2f} of all rows, beyond the pool; "
                 f"lower one of them ({self.budget_words})"
             )
         if not 0 < self.participation <= 1:
-            raise ValueError(f"participation is {self.participation}; it must lie in (0, 1]")
+            raise ValueError(
+                f"participation is {self.participation}; it must lie in (0, 1]"
+            )
         if not 0 <= self.validation < 1:
             raise ValueError(
                 f"validation is {self.validation}; it is the share of bought labels that does not "
@@ -242,7 +275,9 @@ def _checked(merged: dict[str, Any]) -> Recipe:
         raise ValueError(f"{'.'.join(keys)}: {said}{got}" if keys else said) from error
 
 
-def _merge(start: Any, settings: Mapping[str, Any], kind: Any, where: str) -> dict[str, Any]:
+def _merge(
+    start: Any, settings: Mapping[str, Any], kind: Any, where: str
+) -> dict[str, Any]:
     """``settings`` over ``start``, checking every key against the dataclass ``kind``."""
     merged, hints = dict(start), get_type_hints(kind)
     known = [f.name for f in fields(kind)]
@@ -258,7 +293,9 @@ def _merged(old: Any, value: Any, kind: Any, where: str) -> Any:
         return _spec(old, value)
     if is_dataclass(kind) and isinstance(value, Mapping):
         return _merge(old or {}, value, kind, where)
-    if where == "plan.segments." and isinstance(value, int):  # plan.segments=2: two epochs of all
+    if where == "plan.segments." and isinstance(
+        value, int
+    ):  # plan.segments=2: two epochs of all
         return [{"epochs": value}]
     if where == "bounds." and isinstance(value, bool):
         return ("all-labels", "pooled") if value else ()
@@ -272,7 +309,10 @@ def _spec(old: Any, value: Any) -> Any:
     if not isinstance(value, Mapping) or "fields" in value:
         return value
     if "name" in value:  # TOML: partition = {name = ..., alpha = ...}
-        return {"name": value["name"], "fields": {k: v for k, v in value.items() if k != "name"}}
+        return {
+            "name": value["name"],
+            "fields": {k: v for k, v in value.items() if k != "name"},
+        }
     if old is None:
         raise ValueError(f"{dict(value)} names no class; give name beside its fields")
     return {**old, "fields": {**old["fields"], **value}}

@@ -150,7 +150,9 @@ class StudyRecords:
     def is_scaled(self) -> bool:
         """Whether errors are in units of the variance of the training targets: predicting their
         mean has error 1."""
-        return any(r.get("target_variance") is not None for c in self.cells for r in c.records)
+        return any(
+            r.get("target_variance") is not None for c in self.cells for r in c.records
+        )
 
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
@@ -223,11 +225,15 @@ class StudyRecords:
 
     def last_cycle(self, query: str) -> int | None:
         """The last cycle: of all strategies together, or of this upper bound alone."""
-        return max(self.curve(query), default=None) if is_bound(query) else self._last_of_all
+        return (
+            max(self.curve(query), default=None) if is_bound(query) else self._last_of_all
+        )
 
     @cached_property
     def _last_of_all(self) -> int | None:
-        return max((cycle for q in self.strategies for cycle in self.curve(q)), default=None)
+        return max(
+            (cycle for q in self.strategies for cycle in self.curve(q)), default=None
+        )
 
     def final(self, query: str) -> Mapping[int, float]:
         """Seed -> score of the last cycle."""
@@ -282,7 +288,9 @@ class StudyRecords:
         found = {}
         for query in self.study.queries:
             curve, x = self.curve(query), self.fractions(query)
-            is_done = len(curve) > 1 and set(curve) <= set(x) and self.last_cycle(query) in curve
+            is_done = (
+                len(curve) > 1 and set(curve) <= set(x) and self.last_cycle(query) in curve
+            )
             at = [x[c] for c in curve] if is_done else []
             if is_done and all(a < b for a, b in pairwise(at)):
                 found[query] = (at[0], at[-1])

@@ -26,7 +26,9 @@ def redundancy(world: World) -> float | None:
     It looks into several sites at once, so only a simulation has it.  None where no site that
     picked has a collaborator with labels.
     """
-    near = [_nearest(site, world) for site in world.members.values() if "picks" in site.memory]
+    near = [
+        _nearest(site, world) for site in world.members.values() if "picks" in site.memory
+    ]
     found = torch.cat([torch.zeros(0), *near])
     return float(found.mean()) if len(found) else None
 
@@ -52,4 +54,6 @@ def collaborators(site: Site) -> list[SiteId]:
         return []
     brought = sorted(name for name in site.memory if name.startswith(BROUGHT))
     is_in = site.memory["average"]["peers"].tolist()
-    return [name.removeprefix(BROUGHT) for name, yes in zip(brought, is_in, strict=True) if yes]
+    return [
+        name.removeprefix(BROUGHT) for name, yes in zip(brought, is_in, strict=True) if yes
+    ]

@@ -29,9 +29,13 @@ def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Ht
     final = final_table(study)
     described = study.study
     title = str(described.recipe.get("title") or "")
-    what = {"Method": "Methods", "Query": "Queries", "Strategy": "Strategies"}[heading(described)]
+    what = {"Method": "Methods", "Query": "Queries", "Strategy": "Strategies"}[
+        heading(described)
+    ]
     facts = f"{what}: {len(study.strategies)}, seeds: {len(described.seeds)}" + (
-        f", reference: {label_of(described.reference, described)}" if described.reference else ""
+        f", reference: {label_of(described.reference, described)}"
+        if described.reference
+        else ""
     )
     return el(
         "article",
@@ -73,7 +77,9 @@ def report_html(studies: Sequence[StudyRecords]) -> str:
     links = [el("li", el("a", name, href=f"#study-{i}")) for i, name in enumerate(names)]
     if over_all:
         links.insert(0, el("li", el("a", "Across studies", href="#across")))
-    contents = [el("nav", el("ul", *links), aria_label="Studies")] if len(studies) > 1 else []
+    contents = (
+        [el("nav", el("ul", *links), aria_label="Studies")] if len(studies) > 1 else []
+    )
     shown = swept(studies)
     articles = [
         study_html(study, f"study-{i}", with_slopes=not any(study is s for s in shown))

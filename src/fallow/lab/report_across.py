@@ -89,9 +89,15 @@ def _choice(group: Sweep) -> Html | None:
     for study in group:
         for pair, c in find.compared(study, find.model_pairs(study.strategies)):
             value = with_interval(c.shift, None, digits_of(study))
-            cells[pair.what, alpha_of(study), rho_of(study)] = f"{ahead(study, c)} ({value})"
+            cells[pair.what, alpha_of(study), rho_of(study)] = (
+                f"{ahead(study, c)} ({value})"
+            )
     rows = [
-        [label_of(q, group[0].study), f"{a:g}", *(cells.get((q, a, r), NOTHING) for r in rhos)]
+        [
+            label_of(q, group[0].study),
+            f"{a:g}",
+            *(cells.get((q, a, r), NOTHING) for r in rhos),
+        ]
         for q in dict.fromkeys(what for what, _, _ in cells)
         for a in alphas
     ]

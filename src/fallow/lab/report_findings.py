@@ -162,16 +162,31 @@ def crossed(study: StudyRecords) -> Html | None:
         return None
     digits = digits_of(study)
     rows = [
-        [i.query, i.training, *(f"{gain:+.{digits}f}" for gain in reversed(i.gains)),
-         *tested_cells(study, i.test)]
+        [
+            i.query,
+            i.training,
+            *(f"{gain:+.{digits}f}" for gain in reversed(i.gains)),
+            *tested_cells(study, i.test),
+        ]
         for i in found
-    ]  # fmt: skip
+    ]
     plain = Strategy.parse(found[0].test.reference).training
-    header = ["Query", "Training", f"Gain under {plain}", "Gain", "Interaction [95 %]", *TESTS[1:]]
+    header = [
+        "Query",
+        "Training",
+        f"Gain under {plain}",
+        "Gain",
+        "Interaction [95 %]",
+        *TESTS[1:],
+    ]
     return section(
         "Choosing rows and training together",
-        table("What a query gains over random rows, by how models are trained", header, rows),
-        note("Interaction: the gain minus the gain under the plain training, seed by seed."),
+        table(
+            "What a query gains over random rows, by how models are trained", header, rows
+        ),
+        note(
+            "Interaction: the gain minus the gain under the plain training, seed by seed."
+        ),
         *few([(find.Pair(i.query, "random", ""), i.test) for i in found]),
     )
 
@@ -217,8 +232,10 @@ def _nan_sites(study: StudyRecords, query: str) -> str:
         return (row.get("notes") or {}).get("nan_sites")
 
     values = [v for of_cycle in over_cycles(study, query, noted).values() for v in of_cycle]
-    sites = max((len(r.get("labelled_per_site") or ()) for c in study.of(query) for r in c.records),
-                default=0)  # fmt: skip
+    sites = max(
+        (len(r.get("labelled_per_site") or ()) for c in study.of(query) for r in c.records),
+        default=0,
+    )
     return f"{fmean(values):.1f} of {sites}" if values else ""
 
 

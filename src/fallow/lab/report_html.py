@@ -52,7 +52,10 @@ def table(
     def side(column: int) -> str:
         return "word" if column < words else "number"
 
-    head = el("tr", *(el("th", name, scope="col", class_=side(i)) for i, name in enumerate(header)))
+    head = el(
+        "tr",
+        *(el("th", name, scope="col", class_=side(i)) for i, name in enumerate(header)),
+    )
     body = []
     for k, row in enumerate(rows):
         cells = [
@@ -149,4 +152,6 @@ def page(title: str, *parts: Html, refresh: int | None = None) -> str:
         f'content="width=device-width, initial-scale=1">\n{el("title", title)}\n'
         f"<style>{CSS}</style>\n"
     )
-    return f"<!doctype html>\n{el('html', el('head', head), el('body', *parts), lang='en')}\n"
+    return (
+        f"<!doctype html>\n{el('html', el('head', head), el('body', *parts), lang='en')}\n"
+    )

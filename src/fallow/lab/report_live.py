@@ -37,7 +37,9 @@ def read_live(folder: Path) -> dict[str, Any] | None:
         found = json.loads((folder / "live.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) and isinstance(found.get("sites"), dict) else None
+    return (
+        found if isinstance(found, dict) and isinstance(found.get("sites"), dict) else None
+    )
 
 
 def live(study: StudyRecords) -> list[Html]:
@@ -53,7 +55,9 @@ def live(study: StudyRecords) -> list[Html]:
         parts.append(table(caption(found), list(columns), rows, words=WORDS))
         parts += [el("p", SCORED, class_="note")] if scores else []
     if refusals := found.get("refusals"):
-        lines = [[line["site"], when(line["at"]), line["why"]] for line in reversed(refusals)]
+        lines = [
+            [line["site"], when(line["at"]), line["why"]] for line in reversed(refusals)
+        ]
         parts.append(table("Refused lately", ["Site", "When", "Why"], lines, words=3))
     return [section("How the run stands", *parts)]
 
@@ -61,14 +65,20 @@ def live(study: StudyRecords) -> list[Html]:
 def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:
     """Heading -> site -> its newest score; nothing where sites tell none alone, as under secure
     sums."""
-    found = [row["per_site"] for c in study.cells for row in c.records if row.get("per_site")]
+    found = [
+        row["per_site"] for c in study.cells for row in c.records if row.get("per_site")
+    ]
     known = {
-        site: score for site, score in (found[-1] if found else {}).items() if score is not None
+        site: score
+        for site, score in (found[-1] if found else {}).items()
+        if score is not None
     }
     if not known:
         return {}
     if study.higher_is_better:
-        return {"Accuracy, %": {site: f"{100 * score:.1f}" for site, score in known.items()}}
+        return {
+            "Accuracy, %": {site: f"{100 * score:.1f}" for site, score in known.items()}
+        }
     return {"MSE": {site: f"{score:.3g}" for site, score in known.items()}}
 
 
@@ -83,7 +93,9 @@ def standing(found: dict[str, Any]) -> str:
 
     >>> standing({"state": "running", "phase": "training", "cycle": 1, "cycles": 2})
     'The run is going on. Now: training, cycle 1 of 2.'
-    >>> standing({"state": "running", "phase": "people label", "cycle": 0, "step": "0/initial"})
+    >>> standing(
+    ...     {"state": "running", "phase": "people label", "cycle": 0, "step": "0/initial"}
+    ... )
     'The run is going on. Now: people label, first labels.'
     """
     said = [STATES.get(str(found.get("state")), "Nobody knows how the run stands.")]
@@ -107,15 +119,21 @@ def standing(found: dict[str, Any]) -> str:
 def _about_labels(found: Mapping[str, Any]) -> list[str]:
     """Until when people have time, or why that is over."""
     if found.get("closing"):
-        return [f"The {asked_in(found['step'])} are being closed {REQUEST}; open questions are "
-                "given back."]  # fmt: skip
+        return [
+            f"The {asked_in(found['step'])} are being closed {REQUEST}; open questions are "
+            "given back."
+        ]
     if found.get("deadline"):
         return [f"People have until {when(found['deadline'])}."]
     ended = found.get("ended") or {}
     if ended.get("step") != found.get("step") or ended.get("why") not in CLOSED:
         return []
     many = ended.get("open") or 0
-    back = f"; {many} open question{' was' if many == 1 else 's were'} given back" if many else ""
+    back = (
+        f"; {many} open question{' was' if many == 1 else 's were'} given back"
+        if many
+        else ""
+    )
     return [f"The {asked_in(ended['step'])} were closed {CLOSED[ended['why']]}{back}."]
 
 
@@ -153,12 +171,16 @@ def site_columns(
         "Contact": [_contact(site, found.get("state") == OPEN) for _, site in sites],
         "Rows": [_text(site.get("rows")) for _, site in sites],
         "Test rows": [_text(site.get("test")) for _, site in sites],
-        **{head: [told.get(name, NOTHING) for name, _ in sites]
-           for head, told in (scores or {}).items()},
+        **{
+            head: [told.get(name, NOTHING) for name, _ in sites]
+            for head, told in (scores or {}).items()
+        },
         "Answered": [f"{n['answered']} of {n['asked']}" if n else NOTHING for n in counts],
-        "Cannot tell": of("declined"), "Open": of("open"), "Conflicts": of("conflicts"),
+        "Cannot tell": of("declined"),
+        "Open": of("open"),
+        "Conflicts": of("conflicts"),
         "Counted, UTC": [_short(site.get("counted")) for _, site in sites],
-    }  # fmt: skip
+    }
 
 
 def _contact(site: Mapping[str, Any], is_open: bool) -> str:

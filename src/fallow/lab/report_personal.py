@@ -65,8 +65,18 @@ def sites(study: StudyRecords, key: str) -> Html:
         ]
         for s in found
     ]
-    header = ["Method", "Mean over sites, %", "By rows, %", "Variance, %²", "Worst tenth, %",
-              "Worst, %", "Below local, %", "Received by a site", "Most", "In models"]  # fmt: skip
+    header = [
+        "Method",
+        "Mean over sites, %",
+        "By rows, %",
+        "Variance, %²",
+        "Worst tenth, %",
+        "Worst, %",
+        "Below local, %",
+        "Received by a site",
+        "Most",
+        "In models",
+    ]
     text = (
         "Means over seeds. By rows: every test row counts the same. Variance: between sites, of "
         "the population. Worst tenth: mean of the lowest tenth of the sites. Below local: share "
@@ -79,7 +89,9 @@ def sites(study: StudyRecords, key: str) -> Html:
         "site receives from the server and from others. Bars are one standard deviation over seeds."
     )
     made = table("Each site's model on its own test rows", header, rows)
-    shown = [drawn(draw.trade(study, found), f"{key}-trade", caption)] if len(found) > 1 else []
+    shown = (
+        [drawn(draw.trade(study, found), f"{key}-trade", caption)] if len(found) > 1 else []
+    )
     return section("Sites", made, note(text), *shown)  # one dot alone compares nothing
 
 
@@ -109,9 +121,13 @@ def pairs(study: StudyRecords) -> Html | None:
         for p in found
     ]
     header = ["Method", f"Minus {name} [95 %]", "Sites better", "Equal", "Worse", "Seeds"]
-    few = "" if min(p.seeds for p in found) >= 5 else (
-        " So few seeds leave the spread between seeds badly known: the intervals are too narrow."
-    )  # fmt: skip
+    few = (
+        ""
+        if min(p.seeds for p in found) >= 5
+        else (
+            " So few seeds leave the spread between seeds badly known: the intervals are too narrow."
+        )
+    )
     return section(
         "Site by site",
         table("Differences at the same site under the same seed, points", header, rows),
@@ -128,11 +144,15 @@ def redundancy(study: StudyRecords) -> Html | None:
     found = find.redundant(study)
     if not found:
         return None
-    rows = [[label_of(query, study.study), Spread(*mean_sd(by_seed)).text(3), str(len(by_seed))]
-            for query, by_seed in found.items()]  # fmt: skip
+    rows = [
+        [label_of(query, study.study), Spread(*mean_sd(by_seed)).text(3), str(len(by_seed))]
+        for query, by_seed in found.items()
+    ]
     return section(
         "What collaborators had labelled already",
-        table("Redundancy of what was picked", [heading(study.study), "Cosine", "Seeds"], rows),
+        table(
+            "Redundancy of what was picked", [heading(study.study), "Cosine", "Seeds"], rows
+        ),
         note(
             "Mean over picks of the largest cosine to a labelled row of a collaborator, in the "
             "features of the site's own average; lower is less alike. Only a simulation can look "
@@ -173,8 +193,18 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Html]:
             rows.append([label_of(query, study.study), words, *_cells(m)])
             marks.append("first" if words == "first" and rows[1:] else "")
     base = find_graph.mean([run.base for runs in found.values() for run in runs])
-    header = ["Method", "Round", "Absent links, %", "With own, %", "Pairs alike, %", "Answered, %",
-              "Churn, %", "Most receivers", "Class distance", "From flipped, %"]  # fmt: skip
+    header = [
+        "Method",
+        "Round",
+        "Absent links, %",
+        "With own, %",
+        "Pairs alike, %",
+        "Answered, %",
+        "Churn, %",
+        "Most receivers",
+        "Class distance",
+        "From flipped, %",
+    ]
     if math.isnan(base):
         header, rows = header[:-1], [row[:-1] for row in rows]
     text = (
@@ -185,11 +215,13 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Html]:
         f"{_apart(study, found)}."
     )
     if not math.isnan(base):
-        text += (
-            f" By chance, {100 * base:.0f} % of links would come from sites with flipped labels."
-        )
-    both = {q: find_graph.mean([run.conflicts for run in runs]) for q, runs in found.items()}
-    said = [f"{label_of(q, study.study)} {100 * v:.1f} %" for q, v in both.items() if v == v]
+        text += f" By chance, {100 * base:.0f} % of links would come from sites with flipped labels."
+    both = {
+        q: find_graph.mean([run.conflicts for run in runs]) for q, runs in found.items()
+    }
+    said = [
+        f"{label_of(q, study.study)} {100 * v:.1f} %" for q, v in both.items() if v == v
+    ]
     if said:
         text += (
             " Joining and leaving both gained, so that a coin decided, in so many of the visits: "
@@ -200,8 +232,12 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Html]:
 
 def _cells(m: Measured) -> list[str]:
     shares = (m.sparsity, m.with_self, m.agreement, m.reciprocity, m.churn)
-    return [*map(_percent, shares), _number(m.popular, 1), _number(m.distance, 2),
-            _percent(m.wrong)]  # fmt: skip
+    return [
+        *map(_percent, shares),
+        _number(m.popular, 1),
+        _number(m.distance, 2),
+        _percent(m.wrong),
+    ]
 
 
 def _percent(share: float) -> str:

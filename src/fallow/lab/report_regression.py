@@ -67,7 +67,9 @@ def _who(study: StudyRecords, found: Mapping[str, Mapping[int, int]]) -> str:
     """``random (seeds 0 and 2, from cycle 1)``, for each strategy."""
     said = []
     for query, seeds in found.items():
-        which = f"seed{'s' if len(seeds) > 1 else ''} {listed([str(k) for k in sorted(seeds)])}"
+        which = (
+            f"seed{'s' if len(seeds) > 1 else ''} {listed([str(k) for k in sorted(seeds)])}"
+        )
         said.append(
             f"{label_of(query, study.study)} ({which}, first in cycle {min(seeds.values())})"
         )
@@ -83,10 +85,16 @@ def errors(study: StudyRecords) -> Html | None:
     if not cycles:
         return None
     order, even, what = ranked(study), is_even(study), heading(study.study)
-    rows = [[label_of(q, study.study), *(_error(study, q, c) for c in cycles)] for q in order]
+    rows = [
+        [label_of(q, study.study), *(_error(study, q, c) for c in cycles)] for q in order
+    ]
     bought = study.labels(order[0])
-    header = [f"{bought[c]:,.0f} labels" if even and c in bought else f"Cycle {c}" for c in cycles]
-    parts = [table("Error by labels bought" if even else "Error by cycle", [what, *header], rows)]
+    header = [
+        f"{bought[c]:,.0f} labels" if even and c in bought else f"Cycle {c}" for c in cycles
+    ]
+    parts = [
+        table("Error by labels bought" if even else "Error by cycle", [what, *header], rows)
+    ]
     if not even:
         parts.append(_at_equal_labels(study, cycles))
     text = "Mean ± standard deviation over seeds; lower is better."
@@ -101,7 +109,9 @@ def _error(study: StudyRecords, query: str, cycle: int) -> str:
 
 
 def _spread(study: StudyRecords, scores: Mapping[int, float]) -> str:
-    return Spread(*mean_sd([*scores.values()])).text(digits_of(study)) if scores else NOTHING
+    return (
+        Spread(*mean_sd([*scores.values()])).text(digits_of(study)) if scores else NOTHING
+    )
 
 
 def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Html:
@@ -110,7 +120,10 @@ def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Html:
     least = min(bought, key=lambda labels: labels[cycles[-1]])
     columns = [least[c] for c in cycles if c in least]
     rows = [
-        [label_of(q, study.study), *(_spread(study, at_labels(study, q, n)) for n in columns)]
+        [
+            label_of(q, study.study),
+            *(_spread(study, at_labels(study, q, n)) for n in columns),
+        ]
         for q in ranked(study)
     ]
     caption = "Error by labels bought, first labels among them (curves joined linearly)"
@@ -139,7 +152,9 @@ def wins(study: StudyRecords) -> Html | None:
             " At equal labels: against the rival's curve, joined linearly, where it has as many "
             "labels; checkpoints that its curve does not reach are not counted."
         )
-    return section("Wins, ties and losses", *(_block(study, block) for block in found), note(text))
+    return section(
+        "Wins, ties and losses", *(_block(study, block) for block in found), note(text)
+    )
 
 
 def _block(study: StudyRecords, block: Block) -> Html:
@@ -147,7 +162,10 @@ def _block(study: StudyRecords, block: Block) -> Html:
     tally = {r.query: _tally(study, r.query, prints) for r in block.rivals}
 
     def cells(words: str, rivals: Sequence[Rival]) -> list[str]:
-        count, level = total(r.count for r in rivals), total(r.at_equal_labels for r in rivals)
+        count, level = (
+            total(r.count for r in rivals),
+            total(r.at_equal_labels for r in rivals),
+        )
         known = [t for r in rivals if (t := tally[r.query])]
         return [
             words,
@@ -170,7 +188,10 @@ def printed(study: StudyRecords, subject: str) -> list[Tally]:
     where = study.study.published
     if not where or source(where["table"]).kind != "tallies":
         return []
-    data, method = str(where["setting"]).removeprefix("dataset="), label_of(subject, study.study)
+    data, method = (
+        str(where["setting"]).removeprefix("dataset="),
+        label_of(subject, study.study),
+    )
     rows = tallies(where["table"])
     return [t for t in rows if (t.dataset, folded(t.method)) == (data, folded(method))]
 
@@ -270,8 +291,14 @@ def costs(study: StudyRecords) -> Html | None:
         ]
         for q in shown
     ]
-    header = [heading(study.study), "Error", "Labels", "Exchanges", "Sites to server",
-              "Server to sites"]  # fmt: skip
+    header = [
+        heading(study.study),
+        "Error",
+        "Labels",
+        "Exchanges",
+        "Sites to server",
+        "Server to sites",
+    ]
     return section(
         "What the error cost",
         table("At the last checkpoint, mean over seeds", header, rows),
@@ -285,4 +312,6 @@ def costs(study: StudyRecords) -> Html | None:
 def _exchanges(study: StudyRecords, query: str) -> list[float]:
     """Round trips of a whole run, one number per seed whose records count them."""
     told = [cell.records[-1].get("revealed") for cell in study.of(query) if cell.records]
-    return [float(sum(e.get("exchanges") or 0 for e in entries)) for entries in told if entries]
+    return [
+        float(sum(e.get("exchanges") or 0 for e in entries)) for entries in told if entries
+    ]

@@ -61,7 +61,13 @@ class Exchange:
 
 def _count(sites: object) -> int:
     """A number of sites, given as one or as their names."""
-    return len(sites) if isinstance(sites, list) else int(sites) if isinstance(sites, int) else 0
+    return (
+        len(sites)
+        if isinstance(sites, list)
+        else int(sites)
+        if isinstance(sites, int)
+        else 0
+    )
 
 
 def exchanges(study: StudyRecords) -> list[Exchange]:
@@ -119,8 +125,16 @@ def left(study: StudyRecords) -> Html:
     ]
     names = [e.query for e in found]
     marks = ["first" if i and names[i] != names[i - 1] else "" for i in range(len(names))]
-    columns = [heading(study.study), "Kind", "Verb", "What", "Who saw it", "Sites", "Exchanges",
-               "Bytes"]  # fmt: skip
+    columns = [
+        heading(study.study),
+        "Kind",
+        "Verb",
+        "What",
+        "Who saw it",
+        "Sites",
+        "Exchanges",
+        "Bytes",
+    ]
     notes = {NOISE + SOURCE[is_real]: is_noisy, MASKS: any(e.masked for e in found)}
     said = [text for text, is_said in notes.items() if is_said]
     return section(
@@ -182,8 +196,11 @@ def _settings(study: StudyRecords) -> Html:
         "Versions": (f"{name} {version}" for name, version in versions.items()),
     }
     rows = [[name, ", ".join(values) or "–"] for name, values in facts.items()]
-    rows += [[name, text] for key in study.study.recipe for name, text in
-             set_words(key, study.study.recipe[key])]  # fmt: skip
+    rows += [
+        [name, text]
+        for key in study.study.recipe
+        for name, text in set_words(key, study.study.recipe[key])
+    ]
     return table("Settings, as --set takes them", ["Name", "Value"], rows, words=2)
 
 
@@ -213,7 +230,9 @@ def _gaps(study: StudyRecords) -> list[Html]:
         said.append(f"Not complete: {listed(waiting[:12] + rest)}.")
     if study.damaged:
         lines = (
-            "1 damaged line was" if study.damaged == 1 else f"{study.damaged} damaged lines were"
+            "1 damaged line was"
+            if study.damaged == 1
+            else f"{study.damaged} damaged lines were"
         )
         said.append(f"{lines} skipped.")
     return [el("p", text, class_="note") for text in said]

@@ -47,7 +47,11 @@ def curves(study: StudyRecords, key: str) -> Html:
     caption = (
         "A line higher up learns more from the same number of labels. Lines are means over seeds, "
         "bands one standard deviation to each side"
-        + ("" if banded(study) == study.strategies else f" (of {_of(study, banded(study))} only)")
+        + (
+            ""
+            if banded(study) == study.strategies
+            else f" (of {_of(study, banded(study))} only)"
+        )
         + ("; dashed lines are upper bounds." if study.bounds else ".")
         + _faint(study)
     )
@@ -55,7 +59,12 @@ def curves(study: StudyRecords, key: str) -> Html:
         caption = caption.replace("higher up", "lower down")
     return section(
         "Learning curves",
-        _figure(draw.learning_curves(study), f"{key}-curves", caption, "No cycle has a score yet."),
+        _figure(
+            draw.learning_curves(study),
+            f"{key}-curves",
+            caption,
+            "No cycle has a score yet.",
+        ),
     )
 
 
@@ -73,9 +82,16 @@ def scores(study: StudyRecords, final: FinalTable) -> Html:
     colours = (look[row.query].on_page for row in final.rows)
     dots = [el("span", class_="swatch", style=f"background:{colour}") for colour in colours]
     shown, tests = score_columns(final), comparison_columns(final)
-    names = [Html(dot + escape(name)) for dot, name in zip(dots, shown[final.heading], strict=True)]
+    names = [
+        Html(dot + escape(name))
+        for dot, name in zip(dots, shown[final.heading], strict=True)
+    ]
     rows = zip(names, *list(shown.values())[1:], strict=True)
-    parts = [table("Final score", list(shown), rows, classes=[_mark(r, final) for r in final.rows])]
+    parts = [
+        table(
+            "Final score", list(shown), rows, classes=[_mark(r, final) for r in final.rows]
+        )
+    ]
     if tests:
         lines = zip(final.rows, zip(names, *tests.values(), strict=True), strict=True)
         tested = [cells for row, cells in lines if row.comparison]
@@ -93,7 +109,12 @@ def _signs(final: FinalTable) -> Html:
     found = signs(final)
     agreeing = sum(s.agrees for s in found)
     rows = [
-        [s.label, f"{s.measured:+.2f}", f"{s.printed:+.2f}", "same" if s.agrees else "opposite"]
+        [
+            s.label,
+            f"{s.measured:+.2f}",
+            f"{s.printed:+.2f}",
+            "same" if s.agrees else "opposite",
+        ]
         for s in found
     ]
     return together(

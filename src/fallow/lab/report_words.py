@@ -140,7 +140,9 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
     said.append(_about_random(table, top, tests))
     total = len(study.study.queries) * len(study.study.seeds)
     if study.missing:
-        said.append(f"Preliminary: {total - len(study.missing)} of {total} runs are complete.")
+        said.append(
+            f"Preliminary: {total - len(study.missing)} of {total} runs are complete."
+        )
     return " ".join(filter(None, said))
 
 

@@ -25,9 +25,13 @@ from fallow.models import build_model
 def open_data(recipe: Recipe, seed: int, data_dir: Path | None = None) -> Dataset:
     """The recipe's data, one seeded subset per (data set, seed): the same for every method."""
     found = data.open_dataset(
-        recipe.data, data_dir=data_dir, label=recipe.label, site=recipe.site, task=recipe.task,
+        recipe.data,
+        data_dir=data_dir,
+        label=recipe.label,
+        site=recipe.site,
+        task=recipe.task,
         drop_rows=recipe.drop_rows,
-    )  # fmt: skip
+    )
     if not bool(found.is_labelled.all()):
         # a simulated oracle can only answer what is known
         found = _kept(found, found.is_labelled)
@@ -46,17 +50,25 @@ def open_data(recipe: Recipe, seed: int, data_dir: Path | None = None) -> Datase
 
 def resplit(found: Dataset, draw: torch.Generator) -> Dataset:
     """The data set with other test rows, as many as before, drawn from all rows."""
-    order, m = torch.randperm(len(found.x) + len(found.x_test), generator=draw), len(found.x_test)
+    order, m = (
+        torch.randperm(len(found.x) + len(found.x_test), generator=draw),
+        len(found.x_test),
+    )
     test, train = order[:m].sort().values, order[m:].sort().values
     x, y = torch.cat([found.x, found.x_test]), torch.cat([found.y, found.y_test])
     groups = None
     if found.groups is not None and found.groups_test is not None:
         groups = torch.cat([found.groups, found.groups_test])
     return replace(
-        found, x=x[train], y=y[train], x_test=x[test], y_test=y[test], ids=None,
+        found,
+        x=x[train],
+        y=y[train],
+        x_test=x[test],
+        y_test=y[test],
+        ids=None,
         groups=None if groups is None else groups[train],
         groups_test=None if groups is None else groups[test],
-    )  # fmt: skip
+    )
 
 
 def features(spec: Spec, shape: tuple[int, ...]) -> nn.Module:
@@ -94,7 +106,9 @@ def own_tests(
         return None
     if recipe.is_natural and found.groups is not None and found.groups_test is not None:
         groups = {name: found.groups[int(at[0])] for name, at in shares.items()}
-        own = {name: (found.groups_test == group).nonzero() for name, group in groups.items()}
+        own = {
+            name: (found.groups_test == group).nonzero() for name, group in groups.items()
+        }
         tests = {name: rows.squeeze(1) for name, rows in own.items()}
     elif found.classes:
         counts = data.class_counts(found.y.numpy(), [*shares.values()], found.n_classes)
@@ -111,11 +125,15 @@ def own_tests(
     return tests
 
 
-def flipped(recipe: Recipe, found: Dataset, sites: Sequence[SiteId], seed: int) -> tuple[str, ...]:
+def flipped(
+    recipe: Recipe, found: Dataset, sites: Sequence[SiteId], seed: int
+) -> tuple[str, ...]:
     """The sites whose labels are wrong, drawn from (seed, sites) alone."""
     recipe.check_flip(len(sites))
     if recipe.flip and not found.classes:
-        raise ValueError(f"flip turns classes around, and {found.name} has none; use flip=0")
+        raise ValueError(
+            f"flip turns classes around, and {found.name} has none; use flip=0"
+        )
     drawn = torch.randperm(len(sites), generator=stream(seed, "flip"))[: recipe.flip]
     return tuple(sites[i] for i in sorted(drawn.tolist()))
 

@@ -112,12 +112,16 @@ class Run:
         if last is None:
             state = self._state(done)
             last = {"state": self.world.one_model(self.journal, state)}
-            last = self.journal.finish("model", {**last, "sites": self.world.own_models(state)})
+            last = self.journal.finish(
+                "model", {**last, "sites": self.world.own_models(state)}
+            )
         self.journal.tidy()
         sites = last.get("sites", {})
         save_model(self.folder / "model.safetensors", self.world, last["state"], sites)
 
-    def _ask(self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any) -> Ask:
+    def _ask(
+        self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any
+    ) -> Ask:
         reveals = self.world.methods[owner].contract.verbs
         carrier = self.world.carrier
         more |= {"reveals": reveals, "masking": self.world.masking}
@@ -148,9 +152,14 @@ class Run:
 
     def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[dict[str, Any]]:
         """A cycle's budget, in as many parts as the recipe says; no training lies between them."""
-        parts, wanted = self.recipe.queries_per_cycle, self.world.wanted(self.recipe.per_cycle)
+        parts, wanted = (
+            self.recipe.queries_per_cycle,
+            self.world.wanted(self.recipe.per_cycle),
+        )
         for part in range(parts):
-            share = {s: n * (part + 1) // parts - n * part // parts for s, n in wanted.items()}
+            share = {
+                s: n * (part + 1) // parts - n * part // parts for s, n in wanted.items()
+            }
             done = self._query(cycle, part, memo, state, share)
             memo = done["memo"]
             yield done
@@ -165,7 +174,10 @@ class Run:
             return done
         self.say({"event": "query", "cycle": cycle})
         started, shown = time.perf_counter(), Disclosure()
-        query, turn = self.world.methods["query"], cycle * self.recipe.queries_per_cycle + part
+        query, turn = (
+            self.world.methods["query"],
+            cycle * self.recipe.queries_per_cycle + part,
+        )
         ask = self._ask(step, "query", turn, shown)
         if part == 0:
             held = self.world.methods["training"].contract.at_server
@@ -180,7 +192,9 @@ class Run:
         done = {"memo": memo, "revealed": shown.rows(), "seconds": seconds}
         done |= {"pseudo_labels": None if part else self.world.pseudo_labels()}
         is_last = part == self.recipe.queries_per_cycle - 1
-        return self._bought(cycle, step, budget, done, () if is_last else ("local", "global"))
+        return self._bought(
+            cycle, step, budget, done, () if is_last else ("local", "global")
+        )
 
     def _bought(
         self,
@@ -204,7 +218,9 @@ class Run:
             self.world = self.world.with_targets(done["targets"])
             return done
         if cycle == 0:
-            done, memory = self.world.first_phase(self.phases, lambda: self.train(0, before))
+            done, memory = self.world.first_phase(
+                self.phases, lambda: self.train(0, before)
+            )
         else:
             done, memory = self.train(cycle, before), None
         self.world = self.world.with_targets(done["targets"])
@@ -229,11 +245,14 @@ class Run:
                 rows.append(self.world.scored(self.journal, shown, cycle, r, state))
             self.say({"event": "round", "cycle": cycle, "round": r})
         return {
-            "state": state, "rows": rows, "revealed": shown.rows(),
-            "seconds": time.perf_counter() - started, "labels": self.world.counts(),
+            "state": state,
+            "rows": rows,
+            "revealed": shown.rows(),
+            "seconds": time.perf_counter() - started,
+            "labels": self.world.counts(),
             "targets": self.world.targets,
             "held": self.world.held,
-        }  # fmt: skip
+        }
 
     def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
         """One round, after which each of its sites remembers its best model, and after the last

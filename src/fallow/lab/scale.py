@@ -47,7 +47,10 @@ def targets_of(world: World, ask: Ask) -> State | None:
     "labelled" asks for totals over the labels bought.  "oracle" reads all training rows, labelled
     or not, as published comparisons do: only a simulation can.
     """
-    how, is_bought = world.recipe.target_scale, any(len(s.labelled) for s in world.members.values())
+    how, is_bought = (
+        world.recipe.target_scale,
+        any(len(s.labelled) for s in world.members.values()),
+    )
     if world.dataset.classes or how == "none" or not is_bought:
         return None
     if how == "labelled":

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from fallow.lab.world import World
 
 
-def scored(world: World, journal: Journal, cycle: int, r: int, state: State) -> dict[str, Any]:
+def scored(
+    world: World, journal: Journal, cycle: int, r: int, state: State
+) -> dict[str, Any]:
     """The row of round ``r`` (`row_of`) on rows that were held out.
 
     Scores may read what sites remember, which a replayed round no longer finds there, so they are
@@ -26,7 +28,9 @@ def scored(world: World, journal: Journal, cycle: int, r: int, state: State) -> 
     key = f"{cycle}/train/{r}/scores"
     found = journal.recall(key, "scores")
     if found is None:
-        found = row_of(world, cycle, r, state, lambda retained: evaluate(world, state, retained))
+        found = row_of(
+            world, cycle, r, state, lambda retained: evaluate(world, state, retained)
+        )
         if found["point"] == "retained":
             found["retained"] = retained_rounds(world)
         with journal.transaction():
@@ -35,7 +39,11 @@ def scored(world: World, journal: Journal, cycle: int, r: int, state: State) -> 
 
 
 def row_of(
-    world: Ground, cycle: int, r: int, state: State, scores: Callable[[bool], dict[str, Any]]
+    world: Ground,
+    cycle: int,
+    r: int,
+    state: State,
+    scores: Callable[[bool], dict[str, Any]],
 ) -> dict[str, Any]:
     """What there is to say of a round beside its ``scores``, which are asked for with whether the
     models that validated best are meant.

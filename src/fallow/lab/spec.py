@@ -30,7 +30,9 @@ class Spec:
         return Spec(head, {k: literal(v) for k, v in (part.split("=", 1) for part in rest)})
 
     def __str__(self) -> str:
-        shown = {k: v if isinstance(v, str) else json.dumps(v) for k, v in self.fields.items()}
+        shown = {
+            k: v if isinstance(v, str) else json.dumps(v) for k, v in self.fields.items()
+        }
         return ":".join([self.name, *(f"{k}={v}" for k, v in shown.items())])
 
 

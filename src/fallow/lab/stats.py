@@ -81,7 +81,9 @@ def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
     """
     if not values:
         raise ValueError("0 values have no mean; give at least one score")
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None
+    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(
+        values
+    ) > 1 else None
 
 
 def _pairs(differences: Sequence[float]) -> NDArray[np.float64]:
@@ -137,7 +139,9 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
     d = d[d != 0]
     if not len(d):
         return 1.0
-    ranks = np.rint(2 * sp.rankdata(np.abs(d))).astype(np.int64)  # mean ranks end in .0 or .5
+    ranks = np.rint(2 * sp.rankdata(np.abs(d))).astype(
+        np.int64
+    )  # mean ranks end in .0 or .5
     chance = _rank_sums(ranks)
     observed = int(ranks[d > 0].sum())
     tail = min(chance[: observed + 1].sum(), chance[observed:].sum())
@@ -181,7 +185,9 @@ def hodges_lehmann(
     median = float(np.median(walsh))
     if k == 0:
         return median, None
-    return median, Interval(float(walsh[k - 1]), float(walsh[-k]), float(1 - 2 * below[k - 1]))
+    return median, Interval(
+        float(walsh[k - 1]), float(walsh[-k]), float(1 - 2 * below[k - 1])
+    )
 
 
 def lowest_p(pairs: int, comparisons: int = 1) -> float:
@@ -249,7 +255,10 @@ def _compare(
 
 
 def compare(
-    scores: Mapping[str, Mapping[int, float]], reference: str, *, higher_is_better: bool = True
+    scores: Mapping[str, Mapping[int, float]],
+    reference: str,
+    *,
+    higher_is_better: bool = True,
 ) -> list[Comparison]:
     """Every other query against ``reference``, paired over the seeds both have.
 

@@ -76,7 +76,9 @@ def bought(
     """Ask the oracle, write the ledgers, end the cycle at the sites: one transaction."""
     members, oracle = world.members, world.oracle
     picks = {n: s.memory["picks"] for n, s in members.items() if "picks" in s.memory}
-    check_picked(world, cycle, budget, {name: len(kept["rows"]) for name, kept in picks.items()})
+    check_picked(
+        world, cycle, budget, {name: len(kept["rows"]) for name, kept in picks.items()}
+    )
     oracle.submit({name: kept["rows"] for name, kept in picks.items()})
     answers = oracle.poll()
     with journal.transaction():
@@ -151,18 +153,24 @@ def collaboration(state: State, sites: Sequence[SiteId], is_last: bool) -> dict[
         **counts,
         "refused": [site for site, no in zip(sites, refused.tolist(), strict=True) if no],
     }
-    return told | ({"omega": peers(state["omega"], sites)} if is_last and "omega" in state else {})
+    return told | (
+        {"omega": peers(state["omega"], sites)} if is_last and "omega" in state else {}
+    )
 
 
 def relayed(revealed: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """How many answers, which are models for the most part, each site sent to others and received
     from them in the training of a cycle; nothing where none were relayed.
 
-    >>> relayed([{"kind": "relay", "verb": "model", "sent": {"a": 2}, "received": {"b": 2}}])
+    >>> relayed(
+    ...     [{"kind": "relay", "verb": "model", "sent": {"a": 2}, "received": {"b": 2}}]
+    ... )
     {'relayed': {'sent': {'a': 2}, 'received': {'b': 2}}}
     """
-    found = {way: sum((Counter(row.get(way, {})) for row in revealed), Counter())
-             for way in PASSED}  # fmt: skip
+    found = {
+        way: sum((Counter(row.get(way, {})) for row in revealed), Counter())
+        for way in PASSED
+    }
     return {"relayed": {w: dict(n) for w, n in found.items()}} if found["sent"] else {}
 
 
@@ -183,15 +191,26 @@ def record(
     recipe, labels = world.recipe, done["labels"]
     by_class = [sum(c) for c in zip(*labels.values(), strict=True)]
     return {
-        "recipe": recipe.name, "query": str(recipe.query),
-        "training": str(recipe.training), "seed": world.seed, "cycle": cycle,
-        **row, "labelled": sum(map(sum, labels.values())) + done["held"],
-        "labels_validation": done["held"], "pool": sum(world.sizes.values()),
+        "recipe": recipe.name,
+        "query": str(recipe.query),
+        "training": str(recipe.training),
+        "seed": world.seed,
+        "cycle": cycle,
+        **row,
+        "labelled": sum(map(sum, labels.values())) + done["held"],
+        "labels_validation": done["held"],
+        "pool": sum(world.sizes.values()),
         "labelled_per_site": labels,
         "labelled_per_class": by_class if len(by_class) == len(world.classes) else None,
         "target_variance": None if world.classes else world.variance,
-        "seconds": spent.seconds, "bytes_up": spent.shown.bytes_up,
-        "bytes_down": spent.shown.bytes_down, "revealed": spent.shown.rows(),
-        "executor": world.executor, "threads": threads(), "versions": versions(),
-        "notes": {}, "pseudo_labels": None, **relayed(done["revealed"]),
-    }  # fmt: skip
+        "seconds": spent.seconds,
+        "bytes_up": spent.shown.bytes_up,
+        "bytes_down": spent.shown.bytes_down,
+        "revealed": spent.shown.rows(),
+        "executor": world.executor,
+        "threads": threads(),
+        "versions": versions(),
+        "notes": {},
+        "pseudo_labels": None,
+        **relayed(done["revealed"]),
+    }

@@ -128,7 +128,9 @@ def _run_cells(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
 
         try:
             run_cell(setup, cell, tell, found)
-        except Exception as error:  # also what a user's own method raises: other cells go on
+        except (
+            Exception
+        ) as error:  # also what a user's own method raises: other cells go on
             failures.append(Failure(cell, sentence(error), traceback.format_exc()))
             tell({"event": "failed", "why": sentence(error)})
     return failures
@@ -178,7 +180,9 @@ def _opened(
     journal = Journal(folder / "journal.sqlite")
     try:
         if journal.about("digest", recipe.digest) != recipe.digest:
-            raise ValueError(f"{folder} was started with other settings; choose another --out")
+            raise ValueError(
+                f"{folder} was started with other settings; choose another --out"
+            )
         world = world_of(recipe, cell.seed, found, journal, setup.runtime)
         if journal.about("data", world.fingerprint) != world.fingerprint:
             raise ValueError(

@@ -22,7 +22,15 @@ from fallow.lab.tables_columns import (
     p_text,
     score_columns,
 )
-from fallow.lab.tables_final import FinalTable, Row, Sign, Spread, beside, final_table, signs
+from fallow.lab.tables_final import (
+    FinalTable,
+    Row,
+    Sign,
+    Spread,
+    beside,
+    final_table,
+    signs,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table

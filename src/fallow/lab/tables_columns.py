@@ -52,7 +52,8 @@ def score_columns(table: FinalTable) -> Columns:
     bought = {round(r.labels) for r in rows if r.labels is not None and not r.is_bound}
     more = {
         "Labels": [
-            NOTHING if r.labels is None or len(bought) < 2 else f"{r.labels:,.0f}" for r in rows
+            NOTHING if r.labels is None or len(bought) < 2 else f"{r.labels:,.0f}"
+            for r in rows
         ],
         "Published": text["Published"],
         "Area under curve": text["Area under curve"],
@@ -71,9 +72,13 @@ def score_columns(table: FinalTable) -> Columns:
 def comparison_columns(table: FinalTable) -> Columns:
     """Differences to the reference and their tests; no column when nothing was tested."""
     digits = table.digits
-    reference = next((r.label for r in table.rows if r.query == table.reference), "reference")
+    reference = next(
+        (r.label for r in table.rows if r.query == table.reference), "reference"
+    )
     show: dict[str, Callable[[Comparison], str]] = {
-        f"Minus {reference} [95 %]": lambda c: with_interval(c.difference, c.interval, digits),
+        f"Minus {reference} [95 %]": lambda c: with_interval(
+            c.difference, c.interval, digits
+        ),
         "Hodges-Lehmann": lambda c: with_interval(c.shift, c.shift_interval, digits),
         "Paired t p": lambda c: p_text(c.t),
         "Wilcoxon p": lambda c: p_text(c.wilcoxon),
@@ -84,7 +89,9 @@ def comparison_columns(table: FinalTable) -> Columns:
     areas = [row.area_comparison for row in table.rows]
     if not any(tests):
         return {}
-    shown = {name: [text(c) if c else NOTHING for c in tests] for name, text in show.items()}
+    shown = {
+        name: [text(c) if c else NOTHING for c in tests] for name, text in show.items()
+    }
     if any(areas):
         by_area = {AREA_MINUS: f"Minus {reference} [95 %]", AREA_P: "Holm p"}
         for name, same in by_area.items():
@@ -101,14 +108,21 @@ def columns(table: FinalTable) -> Columns:
 def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     """What a reader must know to read the table, one sentence each; ``left_out``: columns that a
     form does not show."""
-    notes, what = ["Mean ± standard deviation over seeds (ddof = 1)."], table.heading.lower()
+    notes, what = (
+        ["Mean ± standard deviation over seeds (ddof = 1)."],
+        table.heading.lower(),
+    )
     if what == "strategy":
         notes.append("A strategy is a query and how its models are trained.")
     tests = [r.comparison for r in table.rows if r.comparison]
     if tests:
         notes.append(
             f"Differences are {what} minus reference, seed by seed, with a 95 % Student interval"
-            + ("." if table.measure == "accuracy" else f"; below zero the {what} is better.")
+            + (
+                "."
+                if table.measure == "accuracy"
+                else f"; below zero the {what} is better."
+            )
         )
         if "Hodges-Lehmann" not in left_out:
             notes.append(
@@ -120,7 +134,9 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
             f"{len(tests)} comparison{'s' if len(tests) > 1 else ''} of this table."
         )
         if any(r.area_comparison for r in table.rows) and AREA_P not in left_out:
-            notes.append("The last two columns test areas under the learning curve the same way.")
+            notes.append(
+                "The last two columns test areas under the learning curve the same way."
+            )
         notes.extend(dict.fromkeys(c.note + "." for c in tests if c.note))
     notes += _about_errors(table)
     if table.untested:

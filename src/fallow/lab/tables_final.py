@@ -112,7 +112,9 @@ def label_of(query: str, study: Study) -> str:
     training = study.recipe.get("training")
     by = str(training["name"]) if isinstance(training, Mapping) else "fedavg"
     is_noise = study.recipe.get("cycles") == 0  # all labels are bought: nothing is chosen
-    found = names.labels(dict.fromkeys((*study.queries, query)), printed, by, by_training=is_noise)
+    found = names.labels(
+        dict.fromkeys((*study.queries, query)), printed, by, by_training=is_noise
+    )
     return found[query]
 
 
@@ -191,19 +193,26 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
     if reference is None:
         return [], "No reference was named, so nothing was tested."
     if reference not in scores:
-        return [], f"The reference {reference!r} has no final score yet, so nothing was tested."
+        return (
+            [],
+            f"The reference {reference!r} has no final score yet, so nothing was tested.",
+        )
     if len(scores) < 2:
         return [], f"There is nothing to compare {reference!r} with."
     pairs = {q: len(set(s) & set(scores[reference])) for q, s in scores.items()}
     testable = {q: s for q, s in scores.items() if pairs[q] >= 2}
-    short = ", ".join(f"{q} ({pairs[q]})" for q in scores if q not in testable and q != reference)
+    short = ", ".join(
+        f"{q} ({pairs[q]})" for q in scores if q not in testable and q != reference
+    )
     if len(testable) < 2:
         return [], (
             f"A paired test needs at least 2 seeds in common with {reference!r}; no strategy has "
             "them."
         )
     reason = f"Not tested, for fewer than 2 common seeds: {short}." if short else ""
-    return stats.compare(testable, reference, higher_is_better=study.higher_is_better), reason
+    return stats.compare(
+        testable, reference, higher_is_better=study.higher_is_better
+    ), reason
 
 
 def final_table(study: StudyRecords) -> FinalTable:
@@ -221,7 +230,9 @@ def final_table(study: StudyRecords) -> FinalTable:
             area_comparison=by_area.get(q),
             saved=_saved(study, q),
             comparison=by_query.get(q),
-            labels=study.labels(q).get(study.last_cycle(q) or 0) if study.final(q) else None,
+            labels=study.labels(q).get(study.last_cycle(q) or 0)
+            if study.final(q)
+            else None,
             has_diverged=ends_diverged(study, q),
         )
         for q in (*ranked(study), *study.bounds)
@@ -272,7 +283,10 @@ class Sign:
     @property
     def agrees(self) -> bool:
         """Whether both have the same sign (a zero agrees with a zero only)."""
-        return (self.measured > 0, self.measured < 0) == (self.printed > 0, self.printed < 0)
+        return (self.measured > 0, self.measured < 0) == (
+            self.printed > 0,
+            self.printed < 0,
+        )
 
 
 def signs(table: FinalTable) -> list[Sign]:

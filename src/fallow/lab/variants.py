@@ -9,9 +9,29 @@ from fallow.lab.spec import Spec
 from fallow.privacy import Privacy
 
 BOUND = "bound:"
-SHARED = ("name", "data", "label", "site", "task", "drop_rows", "rows", "test_rows", "resplit",
-          "features", "partition", "sites", "flip", "query", "validation", "test", "queries",
-          "seeds", "reference", "bounds", "published")  # fmt: skip
+SHARED = (
+    "name",
+    "data",
+    "label",
+    "site",
+    "task",
+    "drop_rows",
+    "rows",
+    "test_rows",
+    "resplit",
+    "features",
+    "partition",
+    "sites",
+    "flip",
+    "query",
+    "validation",
+    "test",
+    "queries",
+    "seeds",
+    "reference",
+    "bounds",
+    "published",
+)
 """Settings that make strategies comparable: one study has one of each."""
 
 
@@ -48,7 +68,11 @@ def variant(recipe: Recipe, query: str) -> Recipe:
                 f"--set {key}={changed[key]}"
             )
     own = with_settings(recipe, changed)
-    return _bound(own, name) if name.startswith(BOUND) else replace(own, query=Spec.parse(name))
+    return (
+        _bound(own, name)
+        if name.startswith(BOUND)
+        else replace(own, query=Spec.parse(name))
+    )
 
 
 def _bound(recipe: Recipe, name: str) -> Recipe:
@@ -56,7 +80,9 @@ def _bound(recipe: Recipe, name: str) -> Recipe:
     if name == "bound:all-labels":
         return replace(recipe, query=Spec("random"), initial=1.0, cycles=0)
     if name != "bound:pooled":
-        raise ValueError(f"{name!r} is no upper bound; use bound:all-labels or bound:pooled")
+        raise ValueError(
+            f"{name!r} is no upper bound; use bound:all-labels or bound:pooled"
+        )
     return replace(
         recipe,
         query=Spec("entropy"),

@@ -13,7 +13,10 @@ import torch
 def versions() -> dict[str, str]:
     """Versions of the interpreter and of the libraries that compute."""
     libraries = ("fallow", "torch", "numpy", "scipy", "scikit-learn")
-    return {"python": platform.python_version(), **{name: version(name) for name in libraries}}
+    return {
+        "python": platform.python_version(),
+        **{name: version(name) for name in libraries},
+    }
 
 
 def threads() -> int:

@@ -62,7 +62,9 @@ class World:
     fresh: Callable[[torch.Generator], State]
     scale: Scale | None = None  # of features, once the sites have agreed on it
     targets: State | None = None  # of numbers to predict: mean () and std ()
-    tests: Mapping[SiteId, Tensor] | None = None  # test rows of each site, where it has its own
+    tests: Mapping[SiteId, Tensor] | None = (
+        None  # test rows of each site, where it has its own
+    )
     flipped: tuple[SiteId, ...] = ()  # sites whose labels are wrong
 
     @property
@@ -144,15 +146,22 @@ class World:
     # -- what the program of a run has done at the sites (`Ground`) -------------------------
 
     def bought(
-        self, journal: Journal, cycle: int, step: str, budget: Mapping[SiteId, int], done: Done,
+        self,
+        journal: Journal,
+        cycle: int,
+        step: str,
+        budget: Mapping[SiteId, int],
+        done: Done,
         keep: tuple[str, ...],
-    ) -> Done:  # fmt: skip
+    ) -> Done:
         return bought(self, journal, cycle, step, budget, done, keep)
 
     def pseudo_labels(self) -> dict[str, Any] | None:
         return pseudo_labels(self)
 
-    def first_phase(self, phases: Phases, train: Callable[[], Done]) -> tuple[Done, Memory | None]:
+    def first_phase(
+        self, phases: Phases, train: Callable[[], Done]
+    ) -> tuple[Done, Memory | None]:
         return phases.first(self, train)
 
     def restore(self, memory: Memory | None) -> None:
@@ -223,19 +232,33 @@ def world_of(
     hidden = {name: found.y[at] for name, at in rows.items()}
     hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}
     shown = hidden if methods["query"].contract.simulator_only else {}
-    parts = Parts(model, layout, methods, found.n_classes, seed, fresh, hidden=shown,
-                  privacy=recipe.privacy.over(recipe.cycles))  # fmt: skip
+    parts = Parts(
+        model,
+        layout,
+        methods,
+        found.n_classes,
+        seed,
+        fresh,
+        hidden=shown,
+        privacy=recipe.privacy.over(recipe.cycles),
+    )
     members = {name: Site(name, x[at], parts, store) for name, at in rows.items()}
     executor = executor_of(recipe, model)
     carrier = _carrier(recipe, executor, runtime, members, row_loss(found.task))
     oracle = _oracle(recipe, members, hidden, is_shared(methods["query"]))
     parts_of_it = (carrier, members, oracle, model, layout, methods)
     tests = own_tests(recipe, found, shares, seed)
-    return World(recipe, seed, found, *parts_of_it, executor, fresh, tests=tests, flipped=wrong)
+    return World(
+        recipe, seed, found, *parts_of_it, executor, fresh, tests=tests, flipped=wrong
+    )
 
 
 def _carrier(
-    recipe: Recipe, executor: str, runtime: Runtime, members: dict[SiteId, Site], loss: RowLoss
+    recipe: Recipe,
+    executor: str,
+    runtime: Runtime,
+    members: dict[SiteId, Site],
+    loss: RowLoss,
 ) -> Carrier:
     parts = next(iter(members.values())).parts
     about = (parts.model, parts.layout, loss)
@@ -266,6 +289,8 @@ def partition_of(world: World) -> dict[str, Any]:
     hidden = [world.oracle.hidden[name].numpy() for name in world.members]
     ends = np.cumsum([0, *map(len, hidden)])
     parts = [np.arange(a, b) for a, b in pairwise(ends.tolist())]
-    report = data.partition_report(np.concatenate(hidden), parts, classes) if classes else {}
+    report = (
+        data.partition_report(np.concatenate(hidden), parts, classes) if classes else {}
+    )
     about = {"sites": list(world.members), "classes": list(world.dataset.classes)}
     return {**about, "flipped": list(world.flipped), **report}

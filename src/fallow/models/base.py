@@ -44,7 +44,9 @@ def row_shape(shape: Sequence[int]) -> Shape:
     """
     sizes = tuple(int(size) for size in shape)
     if not sizes or min(sizes) < 1:
-        raise ValueError(f"a row of shape {sizes} holds nothing: every size must be at least 1")
+        raise ValueError(
+            f"a row of shape {sizes} holds nothing: every size must be at least 1"
+        )
     return sizes
 
 

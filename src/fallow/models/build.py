@@ -51,7 +51,11 @@ def build_model(
 
 
 def _users_own(
-    name: str, shape: Sequence[int], outputs: int, generator: Generator, fields: dict[str, Any]
+    name: str,
+    shape: Sequence[int],
+    outputs: int,
+    generator: Generator,
+    fields: dict[str, Any],
 ) -> nn.Module:
     cls = find(models, name)
     try:

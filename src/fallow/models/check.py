@@ -50,7 +50,9 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
         try:
             features, logits = module.embed(rows), module(rows)  # type: ignore[operator]
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            raise ValueError(f"{name} does not take rows of shape {shape}: {error}") from error
+            raise ValueError(
+                f"{name} does not take rows of shape {shape}: {error}"
+            ) from error
         _check_shape(f"embed(x) of {name}", features, (2, head.in_features))
         _check_shape(f"forward(x) of {name}", logits, (2, head.out_features))
         if not torch.allclose(logits, head(features), rtol=1e-4, atol=1e-5, equal_nan=True):
@@ -63,7 +65,9 @@ def _check_pass(module: nn.Module, head: nn.Linear, shape: Shape) -> None:
 def _check_shape(what: str, answer: object, expected: Shape) -> None:
     found = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
     if found != expected:
-        raise ValueError(f"{what} must give a tensor of shape {expected} for 2 rows, not {found}")
+        raise ValueError(
+            f"{what} must give a tensor of shape {expected} for 2 rows, not {found}"
+        )
 
 
 @contextmanager

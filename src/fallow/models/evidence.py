@@ -40,7 +40,12 @@ def dirichlet_entropy(a: Tensor) -> Tensor:
     tensor([-1.3182, -0.6931])
     """
     s, c = a.sum(-1), a.shape[-1]
-    return a.lgamma().sum(-1) - s.lgamma() + (s - c) * s.digamma() - ((a - 1) * a.digamma()).sum(-1)
+    return (
+        a.lgamma().sum(-1)
+        - s.lgamma()
+        + (s - c) * s.digamma()
+        - ((a - 1) * a.digamma()).sum(-1)
+    )
 
 
 def from_uniform(a: Tensor) -> Tensor:

@@ -40,7 +40,9 @@ def kaiming_uniform(layer: Layer, generator: Generator) -> None:
 
 def kaiming_fan_out(layer: Layer, generator: Generator) -> None:
     """He et al. (2015) by fan out: N(0, 2 / fan out), fan out = k * k * channels out; bias 0."""
-    nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu", generator=generator)
+    nn.init.kaiming_normal_(
+        layer.weight, mode="fan_out", nonlinearity="relu", generator=generator
+    )
     zero_bias(layer)
 
 

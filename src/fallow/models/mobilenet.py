@@ -44,7 +44,9 @@ class MobileNetV2(nn.Module):
     ) -> None:
         super().__init__()
         if head not in KERNELS:
-            raise ValueError(f"MobileNetV2 has no head {head!r}; known: {', '.join(KERNELS)}")
+            raise ValueError(
+                f"MobileNetV2 has no head {head!r}; known: {', '.join(KERNELS)}"
+            )
         seen = image("MobileNetV2", shape, smallest=4)
         self.body = nn.Sequential(*_conv(seen.channels, 32, 3))
         narrow = 32
@@ -94,7 +96,9 @@ class _InvertedResidual(nn.Module):
         return x + change if self.adds_input else change
 
 
-def _conv(narrow: int, wide: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+def _conv(
+    narrow: int, wide: int, kernel: int, stride: int = 1, groups: int = 1
+) -> list[nn.Module]:
     return [
         nn.Conv2d(narrow, wide, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(wide),

@@ -31,7 +31,11 @@ class ResNet8(nn.Module):
     """
 
     def __init__(
-        self, shape: Sequence[int], outputs: int, *, variant: Literal["cifar", "mnist"] = "cifar"
+        self,
+        shape: Sequence[int],
+        outputs: int,
+        *,
+        variant: Literal["cifar", "mnist"] = "cifar",
     ) -> None:
         super().__init__()
         blocks: dict[str, type[_PostActivation] | type[_PreActivation]] = {
@@ -39,7 +43,9 @@ class ResNet8(nn.Module):
             "mnist": _PreActivation,
         }
         if variant not in blocks:
-            raise ValueError(f"ResNet8 has no variant {variant!r}; known: {', '.join(blocks)}")
+            raise ValueError(
+                f"ResNet8 has no variant {variant!r}; known: {', '.join(blocks)}"
+            )
         block = blocks[variant]
         seen = image("ResNet8", shape, smallest=4)
         self.body = nn.Sequential(
@@ -108,7 +114,9 @@ class _PreActivation(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         active = self.activation(x)
-        total: Tensor = self.residual(active) + self.shortcut(x if self.passes_input else active)
+        total: Tensor = self.residual(active) + self.shortcut(
+            x if self.passes_input else active
+        )
         return total
 
 

@@ -34,7 +34,9 @@ def margin(logits: Tensor) -> Tensor:
     tensor([0.7000])
     """
     if _rows(logits).shape[1] < 2:
-        raise ValueError(f"margin needs at least 2 classes, but the logits have {logits.shape[1]}")
+        raise ValueError(
+            f"margin needs at least 2 classes, but the logits have {logits.shape[1]}"
+        )
     top = logits.softmax(1).topk(2, dim=1).values  # (n, 2)
     return 1 - (top[:, 0] - top[:, 1])
 

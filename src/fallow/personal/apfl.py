@@ -70,7 +70,9 @@ class APFL:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w, "v": w, "alpha": number(self.alpha, w), **own}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         w, v, a = s["w"], s["v"], s["alpha"].w
         g, stats = learn.gradient(v._replace(w=a * v.w + (1 - a) * w.w), b)
         if self.adaptive:

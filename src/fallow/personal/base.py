@@ -46,7 +46,9 @@ def addend(view: View, name: str = "local") -> Answer:
     return {"n": n, "w": n * own["w"].double(), "stats": n * own["stats"].double()}
 
 
-def average(total: dict[str, Tensor], state: State, keys: Iterable[str] = ("w", "stats")) -> State:
+def average(
+    total: dict[str, Tensor], state: State, keys: Iterable[str] = ("w", "stats")
+) -> State:
     """The weighted mean of what sites added; ``state`` where nobody had a label."""
     if float(total["n"]) == 0:
         return state

@@ -33,7 +33,9 @@ class Ditto:
     """
 
     plan: Plan = Plan()
-    lam: float = 0.75  # λ: 0.75 in DPFL's comparison; Ditto's scripts have 1, tuned in {0.1, 1, 2}
+    lam: float = (
+        0.75  # λ: 0.75 in DPFL's comparison; Ditto's scripts have 1, tuned in {0.1, 1, 2}
+    )
 
     gradients_per_batch: ClassVar[int] = 2
     contract: ClassVar[Contract] = Contract(
@@ -60,7 +62,9 @@ class Ditto:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w, "v": own.get("v", w)}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         def near(v: Tensor) -> Tensor:
             return self.lam / 2 * (v - w_t.w).square().sum(-1)
 

@@ -21,10 +21,22 @@ from fallow.personal.base import Load, model
 from fallow.personal.parts import door, graphs, greedy
 from fallow.personal.parts.held import begun, brought, order_of, own_model, reward, searched
 
-Graph = Literal["ggc", "symmetric-or", "symmetric-and", "degree", "static", "resampled", "full"]
+Graph = Literal[
+    "ggc", "symmetric-or", "symmetric-and", "degree", "static", "resampled", "full"
+]
 SEARCHED = ("ggc", "symmetric-or", "symmetric-and", "degree")
-STATE = ("reach", "begin", "omega", "graph", "refused", "evaluations", "conflicts", "broke",
-         "guarded", "can_judge")  # fmt: skip
+STATE = (
+    "reach",
+    "begin",
+    "omega",
+    "graph",
+    "refused",
+    "evaluations",
+    "conflicts",
+    "broke",
+    "guarded",
+    "can_judge",
+)
 
 
 @final
@@ -112,7 +124,9 @@ class DPFL:
             "search": "number of tensors kept",
             "average": "number of tensors kept",
         },
-        relay={"model": "nothing; the site's model goes to the sites that try or average it"},
+        relay={
+            "model": "nothing; the site's model goes to the sites that try or average it"
+        },
         secure_sum=False,  # a site evaluates every peer's model by itself
         everyone=True,
         at_server=STATE,
@@ -128,8 +142,11 @@ class DPFL:
             if value is not None and not lowest <= value < math.inf:
                 raise ValueError(f"DPFL's {field} is {value}; it must be {lowest} or more")
         graphs.parse(self.reach)
-        for field, known in (("between", ("reuse", "local")), ("guard", ("off", "loop")),
-                             ("graph", (*SEARCHED, "static", "resampled", "full"))):  # fmt: skip
+        for field, known in (
+            ("between", ("reuse", "local")),
+            ("guard", ("off", "loop")),
+            ("graph", (*SEARCHED, "static", "resampled", "full")),
+        ):
             if getattr(self, field) not in known:
                 raise ValueError(
                     f"DPFL's {field} is {getattr(self, field)!r}; use one of {', '.join(known)}"
@@ -139,7 +156,9 @@ class DPFL:
 
     def round(self, state: State, ask: Ask) -> State:
         if ask.round == 0:
-            state = self.resume(state, ask) if "omega" in state else self.prepare(state, ask)
+            state = (
+                self.resume(state, ask) if "omega" in state else self.prepare(state, ask)
+            )
         elif len(state["omega"]) != len(ask.cohort):
             raise ValueError(
                 f"DPFL's graph is over {len(state['omega'])} sites and {len(ask.cohort)} take part "
@@ -168,7 +187,9 @@ class DPFL:
         ask.keep("average", of="own")
         return state
 
-    def resume(self, state: State, ask: Ask) -> State:  # the next cycle, from the averages on
+    def resume(
+        self, state: State, ask: Ask
+    ) -> State:  # the next cycle, from the averages on
         if self.graph not in SEARCHED:
             return {**state, "begin": torch.tensor(0)}
         ask.fit(replace(self.plan, start="average"), "local")
@@ -194,7 +215,9 @@ class DPFL:
             return self.mix(ask, state["omega"])
         if t % self.period:
             last = state["graph"]
-            return self.mix(ask, last if self.between == "reuse" else torch.zeros_like(last))
+            return self.mix(
+                ask, last if self.between == "reuse" else torch.zeros_like(last)
+            )
         found = door.search(ask, state["omega"], self.limits(ask), turn=t + 1)
         if self.graph == "ggc":
             ask.keep("average", of="search")  # which X is already: no model travels again
@@ -212,7 +235,9 @@ class DPFL:
         rows = graphs.peers(graph, ask.cohort)
         if rows:
             ask.relay("model", rows)
-        ask.keep("average", to={s: {"of": "held" if s in rows else "own"} for s in ask.cohort})
+        ask.keep(
+            "average", to={s: {"of": "held" if s in rows else "own"} for s in ask.cohort}
+        )
         return {"graph": graph}
 
     @property
@@ -228,7 +253,9 @@ class DPFL:
         return door.Limits.of(self.budget, self.counts_self, ask.cohort)
 
     def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
-        limits = door.Limits.of(self.budget, self.counts_self, [str(k) for k in range(sites)])
+        limits = door.Limits.of(
+            self.budget, self.counts_self, [str(k) for k in range(sites)]
+        )
         main = max(rounds - (int(self.graph in SEARCHED) if resumed else self.begin), 0)
         reach, reuses = graphs.reached(self.reach, sites), self.between == "reuse"
         return door.load(self.graph, reach, limits, main, self.period, reuses)
@@ -245,13 +272,19 @@ class DPFL:
         """One batch of models: in pass 1 they enter Y, in pass 2 they are decided on."""
         own, held, kept = own_model(view), brought(view), view.memory.get("search", {})
         is_new = int(kept.get("turn", -1)) != turn
-        g = begun(view, candidates, room, turn, self.smooth - 1) if is_new else searched(view)
+        g = (
+            begun(view, candidates, room, turn, self.smooth - 1)
+            if is_new
+            else searched(view)
+        )
         is_second = int(g.added) == candidates
         if not is_second:
             g = greedy.add(g, held)
         if is_second or len(held) == candidates:  # one batch may be all there is
             visits = g.order[g.at : g.at + len(held)]
-            batch = [held[i] for i in visits.argsort().argsort()]  # held stand in order of names
+            batch = [
+                held[i] for i in visits.argsort().argsort()
+            ]  # held stand in order of names
             earned = reward(view, by_row=self.gate > 0)
             g = greedy.decide(g, own, batch, earned, self.gain_tol, self.gate)
         return {"turn": turn, **g._asdict()}
@@ -259,10 +292,15 @@ class DPFL:
     def found(self, view: View) -> Answer:
         before, g = searched(view), self.choice(view)
         return {
-            "chosen": g.chosen, "refused": g.refused, "full": before.is_full,
-            "evaluations": g.evaluations, "conflicts": g.conflicts, "broke": before.broke,
-            "guarded": not torch.equal(g.chosen, before.chosen), "can_judge": len(view.held) > 0,
-        }  # fmt: skip
+            "chosen": g.chosen,
+            "refused": g.refused,
+            "full": before.is_full,
+            "evaluations": g.evaluations,
+            "conflicts": g.conflicts,
+            "broke": before.broke,
+            "guarded": not torch.equal(g.chosen, before.chosen),
+            "can_judge": len(view.held) > 0,
+        }
 
     def weigh(self, view: View) -> Answer:
         g, own = self.choice(view), own_model(view)
@@ -274,9 +312,14 @@ class DPFL:
         if of == "search" and "search" in view.memory:
             g = self.choice(view)
             w = greedy.averaged(g, own)
-            peers = g.chosen if len(g.chosen) == len(held) else peers  # all candidates are at hand
+            peers = (
+                g.chosen if len(g.chosen) == len(held) else peers
+            )  # all candidates are at hand
         elif of == "held":
-            w, peers = greedy.mean(own, held), torch.tensor([peer.is_usable for peer in held])
+            w, peers = (
+                greedy.mean(own, held),
+                torch.tensor([peer.is_usable for peer in held]),
+            )
         return {"w": w, "stats": view.memory["local"]["stats"], "peers": peers}
 
     def choice(self, view: View) -> greedy.Greedy:
@@ -291,7 +334,9 @@ class DPFL:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:

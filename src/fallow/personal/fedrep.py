@@ -51,7 +51,9 @@ class FedRep:
         for name in ("head_epochs", "body_epochs"):
             epochs = getattr(self, name)
             if epochs is not None and epochs < 0:
-                raise ValueError(f"FedRep's {name} is {epochs}; it must be 0 or more, or None")
+                raise ValueError(
+                    f"FedRep's {name} is {epochs}; it must be 0 or more, or None"
+                )
 
     @property
     def local_plan(self) -> Plan:
@@ -72,7 +74,9 @@ class FedRep:
         begun = named(state.get("begun"))
         common: Answer = {name: state[name] for name in ("body", "stats") if name in state}
         first: Answer = {**common, "w": state["w"]}
-        ask.keep("receive", {site: common if site in begun else first for site in ask.cohort})
+        ask.keep(
+            "receive", {site: common if site in begun else first for site in ask.cohort}
+        )
         ask.fit(self.local_plan, "local")
         state = average(ask.sum("upload"), state, ("body", "stats"))
         return {**state, "begun": listed(begun | set(ask.cohort))}
@@ -99,7 +103,9 @@ class FedRep:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:

@@ -61,7 +61,9 @@ class FedAvgFT:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
@@ -82,7 +84,9 @@ class FedProxFT:
     """
 
     plan: Plan = Plan()
-    mu: float = 0.1  # μ, λ in DPFL's comparison; FedProx tunes it in {0.001, 0.01, 0.1, 0.5, 1}
+    mu: float = (
+        0.1  # μ, λ in DPFL's comparison; FedProx tunes it in {0.001, 0.01, 0.1, 0.5, 1}
+    )
     tune_prox: bool = False
 
     gradients_per_batch: ClassVar[int] = 1
@@ -124,7 +128,9 @@ class FedProxFT:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         def near(w: Tensor) -> Tensor:
             return self.mu / 2 * (w - w_t.w).square().sum(-1)
 

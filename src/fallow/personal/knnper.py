@@ -93,7 +93,9 @@ class KNNPer:
         """p_knn.  Features (n, D), those of the stored rows (m, D), their classes (m, C) -> (n, C)
 
         >>> z, stored = torch.tensor([[0.0]]), torch.tensor([[0.0], [1.0], [5.0]])
-        >>> KNNPer(k=2).neighbours(z, stored, torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
+        >>> KNNPer(k=2).neighbours(
+        ...     z, stored, torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        ... )
         tensor([[0.7311, 0.2689]])
         """
         exact = "donot_use_mm_for_euclid_dist"
@@ -107,7 +109,9 @@ class KNNPer:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:

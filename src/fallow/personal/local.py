@@ -34,7 +34,9 @@ class Local:
 
     def round(self, state: State, ask: Ask) -> State:
         begun = named(state.get("begun"))
-        ask.fit(self.plan, "local", {s: {**model(state)} for s in ask.cohort if s not in begun})
+        ask.fit(
+            self.plan, "local", {s: {**model(state)} for s in ask.cohort if s not in begun}
+        )
         on = replace(self.plan, start="own/w")
         ask.fit(on, "local", {s: {} for s in ask.cohort if s in begun})
         return {**state, "begun": listed(begun | set(ask.cohort))}
@@ -45,7 +47,9 @@ class Local:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:

@@ -84,8 +84,14 @@ class PerFedAvg:
         """From the common model, where no site has more than so many rows."""
         size = self.plan.batch if self.eval_adapt == "one_epoch" else max(rows, 1)
         sgd = Optimiser("sgd", self.inner, momentum=0.0)
-        return replace(self.plan, segments=(Segment(1),), batch=size, optimiser=sgd,
-                       schedule=Schedule(), start="common")  # fmt: skip
+        return replace(
+            self.plan,
+            segments=(Segment(1),),
+            batch=size,
+            optimiser=sgd,
+            schedule=Schedule(),
+            start="common",
+        )
 
     # -- site half --------------------------------------------------------------------------
 
@@ -98,7 +104,9 @@ class PerFedAvg:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         one, two = pair(b)
         w = s["w"]
         g, stats = learn.gradient(w, one)
@@ -122,9 +130,13 @@ def pair(b: Batch) -> tuple[Batch, Batch]:
     two = every_other(b, place, 1)
     again = every_other(b, place, 0, end=rows - rows % 2)  # as many rows as the rest
     is_empty = two.weight.sum(-1, keepdim=True) == 0
-    x = torch.where(is_empty.view(is_empty.shape + (1,) * (b.x.ndim - b.y.ndim)), again.x, two.x)
+    x = torch.where(
+        is_empty.view(is_empty.shape + (1,) * (b.x.ndim - b.y.ndim)), again.x, two.x
+    )
     y = torch.where(is_empty, again.y, two.y)
-    return one, two._replace(x=x, y=y, weight=torch.where(is_empty, again.weight, two.weight))
+    return one, two._replace(
+        x=x, y=y, weight=torch.where(is_empty, again.weight, two.weight)
+    )
 
 
 def every_other(b: Batch, place: int, first: int, end: int | None = None) -> Batch:

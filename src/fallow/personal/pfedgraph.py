@@ -76,9 +76,15 @@ class PFedGraph:
         bank, n = known(state, sent)
         p = n / n.sum() if float(n.sum()) else torch.full_like(n, 1 / len(n))
         x = graph(bank.w - state["w"], p, self.alpha)
-        return {**model(state), "sites": listed(bank.sites), "models": bank.w,
-                "statistics": bank.stats, "rows": n, "weights": x,
-                "refused": listed(answers.keys() - sent.keys())}  # fmt: skip
+        return {
+            **model(state),
+            "sites": listed(bank.sites),
+            "models": bank.w,
+            "statistics": bank.stats,
+            "rows": n,
+            "weights": x,
+            "refused": listed(answers.keys() - sent.keys()),
+        }
 
     def order(self, state: State, ask: Ask) -> None:
         """Local training, from each site's mixture once there is one."""
@@ -87,14 +93,18 @@ class PFedGraph:
             return
         bank, x = bank_of(state), state["weights"]
         sites, mixed = bank.sites, bank.mix(x)
-        begin: To = {s: {**(mixed.row(s) if s in sites else model(state))} for s in ask.cohort}
+        begin: To = {
+            s: {**(mixed.row(s) if s in sites else model(state))} for s in ask.cohort
+        }
         if self.lam == 0 or ask.round == 0:
             ask.fit(self.plan, "local", begin)
             return
         towards = directions(x.to(bank.w), bank.w)
         nowhere, none = torch.zeros_like(state["w"]), state["stats"][:0]
-        beside: To = {s: {"w": towards[sites.index(s)] if s in sites else nowhere, "stats": none}
-                  for s in ask.cohort}  # fmt: skip
+        beside: To = {
+            s: {"w": towards[sites.index(s)] if s in sites else nowhere, "stats": none}
+            for s in ask.cohort
+        }
         ask.fit(None, "mixture", begin)
         ask.fit(replace(self.plan, start="mixture"), "local", beside)
 
@@ -109,7 +119,9 @@ class PFedGraph:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         def alike(w: Tensor) -> Tensor:
             norm: Tensor = w.norm(dim=-1)
             return self.lam_sign * self.lam * (w * w_t.w).sum(-1) / norm.clamp_min(TINY)
@@ -145,7 +157,9 @@ def known(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank, Tensor]
 
 
 def is_finite(answer: Answer) -> bool:
-    return all(bool(torch.as_tensor(answer[name]).isfinite().all()) for name in ("w", "stats"))
+    return all(
+        bool(torch.as_tensor(answer[name]).isfinite().all()) for name in ("w", "stats")
+    )
 
 
 def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:
@@ -161,13 +175,17 @@ def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:
     cosine = unit @ unit.T
     cosine = torch.where(cosine > ALIKE, 1.0, cosine).fill_diagonal_(1.0)
     v = p.double() + cosine / (2 * alpha)
-    return simplex(v.masked_fill(p == 0, -torch.inf))  # who has learnt nothing teaches nobody
+    return simplex(
+        v.masked_fill(p == 0, -torch.inf)
+    )  # who has learnt nothing teaches nobody
 
 
 def directions(x: Tensor, w: Tensor) -> Tensor:
     """m_i = Σ_j x_ij w_j / ||w_j||.  (N, N), models (N, d) -> (N, d)
 
-    >>> directions(torch.tensor([[0.5, 0.5], [0.0, 1.0]]), torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
+    >>> directions(
+    ...     torch.tensor([[0.5, 0.5], [0.0, 1.0]]), torch.tensor([[3.0, 4.0], [0.0, 2.0]])
+    ... )
     tensor([[0.3000, 0.9000],
             [0.0000, 1.0000]])
     """

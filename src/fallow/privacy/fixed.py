@@ -52,7 +52,9 @@ def decode(total: Tensor, bound: float | None, sites: int) -> Tensor:
     """The real total, float64, from the sum modulo 2^64 of what the sites encoded.
 
     >>> import torch
-    >>> parts = [encode("a", "v", "x", torch.tensor([x]), None, 3) for x in (0.5, -2.25, 1.0)]
+    >>> parts = [
+    ...     encode("a", "v", "x", torch.tensor([x]), None, 3) for x in (0.5, -2.25, 1.0)
+    ... ]
     >>> decode(parts[0] + parts[1] + parts[2], None, 3)
     tensor([-0.7500], dtype=torch.float64)
     """

@@ -88,7 +88,10 @@ class Guard:
             return release.post(release.counts)
         key = step.masked.exchange if step.masked else request.key
         question = replace(step, kind="sum", masked=None)
-        digest, book = digest_of([(question, None)], [self.site]), self.ledger.released(self.site)
+        digest, book = (
+            digest_of([(question, None)], [self.site]),
+            self.ledger.released(self.site),
+        )
         if key in book:
             if book[key].digest != digest:
                 raise ValueError(
@@ -107,7 +110,10 @@ class Guard:
         if self.noise == "os":
             return from_os(counts, scale, self.privacy.mechanism, release.sensitivity)
         return seeded(
-            counts, scale, self.privacy.mechanism, stream(self.seed, "noise", self.site, key)
+            counts,
+            scale,
+            self.privacy.mechanism,
+            stream(self.seed, "noise", self.site, key),
         )
 
     # -- masks ------------------------------------------------------------------------------
@@ -130,14 +136,25 @@ class Guard:
             earlier: Answer = held["answer"]
             return earlier
         own = about.keys.get(self.site)
-        if len(about.keys) < SMALLEST or own is None or not torch.equal(own, held["public"]):
+        if (
+            len(about.keys) < SMALLEST
+            or own is None
+            or not torch.equal(own, held["public"])
+        ):
             raise ValueError(
                 f"site {self.site} adds nothing to a secure sum of {len(about.keys)} sites that "
                 f"has not its own key or fewer than {SMALLEST} sites"
             )
         bound = about.bound or self.privacy.bound
-        part = masked(self.site, bytes(held["secret"].tolist()), step.verb, about, answer, bound)
-        kept = {"name": held["name"], "public": held["public"], "digest": digest, "answer": part}
+        part = masked(
+            self.site, bytes(held["secret"].tolist()), step.verb, about, answer, bound
+        )
+        kept = {
+            "name": held["name"],
+            "public": held["public"],
+            "digest": digest,
+            "answer": part,
+        }
         self.ledger.hide(self.site, kept)
         return part
 

@@ -20,7 +20,9 @@ Mechanism = Literal["laplace", "discrete_laplace"]
 SLACK = 1e-9  # OpenDP rounds the ε of a scale upwards in its last bits
 
 
-def seeded(counts: Tensor, scale: float, mechanism: Mechanism, draw: torch.Generator) -> Tensor:
+def seeded(
+    counts: Tensor, scale: float, mechanism: Mechanism, draw: torch.Generator
+) -> Tensor:
     """Counts with noise of the given scale from a stream: for simulations only.
 
     counts: (C,) -> (C,) float64.
@@ -33,10 +35,14 @@ def seeded(counts: Tensor, scale: float, mechanism: Mechanism, draw: torch.Gener
     if mechanism == "discrete_laplace":  # floor of an exponential is geometric
         whole = (whole_counts(counts), (e * scale).floor())
         return whole[0] + whole[1][0] - whole[1][1]
-    return counts.double() + scale * (e[0] - e[1])  # a difference of exponentials is Laplace
+    return counts.double() + scale * (
+        e[0] - e[1]
+    )  # a difference of exponentials is Laplace
 
 
-def from_os(counts: Tensor, scale: float, mechanism: Mechanism, sensitivity: float) -> Tensor:
+def from_os(
+    counts: Tensor, scale: float, mechanism: Mechanism, sensitivity: float
+) -> Tensor:
     """The same with noise from the operating system (OpenDP): for real sites.
 
     Raises RuntimeError unless OpenDP proves that a change of ``sensitivity`` in L1 costs no more
@@ -50,7 +56,9 @@ def from_os(counts: Tensor, scale: float, mechanism: Mechanism, sensitivity: flo
     release = dp.m.make_laplace(dp.vector_domain(atom), metric, scale=scale)
     cost = release.map(math.ceil(sensitivity) if is_whole else float(sensitivity))
     if cost > sensitivity / scale * (1 + SLACK):
-        raise RuntimeError(f"noise of scale {scale} costs epsilon {cost}, more than was allowed")
+        raise RuntimeError(
+            f"noise of scale {scale} costs epsilon {cost}, more than was allowed"
+        )
     held = (whole_counts(counts).long() if is_whole else counts.double()).tolist()
     return torch.tensor(release(held), dtype=torch.float64)
 

@@ -28,7 +28,9 @@ def seal_for(public: bytes, content: bytes, about: str) -> bytes:
     """
     fresh = new_secret()
     shown = public_half(fresh)
-    cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(pair_key(fresh, public, _named(shown, public)))
+    cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(
+        pair_key(fresh, public, _named(shown, public))
+    )
     closed: bytes = cipher.encrypt(NONCE, content, about.encode())
     return shown + closed
 

@@ -41,14 +41,19 @@ class SecureSum:
                 "are there"
             )
 
-    def total(self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
+    def total(
+        self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
+    ) -> Answer:
         """The totals in float64, unmasked, and how many sites contributed.
 
         Raises RuntimeError when the masks do not cancel: a part is missing or of another exchange.
         """
         parts = aligned(answers, verb, torch.int64)
         names = list(next(iter(parts.values()), {}))
-        sums = {name: torch.stack([part[name] for part in parts.values()]).sum(0) for name in names}
+        sums = {
+            name: torch.stack([part[name] for part in parts.values()]).sum(0)
+            for name in names
+        }
         if int(sums.pop(CHECK, torch.tensor(0))) != len(parts):
             raise RuntimeError(
                 f"the masks of {verb!r} over {', '.join(parts)} do not cancel: a part is missing, "
@@ -59,7 +64,12 @@ class SecureSum:
 
 
 def masked(
-    site: SiteId, secret: bytes, verb: str, about: Masked, answer: Answer, bound: float | None
+    site: SiteId,
+    secret: bytes,
+    verb: str,
+    about: Masked,
+    answer: Answer,
+    bound: float | None,
 ) -> Answer:
     """A site's part of a sum: every field in fixed point under the masks of the cohort, int64.
 

@@ -24,7 +24,9 @@ class Privacy:
     """
 
     epsilon: float | None = None  # ε of one release; None: counts leave without noise
-    total: float | None = None  # ε a site may spend in a run; None: epsilon x number of queries
+    total: float | None = (
+        None  # ε a site may spend in a run; None: epsilon x number of queries
+    )
     mechanism: Literal["laplace", "discrete_laplace"] = "laplace"
     secure_sum: bool = False
     bound: float | None = None
@@ -33,7 +35,9 @@ class Privacy:
         for name in ("epsilon", "total", "bound"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"privacy.{name} is {value}; it must be above 0 and finite")
+                raise ValueError(
+                    f"privacy.{name} is {value}; it must be above 0 and finite"
+                )
         if self.mechanism not in ("laplace", "discrete_laplace"):
             raise ValueError(
                 f"privacy.mechanism is {self.mechanism!r}; use 'laplace' or 'discrete_laplace'"
@@ -43,7 +47,11 @@ class Privacy:
                 f"privacy.total is {self.total} but privacy.epsilon is not set, so nothing would "
                 "be spent; set privacy.epsilon, what one release may spend"
             )
-        if self.epsilon is not None and self.total is not None and self.total < self.epsilon:
+        if (
+            self.epsilon is not None
+            and self.total is not None
+            and self.total < self.epsilon
+        ):
             raise ValueError(
                 f"privacy.total is {self.total}, less than the {self.epsilon} that one release "
                 "spends; raise it or lower privacy.epsilon"

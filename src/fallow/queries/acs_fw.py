@@ -74,10 +74,14 @@ def frank_wolfe(x: Tensor, z: Tensor, n: int) -> Tensor:
         f = first_best(((u - v) / length).masked_fill(~is_free, -torch.inf))
         a, u_f, v_f = total / float(length[f]), float(u[f]), float(v[f])
         far = total**2 - 2 * a * v_f + s  # |a L_f - L(w)|²
-        step = (a * (u_f - v_f) + s - t) / far if far > ROUNDING * total**2 else 0.0  # γ, exact
+        step = (
+            (a * (u_f - v_f) + s - t) / far if far > ROUNDING * total**2 else 0.0
+        )  # γ, exact
         s = (1 - step) ** 2 * s + 2 * (1 - step) * step * a * v_f + (step * total) ** 2
         t = (1 - step) * t + step * a * u_f
         v = (1 - step) * v + step * a * (x @ x[f]) * (z @ z[f])
         is_free[f] = False
         picks.append(f)
-    return torch.cat([torch.tensor(picks, dtype=torch.int64), (length == 0).nonzero()[:, 0]])[:n]
+    return torch.cat(
+        [torch.tensor(picks, dtype=torch.int64), (length == 0).nonzero()[:, 0]]
+    )[:n]

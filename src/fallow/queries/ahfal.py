@@ -43,7 +43,9 @@ class AHFAL:
     tau_scale: Literal["percent", "proportion", "count", "cv"] = "percent"
     mix: float = 0.5  # weight of the local score in Eq. 3
     score: Literal["entropy", "margin", "least_confidence"] = "entropy"
-    toggle: Literal["auto", "never", "always"] = "auto"  # never: the ablation without toggling
+    toggle: Literal["auto", "never", "always"] = (
+        "auto"  # never: the ablation without toggling
+    )
     balance: Literal["inverse_count", "target_deficit", "uniform", "none"] = "inverse_count"
 
     contract: ClassVar[Contract] = Contract(
@@ -112,7 +114,9 @@ class AHFAL:
         order = ranked(h, view.stream("ties"))
         if self.balance == "none":
             return Picks(order[:n], score=h[order[:n]])
-        scored = order[h[order].isfinite()]  # a row without a score has no class: it comes last
+        scored = order[
+            h[order].isfinite()
+        ]  # a row without a score has no class: it comes last
         buckets = [scored[label[scored] == c] for c in range(view.classes)]
         caps = torch.tensor([len(bucket) for bucket in buckets])
         quota = fill(n, self.weights(view.counts, mean, n), caps)

@@ -11,7 +11,14 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import SIGMA, Features, LastLayer, by_gradient, check_sigma, k_means_pp
+from fallow.queries.parts import (
+    SIGMA,
+    Features,
+    LastLayer,
+    by_gradient,
+    check_sigma,
+    k_means_pp,
+)
 
 
 @final
@@ -60,6 +67,9 @@ class BADGE:
         return Picks(by_gradient(p, z, n, ties, draw))
 
     def among_numbers(self, view: View, n: int) -> Picks:
-        rows, draw = LastLayer.of(view, self.model).posterior(self.sigma), view.stream("select")
+        rows, draw = (
+            LastLayer.of(view, self.model).posterior(self.sigma),
+            view.stream("select"),
+        )
         first = int(torch.randint(len(rows.pool), (1,), generator=view.stream("first")))
         return rows.picks(k_means_pp(Features.of(rows.pool), n, draw, first), n)

@@ -94,5 +94,7 @@ def information(logits: Iterable[Tensor]) -> Tensor:
     """
     members = [member.double().softmax(1) for member in logits]
     p = torch.stack(members)  # (T, m, C)
-    found: Tensor = torch.special.entr(p.mean(0)).sum(1) - torch.special.entr(p).sum(2).mean(0)
+    found: Tensor = torch.special.entr(p.mean(0)).sum(1) - torch.special.entr(p).sum(
+        2
+    ).mean(0)
     return found

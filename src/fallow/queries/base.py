@@ -43,4 +43,6 @@ def check_choices(query: Any) -> None:
         known, value = get_args(hints[field.name]), getattr(query, field.name)
         if get_origin(hints[field.name]) is Literal and value not in known:
             name = f"{type(query).__name__}'s {field.name}"
-            raise ValueError(f"{name} is {value!r}; use one of {', '.join(map(repr, known))}")
+            raise ValueError(
+                f"{name} is {value!r}; use one of {', '.join(map(repr, known))}"
+            )

@@ -69,7 +69,9 @@ class Complementary:
             if not 0 <= value < torch.inf:
                 raise ValueError(f"Complementary's {name} is {value}; it must be 0 or more")
         if self.temperature > 0:
-            object.__setattr__(self, "contract", replace(Complementary.contract, draws=True))
+            object.__setattr__(
+                self, "contract", replace(Complementary.contract, draws=True)
+            )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))

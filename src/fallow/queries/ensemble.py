@@ -93,7 +93,9 @@ def fused(lists: Sequence[Tensor]) -> Tensor:
 
     Of rows worth the same, the one that stands higher in the first list comes first.
 
-    >>> fused([torch.tensor([2, 0]), torch.tensor([1, 2])])  # 1/21 + 1/22, then 1/21, then 1/22
+    >>> fused(
+    ...     [torch.tensor([2, 0]), torch.tensor([1, 2])]
+    ... )  # 1/21 + 1/22, then 1/21, then 1/22
     tensor([2, 1, 0])
     """
     worth: dict[int, float] = {}

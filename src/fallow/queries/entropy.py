@@ -38,7 +38,9 @@ class Entropy:
         title="Entropy sampling",
         paper="Settles, Active Learning Literature Survey",
         year=2009,
-        sum={"upload": "totals over sites of rows and of weighted models, for the average alone"},
+        sum={
+            "upload": "totals over sites of rows and of weighted models, for the average alone"
+        },
         keep={"select": "number of picks"},
         needs=("local",),
     )

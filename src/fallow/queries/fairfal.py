@@ -54,7 +54,9 @@ class FairFAL:
         title="FairFAL",
         paper="Federated Active Learning Under Extreme Non-IID and Global Class Imbalance",
         year=2026,
-        sum={"imbalance": "totals over sites of class imbalance and of sites that have labels"},
+        sum={
+            "imbalance": "totals over sites of class imbalance and of sites that have labels"
+        },
         keep={"select": "number of picks"},
         needs=("local", "global"),
         local_source="scratch",
@@ -66,7 +68,9 @@ class FairFAL:
         if not self.kappa >= 1:
             raise ValueError(f"FairFAL's kappa is {self.kappa}; it must be 1 or more")
         if not 0 <= self.delta <= 1:
-            raise ValueError(f"FairFAL's delta is {self.delta}; it must lie between 0 and 1")
+            raise ValueError(
+                f"FairFAL's delta is {self.delta}; it must lie between 0 and 1"
+            )
 
     # -- server half ------------------------------------------------------------------------
 
@@ -99,7 +103,9 @@ class FairFAL:
         h = entropy(view.logits(model))
         h = h.masked_fill(~view.embed("global").isfinite().all(1), torch.nan)
         order = ranked(h, view.stream("ties"))
-        scored = order[h[order].isfinite()]  # a row without a score has no class: it comes last
+        scored = order[
+            h[order].isfinite()
+        ]  # a row without a score has no class: it comes last
         label = self.pseudo_labels(view, model)[scored]
         quota = quotas(n, torch.bincount(label, minlength=view.classes))
         picks = [
@@ -140,7 +146,9 @@ class FairFAL:
         gradients = Gradients.of(residuals(p), view.embed("global")[rows])
         of_class = view.labels == c
         if not bool(of_class.any()):
-            return rows[k_center(gradients, q)]  # the first one, the most uncertain, and so on
+            return rows[
+                k_center(gradients, q)
+            ]  # the first one, the most uncertain, and so on
         p = view.logits(scorer, "labelled")[of_class].double().softmax(1)
         z = view.embed("global", "labelled")[of_class]
         anchors = Gradients.of(residuals(p, view.labels[of_class]), z)
@@ -148,7 +156,9 @@ class FairFAL:
 
     def candidates(self, bucket: Tensor, q: int) -> Tensor:
         """The κ q most uncertain rows of a bucket, which comes best first."""
-        return bucket[: int(min(self.kappa * q + 1e-9, len(bucket)))]  # 1.15 * 100 is 114.99...
+        return bucket[
+            : int(min(self.kappa * q + 1e-9, len(bucket)))
+        ]  # 1.15 * 100 is 114.99...
 
 
 def mean_prediction(view: View, model: str) -> Tensor:

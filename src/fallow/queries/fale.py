@@ -23,12 +23,17 @@ from fallow.queries.parts import leverage
 from fallow.queries.parts.clocks import LATEST, Clocks, clocks, edges
 from fallow.queries.parts.leverage import BOUND, Columns, Directions
 
-NARROW, TIED = 1e-8, 1e-14  # how closely the end of the draws is known; clocks that strike at once
+NARROW, TIED = (
+    1e-8,
+    1e-14,
+)  # how closely the end of the draws is known; clocks that strike at once
 NEVER = {  # what a setting never asks
-    "gram": ("masked", "triangle", "unmask"), "fedsvd": ("gram", "triangle", "score"),
-    "tsqr": ("gram", "masked", "unmask"), "site": ("arrivals", "draws", "take"),
+    "gram": ("masked", "triangle", "unmask"),
+    "fedsvd": ("gram", "triangle", "score"),
+    "tsqr": ("gram", "masked", "unmask"),
+    "site": ("arrivals", "draws", "take"),
     "federation": ("select",),
-}  # fmt: skip
+}
 
 
 @final
@@ -92,32 +97,51 @@ class FALE:
         title="FALE",
         paper="Efficient Heterogeneity-Aware Federated Active Data Selection",
         year=2025,
-        sum={"totals": "totals over sites of rows and of each column",
-             "spread": "totals over sites of squares of each column",
-             "gram": "totals over sites of products of columns",
-             "mass": "totals over sites of leverage scores",
-             "arrivals": "totals over sites of rows by when they are first drawn",
-             "draws": "totals over sites of draws"},
-        each={"masked": "the site's rows times secret rotations: products of its rotated columns",
-              "triangle": "products of the site's rotated columns"},
-        keep={"score": "number of tensors kept", "unmask": "number of tensors kept",
-              "select": "number of picks", "take": "number of picks"},
+        sum={
+            "totals": "totals over sites of rows and of each column",
+            "spread": "totals over sites of squares of each column",
+            "gram": "totals over sites of products of columns",
+            "mass": "totals over sites of leverage scores",
+            "arrivals": "totals over sites of rows by when they are first drawn",
+            "draws": "totals over sites of draws",
+        },
+        each={
+            "masked": "the site's rows times secret rotations: products of its rotated columns",
+            "triangle": "products of the site's rotated columns",
+        },
+        keep={
+            "score": "number of tensors kept",
+            "unmask": "number of tensors kept",
+            "select": "number of picks",
+            "take": "number of picks",
+        },
         relay={"rotation": "nothing; the common rotation goes from one site to the others"},
         local_dp=False,  # totals of features leave without noise
         missing="stops: scores are those of the rows of all sites; a resumed run asks again",
         one_pass=True,
         draws=True,
         regression=True,
-    )  # fmt: skip
+    )
 
     def __post_init__(self) -> None:
         check_choices(self)
         if not 0 <= self.ridge < float("inf"):
-            raise ValueError(f"FALE's ridge is {self.ridge}; it must be 0 or more and finite")
+            raise ValueError(
+                f"FALE's ridge is {self.ridge}; it must be 0 or more and finite"
+            )
         if not 0 <= self.mixture <= 1:
-            raise ValueError(f"FALE's mixture is {self.mixture}; it must lie between 0 and 1")
-        never = (*NEVER[self.mode], *NEVER[self.allot], *(() if self.rotate else ("rotation",)))
-        says, is_total = FALE.contract.without(*never), self.mode == "gram"  # else sites' answers
+            raise ValueError(
+                f"FALE's mixture is {self.mixture}; it must lie between 0 and 1"
+            )
+        never = (
+            *NEVER[self.mode],
+            *NEVER[self.allot],
+            *(() if self.rotate else ("rotation",)),
+        )
+        says, is_total = (
+            FALE.contract.without(*never),
+            self.mode == "gram",
+        )  # else sites' answers
         object.__setattr__(self, "contract", replace(says, secure_sum=is_total))
 
     # -- server half ------------------------------------------------------------------------
@@ -149,7 +173,9 @@ class FALE:
         total = sum_of_all(ask, "totals")
         rows = int(total["rows"])
         if rows == 0:
-            raise ValueError("no site has a row without a label: there is nothing to choose from")
+            raise ValueError(
+                "no site has a row without a label: there is nothing to choose from"
+            )
         mean = total["columns"] / rows * self.intercept
         seen = sum_of_all(ask, "spread", mean=mean)
         unit = leverage.scales(seen["squares"], seen["varies"])
@@ -172,7 +198,9 @@ class FALE:
             left, found = leverage.decomposed(stack, columns.rows, ridge)
             warnings += [leverage.ALONE.format(s) for s, x in rows.items() if len(x) == 1]
         if self.mode == "fedsvd":
-            own = dict(zip(rows, torch.split(left, [len(x) for x in rows.values()]), strict=True))
+            own = dict(
+                zip(rows, torch.split(left, [len(x) for x in rows.values()]), strict=True)
+            )
             ask.keep("unmask", to={site: {"left": u} for site, u in own.items()}, width=k)
         else:
             ask.keep("score", basis=found.basis, **at)
@@ -183,7 +211,9 @@ class FALE:
         k, ridge = len(columns.unit), self.ridge / columns.rows
         bound = None if at["lead"] else BOUND
         total = sum_of_all(ask, "gram", bound, **at)
-        basis = leverage.first_pass(leverage.matrix(total["products"], k), columns.rows, ridge)
+        basis = leverage.first_pass(
+            leverage.matrix(total["products"], k), columns.rows, ridge
+        )
         total = sum_of_all(ask, "gram", bound, basis=basis, **at)
         return leverage.second_pass(leverage.matrix(total["products"], k), basis, ridge)
 
@@ -213,10 +243,14 @@ class FALE:
         return {"q": haar(size, view.secret("rotation"))}
 
     def gram(self, view: View, mean: Tensor, **at: Any) -> Answer:
-        return {"products": leverage.products(self.features(view)[0], mean, turned(view, **at))}
+        return {
+            "products": leverage.products(self.features(view)[0], mean, turned(view, **at))
+        }
 
     def masked(self, view: View, mean: Tensor, **at: Any) -> Answer:
-        z = torch.cat(list(leverage.projected(self.features(view)[0], mean, turned(view, **at))))
+        z = torch.cat(
+            list(leverage.projected(self.features(view)[0], mean, turned(view, **at)))
+        )
         return {"rows": mix(z, view.secret("mask"), z.shape[1])}
 
     def triangle(self, view: View, mean: Tensor, **at: Any) -> Answer:
@@ -242,7 +276,9 @@ class FALE:
         return {"arrivals": self.clocks(view, **common).histogram(low, high)}
 
     def draws(self, view: View, end: float, **common: Any) -> Answer:
-        return {"draws": self.clocks(view, **common).strikes(end, view.stream("strikes")).sum()}
+        return {
+            "draws": self.clocks(view, **common).strikes(end, view.stream("strikes")).sum()
+        }
 
     def select(self, view: View, n: int, **common: Any) -> Picks:
         """The first ``n`` rows that are drawn at the site."""

@@ -51,9 +51,13 @@ class FEAL:
 
     def __post_init__(self) -> None:
         if self.neighbours < 1:
-            raise ValueError(f"FEAL's neighbours is {self.neighbours}; it must be 1 or more")
+            raise ValueError(
+                f"FEAL's neighbours is {self.neighbours}; it must be 1 or more"
+            )
         if not -1 <= self.similar <= 1:
-            raise ValueError(f"FEAL's similar is {self.similar}; it must lie between -1 and 1")
+            raise ValueError(
+                f"FEAL's similar is {self.similar}; it must lie between -1 and 1"
+            )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))
@@ -72,7 +76,10 @@ class FEAL:
         """For each row its k most similar others, if so many are similar.  z: (m, d)."""
         cosine, at = most_similar(z, self.neighbours)
         is_one_of_many = (cosine > self.similar).sum(1) == self.neighbours
-        return [row if many else [] for row, many in zip(at.tolist(), is_one_of_many, strict=True)]
+        return [
+            row if many else []
+            for row, many in zip(at.tolist(), is_one_of_many, strict=True)
+        ]
 
 
 def uncertainty(local: Tensor, globe: Tensor) -> Tensor:

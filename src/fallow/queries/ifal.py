@@ -65,18 +65,24 @@ class IFAL:
 
     def __post_init__(self) -> None:
         if self.neighbours < 1:
-            raise ValueError(f"IFAL's neighbours is {self.neighbours}; it must be 1 or more")
+            raise ValueError(
+                f"IFAL's neighbours is {self.neighbours}; it must be 1 or more"
+            )
 
     @property
     def plan(self) -> Plan:
         """How the distilled model is trained."""
         optimiser = Optimiser(lr=self.lr, momentum=0.9, weight_decay=1e-5)
         segments = (Segment(self.epochs),)
-        return Plan(segments, self.batch, optimiser, start="scratch", patience=self.patience)
+        return Plan(
+            segments, self.batch, optimiser, start="scratch", patience=self.patience
+        )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         to = orders(budget)
-        ask.fit(self.plan, "kd", {site: {} for site in to})  # its teacher is the global model
+        ask.fit(
+            self.plan, "kd", {site: {} for site in to}
+        )  # its teacher is the global model
         ask.keep("select", to=to)
         return memo
 
@@ -85,9 +91,13 @@ class IFAL:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         teacher = learn.predict(w_t, b.x)
-        return {"w": learn.descend(s["w"], b, objective=lambda f: taught(f(b.x), teacher, b))}
+        return {
+            "w": learn.descend(s["w"], b, objective=lambda f: taught(f(b.x), teacher, b))
+        }
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
         return s["w"], {}
@@ -105,7 +115,9 @@ class IFAL:
             if len(rows) >= n:
                 z = view.embed("local")[rows]
                 best = rows[central(z, clusters(z, n, view.stream("k-means")))]
-                order = torch.cat([order[torch.isin(order, best)], order[~torch.isin(order, best)]])
+                order = torch.cat(
+                    [order[torch.isin(order, best)], order[~torch.isin(order, best)]]
+                )
                 break
         return Picks(order[:n])
 
@@ -114,7 +126,9 @@ class IFAL:
         known = finite(view, "labelled")
         k, labels = min(self.neighbours, len(at) - 1), view.labels[known]
         near = {
-            model: most_similar(view.embed(model)[at], k, view.embed(model, "labelled")[known])[1]
+            model: most_similar(
+                view.embed(model)[at], k, view.embed(model, "labelled")[known]
+            )[1]
             for model in MODELS
         }
         by_global = torch.cat([view.logits("global")[at].argmax(1), labels])
@@ -150,7 +164,9 @@ def company(near: Tensor, label: Tensor, m: int, classes: int) -> Tensor:
     tensor([[0.6667, 0.3333],
             [0.5000, 0.5000]], dtype=torch.float64)
     """
-    votes = torch.bincount((near * classes + label[:, None]).flatten(), minlength=m * classes)
+    votes = torch.bincount(
+        (near * classes + label[:, None]).flatten(), minlength=m * classes
+    )
     votes = 1 + votes.double().view(m, classes)
     return votes / votes.sum(1, keepdim=True)
 
@@ -177,7 +193,9 @@ def otsu(x: Tensor) -> float:
     if len(s) < 2 or s[0] == s[-1]:
         return math.inf
     low = torch.arange(1, len(s))  # rows below each cut
-    apart = (s - s.mean()).cumsum(0)[:-1].square() / (low * (len(s) - low))  # ∝ between groups
+    apart = (s - s.mean()).cumsum(0)[:-1].square() / (
+        low * (len(s) - low)
+    )  # ∝ between groups
     return float(s[apart.masked_fill(s[1:] == s[:-1], -1).argmax()])
 
 

@@ -62,7 +62,9 @@ class LoGo:
 def among_classes(view: View) -> tuple[Tensor, Tensor]:
     """Gradients of the local model, (m, d), and uncertainty of the global one, (m,)."""
     sure = view.logits("local").double().softmax(1).amax(1)
-    reduced = view.embed("local") * (1 - sure)[:, None]  # macro step: block of the argmax class
+    reduced = (
+        view.embed("local") * (1 - sure)[:, None]
+    )  # macro step: block of the argmax class
     return reduced, entropy(view.logits("global"))  # micro step
 
 

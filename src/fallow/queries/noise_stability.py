@@ -59,7 +59,9 @@ class NoiseStability:
 
     def select(self, view: View, n: int) -> Picks:
         moved = self.moved(view)
-        mixed = ranked(0 * moved.sum(1), view.stream("ties"))  # 0 · NaN is NaN: such rows come last
+        mixed = ranked(
+            0 * moved.sum(1), view.stream("ties")
+        )  # 0 · NaN is NaN: such rows come last
         points = Features.of(moved).at(mixed)
         return Picks(mixed[k_center(points, n, points.half_norms())])
 
@@ -68,7 +70,9 @@ class NoiseStability:
         state, rows, noise = view.model(self.model), view.rows(), view.stream("noise")
         out = view.forward(state, rows).softmax(1)
         found = out.new_empty(self.draws, view.classes, view.pool)
-        for change in found:  # one draw; columns are rows of the pool, as `Features` stores them
+        for (
+            change
+        ) in found:  # one draw; columns are rows of the pool, as `Features` stores them
             w = shaken(view.layout, state["w"], self.epsilon, noise)
             there = view.forward({**state, "w": w}, rows).softmax(1)
             change.copy_(((there - out) / out.norm(dim=1, keepdim=True)).T)

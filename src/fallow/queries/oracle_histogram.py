@@ -39,8 +39,12 @@ class OracleHistogram:
         title="Oracle histogram",
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
-        sum={"histogram": "simulation only: totals over sites of the true classes of all rows"},
-        keep={"select": "simulation only: number of picks, made with the true class of every row"},
+        sum={
+            "histogram": "simulation only: totals over sites of the true classes of all rows"
+        },
+        keep={
+            "select": "simulation only: number of picks, made with the true class of every row"
+        },
         needs=("local",),
         simulator_only=True,
     )

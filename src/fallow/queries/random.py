@@ -19,7 +19,11 @@ class Random:
     """Uniform picks without replacement: the yardstick of every comparison, and the first query."""
 
     contract: ClassVar[Contract] = Contract(
-        title="Random sampling", paper="-", year=0, keep={"select": "number of picks"}, draws=True
+        title="Random sampling",
+        paper="-",
+        year=0,
+        keep={"select": "number of picks"},
+        draws=True,
     )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:

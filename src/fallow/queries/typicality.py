@@ -49,7 +49,9 @@ class Typicality:
     def __post_init__(self) -> None:
         check_choices(self)
         if self.neighbours < 1:
-            raise ValueError(f"Typicality has {self.neighbours} neighbours; it needs at least one")
+            raise ValueError(
+                f"Typicality has {self.neighbours} neighbours; it needs at least one"
+            )
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         ask.keep("select", to=orders(budget))
@@ -57,7 +59,9 @@ class Typicality:
 
     def select(self, view: View, n: int) -> Picks:
         pool = view.embed(self.model)
-        mixed = ranked(0 * pool.sum(1), view.stream("ties"))  # 0 · NaN is NaN: such rows come last
+        mixed = ranked(
+            0 * pool.sum(1), view.stream("ties")
+        )  # 0 · NaN is NaN: such rows come last
         good = mixed[pool[mixed].isfinite().all(1)]
         x = torch.cat([pool[good], self.labelled(view)])
         k = min(n + len(x) - len(good), MOST)
@@ -94,7 +98,9 @@ def cover(cluster: Tensor, score: Tensor, n: int) -> Tensor:
     size = torch.bincount(cluster).tolist()
     labels = torch.bincount(cluster[len(score) :], minlength=len(size)).tolist()
     best = score.argsort(descending=True, stable=True)
-    waiting = [best[rows].tolist()[::-1] for rows in members(cluster[best])]  # the best one last
+    waiting = [
+        best[rows].tolist()[::-1] for rows in members(cluster[best])
+    ]  # the best one last
     line = [(labels[c], -size[c], c) for c, rows in enumerate(waiting) if rows]
     heapify(line)
     picks: list[int] = []

@@ -78,8 +78,13 @@ CIFAR10 = Recipe(
     title="AHFAL Table 1: CIFAR-10, Dirichlet 0.1, full protocol",
     data="cifar10",
     model=Spec("resnet8"),
-    plan=Plan((Segment(5),), 128, PAPER_SGD, Schedule((260,), 0.1, "epoch"),
-              augment=("flip", "crop4")),
+    plan=Plan(
+        (Segment(5),),
+        128,
+        PAPER_SGD,
+        Schedule((260,), 0.1, "epoch"),
+        augment=("flip", "crop4"),
+    ),
     rounds=100,
     cycles=5,
     score_rounds=1,
@@ -89,7 +94,7 @@ CIFAR10 = Recipe(
     reference="ahfal",
     seeds=3,
     published=Published("ahfal-table1", "alpha=0.1", ROWS),
-)  # fmt: skip
+)
 
 SVHN = replace(
     CIFAR10,
@@ -167,9 +172,14 @@ def at(recipe: Recipe, alpha: float) -> Recipe:
 
 
 def cell(
-    recipe: Recipe, name: str, what: str, table: str, setting: str, rows: dict[str, str],
+    recipe: Recipe,
+    name: str,
+    what: str,
+    table: str,
+    setting: str,
+    rows: dict[str, str],
     *more: str,
-) -> Recipe:  # fmt: skip
+) -> Recipe:
     """The recipe as another table of the paper: its queries and its printed numbers."""
     return replace(
         recipe,
@@ -186,9 +196,16 @@ def budgets(recipe: Recipe, initial: float, per_cycle: float, cycles: int) -> Re
     return replace(recipe, initial=initial, per_cycle=per_cycle, cycles=cycles)
 
 
-SMALL = replace(CIFAR10_MINI, rows=4000, bounds=(), seeds=2,
-                title=CIFAR10_MINI.title.replace("8,000", "4,000"))  # fmt: skip
-TINY = replace(SMALL, rows=2500, title=SMALL.title.replace("4,000", "2,500"))  # many labels of few
+SMALL = replace(
+    CIFAR10_MINI,
+    rows=4000,
+    bounds=(),
+    seeds=2,
+    title=CIFAR10_MINI.title.replace("8,000", "4,000"),
+)
+TINY = replace(
+    SMALL, rows=2500, title=SMALL.title.replace("4,000", "2,500")
+)  # many labels of few
 CIFAR100 = replace(
     cell(CIFAR10, "cifar100", "Table 3", "ahfal-table3", "dataset=CIFAR-100", ROWS),
     data="cifar100",
@@ -210,7 +227,12 @@ RECIPES = (
     at(TABLE_MINI, 1.0),
     cell(SMALL, "table1-mini", "Table 1", "ahfal-table1", "alpha=0.1", ROWS),
     cell(
-        SMALL, "table1-mini-code", "Table 1 as its code runs it", "ahfal-table1", "alpha=0.1", CODE
+        SMALL,
+        "table1-mini-code",
+        "Table 1 as its code runs it",
+        "ahfal-table1",
+        "alpha=0.1",
+        CODE,
     ),
     replace(
         cell(SMALL, "mobilenet-mini", "Table 4", "ahfal-table4", "model=MobileNetV2", ROWS),
@@ -229,10 +251,16 @@ RECIPES = (
     cell(CIFAR10_MINI, "ablation-mini", "Table 6", "ahfal-table6", "alpha=0.1", ABLATION),
     cell(SMALL, "kcfu-mini", "Table 7", "ahfal-table7", "alpha=0.1", KCFU),
     budgets(
-        cell(SMALL, "low-mini", "Table 9, low", "ahfal-table9", "regime=low", ROWS), 0.05, 0.025, 3
+        cell(SMALL, "low-mini", "Table 9, low", "ahfal-table9", "regime=low", ROWS),
+        0.05,
+        0.025,
+        3,
     ),
     budgets(
-        cell(TINY, "high-mini", "Table 9, high", "ahfal-table9", "regime=high", ROWS), 0.2, 0.1, 3
+        cell(TINY, "high-mini", "Table 9, high", "ahfal-table9", "regime=high", ROWS),
+        0.2,
+        0.1,
+        3,
     ),
     replace(
         MNIST_MINI,
@@ -263,16 +291,29 @@ RECIPES = (
     at(CIFAR10, 0.3),
     at(CIFAR10, 0.5),
     at(CIFAR10, 1.0),
-    cell(CIFAR10, "cifar10-code", "Table 1 as its code runs it", "ahfal-table1", "alpha=0.1", CODE),
+    cell(
+        CIFAR10,
+        "cifar10-code",
+        "Table 1 as its code runs it",
+        "ahfal-table1",
+        "alpha=0.1",
+        CODE,
+    ),
     CIFAR100,
     MOBILENET,
     cell(CIFAR10, "privacy", "Table 5", "ahfal-table5", "alpha=0.1", PRIVACY, *BEYOND),
     cell(CIFAR10, "ablation", "Table 6", "ahfal-table6", "alpha=0.1", ABLATION),
     cell(CIFAR10, "kcfu", "Table 7", "ahfal-table7", "alpha=0.1", KCFU),
     budgets(
-        cell(CIFAR10, "low", "Table 9, low", "ahfal-table9", "regime=low", ROWS), 0.05, 0.025, 4
+        cell(CIFAR10, "low", "Table 9, low", "ahfal-table9", "regime=low", ROWS),
+        0.05,
+        0.025,
+        4,
     ),
     budgets(
-        cell(CIFAR10, "high", "Table 9, high", "ahfal-table9", "regime=high", ROWS), 0.2, 0.1, 4
+        cell(CIFAR10, "high", "Table 9, high", "ahfal-table9", "regime=high", ROWS),
+        0.2,
+        0.1,
+        4,
     ),
 )

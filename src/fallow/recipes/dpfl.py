@@ -28,8 +28,10 @@ def by(training: str) -> str:
 
 def table1(sites: int) -> dict[str, str]:
     """The rows of Table 1, whose budgets are shares of the sites."""
-    budgets = {f"{share:g}N": by(f"dpfl:budget={round(share * sites)}")
-               for share in (0.2, 0.1, 0.05)}  # fmt: skip
+    budgets = {
+        f"{share:g}N": by(f"dpfl:budget={round(share * sites)}")
+        for share in (0.2, 0.1, 0.05)
+    }
     return {
         by("local"): "Local",
         "random": "FedAvg",
@@ -62,7 +64,9 @@ def varied(
 ) -> dict[str, str]:
     """DPFL under several values of a field and several budgets, as Tables 2 and 3 call them."""
     return {
-        by(f"dpfl:{field}={v}" + (f":budget={b}" if b else "")): f"DPFL {field}={v} B_c={name}"
+        by(
+            f"dpfl:{field}={v}" + (f":budget={b}" if b else "")
+        ): f"DPFL {field}={v} B_c={name}"
         for v in values
         for name, b in budgets.items()
     }
@@ -134,12 +138,18 @@ FEMNIST = replace(
 )
 
 
-def table(recipe: Recipe, name: str, title: str, number: int, rows: dict[str, str]) -> Recipe:
+def table(
+    recipe: Recipe, name: str, title: str, number: int, rows: dict[str, str]
+) -> Recipe:
     """The recipe as Table 2 or 3, whose rows are all DPFL."""
     return replace(
-        recipe, name=f"dpfl/{name}", title=title, queries=tuple(rows), reference=next(iter(rows)),
+        recipe,
+        name=f"dpfl/{name}",
+        title=title,
+        queries=tuple(rows),
+        reference=next(iter(rows)),
         published=Published(f"dpfl-table{number}", "", rows),
-    )  # fmt: skip
+    )
 
 
 def flipped(recipe: Recipe, name: str, sites: int, budgets: tuple[int, ...]) -> Recipe:
@@ -147,10 +157,14 @@ def flipped(recipe: Recipe, name: str, sites: int, budgets: tuple[int, ...]) -> 
     some = [by("local"), "random", by("dpfl"), *(by(f"dpfl:budget={b}") for b in budgets)]
     where = recipe.title.partition(": ")[2].removesuffix(", full protocol")
     return replace(
-        recipe, name=f"dpfl/{name}", flip=sites, reference=by("dpfl"), published=None,
+        recipe,
+        name=f"dpfl/{name}",
+        flip=sites,
+        reference=by("dpfl"),
+        published=None,
         title=f"DPFL among {sites} sites with flipped labels: {where}",
         queries=(*some, by("dpfl:guard=loop"), *CONTROLS, *random_graphs(*budgets)),
-    )  # fmt: skip
+    )
 
 
 # -- small ----------------------------------------------------------------------------------------
@@ -171,13 +185,20 @@ DIGITS = replace(
     rounds=14,  # DPFL's preprocessing is two of them
     score_rounds=14,
     channels_last=False,
-    queries=(*BASELINES, by("dpfl"), by("dpfl:budget=5"), by("dpfl:budget=5:guard=loop"), *CONTROLS,
-             *random_graphs(5), by("dpfl:graph=resampled:budget=5"),
-             by("dpfl:graph=degree:budget=5")),
+    queries=(
+        *BASELINES,
+        by("dpfl"),
+        by("dpfl:budget=5"),
+        by("dpfl:budget=5:guard=loop"),
+        *CONTROLS,
+        *random_graphs(5),
+        by("dpfl:graph=resampled:budget=5"),
+        by("dpfl:graph=degree:budget=5"),
+    ),
     reference=by("dpfl"),
     seeds=5,
     published=None,
-)  # fmt: skip
+)
 CIFAR10_MINI = replace(
     CIFAR10,
     name="dpfl/cifar10-patho-mini",
@@ -188,11 +209,22 @@ CIFAR10_MINI = replace(
     plan=Plan((Segment(2),), 16, PAPER_SGD),
     rounds=20,
     score_rounds=20,
-    queries=(by("local"), "random", by("fed-avg-ft"), by("ditto"), by("dpfl"), by("dpfl:budget=5"),
-             by("dpfl:budget=3"), *CONTROLS, *random_graphs(5)),
+    queries=(
+        by("local"),
+        "random",
+        by("fed-avg-ft"),
+        by("ditto"),
+        by("dpfl"),
+        by("dpfl:budget=5"),
+        by("dpfl:budget=3"),
+        *CONTROLS,
+        *random_graphs(5),
+    ),
     reference=by("dpfl"),
-    published=Published("dpfl-table1", "dataset=CIFAR10 partition=Patho(3)", WITHOUT_BUDGET),
-)  # fmt: skip
+    published=Published(
+        "dpfl-table1", "dataset=CIFAR10 partition=Patho(3)", WITHOUT_BUDGET
+    ),
+)
 WRITERS = replace(
     DIGITS,
     name="dpfl/mnist-writers-mini",
@@ -200,13 +232,24 @@ WRITERS = replace(
     data="mnist",
     resplit=True,  # MNIST's own test digits are by other people
     partition=Spec("natural"),
-    queries=(by("local"), "random", by("fed-avg-ft"), by("ditto"), by("dpfl"), by("dpfl:budget=5"),
-             *CONTROLS, *random_graphs(5)),
-)  # fmt: skip
+    queries=(
+        by("local"),
+        "random",
+        by("fed-avg-ft"),
+        by("ditto"),
+        by("dpfl"),
+        by("dpfl:budget=5"),
+        *CONTROLS,
+        *random_graphs(5),
+    ),
+)
 
 # Appendix A: rows by class of the three sites; together they help the first, in pairs they do not
-THREE = [{"0": 50, "4": 50, "6": 50, "8": 50}, {"0": 300, "6": 300, "1": 200, "3": 200},
-         {"4": 300, "8": 300, "5": 200, "7": 200}]  # fmt: skip
+THREE = [
+    {"0": 50, "4": 50, "6": 50, "8": 50},
+    {"0": 300, "6": 300, "1": 200, "3": 200},
+    {"4": 300, "8": 300, "5": 200, "7": 200},
+]
 PAIRS = ("[[1],[0],[]]", "[[2],[],[0]]", "[[1,2],[0,2],[0,1]]")
 SYNERGY = replace(
     CIFAR10,
@@ -214,12 +257,15 @@ SYNERGY = replace(
     title="Group synergy (DPFL, appendix A): three sites of CIFAR-10, in pairs and together",
     partition=Spec("counts", {"table": THREE}),
     sites=3,
-    queries=(by("local"), *(by(f"dpfl:graph=full:tau_init=0:reach={p}") for p in PAIRS),
-             by("dpfl:tau_init=0")),
+    queries=(
+        by("local"),
+        *(by(f"dpfl:graph=full:tau_init=0:reach={p}") for p in PAIRS),
+        by("dpfl:tau_init=0"),
+    ),
     reference=by("local"),
     seeds=5,
     published=None,
-)  # fmt: skip
+)
 
 
 def one_way(recipe: Recipe, name: str) -> Recipe:
@@ -244,8 +290,12 @@ RECIPES = (
         DIGITS,
         name="dpfl/period-mini",
         title="DPFL's rounds between two graphs (Table 3): digits",
-        queries=(by("dpfl"), *varied("period", (2, 5), FEW), by("dpfl:budget=5"),
-                 by("dpfl:period=5:between=local")),
+        queries=(
+            by("dpfl"),
+            *varied("period", (2, 5), FEW),
+            by("dpfl:budget=5"),
+            by("dpfl:period=5:between=local"),
+        ),
     ),
     WRITERS,
     CIFAR10_MINI,
@@ -254,7 +304,9 @@ RECIPES = (
         name="dpfl/cifar10-dir0.1-mini",
         title="DPFL Table 1: CIFAR-10, 2,000 rows, 20 sites, Dir(0.1)",
         partition=replace(DIR, fields={"alpha": 0.1, "min_size": 10}),
-        published=Published("dpfl-table1", "dataset=CIFAR10 partition=Dir(0.1)", WITHOUT_BUDGET),
+        published=Published(
+            "dpfl-table1", "dataset=CIFAR10 partition=Dir(0.1)", WITHOUT_BUDGET
+        ),
     ),
     replace(
         SYNERGY,
@@ -270,15 +322,25 @@ RECIPES = (
     CINIC10,
     CINIC10_DIR,
     FEMNIST,
-    table(CIFAR10, "tau-init", "DPFL Table 2: epochs before the first graph, CIFAR-10, Patho(3)", 2,
-          varied("tau_init", (1, 5, 10))),
+    table(
+        CIFAR10,
+        "tau-init",
+        "DPFL Table 2: epochs before the first graph, CIFAR-10, Patho(3)",
+        2,
+        varied("tau_init", (1, 5, 10)),
+    ),
     replace(
-        table(CIFAR10_DIR, "period", "DPFL Table 3: rounds between two graphs, CIFAR-10, Dir(0.1)",
-              3, varied("period", (1, 5, 10, 20))),
+        table(
+            CIFAR10_DIR,
+            "period",
+            "DPFL Table 3: rounds between two graphs, CIFAR-10, Dir(0.1)",
+            3,
+            varied("period", (1, 5, 10, 20)),
+        ),
         seeds=1,
     ),
     FLIP,
     one_way(FLIP, "flip-one-way"),
     flipped(CIFAR10_DIR, "flip-dir0.1", 40, (10,)),
     SYNERGY,
-)  # fmt: skip
+)

@@ -35,7 +35,13 @@ ABLATION = {
     "fairfal:kappa=5": "with two stages kappa=5",
 }
 SWITCHES = ("fairfal:prototypes=false", "fairfal:query_model=opposite")
-SELECTOR = ("random", "entropy", "entropy:model=global", "core_set", "core_set:model=global")
+SELECTOR = (
+    "random",
+    "entropy",
+    "entropy:model=global",
+    "core_set",
+    "core_set:model=global",
+)
 SGD = Optimiser(lr=0.01, momentum=0.9, weight_decay=1e-5)
 
 
@@ -128,7 +134,9 @@ def at(recipe: Recipe, alpha: float, rho: float = 20) -> Recipe:
         name=name,
         title=title.replace("rho 20", f"rho {rho:g}"),
         partition=replace(recipe.partition, fields=fields),
-        published=replace(numbers, setting=f"alpha={alpha:g}") if numbers and is_cell else None,
+        published=replace(numbers, setting=f"alpha={alpha:g}")
+        if numbers and is_cell
+        else None,
     )
 
 

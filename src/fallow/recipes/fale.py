@@ -28,9 +28,16 @@ CONTROLS = (
     "bound:all-labels@training=server-solve",
 )
 NAMES = {
-    FALE: "FALE", FALE_LOCAL: "FALE-local", "random": "Random", "bait": "BAIT", "acs-fw": "ACS-FW",
-    "core-set": "CoreSet", "badge": "BADGE", "lcmd": "LCMD", LOGO: "LoGo",
-}  # fmt: skip
+    FALE: "FALE",
+    FALE_LOCAL: "FALE-local",
+    "random": "Random",
+    "bait": "BAIT",
+    "acs-fw": "ACS-FW",
+    "core-set": "CoreSet",
+    "badge": "BADGE",
+    "lcmd": "LCMD",
+    LOGO: "LoGo",
+}
 FULL = Recipe(
     name="fale/protein",
     title="Protein structure: 15,000 labels of ten sites (FALE, Table 2)",
@@ -76,24 +83,34 @@ OTHERS = {  # not in the paper
 def of(name: str, data: str, words: str, row: str | None, recipe: Recipe = FULL) -> Recipe:
     """The recipe on another data set."""
     published = None if row is None else Published("fale-table2", row, NAMES)
-    title = f"{words}: labels of ten sites (FALE, Table 2)" if row else f"{words}: labels of sites"
+    title = (
+        f"{words}: labels of ten sites (FALE, Table 2)"
+        if row
+        else f"{words}: labels of sites"
+    )
     return replace(recipe, name=f"fale/{name}", data=data, title=title, published=published)
 
 
 def mini(recipe: Recipe) -> Recipe:
     """A fifth of the labels: 3,000, where strategies differ most, and sets of 4,000 rows do."""
     return replace(
-        recipe, name=f"{recipe.name}-mini", title=f"{recipe.title}, 3,000 labels", per_cycle=30,
+        recipe,
+        name=f"{recipe.name}-mini",
+        title=f"{recipe.title}, 3,000 labels",
+        per_cycle=30,
         queries_per_cycle=6,
-    )  # fmt: skip
+    )
 
 
 def natural(name: str, data: str, words: str, per_cycle: int) -> Recipe:
     """Sites as they are: everyone that the data names."""
     return replace(
-        of(name, data, words, None), partition=Spec("natural"), sites=0, per_cycle=per_cycle,
+        of(name, data, words, None),
+        partition=Spec("natural"),
+        sites=0,
+        per_cycle=per_cycle,
         queries_per_cycle=1,
-    )  # fmt: skip
+    )
 
 
 IMAGES = replace(
@@ -109,7 +126,9 @@ IMAGES = replace(
 RECIPES = [
     natural("parkinsons", "parkinsons", "Parkinson's disease at home: 42 patients", 6),
     natural("school", "school", "Exam scores of 139 schools", 3),
-    natural("california-zones", "california", "Houses by distance to the coast: 5 zones", 60),
+    natural(
+        "california-zones", "california", "Houses by distance to the coast: 5 zones", 60
+    ),
     IMAGES,
     *(of(name, *about) for name, about in SETS.items()),
     *(mini(of(name, *about)) for name, about in {**SETS, **OTHERS}.items()),

@@ -7,10 +7,21 @@ from pathlib import Path
 
 from fallow.core.build import nearest
 from fallow.lab.recipe import Recipe, recipe_from
-from fallow.recipes import ahfal, demo, dpfl, fairfal, fale, local_global, personal_al, strategies
+from fallow.recipes import (
+    ahfal,
+    demo,
+    dpfl,
+    fairfal,
+    fale,
+    local_global,
+    personal_al,
+    strategies,
+)
 
 FILES = (demo, strategies, ahfal, fairfal, fale, dpfl, personal_al, local_global)
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for file in FILES for recipe in file.RECIPES}
+RECIPES: dict[str, Recipe] = {
+    recipe.name: recipe for file in FILES for recipe in file.RECIPES
+}
 
 
 def find_recipe(name: str) -> Recipe:
@@ -21,8 +32,10 @@ def find_recipe(name: str) -> Recipe:
     """
     if not name.endswith(".toml"):
         if name not in RECIPES:
-            raise ValueError(f"{name!r} is not a recipe{nearest(name, list(RECIPES))}; "
-                             "'fallow recipes' lists them")  # fmt: skip
+            raise ValueError(
+                f"{name!r} is not a recipe{nearest(name, list(RECIPES))}; "
+                "'fallow recipes' lists them"
+            )
         return RECIPES[name]
     path = Path(name)
     try:

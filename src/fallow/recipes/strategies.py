@@ -35,7 +35,12 @@ FASHION = replace(
     rows=24_000,  # 7,828 are left of them
     partition=Spec(
         "long-tail",
-        {"rho": 20, "n_max": 2300, "inner": "ExactDirichlet", "inner_fields": {"alpha": 0.1}},
+        {
+            "rho": 20,
+            "n_max": 2300,
+            "inner": "ExactDirichlet",
+            "inner_fields": {"alpha": 0.1},
+        },
     ),
 )
 
@@ -66,7 +71,12 @@ RECIPES = (
         title="All strategies: Fashion-MNIST, long tail with rho 20, Dirichlet 100",
         partition=Spec(
             "long-tail",
-            {"rho": 20, "n_max": 2300, "inner": "ExactDirichlet", "inner_fields": {"alpha": 100}},
+            {
+                "rho": 20,
+                "n_max": 2300,
+                "inner": "ExactDirichlet",
+                "inner_fields": {"alpha": 100},
+            },
         ),
     ),
 )

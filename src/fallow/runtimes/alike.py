@@ -38,7 +38,11 @@ def _form(answer: Answer, is_ragged: bool) -> tuple[tuple[str, str], ...]:
 def _kind(value: Any, is_ragged: bool) -> str:
     if isinstance(value, Tensor) and value.ndim:
         shape = tuple(value.shape)
-        return f"a tensor of {value.ndim} dimensions" if is_ragged else f"a tensor of shape {shape}"
+        return (
+            f"a tensor of {value.ndim} dimensions"
+            if is_ragged
+            else f"a tensor of shape {shape}"
+        )
     return "nothing" if value is None else "text" if isinstance(value, str) else "a number"
 
 

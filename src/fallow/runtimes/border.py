@@ -22,18 +22,44 @@ from fallow.runtimes.wire import KEY
 
 FLOATS = (torch.float32, torch.float64)
 KNOWN = (*FLOATS, torch.int64, torch.uint8, torch.bool)
-COUNTS = frozenset({"asked", "answered", "conflicts", "count", "declined", "held", "hits",
-                    "labelled", "n", "open", "pool", "reachable", "rows", "test"})  # fmt: skip
+COUNTS = frozenset(
+    {
+        "asked",
+        "answered",
+        "conflicts",
+        "count",
+        "declined",
+        "held",
+        "hits",
+        "labelled",
+        "n",
+        "open",
+        "pool",
+        "reachable",
+        "rows",
+        "test",
+    }
+)
 """Fields that count rows of a site: where one is a single number it is 0 or more, and no more
 than the site has."""
 STANDING = ("labelled", "held", "pool")
-PEOPLE = {"hello": ("rows", "test", *STANDING), "ask": ("asked",),
-          "close": ("asked", "answered", "declined", *STANDING)}  # fmt: skip
+PEOPLE = {
+    "hello": ("rows", "test", *STANDING),
+    "ask": ("asked",),
+    "close": ("asked", "answered", "declined", *STANDING),
+}
 """Whole numbers that verbs of people answer with."""
 HITS = ("rows", "hits", "class_rows", "class_hits")
-FIELDS, TEXT, WHOLE = 1000, 10_000, 2**53  # of an answer: fields, letters in a text, whole numbers
+FIELDS, TEXT, WHOLE = (
+    1000,
+    10_000,
+    2**53,
+)  # of an answer: fields, letters in a text, whole numbers
 STEPS, TURNS, EPOCHS = 100, 10**6, 10**5  # of an order
-LARGEST, SPARE = 2**31, 2**26  # bytes: of a message over Flower; of what is neither model nor row
+LARGEST, SPARE = (
+    2**31,
+    2**26,
+)  # bytes: of a message over Flower; of what is neither model nor row
 
 
 @final
@@ -57,7 +83,9 @@ class Border:
         site (letters), its rows twice (masked ones), and 64 MiB for all else."""
         if not self.sizes:
             return self.largest
-        numbers = self.sites * sum(self.sizes.values()) + self.width * self.rows.get(site, 0)
+        numbers = self.sites * sum(self.sizes.values()) + self.width * self.rows.get(
+            site, 0
+        )
         return min(self.largest, SPARE + 16 * numbers)
 
     def weigh(self, site: SiteId, blob: bytes) -> None:
@@ -134,7 +162,9 @@ def _check_kind(name: str, value: Any) -> None:
         if len(value) > TEXT:
             raise ValueError(f"{name} has {len(value)} letters, above the limit {TEXT}")
     elif not isinstance(value, bool | float | int | None):
-        raise ValueError(f"{name} is {value!r:.40}, which is neither a tensor nor a plain value")
+        raise ValueError(
+            f"{name} is {value!r:.40}, which is neither a tensor nor a plain value"
+        )
     elif type(value) is int and abs(value) > WHOLE:
         raise ValueError(f"{name} is a whole number of {value.bit_length()} bits, above 53")
 
@@ -172,7 +202,9 @@ def _check_people(step: Step, answer: Mapping[str, Any]) -> None:
 def _check_whole(answer: Mapping[str, Any], names: Sequence[str]) -> None:
     for name in names:
         if type(answer.get(name)) is not int:
-            raise ValueError(f"{name} is {answer.get(name)!r:.40}, which is no whole number")
+            raise ValueError(
+                f"{name} is {answer.get(name)!r:.40}, which is no whole number"
+            )
 
 
 def _masked(step: Step, answer: Mapping[str, Any]) -> Answer:
@@ -180,14 +212,18 @@ def _masked(step: Step, answer: Mapping[str, Any]) -> Answer:
     if step.kind == "each":
         _names(answer, {"key"})
         key = answer["key"]
-        if not (isinstance(key, Tensor) and key.dtype == torch.uint8 and key.shape == (KEY,)):
+        if not (
+            isinstance(key, Tensor) and key.dtype == torch.uint8 and key.shape == (KEY,)
+        ):
             raise ValueError(f"key is not a public key of {KEY} bytes")
     elif step.kind == "sum":
         for name, value in few(answer).items():
             if not isinstance(value, Tensor) or value.dtype != torch.int64:
                 raise ValueError(f"{name} is not masked: a masked part is int64")
         if CHECK not in answer or answer[CHECK].ndim:
-            raise ValueError(f"{CHECK} is not the one number that shows whether masks cancel")
+            raise ValueError(
+                f"{CHECK} is not the one number that shows whether masks cancel"
+            )
     return dict(answer)
 
 
@@ -262,7 +298,9 @@ def _check_args(key: str, step: Step, sizes: Mapping[str, int]) -> None:
             _check_kind(name, value)
         except ValueError as error:
             raise ValueError(f"the order {key}: {error}") from error
-        if name in sizes and (not isinstance(value, Tensor) or value.shape != (sizes[name],)):
+        if name in sizes and (
+            not isinstance(value, Tensor) or value.shape != (sizes[name],)
+        ):
             raise ValueError(
                 f"the order {key} brings {name} of another model: its shape is "
                 f"{tuple(getattr(value, 'shape', ()))} and here it is {(sizes[name],)}"

@@ -9,7 +9,15 @@ from typing import final
 from fallow.core.ask import Delivered, Request
 from fallow.core.totals import whole
 from fallow.core.types import SiteId
-from fallow.runtimes.inprocess import Executor, Routes, dearest, deliver, is_relay, perform, spent
+from fallow.runtimes.inprocess import (
+    Executor,
+    Routes,
+    dearest,
+    deliver,
+    is_relay,
+    perform,
+    spent,
+)
 from fallow.runtimes.site import Site
 from fallow.runtimes.wire import pack, pack_request, unpack, unpack_request
 
@@ -33,7 +41,9 @@ class Bytes:
         received = {site: unpack_request(blob) for site, blob in sent.items()}
         down = sum(map(len, sent.values()))
         before = spent(self.members)
-        replies = {s: pack(a) for s, a in perform(self.members, self.executor, received).items()}
+        replies = {
+            s: pack(a) for s, a in perform(self.members, self.executor, received).items()
+        }
         cost = dearest(before, spent(self.members))
         answers = {site: unpack(blob) for site, blob in replies.items()}
         if is_relay(received):

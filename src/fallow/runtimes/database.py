@@ -41,7 +41,11 @@ class Database:
     """
 
     def __init__(
-        self, path: Path | None, words: Words, durability: Durability, is_private: bool = False
+        self,
+        path: Path | None,
+        words: Words,
+        durability: Durability,
+        is_private: bool = False,
     ) -> None:
         self.path, self._words = path, words
         self._turn = threading.RLock()
@@ -73,7 +77,10 @@ class Database:
             raise self._words.unwritable(str(error)) from error
         except sqlite3.IntegrityError:
             raise
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter: of its schema
+        except (
+            sqlite3.DatabaseError,
+            UnicodeDecodeError,
+        ) as error:  # the latter: of its schema
             raise self._words.damaged(str(error)) from error
 
     def create(self, script: str) -> None:

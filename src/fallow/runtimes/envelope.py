@@ -56,9 +56,10 @@ class Reply:
 
 
 ORDER, REPLY = TypeAdapter(Order), TypeAdapter(Reply)
-HEAD = {Order: ("study", "run", "site", "key", "place", "errand", "counted", "version",
-                "life"),
-        Reply: ("run", "site", "key", "refused", "version", "life")}  # fmt: skip
+HEAD = {
+    Order: ("study", "run", "site", "key", "place", "errand", "counted", "version", "life"),
+    Reply: ("run", "site", "key", "refused", "version", "life"),
+}
 
 
 def seal(secret: bytes, content: Order | Reply) -> bytes:
@@ -76,7 +77,9 @@ def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
     """The reply in a message of a site; ValueError for any other message."""
     found: Reply = _opened(Reply, REPLY, public, blob, f"site {site}")
     if found.site != site:
-        raise ValueError(f"a message signed by site {site} says that it is from {found.site}")
+        raise ValueError(
+            f"a message signed by site {site} says that it is from {found.site}"
+        )
     return found
 
 
@@ -84,12 +87,18 @@ def _opened(kind: Any, check: Any, public: bytes, blob: bytes, whose: str) -> An
     tree = unpack(opened(public, blob, whose))
     rest = "body" if kind is Order else "answer"
     if not isinstance(tree, dict) or set(tree) != {*HEAD[kind], rest}:
-        raise ValueError(f"a message from {whose} has not the fields of this version of Fallow")
+        raise ValueError(
+            f"a message from {whose} has not the fields of this version of Fallow"
+        )
     head = {name: tree[name] for name in HEAD[kind]}
     try:
-        check.validate_json(json.dumps(head), strict=True)  # Python's strict mode takes no dict
+        check.validate_json(
+            json.dumps(head), strict=True
+        )  # Python's strict mode takes no dict
     except (TypeError, RecursionError) as error:  # a tensor, or lists in lists in lists
-        raise ValueError(f"a message from {whose} has no plain words at its head") from error
+        raise ValueError(
+            f"a message from {whose} has no plain words at its head"
+        ) from error
     except ValidationError as error:
         first = error.errors()[0]
         raise ValueError(
@@ -108,6 +117,8 @@ class Link(Protocol):
     """
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None: ...
-    def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]: ...  # waits at most so long
+    def receive(
+        self, seconds: float
+    ) -> list[tuple[SiteId, bytes]]: ...  # waits at most so long
     def online(self) -> set[SiteId]: ...
     def close(self) -> None: ...

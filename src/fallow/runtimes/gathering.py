@@ -80,7 +80,9 @@ class Gathering:
                 self._receive(min(LOOK, end - waited))
         if self.missing:
             self._say("missing")
-        remote.absent = (remote.absent | self.missing) - self.found.keys() - self.refused.keys()
+        remote.absent = (
+            (remote.absent | self.missing) - self.found.keys() - self.refused.keys()
+        )
         return self
 
     def _is_over(self, waited: float) -> bool:
@@ -110,7 +112,9 @@ class Gathering:
 
     def _send(self, sites: set[SiteId]) -> None:
         secret = self.remote.keys.secret
-        self.remote.link.send({site: seal(secret, self.orders[site]) for site in sorted(sites)})
+        self.remote.link.send(
+            {site: seal(secret, self.orders[site]) for site in sorted(sites)}
+        )
 
     def _receive(self, seconds: float) -> None:
         for site, blob in self.remote.link.receive(seconds):
@@ -128,7 +132,9 @@ class Gathering:
             self._ask_again(site, str(error))
             return
         if (reply.run, reply.key) == (order.run, order.key):
-            if reply.refused is None or reply.life == order.life:  # else it refused an earlier life
+            if (
+                reply.refused is None or reply.life == order.life
+            ):  # else it refused an earlier life
                 self._enter(site, reply)
         elif reply.refused and not reply.key and not self._ask_again(site, reply.refused):
             self._refuse(site, reply.refused)
@@ -141,7 +147,9 @@ class Gathering:
             answer = dict(reply.answer)
             cost = answer.pop(EPSILON, 0.0)
             if type(cost) not in (int, float) or not 0 <= cost < float("inf"):
-                raise ValueError(f"{EPSILON} is {cost!r:.40}, which is not what noise can cost")
+                raise ValueError(
+                    f"{EPSILON} is {cost!r:.40}, which is not what noise can cost"
+                )
             self.found[site], self.costs[site] = self.accept(site, answer), float(cost)
         except ValueError as error:
             self._refuse(site, str(error))

@@ -24,7 +24,9 @@ from fallow.runtimes.store import Letter
 class Executor(Protocol):
     """Trains jobs of several sites."""
 
-    def fit(self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]) -> list[Fitted]: ...
+    def fit(
+        self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]
+    ) -> list[Fitted]: ...
 
 
 Routes = Mapping[SiteId, Sequence[SiteId]]
@@ -59,7 +61,9 @@ class InProcess:
 def is_relay(requests: Mapping[SiteId, Request]) -> bool:
     """Whether answers go to other sites: the server half has none of them, with or without a
     receiver."""
-    return any(step.kind == "relay" for request in requests.values() for step in request.steps)
+    return any(
+        step.kind == "relay" for request in requests.values() for step in request.steps
+    )
 
 
 def spent(members: Mapping[SiteId, Site]) -> dict[SiteId, dict[str, float]]:
@@ -68,7 +72,8 @@ def spent(members: Mapping[SiteId, Site]) -> dict[SiteId, dict[str, float]]:
 
 
 def dearest(
-    before: Mapping[SiteId, Mapping[str, float]], after: Mapping[SiteId, Mapping[str, float]]
+    before: Mapping[SiteId, Mapping[str, float]],
+    after: Mapping[SiteId, Mapping[str, float]],
 ) -> float:
     """The most that any site spent in between."""
     costs = (
@@ -99,7 +104,11 @@ def perform(
 
 
 def _train(
-    executor: Executor, plan: Plan, group: list[Site], requests: Mapping[SiteId, Request], at: int
+    executor: Executor,
+    plan: Plan,
+    group: list[Site],
+    requests: Mapping[SiteId, Request],
+    at: int,
 ) -> None:
     first = requests[group[0].id]
     method = group[0].local(first.steps[at], first)
@@ -118,7 +127,9 @@ def deliver(
     """Hand relayed answers to their receivers, who share them; the server half learns sizes
     only."""
     receivers = Counter(sender for senders in routes.values() for sender in senders)
-    letters = {s: Letter({k: torch.as_tensor(v) for k, v in answers[s].items()}) for s in receivers}
+    letters = {
+        s: Letter({k: torch.as_tensor(v) for k, v in answers[s].items()}) for s in receivers
+    }
     for verb in {requests[sender].steps[-1].verb for sender in receivers}:  # there is one
         for to, senders in routes.items():
             members[to].receive(verb, {sender: letters[sender] for sender in senders})

@@ -52,7 +52,9 @@ _NONE = torch.zeros(0, dtype=torch.uint8)
 # -- the first leg ------------------------------------------------------------------------------
 
 
-def request_body(request: Request, to: Mapping[SiteId, bytes] | None = None) -> dict[str, Any]:
+def request_body(
+    request: Request, to: Mapping[SiteId, bytes] | None = None
+) -> dict[str, Any]:
     """The body of an order to perform a request.  to: the seal keys of those who receive what the
     site relays."""
     keys = {site: tensor_of(key) for site, key in (to or {}).items()}
@@ -67,7 +69,10 @@ def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
         raise ValueError(f"the order {order.key} carries the request {request.key}")
     if not isinstance(body["to"], dict):
         raise ValueError(f"the order {order.key} does not say who receives what it relays")
-    to = {site: bytes_of(key, f"the seal key of site {site}") for site, key in body["to"].items()}
+    to = {
+        site: bytes_of(key, f"the seal key of site {site}")
+        for site, key in body["to"].items()
+    }
     if any(len(key) != HALF for key in to.values()):
         raise ValueError(f"the order {order.key} has a seal key that has not {HALF} bytes")
     return request, to
@@ -79,7 +84,9 @@ def sealed_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> 
     state = {name: torch.as_tensor(value) for name, value in answer.items()}
     content = pack(state)
     letters = {
-        f"{LETTER}{site}": tensor_of(seal_for(to[site], content, _about(order, order.site, site)))
+        f"{LETTER}{site}": tensor_of(
+            seal_for(to[site], content, _about(order, order.site, site))
+        )
         for site in sorted(to)
     }
     return {**letters, BYTES: payload(answer) * len(to)}
@@ -127,7 +134,9 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brou
     found: dict[SiteId, State | None] = {}
     refused: dict[SiteId, str] = {}
     for sender, letter in body["letters"].items():
-        about = f"site {order.site} refuses what site {sender} passed on in {body['verb']!r}: "
+        about = (
+            f"site {order.site} refuses what site {sender} passed on in {body['verb']!r}: "
+        )
         try:
             found[sender] = None
             found[sender] = _read(order, sender, letter, secret)
@@ -137,8 +146,10 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brou
     like = next((state for state in found.values() if state is not None), None)
     if refused and like is None:
         raise ValueError("; ".join(refused.values()))
-    states = {s: _blank(found[s] or like or {}, sizes) if s in refused else found[s] or {}
-              for s in found}  # fmt: skip
+    states = {
+        s: _blank(found[s] or like or {}, sizes) if s in refused else found[s] or {}
+        for s in found
+    }
     letters = {s: Letter(state) for s, state in states.items()}
     return Brought(body["verb"], letters, refused, body["cycle"])
 
@@ -146,7 +157,9 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brou
 def _read(order: Order, sender: SiteId, letter: Any, secret: bytes) -> State:
     about = _about(order, sender, order.site)
     state = unpack(unseal(secret, bytes_of(letter, "its letter"), about))
-    if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
+    if not isinstance(state, dict) or not all(
+        isinstance(v, Tensor) for v in state.values()
+    ):
         raise ValueError("it is no flat list of tensors")
     return state
 

@@ -7,7 +7,9 @@ from importlib.metadata import version
 HERE = version("fallow")
 
 
-def check_release(theirs: str, whose: str, own: str = HERE, mine: str = "this machine") -> None:
+def check_release(
+    theirs: str, whose: str, own: str = HERE, mine: str = "this machine"
+) -> None:
     """Raise ValueError where two versions may compute differently: the first two of their numbers
     differ.
 

@@ -17,9 +17,18 @@ from fallow.runtimes.border import Border
 from fallow.runtimes.envelope import Errand, Link, Order
 from fallow.runtimes.gathering import Gathering, Waiting
 from fallow.runtimes.inprocess import Routes
-from fallow.runtimes.relays import BYTES, DELIVER, LETTER, check_letters, delivery, request_body
+from fallow.runtimes.relays import (
+    BYTES,
+    DELIVER,
+    LETTER,
+    check_letters,
+    delivery,
+    request_body,
+)
 
-GLANCE = 120.0  # seconds that sites have to say how labelling goes; a later answer is not heard
+GLANCE = (
+    120.0  # seconds that sites have to say how labelling goes; a later answer is not heard
+)
 
 
 class Book(Protocol):
@@ -106,14 +115,18 @@ class Remote:
 
     # -- relays -----------------------------------------------------------------------------
 
-    def _relay(self, requests: Mapping[SiteId, Request], routes: Routes, down: int) -> Delivered:
+    def _relay(
+        self, requests: Mapping[SiteId, Request], routes: Routes, down: int
+    ) -> Delivered:
         """Two legs: senders answer with sealed letters, receivers are brought them."""
         receivers: dict[SiteId, set[SiteId]] = {}
         for to, senders in routes.items():
             for sender in senders:
                 receivers.setdefault(sender, set()).add(to)
-        bodies = {site: request_body(request, self._seals(receivers.get(site, set())))
-                  for site, request in requests.items()}  # fmt: skip
+        bodies = {
+            site: request_body(request, self._seals(receivers.get(site, set())))
+            for site, request in requests.items()
+        }
 
         def sent(site: SiteId, answer: Answer) -> Answer:
             if site in receivers:
@@ -123,16 +136,25 @@ class Remote:
         found = self._gather(requests, bodies, sent, needs_all=True)
         if receivers:
             self._deliver(requests[min(receivers)], found.answers, routes)
-        sizes: dict[SiteId, Answer] = {s: {BYTES: found.answers[s][BYTES]} for s in receivers}
+        sizes: dict[SiteId, Answer] = {
+            s: {BYTES: found.answers[s][BYTES]} for s in receivers
+        }
         passed = whole(sizes, BYTES)  # from site to site: up and down
         return Delivered(sizes, passed, down + passed, found.dearest)
 
-    def _deliver(self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes) -> None:
+    def _deliver(
+        self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes
+    ) -> None:
         verb, cycle = request.steps[-1].verb, request.cycle
-        bodies = {to: delivery(verb, {s: answers[s][f"{LETTER}{to}"] for s in senders}, cycle)
-                  for to, senders in routes.items() if senders}  # fmt: skip
+        bodies = {
+            to: delivery(verb, {s: answers[s][f"{LETTER}{to}"] for s in senders}, cycle)
+            for to, senders in routes.items()
+            if senders
+        }
         key = f"{request.key}{DELIVER}"
-        self._gather(dict.fromkeys(bodies, key), bodies, self._taken, "deliver", needs_all=True)
+        self._gather(
+            dict.fromkeys(bodies, key), bodies, self._taken, "deliver", needs_all=True
+        )
 
     def _taken(self, site: SiteId, answer: Answer) -> Answer:
         """A site that refused letters has gone on without these."""
@@ -179,7 +201,9 @@ class Remote:
     def _place(self) -> int:
         return int(self.book.noted("place") or 0)
 
-    def _order(self, site: SiteId, key: str, body: Any, errand: Errand, further: int = 1) -> Order:
+    def _order(
+        self, site: SiteId, key: str, body: Any, errand: Errand, further: int = 1
+    ) -> Order:
         counted = self.book.noted(f"counted/{site}")
         place = self._place() + further
         about = (self.study, self.run, site, key, place, errand, counted)

@@ -47,7 +47,9 @@ class Parts:
     classes: int
     seed: int
     fresh: Any  # (torch.Generator) -> State: newly initialised weights
-    hidden: Mapping[SiteId, Tensor] = field(default_factory=dict)  # for contract.simulator_only
+    hidden: Mapping[SiteId, Tensor] = field(
+        default_factory=dict
+    )  # for contract.simulator_only
     privacy: Privacy = Privacy()
     noise: Noise = "seeded"  # "os": from the operating system, as at every real site
     secret: int | None = None
@@ -77,7 +79,9 @@ class Site:
 
     def __post_init__(self) -> None:
         if len(self.x) == 0:
-            raise ValueError(f"site {self.id} has no rows; use fewer sites or another partition")
+            raise ValueError(
+                f"site {self.id} has no rows; use fewer sites or another partition"
+            )
         self.seen = self.x
         self.gone = torch.zeros(len(self.x), dtype=torch.bool)
         self.reread(self.store.written(self.id))
@@ -162,7 +166,9 @@ class Site:
         stays bounded."""
         for name in named_by(verb, self.memory):
             del self.memory[name]
-        self.memory |= {f"{verb}/{sender}": letter.state for sender, letter in letters.items()}
+        self.memory |= {
+            f"{verb}/{sender}": letter.state for sender, letter in letters.items()
+        }
         self.store.receive(self.id, verb, letters)
 
     def forget(self, keep: tuple[str, ...] = ()) -> None:
@@ -173,7 +179,9 @@ class Site:
     def _scale(self) -> None:
         unit = self.memory.get("features")
         if unit is not None:
-            away = (self.x.double() - unit["mean"]) / torch.where(unit["std"] > 0, unit["std"], 1.0)
+            away = (self.x.double() - unit["mean"]) / torch.where(
+                unit["std"] > 0, unit["std"], 1.0
+            )
             self.seen = torch.where(unit["std"] > 0, away, 0.0).to(self.x.dtype)
 
     def streams(self, *name: str | int) -> torch.Generator:
@@ -193,22 +201,37 @@ class Site:
         if request.owner == "query":  # which was handed the global model before it began
             sent = self._deployed(sent) if sent else self.memory.get("global", {})
         start, beside = self._begun(plan, sent, streams)
-        own = {n.removeprefix("own/"): Slot(**s) for n, s in self.memory.items()
-               if n.startswith("own/")} if is_main(step, request) else {}  # fmt: skip
+        own = (
+            {
+                n.removeprefix("own/"): Slot(**s)
+                for n, s in self.memory.items()
+                if n.startswith("own/")
+            }
+            if is_main(step, request)
+            else {}
+        )
         weight = self.weight[rows]
-        data = (self.seen[rows], self.labels, weight / weight.mean() if len(rows) else weight)
+        data = (
+            self.seen[rows],
+            self.labels,
+            weight / weight.mean() if len(rows) else weight,
+        )
         u = self.seen[self.pool] if plan.mix else NONE
         return Job(self.id, *data, start, streams, own, beside, self.counts, u)
 
-    def _begun(self, plan: Plan, sent: State, streams: Streams) -> tuple[State, State | None]:
+    def _begun(
+        self, plan: Plan, sent: State, streams: Streams
+    ) -> tuple[State, State | None]:
         """Where training starts, and the model that was sent if that is another one."""
         if plan.start == "given":
             return sent, None
         if plan.start == "scratch":
             return self.parts.fresh(streams("init")), sent or None
         if plan.start not in self.memory:
-            raise ValueError(f"site {self.id} has no model {plan.start!r} for a plan to start at; "
-                             f"it remembers {sorted(self.memory) or 'nothing'}")  # fmt: skip
+            raise ValueError(
+                f"site {self.id} has no model {plan.start!r} for a plan to start at; "
+                f"it remembers {sorted(self.memory) or 'nothing'}"
+            )
         kept = self.memory[plan.start]
         return {"w": kept["w"], "stats": kept["stats"]}, sent or None
 
@@ -222,15 +245,19 @@ class Site:
     def method(self, owner: str) -> Any:
         """The method that plays a part in this run; ValueError for a part that nobody plays."""
         if owner not in self.parts.asked:
-            raise ValueError(f"site {self.id} has no method of {owner!r}; it has those of "
-                             f"{sorted(self.parts.asked)}")  # fmt: skip
+            raise ValueError(
+                f"site {self.id} has no method of {owner!r}; it has those of "
+                f"{sorted(self.parts.asked)}"
+            )
         return self.parts.methods[owner]
 
     def local(self, step: Step, request: Request) -> Local:
         """Whose step trains: the training method's own, for the model called "local"; the query's,
         if it has one, for a model of another name; else plain descent."""
         found = self.method(request.owner)
-        is_its_own = request.owner == "query" and step.verb != "local" and isinstance(found, Local)
+        is_its_own = (
+            request.owner == "query" and step.verb != "local" and isinstance(found, Local)
+        )
         if is_main(step, request) or is_its_own:
             return cast(Local, found)
         return cast(Local, self.parts.methods["plain"])
@@ -252,7 +279,9 @@ class Site:
 
     @property
     def guard(self) -> Guard:
-        return Guard(self.id, self.parts.privacy, self.store, self.parts.seed, self.parts.noise)
+        return Guard(
+            self.id, self.parts.privacy, self.store, self.parts.seed, self.parts.noise
+        )
 
     @property
     def spent(self) -> dict[str, float]:
@@ -267,7 +296,9 @@ class Site:
             return self.guard.public_key(step.masked)
         method = self.method(request.owner)
         if why := method.contract.refusal(step.verb, step.kind):
-            raise ValueError(f"site {self.id} does not answer {step.verb!r} by {step.kind}: {why}")
+            raise ValueError(
+                f"site {self.id} does not answer {step.verb!r} by {step.kind}: {why}"
+            )
         if step.kind == "keep" and "n" in step.args and len(self.pool) == 0:
             return {"count": 0}  # nothing to pick from, once for all strategies
         self.guard.check(step)
@@ -283,7 +314,9 @@ class Site:
             return self._picked(step, result)
         if step.kind != "keep":
             return self.guard.out(step, request, result)
-        answer: Answer = result.post(result.counts) if isinstance(result, Release) else result
+        answer: Answer = (
+            result.post(result.counts) if isinstance(result, Release) else result
+        )
         self.remember(step.verb, {k: torch.as_tensor(v) for k, v in answer.items()})
         return {"count": len(answer)}
 

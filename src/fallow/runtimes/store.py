@@ -53,8 +53,12 @@ class Store(Ledger, Protocol):
     """Keeps what sites remember, released and hide.  All changes of one exchange are one
     transaction."""
 
-    def keep(self, site: SiteId, name: str, state: State | None) -> None: ...  # None forgets
-    def receive(self, site: SiteId, verb: str, letters: Letters) -> None: ...  # under verb/sender
+    def keep(
+        self, site: SiteId, name: str, state: State | None
+    ) -> None: ...  # None forgets
+    def receive(
+        self, site: SiteId, verb: str, letters: Letters
+    ) -> None: ...  # under verb/sender
     def kept(self, site: SiteId) -> dict[str, State]: ...
     def write(self, site: SiteId, labels: Sequence[Label]) -> None: ...
     def written(self, site: SiteId) -> list[Label]: ...

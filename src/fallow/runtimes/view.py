@@ -74,7 +74,11 @@ class SiteView:
 
     def rows(self, which: Rows = "pool") -> Tensor:
         site = self._site
-        kinds = {"pool": site.pool, "labelled": site.labelled, "validation": site.validation}
+        kinds = {
+            "pool": site.pool,
+            "labelled": site.labelled,
+            "validation": site.validation,
+        }
         return site.seen[kinds[which]]
 
     def model(self, name: str) -> State:
@@ -82,8 +86,10 @@ class SiteView:
         if name == "local" and len(self._site.labelled) == 0:
             name = "global"
         if name not in self.memory:
-            raise ValueError(f"site {self.site} has no model {name!r}; it remembers "
-                             f"{sorted(self.memory) or 'nothing'}")  # fmt: skip
+            raise ValueError(
+                f"site {self.site} has no model {name!r}; it remembers "
+                f"{sorted(self.memory) or 'nothing'}"
+            )
         return self.memory[name]
 
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
@@ -102,7 +108,9 @@ class SiteView:
         """Features (n, h) and outputs (n, c) of the model at ``state``, without a graph."""
         return look(self._site.parts.model, self.layout, state, rows)
 
-    def forward(self, state: State, rows: Tensor, draw: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, state: State, rows: Tensor, draw: torch.Generator | None = None
+    ) -> Tensor:
         return forward(self._site.parts.model, self.layout, state, rows, draw)
 
     def outputs(self, state: State, rows: Tensor) -> Tensor:

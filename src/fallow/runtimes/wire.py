@@ -15,7 +15,14 @@ from fallow.core.ask import Kind, Masked, Request, Step
 from fallow.core.plan import Plan
 from fallow.core.types import Value
 
-UNREADABLE = (SafetensorError, LookupError, ValueError, TypeError, AttributeError, RecursionError)
+UNREADABLE = (
+    SafetensorError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+)
 PLAN = TypeAdapter(Plan)
 KEY = 32  # bytes of a public key
 
@@ -54,7 +61,9 @@ def unpack(blob: bytes) -> Any:
         tree, tensors = json.loads(header["__metadata__"]["tree"]), load(blob)
         return _rebuild(tree, tensors)
     except UNREADABLE as error:
-        raise ValueError(f"a message of {len(blob)} bytes could not be read: {error}") from error
+        raise ValueError(
+            f"a message of {len(blob)} bytes could not be read: {error}"
+        ) from error
 
 
 def _rebuild(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
@@ -69,11 +78,15 @@ def _rebuild(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
 
 def pack_request(request: Request) -> bytes:
     steps = [
-        {"kind": s.kind, "verb": s.verb, "args": s.args,
-         "plan": s.plan.to_dict() if s.plan else None,
-         **({"masked": dict(vars(s.masked))} if s.masked else {})}
+        {
+            "kind": s.kind,
+            "verb": s.verb,
+            "args": s.args,
+            "plan": s.plan.to_dict() if s.plan else None,
+            **({"masked": dict(vars(s.masked))} if s.masked else {}),
+        }
         for s in request.steps
-    ]  # fmt: skip
+    ]
     head = {"key": request.key, "owner": request.owner, "cycle": request.cycle}
     return pack({**head, "round": request.round, "steps": steps})
 
@@ -86,7 +99,9 @@ def unpack_request(blob: bytes) -> Request:
         key, owner = _as(str, tree["key"]), _as(str, tree["owner"])
         return Request(key, owner, _as(int, tree["cycle"]), _as(int, tree["round"]), steps)
     except UNREADABLE as error:
-        raise ValueError(f"a request of {len(blob)} bytes could not be read: {error}") from error
+        raise ValueError(
+            f"a request of {len(blob)} bytes could not be read: {error}"
+        ) from error
 
 
 def _step(fields: dict[str, Any]) -> Step:
@@ -95,7 +110,9 @@ def _step(fields: dict[str, Any]) -> Step:
         raise ValueError(f"a step of kind {kind!r} is unknown")
     args = {name: _as(Value, value) for name, value in _as(dict, fields["args"]).items()}
     masked = _masked(fields["masked"]) if "masked" in fields else None
-    return Step(kind, _as(str, fields["verb"]), args, None if plan is None else _plan(plan), masked)
+    return Step(
+        kind, _as(str, fields["verb"]), args, None if plan is None else _plan(plan), masked
+    )
 
 
 def _masked(fields: dict[str, Any]) -> Masked:
@@ -104,7 +121,9 @@ def _masked(fields: dict[str, Any]) -> Masked:
         if not isinstance(key, Tensor) or key.dtype != torch.uint8 or key.shape != (KEY,):
             raise ValueError(f"the public key of site {site} is not {KEY} bytes")
     exchange, attempt = _as(str, fields["exchange"]), _as(int, fields["attempt"])
-    return Masked(exchange, attempt, None if bound is None else _as(float | int, bound), keys)
+    return Masked(
+        exchange, attempt, None if bound is None else _as(float | int, bound), keys
+    )
 
 
 def _plan(fields: dict[str, Any]) -> Plan:

@@ -8,4 +8,12 @@ from fallow.training.masked_solve import MaskedSolve
 from fallow.training.robust import Robust
 from fallow.training.server_solve import ServerSolve
 
-__all__ = ["KCFU", "Evidential", "FedAvg", "FedProx", "MaskedSolve", "Robust", "ServerSolve"]
+__all__ = [
+    "KCFU",
+    "Evidential",
+    "FedAvg",
+    "FedProx",
+    "MaskedSolve",
+    "Robust",
+    "ServerSolve",
+]

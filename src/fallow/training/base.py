@@ -24,7 +24,9 @@ class Training(Local, Protocol):
     @property
     def plan(self) -> Plan: ...
     def round(self, state: State, ask: Ask) -> State: ...
-    def deploy(self, state: State, memory: Mapping[str, State]) -> State: ...  # used at a site
+    def deploy(
+        self, state: State, memory: Mapping[str, State]
+    ) -> State: ...  # used at a site
 
 
 @runtime_checkable
@@ -72,5 +74,7 @@ def deployed(state: State, memory: Mapping[str, State]) -> State:
 def class_counts(b: Batch, name: str) -> Tensor:
     """Labels of each class at the site, (..., C); ValueError where there are no classes."""
     if b.counts.shape[-1] == 0:
-        raise ValueError(f"{name} weighs classes and the data has numbers to predict; use fedavg")
+        raise ValueError(
+            f"{name} weighs classes and the data has numbers to predict; use fedavg"
+        )
     return b.counts

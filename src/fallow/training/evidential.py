@@ -66,13 +66,19 @@ class Evidential:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": with_own_statistics(w, own)}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         counts = class_counts(b, "evidential")
-        share = (counts / counts.sum(-1, keepdim=True)).gather(-1, b.y)  # of each row's class
+        share = (counts / counts.sum(-1, keepdim=True)).gather(
+            -1, b.y
+        )  # of each row's class
         annealed = min(1.0, b.round / ANNEALED)
-        w = learn.descend(s["w"], b, objective=lambda f: weighted_mean(
-            loss(f(b.x), b.y, share, annealed), b.weight
-        ))  # fmt: skip
+        w = learn.descend(
+            s["w"],
+            b,
+            objective=lambda f: weighted_mean(loss(f(b.x), b.y, share, annealed), b.weight),
+        )
         return {"w": w}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:

@@ -53,7 +53,9 @@ class FedAvg:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": with_own_statistics(w, own)}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:

@@ -62,7 +62,9 @@ class FedProx:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": with_own_statistics(w, own)}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         def near(w: Tensor) -> Tensor:
             return self.mu / 2 * (w - w_t.w).square().sum(-1)
 

@@ -69,7 +69,9 @@ class KCFU:
         w = with_own_statistics(w, own)
         return {"w": w, "teacher": w}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         counts = class_counts(b, "kcfu")
         has_pool = b.u.numel() > 0
         if b.round == 0 or not has_pool:
@@ -78,10 +80,14 @@ class KCFU:
         u = mixed(b)
         teacher = learn.predict(s["teacher"], u)
         omega = compensation(teacher.argmax(-1), counts, b)
-        w = learn.descend(s["w"], b, objective=lambda f: (
-            balanced(f(b.x), counts, b)
-            + weighted_mean(omega * divergence(teacher, f(u)), b.pool)
-        ))  # fmt: skip
+        w = learn.descend(
+            s["w"],
+            b,
+            objective=lambda f: (
+                balanced(f(b.x), counts, b)
+                + weighted_mean(omega * divergence(teacher, f(u)), b.pool)
+            ),
+        )
         return {**s, "w": w}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:

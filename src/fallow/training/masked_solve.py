@@ -100,11 +100,16 @@ class MaskedSolve:
             ask.relay("turn", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=len(at.unit))
             sent = each_of_all(ask, "masked", lead=lead, **common).values()
             rows, targets = (
-                torch.cat([torch.as_tensor(a[name]) for a in sent]) for name in ("rows", "targets")
+                torch.cat([torch.as_tensor(a[name]) for a in sent])
+                for name in ("rows", "targets")
             )
             theta = shortest(rows, targets)
             size = len(state["w"])  # 1 more than there are columns where the bias is 0
-            state = {**state, "w": torch.cat([theta, theta.new_zeros(size)])[:size], **common}
+            state = {
+                **state,
+                "w": torch.cat([theta, theta.new_zeros(size)])[:size],
+                **common,
+            }
         ask.fit(None, "local", None, **state)
         return state
 
@@ -128,7 +133,9 @@ class MaskedSolve:
     def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
         x, y, w = self.labelled(view)
         s, z = w.sqrt(), coordinates(x, mean, unit.diag())
-        rows = torch.cat([s[:, None] * z, self.penalty(len(unit), view.site == lead)])  # (m, k)
+        rows = torch.cat(
+            [s[:, None] * z, self.penalty(len(unit), view.site == lead)]
+        )  # (m, k)
         targets = torch.cat([s * y, y.new_zeros(len(rows) - len(y))])
         both = torch.cat([rows @ rotation(view.memory), targets[:, None]], 1)
         hidden = mix(both, view.secret("mask of labelled rows"), len(unit))

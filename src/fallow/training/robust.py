@@ -70,7 +70,9 @@ class Robust:
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
-            raise ValueError(f"Robust's rule is {self.rule!r}; use one of {', '.join(RULES)}")
+            raise ValueError(
+                f"Robust's rule is {self.rule!r}; use one of {', '.join(RULES)}"
+            )
         if not 0 <= self.trim < 0.5:
             raise ValueError(
                 f"Robust's trim is {self.trim}; it is the share of sites that may be bad, at least "
@@ -105,7 +107,11 @@ class Robust:
         if not learnt:
             return before
         models = {name: stacked(learnt, name) for name in before}
-        drop = math.ceil(self.trim * len(learnt) - 1e-9) if self.rule == "trimmed" else len(learnt)
+        drop = (
+            math.ceil(self.trim * len(learnt) - 1e-9)
+            if self.rule == "trimmed"
+            else len(learnt)
+        )
         mean = {name: trimmed(values, drop) for name, values in models.items()}
         if self.rule == "clipped":
             n = torch.tensor([rows_of(answer) for answer in learnt], dtype=torch.float64)
@@ -123,7 +129,9 @@ class Robust:
     def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
         return {"w": with_own_statistics(w, own)}
 
-    def step(self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner) -> dict[str, Slot]:
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
         return {"w": learn.descend(s["w"], b)}
 
     def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:

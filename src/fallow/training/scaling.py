@@ -15,8 +15,12 @@ from fallow.core.contract import Contract
 from fallow.core.types import Answer, State
 from fallow.core.view import Rows, View
 
-TINY = 1e-12  # a column whose values are this near to their mean, relative to it, is constant
-CHUNK = 4096  # rows at a time: beside the rows of a site there is never a second copy of all
+TINY = (
+    1e-12  # a column whose values are this near to their mean, relative to it, is constant
+)
+CHUNK = (
+    4096  # rows at a time: beside the rows of a site there is never a second copy of all
+)
 
 
 @final
@@ -68,7 +72,9 @@ class Scaling:
         total = sum_of_all(ask, "columns")
         mean = total["columns"] / total["rows"]
         seen = sum_of_all(ask, "spread", mean=mean)
-        for c in ((seen["varies"] > 0) & (seen["squares"] <= 0)).nonzero().flatten().tolist():
+        for c in (
+            ((seen["varies"] > 0) & (seen["squares"] <= 0)).nonzero().flatten().tolist()
+        ):
             raise ValueError(
                 f"column {c} is constant up to rounding, or too small for masked sums: leave it "
                 "out, multiply it by a large number, or lower privacy.bound"

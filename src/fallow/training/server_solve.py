@@ -22,7 +22,9 @@ from fallow.core.view import View
 from fallow.training.parts import Scaled, centred, check_linear, coordinates, scaled
 
 EPS = torch.finfo(torch.float64).eps
-FINE = 2.0**16  # products in the second exchange are so much larger: masked sums keep 40 bits
+FINE = (
+    2.0**16
+)  # products in the second exchange are so much larger: masked sums keep 40 bits
 CHUNK = 4096  # rows at a time
 
 
@@ -89,7 +91,9 @@ class ServerSolve:
             basis = torch.eye(len(gram), dtype=gram.dtype)
             if self.passes == 2:
                 basis = whitening(gram + self.penalty(basis), noise, int(total["rows"]))
-                total = sum_of_all(ask, "normal", mean=at.mean, basis=at.unit[:, None] * basis)
+                total = sum_of_all(
+                    ask, "normal", mean=at.mean, basis=at.unit[:, None] * basis
+                )
                 gram, target = total["products"] / FINE, total["targets"]
             theta = solution(gram + self.penalty(basis), target, basis)
             state = {**state, "w": at.model(theta, len(state["w"])).to(state["w"].dtype)}
@@ -113,14 +117,21 @@ class ServerSolve:
         (d,) with a 1 behind it, or that in the coordinates of ``basis`` (k, r)."""
         x, y, w = self.labelled(view)
         size = x.flatten(1).shape[1] + 1 if basis is None else basis.shape[1]
-        products, targets = torch.zeros(size, size, dtype=y.dtype), torch.zeros(size, dtype=y.dtype)
+        products, targets = (
+            torch.zeros(size, size, dtype=y.dtype),
+            torch.zeros(size, dtype=y.dtype),
+        )
         for rows in torch.split(torch.arange(len(x)), CHUNK):
             z = coordinates(x[rows], mean, basis)
             products += z.T @ (w[rows, None] * z)
             targets += z.T @ (w[rows] * y[rows])
         fine = 1.0 if basis is None else FINE
-        return {"rows": float(len(x)), "weight": w.sum(), "products": fine * products,
-                "targets": targets}  # fmt: skip
+        return {
+            "rows": float(len(x)),
+            "weight": w.sum(),
+            "products": fine * products,
+            "targets": targets,
+        }
 
     def labelled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
         """Labelled rows (n, *shape), numbers (n,) and weights (n,)."""

@@ -15,7 +15,11 @@ from tests.lab.conftest import rewrite, write_study
 
 QUERIES = ("random", "entropy")
 TRAININGS = ("local", "dpfl:budget=5")
-WORTH = {("random", "local"): 0.0, ("entropy", "local"): 0.02, ("random", "dpfl:budget=5"): 0.05}
+WORTH = {
+    ("random", "local"): 0.0,
+    ("entropy", "local"): 0.02,
+    ("random", "dpfl:budget=5"): 0.05,
+}
 
 
 @pytest.fixture
@@ -38,7 +42,9 @@ def study_of(tmp_path: Path) -> Any:
     return study
 
 
-def test_the_interaction_is_the_gain_beyond_the_gain_under_local_training(study_of: Any) -> None:
+def test_the_interaction_is_the_gain_beyond_the_gain_under_local_training(
+    study_of: Any,
+) -> None:
     (found,) = interactions(study_of())
     assert (found.query, found.training) == ("entropy", "dpfl:budget=5")
     assert found.gains == pytest.approx((5.1, 2.0))  # 10 + (0, 0.1, 0.2) - 5, and 2

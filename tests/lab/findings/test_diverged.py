@@ -18,7 +18,8 @@ def made(tmp_path, **change):
 
 
 @pytest.mark.parametrize(
-    "change", [{"mse": 10.5}, {"mse": 1e30}, {"diverged": True}, {"mse": None, "diverged": True}]
+    "change",
+    [{"mse": 10.5}, {"mse": 1e30}, {"diverged": True}, {"mse": None, "diverged": True}],
 )
 def test_a_run_far_above_the_variance_of_the_targets_has_diverged(tmp_path, change):
     study = read_study(made(tmp_path, **change))

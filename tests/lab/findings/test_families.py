@@ -37,8 +37,17 @@ def test_a_report_imports_nobody_elses_code(tmp_path, monkeypatch):
 
 
 def test_members_leave_out_what_is_tested_and_variants_of_what_is_there(make_study):
-    queries = ("random", "entropy", "entropy:model=global", "ksas", "ksas@training=kcfu", "ahfal",
-               "fallow.compat:NaNKSAS", "logo@training=kcfu", "ahfal:toggle=never")  # fmt: skip
+    queries = (
+        "random",
+        "entropy",
+        "entropy:model=global",
+        "ksas",
+        "ksas@training=kcfu",
+        "ahfal",
+        "fallow.compat:NaNKSAS",
+        "logo@training=kcfu",
+        "ahfal:toggle=never",
+    )
     found = members([read_study(make_study(queries=queries, seeds=1, cycles=1))])
     assert found == {
         "local": ("entropy",),

@@ -31,7 +31,13 @@ OMEGA = {"a": ["b", "c"], "b": ["a", "d"], "c": ["d"], "d": ["a"]}
 
 def told(graph: dict[str, list[str]], round_: int, **more: Any) -> dict[str, Any]:
     scores = {"a": 0.5, "b": 0.5, "d": None}  # c has flipped labels
-    return {**row(scores, round_), "graph": graph, "evaluations": 18, "conflicts": 1, **more}
+    return {
+        **row(scores, round_),
+        "graph": graph,
+        "evaluations": 18,
+        "conflicts": 1,
+        **more,
+    }
 
 
 def cell(**more: Any) -> Cell:
@@ -47,7 +53,9 @@ def run() -> Graphs:
     return found
 
 
-def test_graphs_are_read_by_round_with_the_sites_whose_labels_are_wrong(run: Graphs) -> None:
+def test_graphs_are_read_by_round_with_the_sites_whose_labels_are_wrong(
+    run: Graphs,
+) -> None:
     assert (run.sites, run.first, run.last) == (SITES, 0, 1)
     assert run.wrong.tolist() == [False, False, True, False]
     assert run.base == pytest.approx(1 / 3)
@@ -64,7 +72,9 @@ def test_a_graph_of_four_sites_by_hand(run: Graphs) -> None:
     first = measured(run, 0)
     assert (first.sparsity, first.with_self) == pytest.approx((8 / 12, 8 / 16))
     assert (first.agreement, first.reciprocity) == pytest.approx((4 / 6, 2 / 4))
-    assert first.wrong == pytest.approx((1 / 2 + 0 + 0) / 3)  # of a's two links; c's do not count
+    assert first.wrong == pytest.approx(
+        (1 / 2 + 0 + 0) / 3
+    )  # of a's two links; c's do not count
     assert first.popular == 2  # a sends to b and d
     assert math.isnan(first.churn) and math.isnan(first.distance)
     assert measured(run, 1).churn == pytest.approx((1 / 2 + 0 + 1 + 1) / 4)
@@ -87,11 +97,18 @@ def test_decisions_by_a_coin_are_counted_among_all_visits(run: Graphs) -> None:
 def test_what_is_dropped_are_candidates_without_a_link(run: Graphs) -> None:
     links, dropped = kept(run, 1)
     assert links.int().sum() == 3
-    assert dropped.int().tolist() == [[0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]
+    assert dropped.int().tolist() == [
+        [0, 0, 1, 0],
+        [0, 0, 0, 1],
+        [0, 0, 0, 0],
+        [1, 0, 0, 0],
+    ]
 
 
 def test_means_over_runs_leave_out_what_is_not_defined(run: Graphs) -> None:
-    empty = replace(run, by_round=dict.fromkeys(run.by_round, torch.zeros(4, 4, dtype=torch.bool)))
+    empty = replace(
+        run, by_round=dict.fromkeys(run.by_round, torch.zeros(4, 4, dtype=torch.bool))
+    )
     values = over_rounds([run, empty], lambda r, t: measured(r, t).reciprocity)
     assert values == {0: [0.5], 1: [pytest.approx(2 / 3)]}
 
@@ -109,12 +126,25 @@ def test_snapshots_are_the_first_and_the_last_and_some_between(run: Graphs) -> N
 def test_a_record_holds_what_the_state_of_a_method_knows() -> None:
     graph = torch.zeros(2, 2, dtype=torch.bool)
     graph[1, 0] = True
-    counts = {name: torch.tensor([3, 4]) for name in ("evaluations", "conflicts", "guarded")}
-    state = {"graph": graph, "omega": ~torch.eye(2, dtype=torch.bool), **counts,
-             "refused": torch.tensor([True, False])}  # fmt: skip
+    counts = {
+        name: torch.tensor([3, 4]) for name in ("evaluations", "conflicts", "guarded")
+    }
+    state = {
+        "graph": graph,
+        "omega": ~torch.eye(2, dtype=torch.bool),
+        **counts,
+        "refused": torch.tensor([True, False]),
+    }
     assert collaboration(state, ["x", "y"], is_last=False) == {
-        "graph": {"y": ["x"]}, "refused": ["x"], "evaluations": 7, "conflicts": 7, "guarded": 7,
-    }  # fmt: skip
-    assert collaboration(state, ["x", "y"], is_last=True)["omega"] == {"x": ["y"], "y": ["x"]}
+        "graph": {"y": ["x"]},
+        "refused": ["x"],
+        "evaluations": 7,
+        "conflicts": 7,
+        "guarded": 7,
+    }
+    assert collaboration(state, ["x", "y"], is_last=True)["omega"] == {
+        "x": ["y"],
+        "y": ["x"],
+    }
     assert collaboration({"w": torch.zeros(1)}, ["x", "y"], is_last=True) == {}
     assert collaboration({"graph": graph}, ["x", "y", "z"], is_last=True) == {}

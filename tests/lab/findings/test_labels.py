@@ -25,9 +25,13 @@ def test_the_balance_of_labels_by_hand(value, by_hand):
 
 @pytest.mark.parametrize("value", [value for value, _ in VALUES])
 @pytest.mark.parametrize(
-    "row", [{}, {"labelled_per_class": None, "labelled_per_site": {"a": [8]}},
-            {"labelled_per_class": [0, 0], "labelled_per_site": {"a": [0, 0]}}],
-)  # fmt: skip
+    "row",
+    [
+        {},
+        {"labelled_per_class": None, "labelled_per_site": {"a": [8]}},
+        {"labelled_per_class": [0, 0], "labelled_per_site": {"a": [0, 0]}},
+    ],
+)
 def test_what_was_not_measured_has_no_balance(value, row):
     assert value(row) is None
 

@@ -8,21 +8,40 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fallow.lab.findings.personal import fared, has_sites, nested, over_rounds, paired, received
+from fallow.lab.findings.personal import (
+    fared,
+    has_sites,
+    nested,
+    over_rounds,
+    paired,
+    received,
+)
 from fallow.lab.records import Cell, Study, StudyRecords
 
 LOCAL, DPFL = "random@training=local", "random@training=dpfl"
 
 
-def row(scores: dict[str, float | None], round_: int = 1, final: bool = True) -> dict[str, Any]:
+def row(
+    scores: dict[str, float | None], round_: int = 1, final: bool = True
+) -> dict[str, Any]:
     known = [s for s in scores.values() if s is not None]
     relayed = {"kind": "relay", "bytes": 600, "received": {"a": 2, "c": 1}}
     return {
-        "cycle": 0, "round": round_, "final": final, "accuracy": float(np.mean(known)),
-        "per_site": scores, "variance": 1e4 * float(np.var(known)), "worst_tenth": min(known),
-        "accuracy_weighted": 0.5, "bytes_down": 800, "revealed": [relayed], "model_bytes": 40,
-        "labelled_per_site": {site: [1] for site in "abcd"}, "labelled": 4, "pool": 4,
-    }  # fmt: skip
+        "cycle": 0,
+        "round": round_,
+        "final": final,
+        "accuracy": float(np.mean(known)),
+        "per_site": scores,
+        "variance": 1e4 * float(np.var(known)),
+        "worst_tenth": min(known),
+        "accuracy_weighted": 0.5,
+        "bytes_down": 800,
+        "revealed": [relayed],
+        "model_bytes": 40,
+        "labelled_per_site": {site: [1] for site in "abcd"},
+        "labelled": 4,
+        "pool": 4,
+    }
 
 
 def study(
@@ -32,19 +51,25 @@ def study(
     seeds = tuple(sorted({seed for _, seed in cells}))
     recipe = {"training": {"name": "fedavg", "fields": {}}, "cycles": 0}
     about = Study("tiny", recipe, reference, queries, seeds, "", None, {})
-    made = tuple(Cell(query, seed, tuple(rows), None, 0) for (query, seed), rows in cells.items())
+    made = tuple(
+        Cell(query, seed, tuple(rows), None, 0) for (query, seed), rows in cells.items()
+    )
     return StudyRecords(Path(), about, made)
 
 
 @pytest.fixture
 def four() -> StudyRecords:
-    return study({
-        (LOCAL, 0): [row({"a": 0.5, "b": 0.7, "c": None})],
-        (LOCAL, 1): [row({"a": 0.6, "b": 0.6})],
-        (DPFL, 0): [row({"a": 0.4, "b": 0.4}, 0, final=False),
-                    row({"a": 0.6, "b": 0.7, "c": None})],
-        (DPFL, 1): [row({"a": 0.5, "b": 0.9})],
-    })  # fmt: skip
+    return study(
+        {
+            (LOCAL, 0): [row({"a": 0.5, "b": 0.7, "c": None})],
+            (LOCAL, 1): [row({"a": 0.6, "b": 0.6})],
+            (DPFL, 0): [
+                row({"a": 0.4, "b": 0.4}, 0, final=False),
+                row({"a": 0.6, "b": 0.7, "c": None}),
+            ],
+            (DPFL, 1): [row({"a": 0.5, "b": 0.9})],
+        }
+    )
 
 
 def test_sites_count_the_same_and_seeds_count_the_same(four: StudyRecords) -> None:
@@ -55,7 +80,9 @@ def test_sites_count_the_same_and_seeds_count_the_same(four: StudyRecords) -> No
     assert (best.lowest, best.worst_tenth) == pytest.approx((55.0, 55.0))
 
 
-def test_who_would_be_better_off_alone_is_counted_by_seed_and_site(four: StudyRecords) -> None:
+def test_who_would_be_better_off_alone_is_counted_by_seed_and_site(
+    four: StudyRecords,
+) -> None:
     best, local = fared(four)
     assert best.below_local == pytest.approx(100 / 4)  # site a of seed 1 alone
     assert local.below_local is None
@@ -95,7 +122,10 @@ def test_seeds_of_other_sizes_count_the_same() -> None:
 
 
 def test_rounds_are_those_that_were_scored(four: StudyRecords) -> None:
-    assert over_rounds(four, DPFL) == {0: [40.0], 1: [pytest.approx(65.0), pytest.approx(70.0)]}
+    assert over_rounds(four, DPFL) == {
+        0: [40.0],
+        1: [pytest.approx(65.0), pytest.approx(70.0)],
+    }
 
 
 def test_a_study_of_one_common_model_has_no_sites() -> None:

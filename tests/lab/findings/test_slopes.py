@@ -24,7 +24,9 @@ def falling(make_study):
         return {"per_class": [point / 100 for point in points]}
 
     def make(seeds):
-        root = make_study(queries=("entropy", "logo"), reference="entropy", seeds=seeds, cycles=1)
+        root = make_study(
+            queries=("entropy", "logo"), reference="entropy", seeds=seeds, cycles=1
+        )
         rewrite(root, scored)
         return read_study(root)
 
@@ -38,7 +40,10 @@ def test_the_line_is_numpys_least_squares():
 
 
 def test_equal_spreads_have_no_slope():
-    assert least_squares(np.full(3, 0.1), np.array([1.0, 2.0, 3.0])) == (0.0, pytest.approx(2))
+    assert least_squares(np.full(3, 0.1), np.array([1.0, 2.0, 3.0])) == (
+        0.0,
+        pytest.approx(2),
+    )
 
 
 def test_known_slopes_are_found_and_their_intervals_hold_them(falling):
@@ -50,7 +55,9 @@ def test_known_slopes_are_found_and_their_intervals_hold_them(falling):
         assert line.interval.high - line.interval.low < 2
         assert line.points == 8 * 4
     steeper, interval = found.steeper["both"]
-    assert steeper == pytest.approx(-10, abs=1e-6)  # the noise is the same in both: it cancels
+    assert steeper == pytest.approx(
+        -10, abs=1e-6
+    )  # the noise is the same in both: it cancels
     assert interval.low == pytest.approx(-10, abs=1e-6) == interval.high
 
 

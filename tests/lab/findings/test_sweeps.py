@@ -23,7 +23,9 @@ def recipe(alpha, rho=None, **more):
 @pytest.fixture
 def study(tmp_path):
     def make(folder, *cut, **more):
-        root = write_study(tmp_path / folder, QUERIES, 3, 2, "random", recipe=recipe(*cut, **more))
+        root = write_study(
+            tmp_path / folder, QUERIES, 3, 2, "random", recipe=recipe(*cut, **more)
+        )
         return read_study(root)
 
     return make
@@ -55,7 +57,8 @@ def test_the_tradeoff_is_the_paired_mean_of_families(study):
     assert (low.alpha, high.alpha, low.seeds) == (0.1, 1.0, 3)
     final = {q: sweep[0].final(q) for q in QUERIES}
     gaps = [
-        100 * (final["logo"][k] - (final["entropy"][k] + final["margin"][k]) / 2) for k in range(3)
+        100 * (final["logo"][k] - (final["entropy"][k] + final["margin"][k]) / 2)
+        for k in range(3)
     ]
     assert low.difference == pytest.approx(fmean(gaps))
     assert low.interval.low == pytest.approx(t_interval(gaps).low)

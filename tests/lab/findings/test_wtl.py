@@ -24,14 +24,26 @@ def by(key, method):
 
 def test_the_printed_rows_of_table_2_sum_to_its_printed_totals():
     assert by(lambda t: t.rival, "FALE") == {
-        "ACS-FW": "90/0/0", "BADGE": "79/9/2", "BAIT": "90/0/0", "CoreSet": "82/8/0",
-        "FALE-local": "77/11/2", "LCMD": "77/13/0", "LoGo": "90/0/0", "Random": "90/0/0",
-    }  # fmt: skip
+        "ACS-FW": "90/0/0",
+        "BADGE": "79/9/2",
+        "BAIT": "90/0/0",
+        "CoreSet": "82/8/0",
+        "FALE-local": "77/11/2",
+        "LCMD": "77/13/0",
+        "LoGo": "90/0/0",
+        "Random": "90/0/0",
+    }
     assert by(lambda t: t.dataset, "FALE-local") == {
-        "ct": "51/19/10", "diamonds": "47/15/18", "kegg undir": "38/20/22",
-        "mlr knn": "58/10/12", "online video": "54/21/5", "protein": "69/1/10",
-        "sarcos": "41/26/13", "stock": "55/19/6", "wecs": "70/1/9",
-    }  # fmt: skip
+        "ct": "51/19/10",
+        "diamonds": "47/15/18",
+        "kegg undir": "38/20/22",
+        "mlr knn": "58/10/12",
+        "online video": "54/21/5",
+        "protein": "69/1/10",
+        "sarcos": "41/26/13",
+        "stock": "55/19/6",
+        "wecs": "70/1/9",
+    }
     assert by(lambda t: t.method, "FALE") == {"FALE": "675/41/4"}
     assert by(lambda t: t.method, "FALE-local") == {"FALE-local": "483/132/105"}
     for method in ("FALE", "FALE-local"):
@@ -41,10 +53,18 @@ def test_the_printed_rows_of_table_2_sum_to_its_printed_totals():
 @pytest.mark.parametrize(
     ("ours", "theirs", "expected"),
     [
-        ((1.0, 2.0, 3.0), (2.0, 3.0, 4.0), Count(win=1)),  # the same difference for every seed
+        (
+            (1.0, 2.0, 3.0),
+            (2.0, 3.0, 4.0),
+            Count(win=1),
+        ),  # the same difference for every seed
         ((2.0, 3.0, 4.0), (1.0, 2.0, 3.0), Count(loss=1)),
         ((1.0, 2.0, 3.0), (1.0, 2.0, 3.0), Count(tie=1)),
-        ((0.3, 0.1 + 0.2, 0.5), (0.1 + 0.2, 0.3, 0.5), Count(tie=1)),  # rounding is no difference
+        (
+            (0.3, 0.1 + 0.2, 0.5),
+            (0.1 + 0.2, 0.3, 0.5),
+            Count(tie=1),
+        ),  # rounding is no difference
         ((1.0, 1.1, 1.2), (1.9, 2.1, 2.2), Count(win=1)),
         ((1.0, 5.0, 1.0), (2.0, 1.0, 2.0), Count(tie=1)),
         ((1.0, 1.0, 1.0), (2.0, 2.0, 4.0), Count(tie=1)),  # t = 2.5, p = 0.13
@@ -79,7 +99,10 @@ def test_fale_is_the_subject_and_else_the_reference(study, tmp_path):
     assert subjects(study) == (FALE, LOCAL)
     other = read_study(write_regression(tmp_path / "b", QUERIES[:3], reference="lcmd"))
     assert subjects(other) == ("lcmd",)
-    assert subjects(read_study(write_regression(tmp_path / "c", QUERIES[:3], reference=None))) == ()
+    assert (
+        subjects(read_study(write_regression(tmp_path / "c", QUERIES[:3], reference=None)))
+        == ()
+    )
 
 
 def test_a_strategy_that_is_better_for_every_seed_wins_every_checkpoint(study):
@@ -97,14 +120,18 @@ def test_equal_labels_are_compared_only_where_the_rivals_curve_reaches(study):
     assert level == {"random": 9, "lcmd": 9, "random@training=server-solve": 9, LOCAL: 10}
     first = next(r for r in local.rivals if r.query == "random")
     assert str(first.count) == "0/0/10"
-    assert str(first.at_equal_labels) == "1/0/8"  # cycle 2 of FALE-local is cycle 0 of random
+    assert (
+        str(first.at_equal_labels) == "1/0/8"
+    )  # cycle 2 of FALE-local is cycle 0 of random
 
 
 def test_a_curve_is_joined_between_its_labels(study):
     assert not is_even(study)
     curve = study.curve("random")
     assert at_labels(study, "random", 60)[1] == curve[1][1]
-    assert at_labels(study, "random", 50)[1] == pytest.approx((curve[0][1] + curve[1][1]) / 2)
+    assert at_labels(study, "random", 50)[1] == pytest.approx(
+        (curve[0][1] + curve[1][1]) / 2
+    )
     assert at_labels(study, "random", 39) == at_labels(study, "random", 281) == {}
 
 

@@ -11,7 +11,15 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.streams import stream
-from fallow.personal.parts.greedy import Greedy, Member, Reward, averaged, ggc, guarded, mean
+from fallow.personal.parts.greedy import (
+    Greedy,
+    Member,
+    Reward,
+    averaged,
+    ggc,
+    guarded,
+    mean,
+)
 
 F64 = torch.float64
 
@@ -30,7 +38,11 @@ RIVALS = at(2), [at(-2), at(-2)]
 
 
 def chosen(
-    own: Member, peers: list[Member], seed: int, room: int | None = None, reward: Reward = near
+    own: Member,
+    peers: list[Member],
+    seed: int,
+    room: int | None = None,
+    reward: Reward = near,
 ) -> Greedy:
     m, draw = len(peers), stream(seed, "toy")
     order = torch.randperm(m, generator=draw)
@@ -42,7 +54,9 @@ def test_a_group_that_helps_together_only_is_always_found() -> None:
         found = chosen(*SYNERGY, seed)
         assert found.chosen.all()
         assert_close(found.x_reward, torch.tensor(-1 / 9, dtype=F64))
-        assert_close(found.gains[found.order[0]], torch.zeros(2, dtype=F64))  # enters by 0 and 0
+        assert_close(
+            found.gains[found.order[0]], torch.zeros(2, dtype=F64)
+        )  # enters by 0 and 0
 
 
 def test_with_room_for_one_the_choice_is_worse_than_staying_alone() -> None:
@@ -71,8 +85,10 @@ def on_sets(table: dict[tuple[int, ...], float]) -> tuple[Member, list[Member], 
     averages = {(): (0.0, 0.0), (1,): (0.5, 0.0), (2,): (0.0, 0.5), (1, 2): (1 / 3, 1 / 3)}
 
     def reward(w: Tensor) -> float:
-        near_to = {s: float((w - torch.tensor(v, dtype=F64)).abs().sum())
-                   for s, v in averages.items()}  # fmt: skip
+        near_to = {
+            s: float((w - torch.tensor(v, dtype=F64)).abs().sum())
+            for s, v in averages.items()
+        }
         return table[min(near_to, key=near_to.__getitem__)]
 
     return at(0.0, 0.0), peers, reward
@@ -146,7 +162,9 @@ def naive(
     return sorted(x), evaluations
 
 
-def test_running_sums_choose_what_averages_from_nothing_choose_with_half_the_evaluations() -> None:
+def test_running_sums_choose_what_averages_from_nothing_choose_with_half_the_evaluations() -> (
+    None
+):
     for seed in range(100):
         own, peers, reward = instance(seed)
         order, coins = streams(seed, len(peers))
@@ -228,7 +246,10 @@ def test_a_site_without_labels_weighs_nothing_beside_its_peers() -> None:
 
 def test_an_average_in_the_loop_is_a_row_of_the_matrix_product() -> None:
     draw = stream(0, "bank")
-    bank, n = torch.randn(5, 7, generator=draw, dtype=F64), torch.tensor([3.0, 1, 4, 1, 5]).double()
+    bank, n = (
+        torch.randn(5, 7, generator=draw, dtype=F64),
+        torch.tensor([3.0, 1, 4, 1, 5]).double(),
+    )
     graph = torch.rand(5, 5, generator=draw) < 0.5
     graph.fill_diagonal_(False)
     m = (graph + torch.eye(5)) * n
@@ -254,7 +275,10 @@ def by_row(rows: int, spread: float) -> Reward:
 
 def gated(gate: float, rows: int = 8, spread: float = 0.0) -> Greedy:
     """A site at 2 and its peers at 0 and 5: the first lowers the mean loss, the second does not."""
-    own, peers = Member(torch.tensor([2.0]), 1), [Member(torch.tensor([w]), 1) for w in (0.0, 5.0)]
+    own, peers = (
+        Member(torch.tensor([2.0]), 1),
+        [Member(torch.tensor([w]), 1) for w in (0.0, 5.0)],
+    )
     order, coins = torch.tensor([0, 1]), torch.tensor([0.5, 0.5])
     return ggc(own, peers, by_row(rows, spread), order, coins, gate=gate)
 
@@ -271,6 +295,8 @@ def test_a_clear_gain_passes_the_gate_and_one_within_chance_counts_as_none() -> 
     assert noisy.chosen.tolist() == [True, True]  # without a gain on either side both join
 
 
-def test_from_fewer_than_eight_rows_no_gain_is_clear_so_all_candidates_are_averaged() -> None:
+def test_from_fewer_than_eight_rows_no_gain_is_clear_so_all_candidates_are_averaged() -> (
+    None
+):
     assert gated(0.5, rows=7).chosen.tolist() == [True, True]
     assert gated(0.5, rows=8).chosen.tolist() == [True, False]

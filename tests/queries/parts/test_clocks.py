@@ -25,7 +25,9 @@ def test_rows_come_in_the_order_of_draws_with_replacement() -> None:
         seen[first] = seen.get(first, 0) + 1
     pairs = list(permutations(range(4), 2))
     expected = [1500 * float(P[i] * P[j] / (1 - P[i])) for i, j in pairs]
-    squares = [(seen.get(pair, 0) - e) ** 2 / e for pair, e in zip(pairs, expected, strict=True)]
+    squares = [
+        (seen.get(pair, 0) - e) ** 2 / e for pair, e in zip(pairs, expected, strict=True)
+    ]
     assert sum(squares) < 37.4  # chi-square with 11 degrees of freedom, p = 1e-4
 
 
@@ -90,11 +92,15 @@ def test_weights_are_1_on_average() -> None:
     p, weights = rate / rate.sum(), []
     for seed in range(800):
         made = wound(seed, rate)
-        struck = made.strikes(float(made.first[made.order[5]].log()), stream(seed, "strikes"))
+        struck = made.strikes(
+            float(made.first[made.order[5]].log()), stream(seed, "strikes")
+        )
         weights.append(struck / (struck.sum() * p))
     found = torch.stack(weights)
     error = found.mean(1).std() / 800**0.5
-    assert abs(float(found.mean()) - 1) < 4 * float(error) + 0.01  # the end depends on the draws
+    assert (
+        abs(float(found.mean()) - 1) < 4 * float(error) + 0.01
+    )  # the end depends on the draws
 
 
 @pytest.mark.parametrize("mean", [0.0, 0.3, 4.0, 2000.0])

@@ -27,7 +27,9 @@ def test_a_row_among_many_is_more_typical_than_one_far_away():
 def test_two_rows_that_have_only_each_other_are_equally_typical():
     draw = stream(0, "pairs")
     for _ in range(200):
-        one, other = typicality(torch.randn(2, 8, generator=draw, dtype=torch.float64)).tolist()
+        one, other = typicality(
+            torch.randn(2, 8, generator=draw, dtype=torch.float64)
+        ).tolist()
         assert one == other
 
 

@@ -24,7 +24,9 @@ def test_picks_are_those_of_the_definition():
     anchors = X[:5]
     left = torch.cdist(X[5:], anchors).amin(1).square() / 2
     pool = Features.of(X[5:])
-    assert k_center(pool, 20, pool.nearest(Features.of(anchors))).tolist() == plain(X[5:], 20, left)
+    assert k_center(pool, 20, pool.nearest(Features.of(anchors))).tolist() == plain(
+        X[5:], 20, left
+    )
 
 
 def test_the_covering_radius_never_grows():
@@ -50,7 +52,9 @@ def test_gradient_distances_are_those_of_the_full_gradients():
 def test_the_norm_of_a_gradient_is_the_product_of_its_factors():
     q, z = residuals(torch.tensor([[0.6, 0.3, 0.1]])), torch.tensor([[1.0, 2.0]])
     norm = (2 * Gradients.of(q, z).half_norms()).sqrt()
-    assert_close(norm, torch.tensor([1.1402], dtype=torch.float64), atol=5e-5, rtol=0)  # G16
+    assert_close(
+        norm, torch.tensor([1.1402], dtype=torch.float64), atol=5e-5, rtol=0
+    )  # G16
 
 
 def test_equal_rows_are_picked_once_each():
@@ -101,8 +105,10 @@ def test_distances_are_never_negative(monkeypatch, exact):
 def test_large_pools_stay_in_single_precision(monkeypatch):
     monkeypatch.setattr("fallow.queries.parts.kcenter.EXACT", 20)
     x, q = X.float(), residuals(P).float()
-    for pool, few in ((Features.of(x), Features.of(x[:9])),
-                      (Gradients.of(q, x), Gradients.of(q[:9], x[:9]))):  # fmt: skip
+    for pool, few in (
+        (Features.of(x), Features.of(x[:9])),
+        (Gradients.of(q, x), Gradients.of(q[:9], x[:9])),
+    ):
         assert pool.half_norms().dtype == torch.float32
         assert few.half_norms().dtype == torch.float64
         assert pool.nearest(few).dtype == torch.float32

@@ -27,7 +27,9 @@ def test_well_separated_groups_are_the_clusters():
 
 
 def test_rows_too_close_for_k_means_are_no_warning():
-    near = torch.arange(6.0, dtype=torch.float64)[:, None] * 2**-40  # differences drown in squares
+    near = (
+        torch.arange(6.0, dtype=torch.float64)[:, None] * 2**-40
+    )  # differences drown in squares
     assert len(clusters(torch.cat([near - 1, near + 1]), 12, stream(0, "x"))) == 12
 
 

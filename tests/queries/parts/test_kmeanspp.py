@@ -28,7 +28,9 @@ def test_rows_that_are_all_equal_are_drawn_uniformly_and_once():
 
 def test_duplicates_of_a_pick_are_left_while_others_are_there():
     x = torch.tensor([[5.0], [5.0], [1.0], [5.0]])
-    assert all(2 in k_means_pp(Features.of(x), 2, stream(s, "x")).tolist() for s in range(50))
+    assert all(
+        2 in k_means_pp(Features.of(x), 2, stream(s, "x")).tolist() for s in range(50)
+    )
 
 
 def test_nothing_asked_or_nothing_there_is_nothing():
@@ -64,10 +66,17 @@ def test_rows_that_are_not_finite_are_drawn_last():
     x[1, 0], x[4, 1], x[6, 0] = torch.nan, torch.inf, 3.0
     for seed in range(20):
         picks = k_means_pp(Features.of(x), 8, stream(seed, "x")).tolist()
-        assert picks[0] == 6 and sorted(picks) == list(range(8)) and set(picks[-2:]) == {1, 4}
+        assert (
+            picks[0] == 6 and sorted(picks) == list(range(8)) and set(picks[-2:]) == {1, 4}
+        )
 
 
 def test_distances_that_vanish_in_the_sum_are_still_drawn_once():
     x = torch.tensor([[1.0], [2.0], [4.0], [7.0]], dtype=torch.float64) * 1e-162
     for seed in range(50):  # squared distances near the smallest number there is
-        assert sorted(k_means_pp(Features.of(x), 4, stream(seed, "x")).tolist()) == [0, 1, 2, 3]
+        assert sorted(k_means_pp(Features.of(x), 4, stream(seed, "x")).tolist()) == [
+            0,
+            1,
+            2,
+            3,
+        ]

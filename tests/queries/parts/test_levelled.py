@@ -22,7 +22,10 @@ def test_a_whole_pool_weighs_one_each() -> None:
 
 
 def test_the_weighted_mean_is_unbiased_by_enumeration() -> None:
-    loss, share = torch.tensor([1.0, 3.0, 8.0], dtype=F64), torch.tensor([0.6, 0.3, 0.1]).double()
+    loss, share = (
+        torch.tensor([1.0, 3.0, 8.0], dtype=F64),
+        torch.tensor([0.6, 0.3, 0.1]).double(),
+    )
     weighted = plain = 0.0
     for i in range(3):
         for j in {0, 1, 2} - {i}:
@@ -51,11 +54,17 @@ def test_probabilities_are_those_of_the_draw() -> None:
     rows, chance = drawn(scores, 3, 0.5, stream(3))
     first = 0.9 * (scores / 0.5).softmax(0) + 0.1 / 3
     assert_close(chance[0], first[rows[0]])
-    assert chance[2] == pytest.approx(1) and chance[2] <= 1 and sorted(rows.tolist()) == [0, 1, 2]
+    assert (
+        chance[2] == pytest.approx(1)
+        and chance[2] <= 1
+        and sorted(rows.tolist()) == [0, 1, 2]
+    )
 
 
 def test_every_row_may_be_drawn_however_low_its_score() -> None:
-    first = {int(drawn(torch.tensor([900.0, 0.0]), 1, 1.0, stream(s))[0]) for s in range(80)}
+    first = {
+        int(drawn(torch.tensor([900.0, 0.0]), 1, 1.0, stream(s))[0]) for s in range(80)
+    }
     assert first == {0, 1}
 
 

@@ -62,7 +62,9 @@ def centred(x: Tensor) -> Tensor:
 def test_three_rows_by_hand() -> None:
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
     score, found = federated([x], intercept=False)
-    torch.testing.assert_close(score, torch.tensor([1.0, 0.5, 0.5]).double(), rtol=0, atol=1e-15)
+    torch.testing.assert_close(
+        score, torch.tensor([1.0, 0.5, 0.5]).double(), rtol=0, atol=1e-15
+    )
     assert found.rank == 2
 
 
@@ -90,7 +92,8 @@ CASES: dict[str, Tensor] = {
     "columns of all scales": draws(200, 6) * 10.0 ** torch.arange(-4, 8, 2),
     "rank 4 of 6": draws(200, 4) @ draws(4, 6, name="mix"),
     "one-hot, and a column of zeros": torch.cat(
-        [torch.eye(4).repeat(50, 1).double(), draws(200, 1), torch.zeros(200, 1).double()], 1
+        [torch.eye(4).repeat(50, 1).double(), draws(200, 1), torch.zeros(200, 1).double()],
+        1,
     ),
     "fewer rows than columns": draws(5, 8),
     "a heavy tail": draws(200, 6) / draws(200, 1, name="tail"),
@@ -118,7 +121,9 @@ def test_columns_that_are_almost_the_same_cost_only_what_doubles_cost(apart: flo
     expected, rank, condition = svd_leverage(centred(x))
     score, found = federated(list(torch.split(x, 100)))
     assert found.rank == rank == 9
-    torch.testing.assert_close(score, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition))
+    torch.testing.assert_close(
+        score, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition)
+    )
 
 
 def test_one_pass_is_wrong_where_two_are_right() -> None:
@@ -175,7 +180,9 @@ def test_a_ridge_makes_a_collinear_direction_harmless() -> None:
     x[:, 4] = x[:, 3] + 1e-12 * x[:, 4]
     bare, tamed = federated([x]), federated([x], ridge=0.3)
     assert bare[1].condition > 1e10 > tamed[1].condition
-    assert float(tamed[0].sum()) == pytest.approx(5, abs=0.02)  # of 6 directions one is worth 0
+    assert float(tamed[0].sum()) == pytest.approx(
+        5, abs=0.02
+    )  # of 6 directions one is worth 0
 
 
 # -- parts ----------------------------------------------------------------------------------------
@@ -190,7 +197,9 @@ def test_a_constant_column_is_told_from_one_of_a_small_scale() -> None:
 
 
 def test_a_spread_that_rounding_took_is_refused_with_its_column() -> None:
-    with pytest.raises(ValueError, match=r"column 1 is lost in rounding; multiply the column"):
+    with pytest.raises(
+        ValueError, match=r"column 1 is lost in rounding; multiply the column"
+    ):
         scales(torch.tensor([1.0, 0.0]), torch.tensor([3.0, 5.0]))
 
 
@@ -204,7 +213,11 @@ def test_the_span_of_dependent_columns_is_smaller() -> None:
 
 def test_a_large_site_is_read_some_rows_at_a_time() -> None:
     x = draws(10_000, 2)
-    assert [len(z) for z in projected(x, totals(x), torch.eye(3).double())] == [4096, 4096, 1808]
+    assert [len(z) for z in projected(x, totals(x), torch.eye(3).double())] == [
+        4096,
+        4096,
+        1808,
+    ]
     score, _ = federated([x])
     torch.testing.assert_close(score, svd_leverage(centred(x))[0], rtol=0, atol=1e-12)
 
@@ -224,4 +237,6 @@ def test_ranks_of_published_tables_with_an_intercept(name: str, rank: int) -> No
     assert found.rank == rank
     expected, by_svd, condition = svd_leverage(centred(x.double()))
     assert by_svd == rank
-    torch.testing.assert_close(score, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition))
+    torch.testing.assert_close(
+        score, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition)
+    )

@@ -66,7 +66,9 @@ def test_weights_that_are_all_zero_share_evenly() -> None:
     assert fill(5, torch.zeros(3), tensor([9, 9, 9])).tolist() == [2, 2, 1]
 
 
-@pytest.mark.parametrize("weight", [[1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")], [0.0]])
+@pytest.mark.parametrize(
+    "weight", [[1.0, -1.0], [1.0, float("nan")], [1.0, float("inf")], [0.0]]
+)
 def test_weights_without_proportions_are_refused(weight: list[float]) -> None:
     with pytest.raises(ValueError, match=r"weights .* give no proportions"):
         apportion(3, tensor(weight))

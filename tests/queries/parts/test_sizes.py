@@ -23,7 +23,9 @@ class Largest(TorchDispatchMode):
         super().__init__()
         self.numel = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         made = func(*args, **(kwargs or {}))
         parts = made if isinstance(made, tuple | list) else [made]
         self.numel = max([self.numel, *(p.numel() for p in parts if torch.is_tensor(p))])

@@ -36,5 +36,7 @@ def test_a_row_without_a_finite_score_comes_after_the_smallest(bad: float) -> No
 
 
 def test_scores_of_which_none_is_finite_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"all 2 scores are NaN or infinite.*learning rate"):
+    with pytest.raises(
+        ValueError, match=r"all 2 scores are NaN or infinite.*learning rate"
+    ):
         ranked(tensor([math.nan, math.inf]), stream(0, "ties"))

@@ -26,7 +26,9 @@ from fallow.runtimes.flower.certificates import Tls, new_tls
 from fallow.runtimes.remote import Keys
 
 ABOUT = "coordinator.json"
-LEAVING = 20.0  # seconds in which the Flower of a coordinator that was killed ends by itself
+LEAVING = (
+    20.0  # seconds in which the Flower of a coordinator that was killed ends by itself
+)
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,16 @@ class Plan:
         sites = tuple(sorted(self.sites))
         recipe = at_sites(self.recipe, self.name, len(sites), self.schema)
         found = Agreement(
-            self.name, recipe, self.schema, sites, key, self.seed, self.waits, self.smallest,
+            self.name,
+            recipe,
+            self.schema,
+            sites,
+            key,
+            self.seed,
+            self.waits,
+            self.smallest,
             authority,
-        )  # fmt: skip
+        )
         made(found)
         return found
 
@@ -66,7 +75,9 @@ class CoordinatorFolder:
     def open(path: str | Path) -> CoordinatorFolder:
         """The folder that `create` made; ValueError where there is none."""
         if (Path(path) / "site.toml").exists():
-            raise ValueError(f"{path} is the folder of a site; give the folder of a coordinator")
+            raise ValueError(
+                f"{path} is the folder of a site; give the folder of a coordinator"
+            )
         if not (Path(path) / "coordinator.json").exists():
             raise ValueError(
                 f"{path} is not the folder of a coordinator; make one with: fallow coordinate init "
@@ -76,7 +87,10 @@ class CoordinatorFolder:
 
     @staticmethod
     def create(
-        path: str | Path, plan: Plan, address: str = "0.0.0.0:9092", hosts: Sequence[str] = ()
+        path: str | Path,
+        plan: Plan,
+        address: str = "0.0.0.0:9092",
+        hosts: Sequence[str] = (),
     ) -> CoordinatorFolder:
         """A new folder.  The agreement is checked before anything is written; keys that an earlier
         attempt left are used.
@@ -208,7 +222,9 @@ class CoordinatorFolder:
         """By which messages are signed and known.  Raises ValueError where a site is missing, or
         has joined another study."""
         known = self.admitted
-        other = [site for site, about in known.items() if about["study"] != self.agreement.digest]
+        other = [
+            site for site, about in known.items() if about["study"] != self.agreement.digest
+        ]
         if other:
             raise ValueError(
                 f"{self.path / 'study.toml'} has changed since {', '.join(other)} joined: put the "
@@ -241,5 +257,7 @@ class CoordinatorFolder:
                     "telephone, that these are theirs, and give --replace"
                 )
             check_own(file, about, known)
-            write_json(self.path / "sites.json", dict(sorted((known | {site: about}).items())))
+            write_json(
+                self.path / "sites.json", dict(sorted((known | {site: about}).items()))
+            )
         return site

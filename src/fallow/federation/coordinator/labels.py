@@ -98,7 +98,9 @@ class Desk:
 def counts_of(answer: Answer) -> dict[str, int]:
     """How far the people of one site are.
 
-    >>> counts_of({"asked": 5, "answered": 2, "declined": 1, "open": 2, "conflicts": 0})["open"]
+    >>> counts_of({"asked": 5, "answered": 2, "declined": 1, "open": 2, "conflicts": 0})[
+    ...     "open"
+    ... ]
     2
     """
     found: dict[str, Any] = {name: answer.get(name, 0) for name in COUNTS}

@@ -86,7 +86,9 @@ class Live:
 
     def refused(self, site: SiteId, why: str) -> None:
         line = {"at": utc(self.clock()), "site": site, "why": why}
-        others = [told for told in self.refusals if (told["site"], told["why"]) != (site, why)]
+        others = [
+            told for told in self.refusals if (told["site"], told["why"]) != (site, why)
+        ]
         self.refusals = [*others, line][-KEPT:]
         self.write()
 
@@ -101,7 +103,8 @@ class Live:
         now = {"updated": utc(self._written)}
         with suppress(Failed):
             write_json(
-                self.path, self.about | now | {"sites": self.sites, "refusals": self.refusals}
+                self.path,
+                self.about | now | {"sites": self.sites, "refusals": self.refusals},
             )
 
 

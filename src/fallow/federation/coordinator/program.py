@@ -109,7 +109,10 @@ class Program:
     def _go(self, tell: Teller, link: Watched, control: Control) -> None:
         write_json(self.folder / "study.json", described(self.agreement, self.cell))
         parts, waits = made(self.agreement), self.agreement.waits
-        sizes = {"w": sum(parts.layout.param_sizes), "stats": sum(parts.layout.buffer_sizes)}
+        sizes = {
+            "w": sum(parts.layout.param_sizes),
+            "stats": sum(parts.layout.buffer_sizes),
+        }
         width, many = math.prod(self.agreement.schema.shape), len(self.agreement.sites)
         border = Border(sizes=sizes, sites=many, width=width)
 
@@ -120,7 +123,9 @@ class Program:
             greeted = hello(parts, carrier, journal)
             border.rows |= rows_of(greeted["sites"])
             tell.greeted(greeted["sites"])
-            desk = Desk(carrier, journal, control, waits.deadline, tell, self.clock, self.poll)
+            desk = Desk(
+                carrier, journal, control, waits.deadline, tell, self.clock, self.poll
+            )
             sites = RealSites(self.agreement, parts, carrier, journal, desk, greeted)
             self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
 
@@ -131,7 +136,9 @@ class Program:
         last = records[-1]
         last["revealed"] = Disclosure.of(last["revealed"]).plus(sites.at_the_end).rows()
         write_lines(self.place / "records.jsonl", records)
-        scores = {said: last[name] for name, said in SCORES.items() if last.get(name) is not None}
+        scores = {
+            said: last[name] for name, said in SCORES.items() if last.get(name) is not None
+        }
         if per_site := last.get("per_site"):
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
         saved = run.journal.finished("model")
@@ -184,8 +191,15 @@ def described(agreement: Agreement, cell: Cell) -> dict[str, Any]:
     """``study.json``: what pages and tables are made from, beside records."""
     recipe = agreement.recipe
     return {
-        "name": agreement.name, "title": recipe.title, "recipe": recipe.to_dict(),
-        "digest": recipe.digest, "reference": None, "queries": [cell.query], "seeds": [cell.seed],
-        "command": "fallow coordinate start", "versions": versions(), "published": None,
+        "name": agreement.name,
+        "title": recipe.title,
+        "recipe": recipe.to_dict(),
+        "digest": recipe.digest,
+        "reference": None,
+        "queries": [cell.query],
+        "seeds": [cell.seed],
+        "command": "fallow coordinate start",
+        "versions": versions(),
+        "published": None,
         "classes": list(agreement.schema.classes),
-    }  # fmt: skip
+    }

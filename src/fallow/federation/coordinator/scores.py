@@ -18,7 +18,9 @@ UNSCORED = {
 }
 
 
-def of_counts(answers: Mapping[SiteId, Answer], variance: float | None = None) -> dict[str, Any]:
+def of_counts(
+    answers: Mapping[SiteId, Answer], variance: float | None = None
+) -> dict[str, Any]:
     """Scores from what every site counted: ``rows`` and ``hits``, by class ``class_rows`` and
     ``class_hits`` (C,), or for numbers to predict ``rows`` and ``squares``.
 
@@ -63,7 +65,10 @@ def of_totals(total: Answer, variance: float | None = None) -> dict[str, Any]:
     pairs = zip(_list(total["class_hits"]), _list(total["class_rows"]), strict=True)
     per_class = [_share(hits, n) for hits, n in pairs]
     known = [share for share in per_class if share is not None]
-    return found | {"per_class": per_class, "balanced_accuracy": fmean(known) if known else None}
+    return found | {
+        "per_class": per_class,
+        "balanced_accuracy": fmean(known) if known else None,
+    }
 
 
 def added(answers: Mapping[SiteId, Answer]) -> Answer:

@@ -163,9 +163,14 @@ class RealSites:
     # -- people -----------------------------------------------------------------------------
 
     def bought(
-        self, journal: Journal, cycle: int, step: str, budget: Mapping[SiteId, int], done: Done,
+        self,
+        journal: Journal,
+        cycle: int,
+        step: str,
+        budget: Mapping[SiteId, int],
+        done: Done,
         keep: tuple[str, ...],
-    ) -> Done:  # fmt: skip
+    ) -> Done:
         """Picks become questions; when people are done, or out of time, answers become labels."""
         shown = Disclosure.of(done["revealed"])
         if cycle < 0:
@@ -200,7 +205,9 @@ class RealSites:
 
     def _ask(self, key: str, cycle: int, shown: Disclosure, **about: Any) -> Ask:
         verbs = self.methods["people"].contract.verbs
-        return Ask(self.carrier, self.journal, shown, key, "people", cycle, reveals=verbs, **about)
+        return Ask(
+            self.carrier, self.journal, shown, key, "people", cycle, reveals=verbs, **about
+        )
 
     def pseudo_labels(self) -> None:
         """Nobody knows the true labels of a pool."""

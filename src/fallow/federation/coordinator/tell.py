@@ -37,18 +37,27 @@ class Teller:
     pages: bool = True
     _paged: float = -SELDOM
     _shown: Any = None  # how far people were when the page was written
-    _away: set[SiteId] = field(default_factory=set)  # sites that were not heard since the start
+    _away: set[SiteId] = field(
+        default_factory=set
+    )  # sites that were not heard since the start
 
     def begin(self) -> None:
         recipe, before = self.agreement.recipe, read_live(self.folder) or {"sites": {}}
         for site in self.agreement.sites:
             known = before["sites"].get(site, {})
-            self.live.site(site, online=False, awaited=None, **{k: known.get(k) for k in LASTING})
+            self.live.site(
+                site, online=False, awaited=None, **{k: known.get(k) for k in LASTING}
+            )
         self.live.about |= {name: before.get(name) for name in ("step", "ended")}
         self.live.put(
-            state="running", pid=os.getpid(), started=utc(self.live.clock()), phase="meeting sites",
-            cycles=recipe.cycles, rounds=recipe.rounds, name=self.agreement.name,
-        )  # fmt: skip
+            state="running",
+            pid=os.getpid(),
+            started=utc(self.live.clock()),
+            phase="meeting sites",
+            cycles=recipe.cycles,
+            rounds=recipe.rounds,
+            name=self.agreement.name,
+        )
         self._away = set(self.agreement.sites)
         self.say({"event": "meeting", "sites": sorted(self._away)})
 
@@ -111,8 +120,11 @@ class Teller:
         about, known = self.live.about, self.live.sites.items()
         counts = {site: told["labels"] for site, told in known if told.get("labels")}
         if (about.get("ended") or {}).get("step") != step:
-            about["ended"] = {"step": step, "why": why, "open": sum(
-                n["open"] for n in counts.values())}  # fmt: skip
+            about["ended"] = {
+                "step": step,
+                "why": why,
+                "open": sum(n["open"] for n in counts.values()),
+            }
         for site, n in counts.items():
             self.live.site(site, labels=n | {"open": 0})
         self.live.put(phase="entering labels", deadline=None)

@@ -48,7 +48,9 @@ class Draft:
 
     def receive(self, site: SiteId, verb: str, letters: Letters) -> None:
         self._kept |= dict.fromkeys(named_by(verb, self.kept(site)))
-        self._kept |= {f"{verb}/{sender}": letter.state for sender, letter in letters.items()}
+        self._kept |= {
+            f"{verb}/{sender}": letter.state for sender, letter in letters.items()
+        }
 
     def kept(self, site: SiteId) -> dict[str, State]:
         found = {**self._store.kept(site), **self._kept}

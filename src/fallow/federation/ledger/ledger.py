@@ -66,7 +66,12 @@ class Ledger:
                 f"site {site} has annotators={annotators} and limit={limit}: somebody must answer, "
                 "and a limit is 0 or more"
             )
-        self.path, self.site, self.classes, self.annotators = path, site, classes, annotators
+        self.path, self.site, self.classes, self.annotators = (
+            path,
+            site,
+            classes,
+            annotators,
+        )
         self._tables = Tables(path, site)
         self.store = SiteStore(self._tables, epsilon)
         self.orders = Orders(self._tables)
@@ -94,7 +99,9 @@ class Ledger:
 
     # -- what people see --------------------------------------------------------------------
 
-    def questions(self, cycle: int | None = None, state: str | None = None) -> list[Question]:
+    def questions(
+        self, cycle: int | None = None, state: str | None = None
+    ) -> list[Question]:
         """The questions of the newest run, of one cycle or one state where that is named, as they
         were chosen."""
         sql = f"{SHOWN} WHERE q.run = ({NEWEST})"
@@ -102,7 +109,10 @@ class Ledger:
         for column in [name for name, value in wanted.items() if value is not None]:
             sql += f" AND {column} = ?"
         values = [value for value in wanted.values() if value is not None]
-        return [self._question(line) for line in self._tables.read(f"{sql} ORDER BY q.id", *values)]
+        return [
+            self._question(line)
+            for line in self._tables.read(f"{sql} ORDER BY q.id", *values)
+        ]
 
     def cycles(self) -> list[int]:
         """The cycles in which the newest run asked; -1 is the first labels."""
@@ -154,7 +164,9 @@ class Ledger:
 
     # -- what people do ---------------------------------------------------------------------
 
-    def answer(self, row: int, value: float | None, who: str, kind: Kind = "answer") -> Question:
+    def answer(
+        self, row: int, value: float | None, who: str, kind: Kind = "answer"
+    ) -> Question:
         """Somebody's label for a row, or None: cannot tell; it replaces their earlier one.
 
         The same answer again changes nothing.  A label that has entered training is corrected when
@@ -166,7 +178,9 @@ class Ledger:
             check_value(value, self.classes, row, self.site)
             mine = {given.who: given for _, given in self._current(asked[0])}.get(who)
             if mine is None or mine.value != value:
-                resolves = mine is not None and mine.kind == "resolved"  # still the last word
+                resolves = (
+                    mine is not None and mine.kind == "resolved"
+                )  # still the last word
                 self._give(asked, who, value, "resolved" if resolves else kind)
             return self._again(asked[0])
 
@@ -222,14 +236,17 @@ class Ledger:
                 "SET why = 'withdrawn', who = excluded.who, note = excluded.note, "
                 "at = excluded.at WHERE why = 'declined'",
                 *(row, who, why, now()),
-            )  # fmt: skip
+            )
             self._tables.write(
-                "UPDATE question SET state = 'withdrawn' WHERE row = ? AND state <> 'expired'", row
+                "UPDATE question SET state = 'withdrawn' WHERE row = ? AND state <> 'expired'",
+                row,
             )
 
     def _asked(self, row: int) -> Any:
         """The newest question about a row, which may be answered; ValueError where it may not."""
-        found = self._tables.read(f"{SHOWN} WHERE q.row = ? ORDER BY q.id DESC LIMIT 1", row)
+        found = self._tables.read(
+            f"{SHOWN} WHERE q.row = ? ORDER BY q.id DESC LIMIT 1", row
+        )
         if not found:
             raise ValueError(
                 f"row {row} of site {self.site} was never asked: only rows that the study chose "
@@ -248,10 +265,17 @@ class Ledger:
         return found[0]
 
     def _give(
-        self, asked: Any, who: str, value: float | None, kind: Kind, undoes: int | None = None
+        self,
+        asked: Any,
+        who: str,
+        value: float | None,
+        kind: Kind,
+        undoes: int | None = None,
     ) -> None:
         if not who.strip():
-            raise ValueError(f"the label of row {asked[1]} says not who gave it: name somebody")
+            raise ValueError(
+                f"the label of row {asked[1]} says not who gave it: name somebody"
+            )
         sql = "INSERT INTO given (question, who, value, at, kind, undoes) VALUES (?, ?, ?, ?, ?, ?)"
         kept = None if value is None else float(value)
         self._tables.write(sql, asked[0], who, kept, now(), kind, undoes)

@@ -70,7 +70,9 @@ class Orders:
 
     def standing(self, run: str) -> tuple[int, str | None]:
         """The place and the key of the newest exchange of a run; -1 and None before the first."""
-        place, newest = self._tables.read("SELECT place, newest FROM run WHERE id = ?", run)[0]
+        place, newest = self._tables.read(
+            "SELECT place, newest FROM run WHERE id = ?", run
+        )[0]
         return place, newest
 
     def number(self, run: str, key: str) -> int | None:
@@ -111,8 +113,9 @@ class Orders:
         kept = sealed(answer)
         about = (digest_of(order), order.place, verbs, len(kept) - MARK, now(), kept)
         sql = "INSERT INTO exchange (run, key, digest, place, verbs, bytes, at, answer) "
-        number = self._tables.write(f"{sql} VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                                    order.run, order.key, *about)  # fmt: skip
+        number = self._tables.write(
+            f"{sql} VALUES (?, ?, ?, ?, ?, ?, ?, ?)", order.run, order.key, *about
+        )
         sql = "UPDATE run SET place = ?, newest = ? WHERE id = ?"
         self._tables.write(sql, order.place, order.key, order.run)
         return number
@@ -131,5 +134,10 @@ class Orders:
 
 def digest_of(order: Order) -> str:
     """Of what an order asks for; when and how often it is sent does not matter."""
-    content: Any = {"run": order.run, "key": order.key, "errand": order.errand, "body": order.body}
+    content: Any = {
+        "run": order.run,
+        "key": order.key,
+        "errand": order.errand,
+        "body": order.body,
+    }
     return hashlib.sha256(pack(content)).hexdigest()

@@ -60,7 +60,9 @@ class Purchases:
 
     def limit_to(self, most: int | None) -> None:
         """What the site allows in all; a limit below what was asked stops further questions."""
-        sql = "UPDATE purse SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, asked) END"
+        sql = (
+            "UPDATE purse SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, asked) END"
+        )
         self._tables.write(sql, most)
 
     @property
@@ -70,9 +72,14 @@ class Purchases:
         return int(self._tables.read("SELECT asked FROM purse")[0][0])
 
     def ask(
-        self, run: str, step: str, cycle: int, allowed: int, deadline: str | None,
+        self,
+        run: str,
+        step: str,
+        cycle: int,
+        allowed: int,
+        deadline: str | None,
         lines: Iterable[Line],
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Turn rows into questions, the first ones where the budget does not reach; how many.
 
         A step that has asked keeps its questions.  Rows that have a label, have left, were asked in
@@ -80,7 +87,9 @@ class Purchases:
         over.  Questions of earlier steps that are still open expire.
         """
         if allowed < 0:
-            raise ValueError(f"site {self._tables.site} is allowed {allowed} labels in {step}")
+            raise ValueError(
+                f"site {self._tables.site} is allowed {allowed} labels in {step}"
+            )
         with self._tables.transaction():
             found = self._purchase(run, step)
             if found is not None:
@@ -88,8 +97,10 @@ class Purchases:
             self._expire()
             taken = self.taken(run, cycle)
             free = [line for line in lines if line.row not in taken]
-            sql = ("INSERT INTO purchase (run, step, cycle, allowed, asked_at, deadline) "
-                   "VALUES (?, ?, ?, ?, ?, ?)")  # fmt: skip
+            sql = (
+                "INSERT INTO purchase (run, step, cycle, allowed, asked_at, deadline) "
+                "VALUES (?, ?, ?, ?, ?, ?)"
+            )
             at = self._tables.write(sql, run, step, cycle, allowed, now(), deadline)
             asked = free[: min(allowed, self._left(len(free)))]
             for place, line in enumerate(asked):
@@ -101,8 +112,10 @@ class Purchases:
         return {row for (row,) in self._tables.read(TAKEN, run, cycle, run)}
 
     def _add(self, purchase: int, run: str, cycle: int, place: int, line: Line) -> None:
-        sql = ("INSERT INTO question (purchase, run, cycle, row, place, why, weight, probability) "
-               "VALUES (?, ?, ?, ?, ?, ?, ?, ?)")  # fmt: skip
+        sql = (
+            "INSERT INTO question (purchase, run, cycle, row, place, why, weight, probability) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+        )
         kept = (json.dumps(dict(line.why)), line.weight, line.probability)
         try:
             self._tables.write(sql, purchase, run, cycle, line.row, place, *kept)
@@ -116,7 +129,9 @@ class Purchases:
         return wanted if most is None else int(most - asked)
 
     def _purchase(self, run: str, step: str) -> int | None:
-        found = self._tables.read("SELECT id FROM purchase WHERE run = ? AND step = ?", run, step)
+        found = self._tables.read(
+            "SELECT id FROM purchase WHERE run = ? AND step = ?", run, step
+        )
         return found[0][0] if found else None
 
     def _count(self, purchase: int, *states: str) -> int:
@@ -130,7 +145,7 @@ class Purchases:
 
     def close(
         self, run: str, step: str, hold: Callable[[list[Label]], list[Label]]
-    ) -> Closed:  # fmt: skip
+    ) -> Closed:
         """Answers become labels, in the order in which rows were chosen; open questions expire and
         cost nothing.
 

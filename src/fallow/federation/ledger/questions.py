@@ -87,7 +87,9 @@ def check_value(value: float | None, classes: int, row: int, site: SiteId) -> No
     if value is None:
         return
     if not math.isfinite(value):
-        raise ValueError(f"the label {value} of row {row} at site {site} is not a finite number")
+        raise ValueError(
+            f"the label {value} of row {row} at site {site} is not a finite number"
+        )
     if classes and not (float(value).is_integer() and 0 <= value < classes):
         raise ValueError(
             f"the label {value:g} of row {row} at site {site} is no class: classes are 0 to "

@@ -13,8 +13,12 @@ from fallow.privacy import Released
 from fallow.runtimes.store import MARK, Label, checksum
 from fallow.runtimes.wire import unpack
 
-REMEMBER = "INSERT OR IGNORE INTO undo SELECT ?1, ?2, (SELECT state FROM kept WHERE name = ?2)"
-OLDEST = "FROM undo AS u WHERE exchange = (SELECT min(exchange) FROM undo WHERE name = u.name)"
+REMEMBER = (
+    "INSERT OR IGNORE INTO undo SELECT ?1, ?2, (SELECT state FROM kept WHERE name = ?2)"
+)
+OLDEST = (
+    "FROM undo AS u WHERE exchange = (SELECT min(exchange) FROM undo WHERE name = u.name)"
+)
 LOST = ", perhaps released"
 """Behind the key of what the site may have released, and no longer knows."""
 
@@ -46,7 +50,9 @@ class SiteStore:
 
     def kept(self, site: SiteId) -> dict[str, State]:
         rows = self._tables.read("SELECT name, state FROM kept ORDER BY name")
-        return {name: self._opened(blob, f"what it remembers as {name}") for name, blob in rows}
+        return {
+            name: self._opened(blob, f"what it remembers as {name}") for name, blob in rows
+        }
 
     def settle(self, exchange: int) -> None:
         """What was kept up to an exchange counts: it cannot be undone any more."""
@@ -58,8 +64,9 @@ class SiteStore:
             if not self._tables.read("SELECT 1 FROM undo LIMIT 1"):
                 return False
             self._tables.write("DELETE FROM kept WHERE name IN (SELECT name FROM undo)")
-            self._tables.write(f"INSERT INTO kept SELECT name, state {OLDEST} "
-                               "AND state IS NOT NULL")  # fmt: skip
+            self._tables.write(
+                f"INSERT INTO kept SELECT name, state {OLDEST} AND state IS NOT NULL"
+            )
             self._tables.write("DELETE FROM undo")
             return True
 
@@ -113,7 +120,9 @@ class SiteStore:
                     "under [privacy] in its site.toml, or leave the study"
                 )
             line = sealed({**released._asdict(), "key": key})
-            self._tables.write("INSERT INTO spent VALUES (?, ?, ?, ?)", self.run, key, cost, line)
+            self._tables.write(
+                "INSERT INTO spent VALUES (?, ?, ?, ?)", self.run, key, cost, line
+            )
 
     def doubt(self, site: SiteId, key: str, epsilon: float) -> None:
         """Refuse noise where the ledger was put back from its copy: the site may have answered the
@@ -179,5 +188,13 @@ class SiteStore:
 
 def _mark(site: SiteId, label: Label) -> bytes:
     row, value, cycle, weight, p, held = label
-    line = (site, row, float(value), cycle, float(weight), None if p is None else float(p), held)
+    line = (
+        site,
+        row,
+        float(value),
+        cycle,
+        float(weight),
+        None if p is None else float(p),
+        held,
+    )
     return checksum(repr(line).encode())

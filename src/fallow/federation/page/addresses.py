@@ -35,7 +35,9 @@ Row = Annotated[int, Depends(row_in)]
 def enter(request: Request, views: Page, token: str = "") -> Response:
     door: Door = request.app.state.door
     if not door.opens(token):
-        return views.plain(403, "This address is not the one that 'fallow label' printed last.")
+        return views.plain(
+            403, "This address is not the one that 'fallow label' printed last."
+        )
     # A page that leads on, and no redirect: browsers do not send strict cookies along with the
     # latter when somebody follows a link from elsewhere.
     response = views.page("enter", None)

@@ -31,7 +31,9 @@ def create_app(desk: Desk, door: Door, who: str | None = None) -> FastAPI:
     async def gate(
         request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        found = door.refuses(request.method, request.url.path, request.headers, request.cookies)
+        found = door.refuses(
+            request.method, request.url.path, request.headers, request.cookies
+        )
         response = views.plain(*found) if found else await call_next(request)
         response.headers.update(HEADERS)
         return response

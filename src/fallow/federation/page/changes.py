@@ -41,7 +41,9 @@ def rename(request: Request, given: Form, views: Page) -> Response:
 def answer(who: Who, given: Form, views: Page, row: Row) -> Response:
     asked = views.desk.question(row)
     if asked is None:
-        raise ValueError("This sample was never asked, so it takes no label; nothing was saved.")
+        raise ValueError(
+            "This sample was never asked, so it takes no label; nothing was saved."
+        )
     seen = field(given, "seen")
     try:
         told = views.desk.answer(row, value_of(given, views.desk.schema), who, seen)

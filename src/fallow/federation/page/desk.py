@@ -53,7 +53,9 @@ class Desk:
 
     def waiting(self, who: str) -> list[Question]:
         """What this person has still to answer, as it was chosen."""
-        return [asked for asked in self.ledger.questions(state="open") if not mine(asked, who)]
+        return [
+            asked for asked in self.ledger.questions(state="open") if not mine(asked, who)
+        ]
 
     def around(self, row: int | None, who: str) -> tuple[Question | None, Question | None]:
         """What comes before and after a row for this person, in a circle; None: nothing else."""
@@ -67,7 +69,9 @@ class Desk:
 
     def answered(self, who: str) -> list[tuple[Question, Given]]:
         """What this person has answered, newest first, also where it was decided otherwise."""
-        found = [(q, given) for q in self.ledger.questions() if (given := self.said(q, who))]
+        found = [
+            (q, given) for q in self.ledger.questions() if (given := self.said(q, who))
+        ]
         return sorted(found, key=lambda pair: pair[1].at, reverse=True)
 
     def said(self, asked: Question, who: str) -> Given | None:
@@ -112,7 +116,9 @@ class Desk:
         said: how many lines the history of that row had; a second click finds one more.
         """
         if str(len(self.ledger.history(row))) != said:
-            raise Outdated("Something was said about this sample meanwhile; nothing was undone.")
+            raise Outdated(
+                "Something was said about this sample meanwhile; nothing was undone."
+            )
         with self.ledger.transaction():
             undone = self.ledger.take_back(who)
             if undone is None:
@@ -135,7 +141,9 @@ class Desk:
             if asked is None or asked.state != "conflict":
                 raise Outdated("This conflict is settled already; nothing was changed.")
             if spoken(asked) != seen:
-                raise Outdated("Somebody has answered meanwhile; nothing was changed. Look again.")
+                raise Outdated(
+                    "Somebody has answered meanwhile; nothing was changed. Look again."
+                )
             return self.ledger.resolve(row, value, who)
 
     def undoable(self, who: str) -> tuple[Question, Given] | None:

@@ -73,7 +73,9 @@ class Door:
             return 403, "This form was not sent by the labelling page; nothing was changed."
         if path == ENTRANCE:
             return None
-        if not hmac.compare_digest(cookies.get(self.cookie, "").encode(), self.key.encode()):
+        if not hmac.compare_digest(
+            cookies.get(self.cookie, "").encode(), self.key.encode()
+        ):
             return 403, (
                 "This page needs the address that 'fallow label' printed when it was started "
                 "last; open that one. Nothing was changed, and saved labels are safe."

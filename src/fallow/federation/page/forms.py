@@ -27,14 +27,18 @@ async def form(request: Request) -> dict[str, str]:
             body.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS
         )
     except ValueError:
-        raise ValueError("the form cannot be read: nothing was changed; load it again") from None
+        raise ValueError(
+            "the form cannot be read: nothing was changed; load it again"
+        ) from None
     return dict(pairs)
 
 
 def field(given: Mapping[str, str], name: str) -> str:
     """A field that every form of this kind has."""
     if name not in given:
-        raise ValueError(f"the form lacks {name!r}: nothing was changed; load the page again")
+        raise ValueError(
+            f"the form lacks {name!r}: nothing was changed; load the page again"
+        )
     return given[name]
 
 
@@ -74,7 +78,12 @@ def name_of(text: str) -> str:
     'Ann Lee'
     """
     name = " ".join(text.split())
-    if not name or not name[0].isalnum() or not name.isprintable() or len(name) > LONGEST_NAME:
+    if (
+        not name
+        or not name[0].isalnum()
+        or not name.isprintable()
+        or len(name) > LONGEST_NAME
+    ):
         raise ValueError(
             f"{text!r} cannot be kept as a name: begin with a letter or a digit, and use at most "
             f"{LONGEST_NAME} characters"
@@ -97,7 +106,9 @@ def number_of(text: str) -> float:
     try:
         value = float(plain.replace(",", "."))
     except ValueError:
-        raise ValueError(f"{text.strip()!r} is not a number: type one such as 12.5") from None
+        raise ValueError(
+            f"{text.strip()!r} is not a number: type one such as 12.5"
+        ) from None
     if "_" in plain or not math.isfinite(value):
         raise ValueError(f"{text.strip()!r} is not a finite number: type one such as 12.5")
     return value

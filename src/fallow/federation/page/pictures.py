@@ -41,7 +41,9 @@ def picture(shown: Shown, x: Tensor) -> Picture:
     try:
         if kind := SHOWN.get(shown.suffix.lower()):
             return Picture(shown.read_bytes(), kind)
-        with optional("PIL.Image", "pillow", "showing this kind of image").open(shown) as opened:
+        with optional("PIL.Image", "pillow", "showing this kind of image").open(
+            shown
+        ) as opened:
             return _png(opened.convert("RGBA" if "A" in opened.getbands() else "RGB"))
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
@@ -68,7 +70,9 @@ def _drawn(x: Tensor) -> Any:
     low, high = x.min(), x.max()
     grey = ((x - low) / (high - low).clamp_min(1e-12) * 255).round().byte().permute(1, 2, 0)
     image = optional("PIL.Image", "pillow", "showing images")
-    return image.fromarray(grey.squeeze(2).numpy() if len(x) == 1 else grey.contiguous().numpy())
+    return image.fromarray(
+        grey.squeeze(2).numpy() if len(x) == 1 else grey.contiguous().numpy()
+    )
 
 
 def _png(image: Any) -> Picture:

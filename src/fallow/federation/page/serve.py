@@ -58,9 +58,15 @@ def listening(port: int) -> socket.socket:
 def server_of(desk: Desk, door: Door, who: str | None = None) -> uvicorn.Server:
     """The server of one site's page."""
     config = uvicorn.Config(
-        create_app(desk, door, who), log_level="warning", access_log=False, server_header=False,
-        proxy_headers=False, ws="none", lifespan="off", timeout_graceful_shutdown=2,
-    )  # fmt: skip
+        create_app(desk, door, who),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        lifespan="off",
+        timeout_graceful_shutdown=2,
+    )
     return uvicorn.Server(config)
 
 

@@ -15,12 +15,23 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from fallow.federation.ledger.questions import Question
 from fallow.federation.page import words
-from fallow.federation.page.desk import CANNOT_TELL, ENDED, Desk, decision, mine, sent, spoken
+from fallow.federation.page.desk import (
+    CANNOT_TELL,
+    ENDED,
+    Desk,
+    decision,
+    mine,
+    sent,
+    spoken,
+)
 from fallow.federation.page.pictures import SMALL, size
 
 HERE = Path(__file__).parent
 A_PAGE = 50  # earlier labels on one page
-QUIET = ("saved", "same")  # said beside the answers, where it moves nothing under the pointer
+QUIET = (
+    "saved",
+    "same",
+)  # said beside the answers, where it moves nothing under the pointer
 TOLD = {  # what has just happened; {id} and {label} are filled in
     "saved": "Saved: {label} for sample {id}.",
     "same": "{label} was saved for sample {id} already; it counts once.",
@@ -57,12 +68,21 @@ class Told(NamedTuple):
 class Views:
     desk: Desk
 
-    def page(self, name: str, who: str | None, status: int = 200, **more: Any) -> HTMLResponse:
+    def page(
+        self, name: str, who: str | None, status: int = 200, **more: Any
+    ) -> HTMLResponse:
         """A whole page, with what every page has: who labels, how far the cycle is."""
         desk = self.desk
-        about = {"desk": desk, "schema": desk.schema, "ids": desk.rows.ids, "label": desk.label}
+        about = {
+            "desk": desk,
+            "schema": desk.schema,
+            "ids": desk.rows.ids,
+            "label": desk.label,
+        }
         about |= {"who": who, "alert": None, "told": None, **self.counts()}
-        return HTMLResponse(templates().get_template(f"{name}.html").render(about | more), status)
+        return HTMLResponse(
+            templates().get_template(f"{name}.html").render(about | more), status
+        )
 
     def counts(self) -> dict[str, Any]:
         """How far the newest cycle is, and how many conflicts wait."""
@@ -130,7 +150,12 @@ class Views:
 
     def conflict_list(self, who: str, status: int = 200, **more: Any) -> HTMLResponse:
         found = [
-            {"asked": asked, "seen": spoken(asked), **self._said(asked), **self._row(asked.row)}
+            {
+                "asked": asked,
+                "seen": spoken(asked),
+                **self._said(asked),
+                **self._row(asked.row),
+            }
             for asked in self.desk.ledger.questions(state="conflict")
         ]
         return self.page("conflicts", who, status, found=found, **more)
@@ -143,7 +168,9 @@ class Views:
         more |= {"found": shown, "total": len(found), "number": number, "pages": pages}
         return self.page("mine", who, states=words.STATES, decision=decision, **more)
 
-    def withdrawal(self, row: int, who: str, status: int = 200, **more: Any) -> HTMLResponse:
+    def withdrawal(
+        self, row: int, who: str, status: int = 200, **more: Any
+    ) -> HTMLResponse:
         about = {"why": "", **more}
         return self.page("withdraw", who, status, row=row, **self._row(row), **about)
 
@@ -190,7 +217,9 @@ class Views:
             return {"undo": None}
         asked, given = found
         said = len(self.desk.ledger.history(asked.row))
-        return {"undo": {"row": asked.row, "label": self.desk.label(given.value), "said": said}}
+        return {
+            "undo": {"row": asked.row, "label": self.desk.label(given.value), "said": said}
+        }
 
     def told(self, query: Mapping[str, str], who: str) -> Told | None:
         """What has just happened, as the address of the page that a form led on to names it."""

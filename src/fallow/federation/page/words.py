@@ -11,8 +11,13 @@ from fallow.federation.schema import Schema
 from fallow.lab.report_words import many
 
 RESERVED = "uwx"  # undo, why, cannot tell
-KEYS = "123456789" + "".join(letter for letter in string.ascii_lowercase if letter not in RESERVED)
-MODELS = {"global": "the model that all sites train together", "local": "this site's own model"}
+KEYS = "123456789" + "".join(
+    letter for letter in string.ascii_lowercase if letter not in RESERVED
+)
+MODELS = {
+    "global": "the model that all sites train together",
+    "local": "this site's own model",
+}
 STATES = {
     "open": "waiting for an answer",
     "answered": "answered",

@@ -37,7 +37,9 @@ class SiteFolder:
         wrong."""
         file = Path(path) / SETTINGS
         if (Path(path) / "coordinator.json").exists():
-            raise ValueError(f"{path} is the folder of a coordinator; give the folder of a site")
+            raise ValueError(
+                f"{path} is the folder of a coordinator; give the folder of a site"
+            )
         if not file.exists():
             raise ValueError(
                 f"{path} is not the folder of a site; make one with: fallow site init {path}"
@@ -72,7 +74,11 @@ class SiteFolder:
         trusted = _trusted(settings.certificates, agreement)
         if trusted is not None:
             copied[folder / "keys" / "authority.pem"] = trusted
-        joining = {"name": settings.name, "study": agreement.digest, **make_keys(folder / "keys")}
+        joining = {
+            "name": settings.name,
+            "study": agreement.digest,
+            **make_keys(folder / "keys"),
+        }
         for to, content in copied.items():
             write_whole(to, content)
         placed = replace(
@@ -205,7 +211,12 @@ class SiteFolder:
                 f"one to {self.ledger_path.name}, or move it away to begin without any label"
             )
         return Ledger(
-            self.ledger_path, self.name, classes, known.limit, known.annotators, self.epsilon
+            self.ledger_path,
+            self.name,
+            classes,
+            known.limit,
+            known.annotators,
+            self.epsilon,
         )
 
     @property

@@ -58,9 +58,15 @@ class Host:
         self._made = made(agreement)
         privacy = agreement.recipe.privacy.over(agreement.recipe.cycles)
         self._parts = Parts(
-            self._made.model, self._made.layout, self._made.methods, self._made.classes,
-            agreement.seed, self._made.fresh, privacy=privacy, noise="os",
-        )  # fmt: skip
+            self._made.model,
+            self._made.layout,
+            self._made.methods,
+            self._made.classes,
+            agreement.seed,
+            self._made.fresh,
+            privacy=privacy,
+            noise="os",
+        )
         self._x = folder.rows.x.to(self._made.dtype)
         self._tests = rows_to_score(agreement, folder.tests)
         self._draft = Draft(ledger.store)
@@ -78,7 +84,9 @@ class Host:
                 run, key, life = order.run, order.key, order.life
                 reply = Reply(run, self._folder.name, key, self._answer(order), life=life)
             except Exception as error:
-                why = sentence(error).replace(f"{self._folder.path}/", "")  # stays a site's own
+                why = sentence(error).replace(
+                    f"{self._folder.path}/", ""
+                )  # stays a site's own
                 reply = Reply(run, self._folder.name, key, refused=why, life=life)
         return seal(self._folder.keys.sign, reply)
 
@@ -104,7 +112,9 @@ class Host:
 
     def _check_addressed(self, order: Order) -> None:
         if order.site != self._folder.name:
-            raise ValueError(f"an order to site {order.site} came to site {self._folder.name}")
+            raise ValueError(
+                f"an order to site {order.site} came to site {self._folder.name}"
+            )
         check_release(order.version, "the coordinator", HERE, f"site {order.site}")
         if order.study != self._agreement.digest:
             raise ValueError(
@@ -194,13 +204,20 @@ class Host:
         verb = request.steps[-1].verb or request.steps[-1].kind
         is_writing = request.owner == "people" and verb in self._people.writes
         with self._ledger.transaction() if is_writing else nullcontext():
-            answer = self._about_people(order, request) if request.owner == "people" else (
-                self._by_method(request))  # fmt: skip
+            answer = (
+                self._about_people(order, request)
+                if request.owner == "people"
+                else (self._by_method(request))
+            )
             if request.steps[-1].kind == "relay":
                 answer = sealed_letters(order, answer, to)
-            answer = self._finished(order, verb, answer, is_closing=is_writing and verb == "close")
+            answer = self._finished(
+                order, verb, answer, is_closing=is_writing and verb == "close"
+            )
         if is_writing and verb == "close":
-            with suppress(Failed, OSError):  # all is safe in the ledger; the next close tries again
+            with suppress(
+                Failed, OSError
+            ):  # all is safe in the ledger; the next close tries again
                 self._ledger.backup()
         return answer
 
@@ -208,7 +225,11 @@ class Host:
         self, order: Order, verb: str, answer: Answer, is_closing: bool = False
     ) -> Answer:
         """A cycle that is closed stays closed, whether or not that counted."""
-        orders, store, epsilon = self._ledger.orders, self._ledger.store, self._draft.epsilon
+        orders, store, epsilon = (
+            self._ledger.orders,
+            self._ledger.store,
+            self._draft.epsilon,
+        )
         answer = {**answer, EPSILON: epsilon} if epsilon else answer
         with self._ledger.transaction():
             store.exchange = orders.finish(order, verb, answer)
@@ -231,7 +252,9 @@ class Host:
         begin_cycle(site, request.cycle, self._agreement.recipe)
         before = site.memory.get("picks")
         with self._fresh_held(site, request):
-            answer = perform({site.id: site}, self._made.executor, {site.id: request})[site.id]
+            answer = perform({site.id: site}, self._made.executor, {site.id: request})[
+                site.id
+            ]
         if site.memory.get("picks") is not before:
             step = request.key.rpartition("/")[0]
             site.remember(PICKED, {"step": tensor_of(step.encode())})
@@ -246,7 +269,9 @@ class Host:
             raise ValueError(f"site {site.id} has no {step.kind} of people: {order.key}")
         if step.verb == "score":
             site.guard.check(step)
-        answer: Answer = getattr(self._people, step.verb)(self._office(order.run), **step.args)
+        answer: Answer = getattr(self._people, step.verb)(
+            self._office(order.run), **step.args
+        )
         if step.kind == "keep":
             return {"count": answer["count"]}
         return site.guard.out(step, request, answer) if step.kind == "sum" else answer
@@ -257,10 +282,15 @@ class Host:
         """The site as the ledger has it.  Rows that were withdrawn leave before the first exchange
         of a round or a query: a method may remember something of each row from one exchange to the
         next."""
-        is_first, is_new = request is not None and request.key.endswith("/0"), self._site is None
+        is_first, is_new = (
+            request is not None and request.key.endswith("/0"),
+            self._site is None,
+        )
         if is_first:
             self._ledger.purchases.let_go()
-        site = self._site or Site(self._folder.name, self._x, self._own_parts(), self._draft)
+        site = self._site or Site(
+            self._folder.name, self._x, self._own_parts(), self._draft
+        )
         if is_first or is_new:
             site.leave(self._ledger.purchases.left())
         self._site = site
@@ -268,14 +298,21 @@ class Host:
 
     def _own_parts(self) -> Parts:
         """With secret draws of this run, the same after a restart: from the site's own key."""
-        draws = hashlib.sha256(b"draws|" + self._ledger.store.run.encode() + self._folder.keys.seal)
+        draws = hashlib.sha256(
+            b"draws|" + self._ledger.store.run.encode() + self._folder.keys.seal
+        )
         return replace(self._parts, secret=int.from_bytes(draws.digest()))
 
     def _office(self, run: str) -> Office:
         return Office(
-            self._here(), self._ledger, self._agreement, *self._tests, run,
-            self._folder.keys.seal_public, self._folder.path,
-        )  # fmt: skip
+            self._here(),
+            self._ledger,
+            self._agreement,
+            *self._tests,
+            run,
+            self._folder.keys.seal_public,
+            self._folder.path,
+        )
 
     @contextmanager
     def _fresh_held(self, site: Site, request: Request) -> Iterator[None]:
@@ -285,7 +322,9 @@ class Host:
         before = site.held.clone()
         if self._agreement.recipe.fresh_first and request.cycle and is_round:
             bought = self._ledger.store.written(site.id)
-            site.held[[label.row for label in bought if label.cycle == request.cycle - 1]] = True
+            site.held[
+                [label.row for label in bought if label.cycle == request.cycle - 1]
+            ] = True
         try:
             yield
         finally:

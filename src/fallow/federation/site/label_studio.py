@@ -21,19 +21,28 @@ def tasks(lines: Sequence[Mapping[str, Any]], is_class: bool) -> list[dict[str, 
     made = []
     for line in lines:
         data = {k: v for k, v in line.items() if k != "label" and not k.startswith(FEATURE)}
-        if table := {k.removeprefix(FEATURE): v for k, v in line.items() if k.startswith(FEATURE)}:
+        if table := {
+            k.removeprefix(FEATURE): v for k, v in line.items() if k.startswith(FEATURE)
+        }:
             data["features"] = table
         task: dict[str, Any] = {"data": data}
         if label := line.get("label"):
             kind, key = ("choices", "choices") if is_class else ("textarea", "text")
-            result = {"from_name": TAG, "to_name": SHOWN, "type": kind, "value": {key: [label]}}
+            result = {
+                "from_name": TAG,
+                "to_name": SHOWN,
+                "type": kind,
+                "value": {key: [label]},
+            }
             task["annotations"] = [{"result": [result]}]
         made.append(task)
     return made
 
 
 def is_task(entry: Mapping[str, Any]) -> bool:
-    return isinstance(entry.get("data"), dict) and isinstance(entry.get("annotations", []), list)
+    return isinstance(entry.get("data"), dict) and isinstance(
+        entry.get("annotations", []), list
+    )
 
 
 def cells_of(task: Mapping[str, Any]) -> list[Cells]:
@@ -53,7 +62,11 @@ def cells_of(task: Mapping[str, Any]) -> list[Cells]:
 
 def _label(annotation: Mapping[str, Any]) -> str:
     result = annotation.get("result")
-    parts = [part for part in result if isinstance(part, dict)] if isinstance(result, list) else []
+    parts = (
+        [part for part in result if isinstance(part, dict)]
+        if isinstance(result, list)
+        else []
+    )
     parts = [part for part in parts if part.get("from_name") == TAG] or parts
     if not parts:
         return ""

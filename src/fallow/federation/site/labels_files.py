@@ -34,7 +34,9 @@ def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> int:
 def _kind(path: Path) -> str:
     kind = path.suffix.lower().removeprefix(".")
     if kind not in ("csv", "json"):
-        raise ValueError(f"{path.name} ends neither in .csv nor in .json; give it such a name")
+        raise ValueError(
+            f"{path.name} ends neither in .csv nor in .json; give it such a name"
+        )
     return kind
 
 
@@ -47,9 +49,13 @@ def read_lines(path: Path, by: Key) -> list[tuple[str, dict[str, str]]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror}); check the path") from error
+        raise ValueError(
+            f"{path} cannot be read ({error.strerror}); check the path"
+        ) from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path.name} is not in UTF-8; save it in that encoding") from error
+        raise ValueError(
+            f"{path.name} is not in UTF-8; save it in that encoding"
+        ) from error
     found = _json(path, text) if kind == "json" else _csv(path, text)
     if not text.strip():
         raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")
@@ -68,13 +74,17 @@ def _cell(value: Any) -> str:
 
 def _csv(path: Path, text: str) -> list[tuple[str, dict[str, Any]]]:
     first = text.split("\n", 1)[0]
-    separator = ";" if ";" in first and "," not in first else ","  # of some countries' spreadsheets
+    separator = (
+        ";" if ";" in first and "," not in first else ","
+    )  # of some countries' spreadsheets
     table = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     found: list[tuple[str, dict[str, Any]]] = []
     try:
         header = [name.strip() for name in next(table, [])]
         small = Counter(name.lower() for name in header)
-        header = [n.lower() if n.lower() in READ and small[n.lower()] == 1 else n for n in header]
+        header = [
+            n.lower() if n.lower() in READ and small[n.lower()] == 1 else n for n in header
+        ]
         for cells in table:
             if cells and len(cells) != len(header):
                 raise ValueError(
@@ -82,9 +92,13 @@ def _csv(path: Path, text: str) -> list[tuple[str, dict[str, Any]]]:
                     f"{len(header)}; correct that line"
                 )
             if cells:
-                found.append((f"line {table.line_num}", dict(zip(header, cells, strict=True))))
+                found.append(
+                    (f"line {table.line_num}", dict(zip(header, cells, strict=True)))
+                )
     except csv.Error as error:
-        raise ValueError(f"{path.name}, line {table.line_num}: {error}; correct it") from error
+        raise ValueError(
+            f"{path.name}, line {table.line_num}: {error}; correct it"
+        ) from error
     return found
 
 
@@ -93,8 +107,12 @@ def _json(path: Path, text: str) -> list[tuple[str, dict[str, Any]]]:
         entries = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not JSON: {error}") from error
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{path.name} is not a list of objects; write one object for each label")
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, dict) for entry in entries
+    ):
+        raise ValueError(
+            f"{path.name} is not a list of objects; write one object for each label"
+        )
     found: list[tuple[str, dict[str, Any]]] = []
     for number, entry in enumerate(entries, start=1):
         try:

@@ -104,7 +104,9 @@ def _line(
     shown = rows.shown(asked.row)
     if isinstance(shown, Path):
         return line | {"file": str(shown)}
-    return line | {f"feature:{name}{f' ({unit})' * bool(unit)}": text for name, text, unit in shown}
+    return line | {
+        f"feature:{name}{f' ({unit})' * bool(unit)}": text for name, text, unit in shown
+    }
 
 
 def _text(schema: Schema, value: float | None) -> str:
@@ -203,7 +205,9 @@ def _understood(
             continue
         try:
             row = _row(cells, rows, places, by)
-            said.append(_Said(line, row, _value(schema, cells["label"]), cells["who"] or who))
+            said.append(
+                _Said(line, row, _value(schema, cells["label"]), cells["who"] or who)
+            )
         except ValueError as error:
             refused.append(f"{line}: {error}")
     return said, refused, empty
@@ -215,7 +219,9 @@ def _keep(
     """Enter one answer; whether it is new.  ValueError where it is refused."""
     sample, asked = f"sample {rows.ids[said.row]!r}", known.get(said.row)
     if asked is None:
-        raise ValueError(f"{sample} was never asked: only what the study chose takes labels")
+        raise ValueError(
+            f"{sample} was never asked: only what the study chose takes labels"
+        )
     if asked.state == "expired":
         raise ValueError(
             f"{sample} expired when cycle {asked.cycle} closed; if it is chosen again it will be "
@@ -256,7 +262,9 @@ def _agreeing(
     return agreed, torn
 
 
-def _row(cells: Mapping[str, str], rows: SiteRows, places: Mapping[str, int], by: Key) -> int:
+def _row(
+    cells: Mapping[str, str], rows: SiteRows, places: Mapping[str, int], by: Key
+) -> int:
     name, number = cells["id"], cells["row"]
     is_row = number.isascii() and number.isdigit() and int(number) < len(rows.ids)
     if by == "row":

@@ -31,7 +31,9 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in class/*")
-    files = sorted(images_below(folder, "*/*"), key=lambda file: (file.name, file.parent.name))
+    files = sorted(
+        images_below(folder, "*/*"), key=lambda file: (file.name, file.parent.name)
+    )
     if not files:
         raise ValueError(
             f"{folder} holds no images; put them in a folder for each class and in "
@@ -40,7 +42,9 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     for file in files:
         check_inside(file, folder)
     x = torch.from_numpy(read_images(files, channels))
-    labels = tuple("" if f.parent.name == UNLABELLED_FOLDER else f.parent.name for f in files)
+    labels = tuple(
+        "" if f.parent.name == UNLABELLED_FOLDER else f.parent.name for f in files
+    )
     return Pictures(x, labels, tuple(files))
 
 

@@ -26,5 +26,7 @@ def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
     try:
         saved = load_tree(model, folder)
     except Failed as error:
-        raise Failed(f"{model} is damaged or cannot be read; put back a copy of it") from error
+        raise Failed(
+            f"{model} is damaged or cannot be read; put back a copy of it"
+        ) from error
     return predict_with(saved, site.agreement.recipe, folder, data, out)

@@ -67,13 +67,17 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
     try:
         rows = read(file, schema, drop_rows)
     except OSError as error:
-        raise ValueError(f"{file} cannot be read ({error.strerror}); make it readable") from error
+        raise ValueError(
+            f"{file} cannot be read ({error.strerror}); make it readable"
+        ) from error
     except ValueError as error:
         said = str(error)
         raise ValueError(said if file.name in said else f"{file.name}: {said}") from error
     name, times = Counter(rows.ids).most_common(1)[0] if rows.ids else ("", 0)
     if times > 1:
-        raise ValueError(f"{file.name}: {times} rows are called {name!r}; give each its own name")
+        raise ValueError(
+            f"{file.name}: {times} rows are called {name!r}; give each its own name"
+        )
     if len(rows.x) == 0:
         raise ValueError(f"{file.name} has no row without missing features; fill some in")
     return rows
@@ -82,7 +86,9 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
 def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> SiteRows:
     """Rows that models are tested on: as `read_rows`, each with its label."""
     rows = read_rows(path, schema, drop_rows)
-    if bare := [row for row, label in zip(rows.ids, rows.labels, strict=True) if label is None]:
+    if bare := [
+        row for row, label in zip(rows.ids, rows.labels, strict=True) if label is None
+    ]:
         raise ValueError(
             f"{Path(path).name}: {len(bare)} test rows have no label, the first is {bare[0]!r}; "
             "label or remove them"
@@ -111,7 +117,9 @@ def _table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     def shown(row: int) -> Shown:
         return tuple((c.name, kept[c.name][row], c.unit) for c in schema.columns)
 
-    notes += tuple(note for c in schema.columns if (note := _beyond(c, kept[c.name])) is not None)
+    notes += tuple(
+        note for c in schema.columns if (note := _beyond(c, kept[c.name])) is not None
+    )
     return SiteRows(torch.cat(parts, dim=1), labels, tuple(ids), shown, notes)
 
 
@@ -119,7 +127,9 @@ def _check_columns(cells: Columns, schema: Schema) -> None:
     agreed = [column.name for column in schema.columns]
     for name in agreed:
         if name not in cells:
-            raise ValueError(f"the agreed column {name!r} is missing{nearest(name, list(cells))}")
+            raise ValueError(
+                f"the agreed column {name!r} is missing{nearest(name, list(cells))}"
+            )
     for name in cells:
         if name not in (*agreed, schema.label, schema.ids):
             raise ValueError(
@@ -132,8 +142,11 @@ def _missing(schema: Schema, blank: list[list[bool]], rows: int, drop_rows: bool
     """What is missing, as a note where such rows are left out; else ValueError."""
     if drop_rows:
         return f"rows with missing features left out: {rows}"
-    where = ", ".join(f"{c.name!r} {sum(column)}" for c, column in
-                      zip(schema.columns, blank, strict=True) if any(column))  # fmt: skip
+    where = ", ".join(
+        f"{c.name!r} {sum(column)}"
+        for c, column in zip(schema.columns, blank, strict=True)
+        if any(column)
+    )
     raise ValueError(
         f"{rows} rows have missing features ({where}); fill them in or remove the rows, or agree "
         "on drop_rows = true, with which every site leaves them out"
@@ -149,10 +162,14 @@ def _features(column: Column, cells: list[str], rows: list[int]) -> Tensor:
                     f"column {column.name!r}, row {row + 1}: {cell!r} is none of the agreed texts "
                     f"{', '.join(map(repr, column.values))}{_meant(cell, column.values)}"
                 )
-        index = torch.tensor([column.values.index(cell) for cell in cells], dtype=torch.long)
+        index = torch.tensor(
+            [column.values.index(cell) for cell in cells], dtype=torch.long
+        )
         return torch.nn.functional.one_hot(index, len(column.values)).float()
-    return torch.tensor([_number(column, c, r) for c, r in zip(cells, rows, strict=True)],
-                        dtype=torch.float64).float()[:, None]  # fmt: skip
+    return torch.tensor(
+        [_number(column, c, r) for c, r in zip(cells, rows, strict=True)],
+        dtype=torch.float64,
+    ).float()[:, None]
 
 
 def _meant(cell: str, values: Sequence[str]) -> str:
@@ -190,7 +207,9 @@ def _beyond(column: Column, cells: list[str]) -> str | None:
     )
 
 
-def _labels(schema: Schema, cells: Sequence[str], rows: Sequence[int]) -> tuple[float | None, ...]:
+def _labels(
+    schema: Schema, cells: Sequence[str], rows: Sequence[int]
+) -> tuple[float | None, ...]:
     found: list[float | None] = []
     for row, cell in zip(rows, cells, strict=True):
         try:
@@ -214,8 +233,10 @@ def _images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
             )
     labels = tuple(schema.value(text) if text else None for text in found.labels)
     times = Counter(file.name for file in found.files)
-    ids = tuple(f.name if times[f.name] == 1 else f.relative_to(folder).as_posix()
-                for f in found.files)  # fmt: skip
+    ids = tuple(
+        f.name if times[f.name] == 1 else f.relative_to(folder).as_posix()
+        for f in found.files
+    )
     return SiteRows(found.x, labels, ids, lambda row: found.files[row])
 
 
@@ -228,11 +249,14 @@ def _arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     _check_shape(x, schema)
     texts = {
         name: [_text(value) for value in arrays[name].tolist()]
-        for name in ("y", "ids", "files") if name in arrays
-    }  # fmt: skip
+        for name in ("y", "ids", "files")
+        if name in arrays
+    }
     for name, column in texts.items():
         if len(column) != len(x):
-            raise ValueError(f"{len(x)} rows in x and {len(column)} in {name}; give one a row")
+            raise ValueError(
+                f"{len(x)} rows in x and {len(column)} in {name}; give one a row"
+            )
     whole = x.flatten(1).isfinite().all(1)
     notes: tuple[str, ...] = ()
     if missing := int((~whole).sum()):
@@ -260,7 +284,9 @@ def _arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
 
 def _check_shape(x: Tensor, schema: Schema) -> None:
     if tuple(x.shape[1:]) != schema.shape:
-        raise ValueError(f"rows are {tuple(x.shape[1:])} and the agreed shape is {schema.shape}")
+        raise ValueError(
+            f"rows are {tuple(x.shape[1:])} and the agreed shape is {schema.shape}"
+        )
 
 
 def _text(value: Any) -> str:

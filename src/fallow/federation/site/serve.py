@@ -114,7 +114,9 @@ def _run(
     copies: Copies,
 ) -> None:
     ended = Event()
-    server = Thread(target=serve_socket, args=(at, handle, ended), name="orders", daemon=True)
+    server = Thread(
+        target=serve_socket, args=(at, handle, ended), name="orders", daemon=True
+    )
     server.start()
     node.start()
     try:
@@ -149,7 +151,14 @@ def _heard(
         reply = handle(order)
         told = open_reply(folder.keys.verify, reply, folder.name)
         if told.refused or not told.key.startswith("progress/"):
-            say({"event": "order", "key": told.key, "refused": told.refused, "bytes": len(reply)})
+            say(
+                {
+                    "event": "order",
+                    "key": told.key,
+                    "refused": told.refused,
+                    "bytes": len(reply),
+                }
+            )
         return reply
 
     return answer

@@ -12,8 +12,10 @@ from fallow.core.types import SiteId
 from fallow.federation.address import check_address
 from fallow.federation.toml import toml_of
 
-SECTIONS = {"labels": {"limit": "limit", "annotators": "annotators"},
-            "privacy": {"limit": "epsilon"}}  # fmt: skip
+SECTIONS = {
+    "labels": {"limit": "limit", "annotators": "annotators"},
+    "privacy": {"limit": "epsilon"},
+}
 TEXTS = ("name", "data", "test", "superlink", "certificates")
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(TEXTS, ((str,), "a text in quotes")),
@@ -44,11 +46,15 @@ class Settings:
     def __post_init__(self) -> None:
         for name, value in (("name", self.name), ("data", self.data)):
             if not value:
-                raise ValueError(f"{name} is empty; write it into site.toml, or give --{name}")
+                raise ValueError(
+                    f"{name} is empty; write it into site.toml, or give --{name}"
+                )
         if self.limit is not None and self.limit < 0:
             raise ValueError(f"labels.limit is {self.limit}; it must be 0 or more")
         if self.annotators < 1:
-            raise ValueError(f"labels.annotators is {self.annotators}; somebody must answer")
+            raise ValueError(
+                f"labels.annotators is {self.annotators}; somebody must answer"
+            )
         if self.epsilon is not None and not 0 < self.epsilon < inf:
             raise ValueError(
                 f"privacy.limit is {self.epsilon}; it must be above 0 and finite, or left out"
@@ -61,7 +67,9 @@ def settings_from(tree: Mapping[str, Any]) -> Settings:
     """Settings from those of ``site.toml``; ValueError naming the one that is wrong."""
     flat = {key: (key, value) for key, value in tree.items() if key not in SECTIONS}
     if wrong := [key for key in flat if key not in TEXTS]:
-        raise ValueError(f"{wrong[0]} is not a setting{nearest(wrong[0], [*TEXTS, *SECTIONS])}")
+        raise ValueError(
+            f"{wrong[0]} is not a setting{nearest(wrong[0], [*TEXTS, *SECTIONS])}"
+        )
     for section, names in SECTIONS.items():
         found = tree.get(section, {})
         if not isinstance(found, Mapping):
@@ -71,7 +79,9 @@ def settings_from(tree: Mapping[str, Any]) -> Settings:
             )
         for key, value in found.items():
             if key not in names:
-                raise ValueError(f"{section}.{key} is not a setting{nearest(key, list(names))}")
+                raise ValueError(
+                    f"{section}.{key} is not a setting{nearest(key, list(names))}"
+                )
             flat[names[key]] = (f"{section}.{key}", value)
     for field, (name, value) in flat.items():
         kinds, wanted = KINDS[field]
@@ -87,25 +97,33 @@ def settings_text(settings: Settings, study: str) -> str:
     """``site.toml``, for the people of the site to read and change."""
 
     def line(key: str, value: Any, otherwise: str) -> str:
-        return f"{key} = {toml_of(value)}" if value is not None else f"# {key} = {otherwise}"
+        return (
+            f"{key} = {toml_of(value)}" if value is not None else f"# {key} = {otherwise}"
+        )
 
-    return "\n".join([
-        f'# Site "{settings.name}" of the study "{study}". What all sites agreed on stands in',
-        "# study.toml; this file is the site's own. A change counts from the next start on.",
-        line("name", settings.name, ""),
-        "# rows to choose from, with or without labels; they must not change while the study runs",
-        line("data", settings.data, ""),
-        "# rows with labels that models are tested on",
-        line("test", settings.test, '"test.csv"'),
-        "# the coordinator's machine, and the authority by which it is known",
-        line("superlink", settings.superlink, '"coordinator.example:9092"'),
-        line("certificates", settings.certificates, '"keys/authority.pem"'),
-        "\n[labels]",
-        "# labels that the people here ever give, whatever the study asks for",
-        line("limit", settings.limit, "100"),
-        "# people who must agree on a label",
-        line("annotators", settings.annotators, "1"),
-        "\n[privacy]",
-        "# what this site ever spends on noise (ε), whatever the agreement allows",
-        line("limit", settings.epsilon, "4.0"),
-    ]) + "\n"  # fmt: skip
+    return (
+        "\n".join(
+            [
+                f'# Site "{settings.name}" of the study "{study}". What all sites agreed on stands in',
+                "# study.toml; this file is the site's own. A change counts from the next start on.",
+                line("name", settings.name, ""),
+                "# rows to choose from, with or without labels; they must not change while the study"
+                " runs",
+                line("data", settings.data, ""),
+                "# rows with labels that models are tested on",
+                line("test", settings.test, '"test.csv"'),
+                "# the coordinator's machine, and the authority by which it is known",
+                line("superlink", settings.superlink, '"coordinator.example:9092"'),
+                line("certificates", settings.certificates, '"keys/authority.pem"'),
+                "\n[labels]",
+                "# labels that the people here ever give, whatever the study asks for",
+                line("limit", settings.limit, "100"),
+                "# people who must agree on a label",
+                line("annotators", settings.annotators, "1"),
+                "\n[privacy]",
+                "# what this site ever spends on noise (ε), whatever the agreement allows",
+                line("limit", settings.epsilon, "4.0"),
+            ]
+        )
+        + "\n"
+    )

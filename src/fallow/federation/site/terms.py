@@ -11,13 +11,19 @@ from fallow.privacy import Privacy
 
 NOTHING = "nothing"
 PARTS = {
-    "initial": "first labels", "query": "query", "training": "training",
-    "scaling": "standardisation", "retention": "best model", "people": "people and scores",
-}  # fmt: skip
+    "initial": "first labels",
+    "query": "query",
+    "training": "training",
+    "scaling": "standardisation",
+    "retention": "best model",
+    "people": "people and scores",
+}
 SEEN = {
-    "sum": "coordinator, each site's part", "each": "coordinator", "keep": "coordinator",
+    "sum": "coordinator, each site's part",
+    "each": "coordinator",
+    "keep": "coordinator",
     "relay": "other sites, sealed",
-}  # fmt: skip
+}
 """Who sees what is asked by an operation; what is kept stays here, and a number of it is seen."""
 Leaving = tuple[str, str, str, str]
 """A part of the study, a function that it may call at a site, what that reveals, and to whom."""
@@ -25,7 +31,10 @@ Leaving = tuple[str, str, str, str]
 
 def leaving(folder: SiteFolder) -> list[Leaving]:
     """Everything that can leave the site, from the contracts of the methods that play a part."""
-    methods, is_secure = made(folder.agreement).methods, folder.agreement.recipe.privacy.secure_sum
+    methods, is_secure = (
+        made(folder.agreement).methods,
+        folder.agreement.recipe.privacy.secure_sum,
+    )
     seen = SEEN | ({"sum": "coordinator, totals alone"} if is_secure else {})
     return [
         (part, verb, what, seen[operation])
@@ -43,8 +52,11 @@ def labels_wanted(recipe: Recipe) -> str:
     >>> labels_wanted(Recipe("a", initial=10, per_cycle=0.05, cycles=2))
     'first 10 labels a site, then in each of 2 cycles 5 % of all rows of all sites'
     """
-    how = {"equal": "", "equal_rounded": ", equally many at each site",
-           "proportional": ", more at larger sites"}[recipe.budget]  # fmt: skip
+    how = {
+        "equal": "",
+        "equal_rounded": ", equally many at each site",
+        "proportional": ", more at larger sites",
+    }[recipe.budget]
 
     def many(share: float | int) -> str:
         if isinstance(share, int):
@@ -88,13 +100,22 @@ def rows_told(rows: SiteRows, tests: SiteRows | None) -> list[str]:
     if tests is None:
         return [*said, "no rows to test on", *rows.notes]
     notes = [*tests.notes, *_trained_too(rows, tests)]
-    return [*said, f"{len(tests.x)} rows to test on", *rows.notes,
-            *(f"test rows: {note}" for note in notes)]  # fmt: skip
+    return [
+        *said,
+        f"{len(tests.x)} rows to test on",
+        *rows.notes,
+        *(f"test rows: {note}" for note in notes),
+    ]
 
 
 def _trained_too(rows: SiteRows, tests: SiteRows) -> list[str]:
     """Names differ between files, so features say which rows stand in both."""
     known = {row.numpy().tobytes() for row in rows.x}
     many = sum(row.numpy().tobytes() in known for row in tests.x)
-    return [f"{many} of them equal a row to train on in every feature; scores say too much then"
-            ] if many else []  # fmt: skip
+    return (
+        [
+            f"{many} of them equal a row to train on in every feature; scores say too much then"
+        ]
+        if many
+        else []
+    )

@@ -54,7 +54,9 @@ def label_balance(study: StudyRecords) -> Figure | None:
 def routed(study: StudyRecords) -> tuple[str, ...]:
     """Queries whose records say how each class was routed."""
     return tuple(
-        q for q in study.strategies if over_cycles(study, q, lambda r: 1.0 if _sigma(r) else None)
+        q
+        for q in study.strategies
+        if over_cycles(study, q, lambda r: 1.0 if _sigma(r) else None)
     )
 
 
@@ -77,7 +79,9 @@ def _mean_sigma(cells: Sequence[Cell]) -> dict[int, list[float]]:
             sigma = _sigma(row) if row else None
             if sigma:
                 found.setdefault(cycle, []).append(sigma)
-    return {c: [fmean(s) for s in zip(*rows, strict=True)] for c, rows in sorted(found.items())}
+    return {
+        c: [fmean(s) for s in zip(*rows, strict=True)] for c, rows in sorted(found.items())
+    }
 
 
 def _threshold(cells: Sequence[Cell]) -> float | None:
@@ -91,7 +95,9 @@ def _draw_spread(axes: Axes, cells: Sequence[Cell], look: Look) -> None:
     sigma, tau = _mean_sigma(cells), _threshold(cells)
     marker = "." if len(sigma) == 1 else None
     for line in zip(*sigma.values(), strict=True):
-        axes.plot(list(sigma), line, color=look.colour, alpha=0.55, linewidth=1.1, marker=marker)
+        axes.plot(
+            list(sigma), line, color=look.colour, alpha=0.55, linewidth=1.1, marker=marker
+        )
     if tau is None:
         return
     axes.axhline(tau, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
@@ -102,7 +108,9 @@ def _draw_spread(axes: Axes, cells: Sequence[Cell], look: Look) -> None:
         "fontsize": 9,
         "bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5},
     }
-    axes.annotate(f"threshold {tau:g}", (1, tau), xycoords=("axes fraction", "data"), **above)
+    axes.annotate(
+        f"threshold {tau:g}", (1, tau), xycoords=("axes fraction", "data"), **above
+    )
 
 
 @mpl.rc_context(STYLE)
@@ -119,7 +127,9 @@ def routing(study: StudyRecords) -> Figure | None:
     for query in queries:
         low = over_cycles(study, query, _low_classes)
         if low:
-            spread_line(right, list(low), list(low.values()), look[query], band=query == shown)
+            spread_line(
+                right, list(low), list(low.values()), look[query], band=query == shown
+            )
     left.set_title(f"Class spread (points), {plain(label_of(shown, study.study))}")
     right.set_title("Classes below the threshold")
     for axes in (left, right):

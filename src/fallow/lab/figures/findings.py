@@ -26,7 +26,9 @@ LOOKS: dict[Family, Look] = {
 
 
 def _families(figure: Figure, kinds: Sequence[Family]) -> None:
-    marks = [(Line2D([], [], color=LOOKS[k].colour, marker=LOOKS[k].marker), k) for k in kinds]
+    marks = [
+        (Line2D([], [], color=LOOKS[k].colour, marker=LOOKS[k].marker), k) for k in kinds
+    ]
     legend_above(figure, [(mark, FAMILIES[kind].capitalize()) for mark, kind in marks])
 
 
@@ -46,7 +48,9 @@ def tradeoff(found: Tradeoff, unit: str) -> Figure:
         low = [p.difference - p.interval.low if p.interval else 0.0 for p in points]
         high = [p.interval.high - p.difference if p.interval else 0.0 for p in points]
         look = LOOKS[kind]
-        axes.errorbar(x, y, [low, high], color=look.colour, marker=look.marker, elinewidth=1.2)
+        axes.errorbar(
+            x, y, [low, high], color=look.colour, marker=look.marker, elinewidth=1.2
+        )
     axes.set_xscale("log")
     axes.set_xticks(alphas, [f"{a:g}" for a in alphas])
     axes.set_xticks([], minor=True)

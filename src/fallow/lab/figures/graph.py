@@ -41,7 +41,9 @@ def adjacency(run: Graphs) -> Figure:
     """A few rounds of one run: links in one colour, candidates without a link in another.  Sites
     with flipped labels stand last."""
     shown = snapshots(run, MOST)
-    figure, panels = new_figure(2.3, columns=len(shown), width=6.2 if len(shown) > 1 else 3.0)
+    figure, panels = new_figure(
+        2.3, columns=len(shown), width=6.2 if len(shown) > 1 else 3.0
+    )
     order = torch.argsort(run.wrong.int(), stable=True)
     for axes, turn in zip(panels, shown, strict=True):
         links, dropped = (graph[order][:, order] for graph in kept(run, turn))
@@ -50,10 +52,14 @@ def adjacency(run: Graphs) -> Figure:
         axes.set_xlabel("Sender")
     panels[0].set_ylabel("Receiver")
     named = ((KEPT, "receives"), (DROPPED, "candidate, not chosen"))
-    marks = [(Line2D([], [], color=c, marker="s", linestyle="none", markersize=7), name)
-             for c, name in named]  # fmt: skip
+    marks = [
+        (Line2D([], [], color=c, marker="s", linestyle="none", markersize=7), name)
+        for c, name in named
+    ]
     if bool(run.wrong.any()):
-        marks.append((Line2D([], [], color=INK, linewidth=1), "sites with flipped labels beyond"))
+        marks.append(
+            (Line2D([], [], color=INK, linewidth=1), "sites with flipped labels beyond")
+        )
     legend_above(figure, marks)
     return figure
 
@@ -62,8 +68,15 @@ def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:
     n = len(links)
     shade = np.where(links.numpy(), 2, np.where(dropped.numpy(), 1, 0))
     colours = ListedColormap([PAPER, DROPPED, KEPT])
-    axes.pcolormesh(shade, cmap=colours, vmin=0, vmax=2, rasterized=n > 40,
-                    edgecolors=RULE if n <= 40 else "none", linewidth=0.4)  # fmt: skip
+    axes.pcolormesh(
+        shade,
+        cmap=colours,
+        vmin=0,
+        vmax=2,
+        rasterized=n > 40,
+        edgecolors=RULE if n <= 40 else "none",
+        linewidth=0.4,
+    )
     if right < n:
         axes.axhline(right, color=INK, linewidth=1)
         axes.axvline(right, color=INK, linewidth=1)
@@ -83,7 +96,9 @@ def rounds(study: StudyRecords, found: Mapping[str, Sequence[Graphs]]) -> Figure
         return None
     figure, (left, right) = new_figure(3.0, columns=2)
     is_flipped = any(not math.isnan(run.base) for run in runs)
-    drawn = _lines(left, study, found, lambda run, t: measure.sparsity(run.by_round[t], True))
+    drawn = _lines(
+        left, study, found, lambda run, t: measure.sparsity(run.by_round[t], True)
+    )
     _lines(right, study, found, wrong if is_flipped else answered)
     left.set_title("Absent links, % (own link present)")
     right.set_title("Links from flipped sites, %" if is_flipped else "Links answered, %")
@@ -91,8 +106,15 @@ def rounds(study: StudyRecords, found: Mapping[str, Sequence[Graphs]]) -> Figure
         base = 100 * max(run.base for run in runs if not math.isnan(run.base))
         right.axhline(base, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
         right.set_ylim(0, max(1.15 * base, right.get_ylim()[1]))
-        right.annotate("by chance", (1, base), xycoords=("axes fraction", "data"), ha="right",
-                       xytext=(0, 4), textcoords="offset points", fontsize=9)  # fmt: skip
+        right.annotate(
+            "by chance",
+            (1, base),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            xytext=(0, 4),
+            textcoords="offset points",
+            fontsize=9,
+        )
     key_above(figure, study, drawn)
     return figure
 

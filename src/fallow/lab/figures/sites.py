@@ -10,7 +10,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fallow.lab.figures.style import STYLE, banded, key_above, looks, new_figure, spread_line
+from fallow.lab.figures.style import (
+    STYLE,
+    banded,
+    key_above,
+    looks,
+    new_figure,
+    spread_line,
+)
 from fallow.lab.findings.personal import Fared, over_rounds
 from fallow.lab.records import StudyRecords
 from fallow.lab.stats import mean_sd
@@ -22,7 +29,9 @@ MEGABYTE = 1e6
 def rounds(study: StudyRecords) -> Figure | None:
     """Accuracy after every round that was scored."""
     look, bands = looks(study), banded(study)
-    lines = {q: found for q in look if q in study.strategies and (found := over_rounds(study, q))}
+    lines = {
+        q: found for q in look if q in study.strategies and (found := over_rounds(study, q))
+    }
     if max(map(len, lines.values()), default=0) < 2:
         return None
     figure, (axes,) = new_figure(3.4)
@@ -56,5 +65,11 @@ def trade(study: StudyRecords, found: Sequence[Fared]) -> Figure:
 
 def _dot(axes: Axes, study: StudyRecords, s: Fared, x: float) -> None:
     look, (_, sd) = looks(study)[s.query], mean_sd(s.accuracy)
-    axes.errorbar(x, fmean(s.accuracy), yerr=sd or 0.0, color=look.colour,
-                  marker=look.marker or ".", elinewidth=1)  # fmt: skip
+    axes.errorbar(
+        x,
+        fmean(s.accuracy),
+        yerr=sd or 0.0,
+        color=look.colour,
+        marker=look.marker or ".",
+        elinewidth=1,
+    )

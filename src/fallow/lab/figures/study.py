@@ -31,7 +31,9 @@ from fallow.lab.findings.diverged import FAR
 from fallow.lab.records import StudyRecords
 from fallow.lab.tables_final import label_of
 
-_HEAT = LinearSegmentedColormap.from_list("fallow", ["#f3f6fa", "#8fb8d9", "#0b5a94", "#06304f"])
+_HEAT = LinearSegmentedColormap.from_list(
+    "fallow", ["#f3f6fa", "#8fb8d9", "#0b5a94", "#06304f"]
+)
 _NAMED_CLASSES = 12
 """Up to this many classes are named in a figure; more are numbered sparsely."""
 
@@ -125,10 +127,16 @@ def _class_ticks(axes: Axes, names: Sequence[str], offset: float = 0.0) -> None:
         )
 
 
-def _dots(axes: Axes, s: ClassScores, shown: Sequence[int], look: Look, shift: float) -> None:
+def _dots(
+    axes: Axes, s: ClassScores, shown: Sequence[int], look: Look, shift: float
+) -> None:
     """The classes of one strategy, beside those of the others."""
-    dots = [(i + shift, 100 * a) for i, c in enumerate(shown) if (a := s.mean[c]) is not None]
-    axes.plot(*zip(*dots, strict=True), linestyle="none", color=look.colour, marker=look.marker)
+    dots = [
+        (i + shift, 100 * a) for i, c in enumerate(shown) if (a := s.mean[c]) is not None
+    ]
+    axes.plot(
+        *zip(*dots, strict=True), linestyle="none", color=look.colour, marker=look.marker
+    )
 
 
 def _faint_dots(axes: Axes, scores: Sequence[ClassScores], shown: Sequence[int]) -> None:
@@ -151,7 +159,8 @@ def class_accuracy(study: StudyRecords) -> Figure | None:
     names = known or tuple(map(str, range(count)))
     middle = class_means([s.mean for s in scores])
     shown = sorted(
-        (c for c in range(count) if middle[c] is not None), key=lambda c: (middle[c] or 0.0, c)
+        (c for c in range(count) if middle[c] is not None),
+        key=lambda c: (middle[c] or 0.0, c),
     )
     figure, (axes,) = new_figure(3.4)
     look = looks(study)

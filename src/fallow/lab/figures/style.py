@@ -43,7 +43,16 @@ MARKED = 20
 """A line of many points has markers on about so many of them."""
 
 _REFERENCE, _RANDOM = "#1f83c4", "#8c8c8c"
-_OTHERS = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#9467bd", "#56b4e9", "#b0722e", "#35978f")
+_OTHERS = (
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#9467bd",
+    "#56b4e9",
+    "#b0722e",
+    "#35978f",
+)
 _MARKERS = "osD^vPX*"
 
 STYLE: dict[RcKeyType, Any] = {
@@ -125,7 +134,9 @@ def looks(study: StudyRecords) -> dict[str, Look]:
     return found
 
 
-def new_figure(height: float, columns: int = 1, width: float = 6.2) -> tuple[Figure, list[Axes]]:
+def new_figure(
+    height: float, columns: int = 1, width: float = 6.2
+) -> tuple[Figure, list[Axes]]:
     """An empty figure with one row of axes.  height, width: inches."""
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(figure.subplots(1, columns, squeeze=False)[0])
@@ -146,7 +157,10 @@ def spaced(heights: Sequence[float], gap: float, low: float = -np.inf) -> list[f
     groups: list[list[float]] = []  # [sum of anchors, members]
     for i, h in enumerate(np.sort(heights)):
         groups.append([float(h) - i * gap, 1])
-        while len(groups) > 1 and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]:
+        while (
+            len(groups) > 1
+            and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]
+        ):
             total, members = groups.pop()
             groups[-1][0] += total
             groups[-1][1] += members
@@ -174,13 +188,19 @@ def spread_line(
     mean = np.array([m for m, _ in spread])
     sd = np.array([s or 0.0 for _, s in spread])
     width, every = 1 if look.is_faint else 1.8, max(1, len(x) // MARKED)
-    axes.plot(x, mean, color=look.colour, marker=look.marker, linewidth=width, markevery=every)
+    axes.plot(
+        x, mean, color=look.colour, marker=look.marker, linewidth=width, markevery=every
+    )
     if band and (sd > 0).any():
-        axes.fill_between(x, mean - sd, mean + sd, color=look.colour, alpha=0.14, linewidth=0)
+        axes.fill_between(
+            x, mean - sd, mean + sd, color=look.colour, alpha=0.14, linewidth=0
+        )
     return float(x[-1]), float(mean[-1])
 
 
-def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: float = 9) -> None:
+def name_ends(
+    axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: float = 9
+) -> None:
     """Write each line's name at its right end: (name, x, y, colour), kept from overlapping; at the
     edge where the line leaves the figure."""
     if not ends:
@@ -190,7 +210,9 @@ def name_ends(axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: f
     there, back = (np.log, np.exp) if axes.get_yscale() == "log" else (float, float)
     heights = [float(there(min(max(y, low), high))) for _, _, y, _ in ends]
     low, high = float(there(low)), float(there(high))
-    points = 0.78 * 72 * axes.figure.get_window_extent().height / axes.figure.dpi  # of the axes
+    points = (
+        0.78 * 72 * axes.figure.get_window_extent().height / axes.figure.dpi
+    )  # of the axes
     gap = (high - low) * (size + 3) / points
     right = max(x for _, x, _, _ in ends)
     for (name, _, _, colour), y in zip(ends, spaced(heights, gap, low), strict=True):
@@ -252,7 +274,9 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
     """
     out = io.StringIO()
     with mpl.rc_context({**STYLE, "svg.hashsalt": key}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser's fonts write the text
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing"
+        )  # the browser's fonts write the text
         figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     text = out.getvalue()
     text = text[text.index("<svg") :]

@@ -35,7 +35,9 @@ def checkpoints(study: StudyRecords, most: int) -> tuple[int, ...]:
 def is_even(study: StudyRecords) -> bool:
     """Whether all strategies have bought as many labels at the checkpoints (to within one)."""
     for cycle in checkpoints(study, 10):
-        bought = [n for q in study.strategies if (n := study.labels(q).get(cycle)) is not None]
+        bought = [
+            n for q in study.strategies if (n := study.labels(q).get(cycle)) is not None
+        ]
         if bought and max(bought) - min(bought) > 1:
             return False
     return True
@@ -51,4 +53,7 @@ def at_labels(study: StudyRecords, query: str, labels: float) -> dict[int, float
     if len(at) != len(curve) or not at or not at[0] <= labels <= at[-1]:
         return {}
     whole = set.intersection(*(set(scores) for scores in curve.values()))
-    return {k: float(np.interp(labels, at, [s[k] for s in curve.values()])) for k in sorted(whole)}
+    return {
+        k: float(np.interp(labels, at, [s[k] for s in curve.values()]))
+        for k in sorted(whole)
+    }

@@ -38,7 +38,9 @@ def grid(strategies: Sequence[str]) -> Grid:
     """
     found = {}
     for strategy in map(Strategy.parse, strategies):
-        key, _, training = strategy.settings[0].partition("=") if strategy.settings else ("",) * 3
+        key, _, training = (
+            strategy.settings[0].partition("=") if strategy.settings else ("",) * 3
+        )
         if key == "training" and len(strategy.settings) == 1:
             found[strategy.query.partition("@")[0], training] = strategy.query
     return found

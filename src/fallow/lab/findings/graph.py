@@ -33,7 +33,9 @@ class Graphs:
     by_round: Mapping[int, Tensor]
     omega: Tensor | None
     wrong: Tensor
-    conflicts: float  # share of visited candidates with both gains positive; NaN without any
+    conflicts: (
+        float  # share of visited candidates with both gains positive; NaN without any
+    )
 
     @property
     def first(self) -> int:
@@ -82,10 +84,14 @@ def graphs_of(cell: Cell, is_flipped: bool) -> Graphs | None:
     scored = (is_flipped and last.get("per_site")) or dict.fromkeys(sites)
     omega = measure.graph_of(last["omega"], sites) if "omega" in last else None
     return Graphs(
-        cell.query, cell.seed, sites,
+        cell.query,
+        cell.seed,
+        sites,
         {int(r["round"]): measure.graph_of(r["graph"], sites) for r in rows},
-        omega, torch.tensor([site not in scored for site in sites]), _conflicts(rows, omega),
-    )  # fmt: skip
+        omega,
+        torch.tensor([site not in scored for site in sites]),
+        _conflicts(rows, omega),
+    )
 
 
 def _conflicts(rows: Sequence[Record], omega: Tensor | None) -> float:
@@ -100,7 +106,9 @@ def _conflicts(rows: Sequence[Record], omega: Tensor | None) -> float:
 def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:
     """Query -> the graphs of its runs by seed, for those that have any."""
     flip = bool(study.study.recipe.get("flip"))
-    found = {q: [g for c in study.of(q) if (g := graphs_of(c, flip))] for q in study.strategies}
+    found = {
+        q: [g for c in study.of(q) if (g := graphs_of(c, flip))] for q in study.strategies
+    }
     return {query: runs for query, runs in found.items() if runs}
 
 
@@ -141,10 +149,14 @@ def classes_of(study: StudyRecords, run: Graphs) -> Tensor | None:
     return torch.tensor([held[site] for site in run.sites])
 
 
-def at(study: StudyRecords, runs: Sequence[Graphs], when: Callable[[Graphs], int]) -> Measured:
+def at(
+    study: StudyRecords, runs: Sequence[Graphs], when: Callable[[Graphs], int]
+) -> Measured:
     """Means over runs, each at the round that ``when`` gives."""
     found = [measured(run, when(run), classes_of(study, run)) for run in runs]
-    return Measured(*(mean(getattr(m, name) for m in found) for name in Measured.__annotations__))
+    return Measured(
+        *(mean(getattr(m, name) for m in found) for name in Measured.__annotations__)
+    )
 
 
 def mean(values: Iterable[float]) -> float:

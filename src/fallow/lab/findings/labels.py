@@ -114,9 +114,13 @@ def minority_and_score(study: StudyRecords) -> Association | None:
     if np.ptp(x) < 1e-9 or np.ptp(y) < 1e-12:
         return None
     seeds = set.intersection(*(set(share[q]) & set(score[q]) for q in both))
-    within = [([share[q][k] for q in both], [score[q][k] for q in both]) for k in sorted(seeds)]
+    within = [
+        ([share[q][k] for q in both], [score[q][k] for q in both]) for k in sorted(seeds)
+    ]
     by_seed = tuple(
-        float(np.corrcoef(a, b)[0, 1]) for a, b in within if np.ptp(a) > 1e-9 and np.ptp(b) > 1e-12
+        float(np.corrcoef(a, b)[0, 1])
+        for a, b in within
+        if np.ptp(a) > 1e-9 and np.ptp(b) > 1e-12
     )
     pearson = float(np.corrcoef(x, y)[0, 1])
     return Association(len(both), pearson, float(sp.spearmanr(x, y).statistic), by_seed)
@@ -125,6 +129,10 @@ def minority_and_score(study: StudyRecords) -> Association | None:
 def _last_share(study: StudyRecords, query: str) -> dict[int, float]:
     """Seed -> minority share in the last cycle."""
     last = study.last_cycle(query)
-    rows = {cell.seed: cell.last_of(last) for cell in study.of(query)} if last is not None else {}
+    rows = (
+        {cell.seed: cell.last_of(last) for cell in study.of(query)}
+        if last is not None
+        else {}
+    )
     shares = {seed: minority_share(row) for seed, row in rows.items() if row}
     return {seed: share for seed, share in shares.items() if share is not None}

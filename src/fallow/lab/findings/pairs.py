@@ -35,7 +35,8 @@ def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
         found += [
             Pair(told.query, plain.query, score)
             for plain in parsed
-            if (plain.key, plain.settings) == (score, told.settings) and not plain.spec.fields
+            if (plain.key, plain.settings) == (score, told.settings)
+            and not plain.spec.fields
         ]
     return found
 
@@ -55,7 +56,11 @@ def model_pairs(strategies: Sequence[str]) -> list[Pair]:
         for other in parsed:
             rest = dict(other.spec.fields)
             is_local = rest.pop("model", "local") == "local"
-            same = (other.key, rest, other.settings) == (by_global.key, fields, by_global.settings)
+            same = (other.key, rest, other.settings) == (
+                by_global.key,
+                fields,
+                by_global.settings,
+            )
             if is_local and same:
                 found.append(Pair(by_global.query, other.query, other.query))
     return found
@@ -104,7 +109,9 @@ def code_pairs(strategies: Sequence[str]) -> list[Pair]:
 def control_pairs(strategies: Sequence[str]) -> list[Pair]:
     """FALE, and what it is without its parts under the same training: uniform rows, no weights.
 
-    >>> control_pairs(["random", "random@training=server-solve", "fale@training=server-solve"])[0]
+    >>> control_pairs(
+    ...     ["random", "random@training=server-solve", "fale@training=server-solve"]
+    ... )[0]
     Pair(query='fale@training=server-solve', against='random@training=server-solve', what='random')
     """
     parsed = [Strategy.parse(q) for q in strategies]

@@ -153,7 +153,9 @@ def below(study: StudyRecords, query: str) -> float | None:
     local = local_of(study)
     if local in (None, query):
         return None
-    found = [d for of_seed in differences(study, query, local or "") for d in of_seed.tolist()]
+    found = [
+        d for of_seed in differences(study, query, local or "") for d in of_seed.tolist()
+    ]
     return 100 * fmean(d < 0 for d in found) if found else None
 
 
@@ -161,7 +163,9 @@ def differences(study: StudyRecords, query: str, against: str) -> list[Floats]:
     """For each seed that both have, the differences at the sites that both have, in points."""
     ours, theirs = site_scores(study, query), site_scores(study, against)
     return [
-        np.array([ours[k][site] - theirs[k][site] for site in sorted({*ours[k]} & {*theirs[k]})])
+        np.array(
+            [ours[k][site] - theirs[k][site] for site in sorted({*ours[k]} & {*theirs[k]})]
+        )
         for k in sorted({*ours} & {*theirs})
     ]
 
@@ -172,7 +176,8 @@ def paired(study: StudyRecords) -> list[Paired]:
     return [
         made
         for query in ranked(study)
-        if query != reference and (made := _paired(query, differences(study, query, reference)))
+        if query != reference
+        and (made := _paired(query, differences(study, query, reference)))
     ]
 
 
@@ -217,7 +222,9 @@ def redundant(study: StudyRecords) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for query in ranked(study):
         for cell in study.of(query):
-            told = [(row.get("pseudo_labels") or {}).get("redundancy") for row in cell.records]
+            told = [
+                (row.get("pseudo_labels") or {}).get("redundancy") for row in cell.records
+            ]
             known = [float(value) for value in told if value is not None]
             if known:
                 found.setdefault(query, []).append(fmean(known))

@@ -29,9 +29,13 @@ class Line:
     queries: tuple[str, ...]
     slope: float
     intercept: float
-    interval: Interval | None  # of the slope, over runs drawn again; None for fewer than five
+    interval: (
+        Interval | None
+    )  # of the slope, over runs drawn again; None for fewer than five
     points: int
-    bins: tuple[tuple[float, float], ...]  # mean CV_c and mean accuracy of equally many points
+    bins: tuple[
+        tuple[float, float], ...
+    ]  # mean CV_c and mean accuracy of equally many points
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,9 @@ def _slope(sums: Floats) -> Floats:
     n, x, y, xx, xy = sums.T
     spread = n * xx - x * x
     varies = spread > 1e-12 * n * xx
-    slope: Floats = np.divide(n * xy - x * y, spread, out=np.zeros_like(spread), where=varies)
+    slope: Floats = np.divide(
+        n * xy - x * y, spread, out=np.zeros_like(spread), where=varies
+    )
     return slope
 
 
@@ -80,15 +86,21 @@ def slopes(studies: Sequence[StudyRecords]) -> Slopes | None:
     if "local" not in who or len(who) < 2:
         return None
     runs = [
-        run for study in studies for seed in sorted(study.partitions)
+        run
+        for study in studies
+        for seed in sorted(study.partitions)
         if (run := _run(study, seed, who))
-    ]  # fmt: skip
+    ]
     if not runs:
         return None
     sums = {kind: np.stack([_sums(*run[kind]) for run in runs]) for kind in who}
     drawn = _drawn(len(runs))
-    again = {kind: _slope(s[drawn].sum(1)) for kind, s in sums.items()} if len(drawn) else {}
-    lines = {kind: _line(who[kind], [r[kind] for r in runs], again.get(kind)) for kind in who}
+    again = (
+        {kind: _slope(s[drawn].sum(1)) for kind, s in sums.items()} if len(drawn) else {}
+    )
+    lines = {
+        kind: _line(who[kind], [r[kind] for r in runs], again.get(kind)) for kind in who
+    }
     steeper: dict[Family, tuple[float, Interval | None]] = {
         kind: (
             line.slope - lines["local"].slope,

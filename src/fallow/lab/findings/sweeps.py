@@ -54,6 +54,7 @@ def alpha_sweeps(studies: Sequence[StudyRecords]) -> list[tuple[StudyRecords, ..
     """Studies that differ in alpha alone, two alphas or more, by ascending alpha."""
     cut = [s for s in studies if alpha_of(s) is not None]
     groups = [
-        sorted(g, key=lambda s: alpha_of(s) or 0.0) for g in alike(cut, ("alpha", "inner_fields"))
+        sorted(g, key=lambda s: alpha_of(s) or 0.0)
+        for g in alike(cut, ("alpha", "inner_fields"))
     ]
     return [tuple(g) for g in groups if len({alpha_of(s) for s in g}) > 1]

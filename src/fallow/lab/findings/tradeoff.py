@@ -49,7 +49,8 @@ def _point(study: StudyRecords, ours: Sequence[str], theirs: Sequence[str]) -> P
     alpha, final = alpha_of(study), {q: study.final(q) for q in (*ours, *theirs)}
     seeds = sorted(set.intersection(*(set(scores) for scores in final.values())))
     gaps = [
-        100 * (fmean(final[q][k] for q in ours) - fmean(final[q][k] for q in theirs)) for k in seeds
+        100 * (fmean(final[q][k] for q in ours) - fmean(final[q][k] for q in theirs))
+        for k in seeds
     ]
     if not gaps or alpha is None:
         return None

@@ -58,7 +58,10 @@ def total(counts: Iterable[Counted]) -> Count:
 
 
 def outcome(
-    ours: Mapping[int, float], theirs: Mapping[int, float], *, higher_is_better: bool = False
+    ours: Mapping[int, float],
+    theirs: Mapping[int, float],
+    *,
+    higher_is_better: bool = False,
 ) -> Count | None:
     """One checkpoint: seed -> score of both, paired; ``None`` below two seeds in common.
 

@@ -33,9 +33,16 @@ class Limits(NamedTuple):
     @staticmethod
     def check(budget: int | Sequence[int] | None, counts_self: bool) -> None:
         """Raise unless every budget is a number of models that a site may have."""
-        least, given = int(counts_self), budget if isinstance(budget, Sequence) else [budget]
-        if wrong := [b for b in given if b is not None and (type(b) is not int or b < least)]:
-            raise ValueError(f"DPFL's budget is {wrong[0]!r} models; it must be {least} or more")
+        least, given = (
+            int(counts_self),
+            budget if isinstance(budget, Sequence) else [budget],
+        )
+        if wrong := [
+            b for b in given if b is not None and (type(b) is not int or b < least)
+        ]:
+            raise ValueError(
+                f"DPFL's budget is {wrong[0]!r} models; it must be {least} or more"
+            )
 
     @staticmethod
     def of(
@@ -43,13 +50,19 @@ class Limits(NamedTuple):
     ) -> Limits:
         """From a budget for all sites, one for each, or none."""
         n = len(sites)
-        each = [n if budget is None else budget] * n if not isinstance(budget, Sequence) else budget
+        each = (
+            [n if budget is None else budget] * n
+            if not isinstance(budget, Sequence)
+            else budget
+        )
         if len(each) != n:
             raise ValueError(
                 f"there are budgets for {len(each)} sites and {n} sites; give one number for each, "
                 "or one for all"
             )
-        return Limits(torch.tensor(each) - int(counts_self), dict(zip(sites, each, strict=True)))
+        return Limits(
+            torch.tensor(each) - int(counts_self), dict(zip(sites, each, strict=True))
+        )
 
 
 def batches(rows: Rows, batch: Mapping[SiteId, int]) -> Iterator[Rows]:
@@ -87,7 +100,9 @@ def search(ask: Ask, among: Tensor, limits: Limits, turn: int) -> State:
     return _traced(told, rows, ask.cohort)
 
 
-def load(graph: str, reach: Tensor, limits: Limits, rounds: int, period: int, reuses: bool) -> Load:
+def load(
+    graph: str, reach: Tensor, limits: Limits, rounds: int, period: int, reuses: bool
+) -> Load:
     """What choosing costs at most: candidates once, then so many rounds of the main loop.
 
     reach: (N,) how many sites each may receive from; ``reuses``: rounds without a choice average
@@ -99,7 +114,11 @@ def load(graph: str, reach: Tensor, limits: Limits, rounds: int, period: int, re
     few = torch.minimum(reach, limits.room)
     if graph in ("static", "resampled", "full"):
         return Load(rounds * int((reach if graph == "full" else few).sum()), 0)
-    first, each, searches = _search(reach, limits), _search(few, limits), math.ceil(rounds / period)
+    first, each, searches = (
+        _search(reach, limits),
+        _search(few, limits),
+        math.ceil(rounds / period),
+    )
     again = searches * (graph != "ggc") + (rounds - searches) * reuses
     weighed = searches * (graph == "symmetric-or") * int(reach.sum())
     models = first.models + searches * each.models + again * int(few.sum()) + weighed
@@ -108,7 +127,10 @@ def load(graph: str, reach: Tensor, limits: Limits, rounds: int, period: int, re
 
 def _search(among: Tensor, limits: Limits) -> Load:
     """What `search` costs at most, where a site has so many candidates, (N,)."""
-    n, batch = torch.where(limits.room > 0, among, 0), torch.tensor([*limits.batch.values()])
+    n, batch = (
+        torch.where(limits.room > 0, among, 0),
+        torch.tensor([*limits.batch.values()]),
+    )
     models = torch.where(n > batch, 2 * n, n)  # two passes, unless one batch holds all
     return Load(int(models.sum()), int((2 * n + 2)[n > 0].sum()))
 
@@ -126,7 +148,9 @@ def either(ask: Ask, chosen: Tensor, reach: Tensor, limits: Limits) -> Tensor:
             earned[site] += torch.as_tensor(answer["rewards"]).tolist()
     for site, row in rows.items():
         k = ask.cohort.index(site)
-        best = torch.tensor(earned[site]).argsort(descending=True, stable=True)[: int(free[k])]
+        best = torch.tensor(earned[site]).argsort(descending=True, stable=True)[
+            : int(free[k])
+        ]
         added[k] = graph_of({site: [row[i] for i in best]}, ask.cohort)[k]
     return chosen | added
 
@@ -136,7 +160,9 @@ def reachable(ask: Ask, reach: Reach, alone: Sequence[SiteId] = ()) -> Tensor:
     that stay ``alone`` have an empty one."""
     n, (kind, k) = len(ask.cohort), graphs.parse(reach)
     if unknown := [site for site in alone if site not in ask.cohort]:
-        raise ValueError(f"alone names site {unknown[0]!r}{nearest(unknown[0], list(ask.cohort))}")
+        raise ValueError(
+            f"alone names site {unknown[0]!r}{nearest(unknown[0], list(ask.cohort))}"
+        )
     others = torch.tensor([site not in alone for site in ask.cohort])[:, None]
     if kind == "random":
         return drawn(ask, graphs.everyone(n) & others, torch.full((n,), k), "reach")
@@ -154,9 +180,13 @@ def ordered(ask: Ask, rows: Rows, purpose: str) -> dict[SiteId, list[SiteId]]:
     """Every site's peers in an order that the site draws."""
     if not rows:
         return {}
-    to: dict[SiteId, Answer] = {site: {"candidates": len(row)} for site, row in rows.items()}
+    to: dict[SiteId, Answer] = {
+        site: {"candidates": len(row)} for site, row in rows.items()
+    }
     told = ask.each("order", to=to, purpose=purpose)
-    return {s: [row[j] for j in torch.as_tensor(told[s]["order"])] for s, row in rows.items()}
+    return {
+        s: [row[j] for j in torch.as_tensor(told[s]["order"])] for s, row in rows.items()
+    }
 
 
 def _bring(ask: Ask, routes: Rows, to: Mapping[SiteId, Answer]) -> None:
@@ -169,7 +199,11 @@ def _traced(told: Mapping[SiteId, Answer], rows: Rows, sites: Sequence[SiteId]) 
 
     def picked(name: str) -> Tensor:
         return graph_of(
-            {s: [rows[s][j] for j in torch.as_tensor(told[s][name]).nonzero()] for s in rows}, sites
+            {
+                s: [rows[s][j] for j in torch.as_tensor(told[s][name]).nonzero()]
+                for s in rows
+            },
+            sites,
         )
 
     trace: State = {"graph": picked("chosen"), "refused": picked("refused").any(0)}

@@ -52,7 +52,9 @@ def reached(reach: Reach, n: int) -> Tensor:
     (tensor([2, 2, 2, 2, 2]), tensor([2, 2, 2]))
     """
     kind, k = parse(reach)
-    return torch.full((n,), min(k, n - 1)) if kind == "random" else reachable(reach, n).sum(1)
+    return (
+        torch.full((n,), min(k, n - 1)) if kind == "random" else reachable(reach, n).sum(1)
+    )
 
 
 def parse(reach: Reach) -> tuple[str, int]:
@@ -66,7 +68,9 @@ def parse(reach: Reach) -> tuple[str, int]:
     kind, _, number = reach.partition("-")
     if reach == "all" or (kind in ("ring", "random") and number.isdecimal()):
         return kind, int(number or 0)
-    raise ValueError(f"reach is {reach!r}; use 'all', 'ring-K', 'random-K' or a list for each site")
+    raise ValueError(
+        f"reach is {reach!r}; use 'all', 'ring-K', 'random-K' or a list for each site"
+    )
 
 
 def peers(graph: Tensor, sites: Sequence[SiteId]) -> dict[SiteId, list[SiteId]]:
@@ -75,8 +79,10 @@ def peers(graph: Tensor, sites: Sequence[SiteId]) -> dict[SiteId, list[SiteId]]:
     >>> peers(torch.tensor([[False, True], [False, False]]), ["a", "b"])
     {'a': ['b']}
     """
-    rows = {site: [sites[j] for j in row.nonzero().flatten()]
-            for site, row in zip(sites, graph, strict=True)}  # fmt: skip
+    rows = {
+        site: [sites[j] for j in row.nonzero().flatten()]
+        for site, row in zip(sites, graph, strict=True)
+    }
     return {site: row for site, row in rows.items() if row}
 
 

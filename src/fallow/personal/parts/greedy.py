@@ -20,7 +20,9 @@ Reward = Callable[[Tensor], float | Tensor]
 """What a model (d,) in float64 earns; larger is better.  A number, or one for each validation row:
 then their mean is what it earns."""
 
-LOWEST = -sys.float_info.max / 4  # of a model whose loss is no finite number; two gains add up
+LOWEST = (
+    -sys.float_info.max / 4
+)  # of a model whose loss is no finite number; two gains add up
 FEWEST = 8  # validation rows; from fewer no gain is beyond chance
 
 
@@ -63,7 +65,9 @@ class Greedy(NamedTuple):
     at: Tensor  # () candidates visited so far
     chosen: Tensor  # (m,) bool by position
     refused: Tensor  # (m,) bool by position: not usable
-    gains: Tensor  # (m, 2) by position: a of joining X, b of leaving Y; NaN where not visited
+    gains: (
+        Tensor  # (m, 2) by position: a of joining X, b of leaving Y; NaN where not visited
+    )
     past: Tensor  # (k, m, 2) gains of earlier choices that count beside these; NaN: none
 
     @property
@@ -95,10 +99,25 @@ def begin(
     unknown = torch.tensor(torch.nan, dtype=torch.float64)
     none = torch.zeros(m, dtype=torch.bool)
     return Greedy(
-        share, mass, unknown, share, mass, unknown, unknown[None], unknown[None], unknown, order,
-        coins, torch.tensor(room), torch.tensor(0), torch.tensor(0), none, none,
-        unknown.expand(m, 2).clone(), torch.zeros(0, m, 2).double() if past is None else past,
-    )  # fmt: skip
+        share,
+        mass,
+        unknown,
+        share,
+        mass,
+        unknown,
+        unknown[None],
+        unknown[None],
+        unknown,
+        order,
+        coins,
+        torch.tensor(room),
+        torch.tensor(0),
+        torch.tensor(0),
+        none,
+        none,
+        unknown.expand(m, 2).clone(),
+        torch.zeros(0, m, 2).double() if past is None else past,
+    )
 
 
 def add(g: Greedy, batch: Sequence[Member]) -> Greedy:
@@ -112,9 +131,13 @@ def add(g: Greedy, batch: Sequence[Member]) -> Greedy:
 
 
 def decide(
-    g: Greedy, own: Member, batch: Sequence[Member], reward: Reward,
-    tol: float = 0.0, gate: float = 0.0,
-) -> Greedy:  # fmt: skip
+    g: Greedy,
+    own: Member,
+    batch: Sequence[Member],
+    reward: Reward,
+    tol: float = 0.0,
+    gate: float = 0.0,
+) -> Greedy:
     """Pass 2: the next candidates, in the order of their visits, join X or leave Y, until there is
     no room.  Two evaluations for each: of R(X), R(Y) and the two trials one is always known."""
     if bool(g.alone.isnan()):
@@ -128,12 +151,19 @@ def decide(
     return g
 
 
-def _visit(g: Greedy, own: Member, peer: Member, reward: Reward, tol: float, gate: float) -> Greedy:
+def _visit(
+    g: Greedy, own: Member, peer: Member, reward: Reward, tol: float, gate: float
+) -> Greedy:
     j, coin = int(g.order[g.at]), float(g.coins[g.at])
     g = g._replace(at=g.at + 1)
     if bool(g.refused[j]):
         return g
-    x, x_mass, y, y_mass = g.x + peer.share, g.x_mass + peer.n, g.y - peer.share, g.y_mass - peer.n
+    x, x_mass, y, y_mass = (
+        g.x + peer.share,
+        g.x_mass + peer.n,
+        g.y - peer.share,
+        g.y_mass - peer.n,
+    )
     with_j, x_rows = _value(reward, _mean(x, x_mass, own))
     without_j, y_rows = _value(reward, _mean(y, y_mass, own))
     a = _gain(with_j - g.x_reward, tol) if is_clear(x_rows - g.x_rows, gate) else 0.0
@@ -166,7 +196,10 @@ def is_clear(gain: Tensor, gate: float) -> bool:
     gain: (r,) of each validation row.  From fewer than `FEWEST` rows no gain is clear;
     one to or from a loss that is no finite number has no error, and counts.
 
-    >>> is_clear(torch.tensor([3.0, -1.0] * 4), 0.5), is_clear(torch.tensor([3.0, -1.0] * 4), 2.0)
+    >>> (
+    ...     is_clear(torch.tensor([3.0, -1.0] * 4), 0.5),
+    ...     is_clear(torch.tensor([3.0, -1.0] * 4), 2.0),
+    ... )
     (True, False)
     """
     if gate == 0 or not bool(gain.isfinite().all()):
@@ -194,12 +227,16 @@ def guarded(g: Greedy, own: Member) -> Greedy:
     if not bool(g.x_reward < g.alone):
         return g
     mass = torch.tensor(float(own.n), dtype=torch.float64)
-    return g._replace(x=own.share, x_mass=mass, x_reward=g.alone, chosen=torch.zeros_like(g.chosen))
+    return g._replace(
+        x=own.share, x_mass=mass, x_reward=g.alone, chosen=torch.zeros_like(g.chosen)
+    )
 
 
 def with_each(g: Greedy, own: Member, peers: Sequence[Member], reward: Reward) -> Tensor:
     """What X earns with one more of these, each by itself.  -> (len(peers),) float64"""
-    sums = [(g.x + p.share, g.x_mass + p.n) if p.is_usable else (g.x, g.x_mass) for p in peers]
+    sums = [
+        (g.x + p.share, g.x_mass + p.n) if p.is_usable else (g.x, g.x_mass) for p in peers
+    ]
     return torch.stack([_value(reward, _mean(x, mass, own))[0] for x, mass in sums])
 
 
@@ -220,9 +257,16 @@ def mean(own: Member, peers: Sequence[Member]) -> Tensor:
 
 
 def ggc(
-    own: Member, peers: Sequence[Member], reward: Reward, order: Tensor, coins: Tensor,
-    room: int | None = None, tol: float = 0.0, batch: int | None = None, gate: float = 0.0,
-) -> Greedy:  # fmt: skip
+    own: Member,
+    peers: Sequence[Member],
+    reward: Reward,
+    order: Tensor,
+    coins: Tensor,
+    room: int | None = None,
+    tol: float = 0.0,
+    batch: int | None = None,
+    gate: float = 0.0,
+) -> Greedy:
     """The whole choice.  ``batch``: so many models at a time (BGGC); None: all at once (GGC).
 
     >>> at = lambda *p: Member(torch.tensor(p), 1)
@@ -236,7 +280,9 @@ def ggc(
     for first in range(0, m, size):
         g = add(g, peers[first : first + size])
     for first in range(0, m, size):
-        g = decide(g, own, [peers[j] for j in order[first : first + size]], reward, tol, gate)
+        g = decide(
+            g, own, [peers[j] for j in order[first : first + size]], reward, tol, gate
+        )
     return g
 
 

@@ -77,7 +77,10 @@ def poisson(mean: Tensor, u: Tensor) -> Tensor:
     for _ in range(math.ceil(math.log2(max(high.tolist(), default=1.0))) + 1):  # halves
         middle = ((low + high) / 2).floor()
         is_enough = torch.special.gammaincc(middle + 1, mean) >= u
-        low, high = torch.where(is_enough, low, middle), torch.where(is_enough, middle, high)
+        low, high = (
+            torch.where(is_enough, low, middle),
+            torch.where(is_enough, middle, high),
+        )
     return high.clamp_min(0)
 
 

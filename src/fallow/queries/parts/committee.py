@@ -48,7 +48,9 @@ def committee(view: View) -> Committee:
     peers = [peer for peer, chosen in zip(brought, is_in, strict=True) if chosen]
     labels = [float(len(view.labels)), *(float(peer["labels"]) for peer in peers)]
     shares = torch.tensor(labels, dtype=torch.float64) if peers else torch.ones(1).double()
-    return Committee([own, *({**own, "w": peer["w"]} for peer in peers)], shares / shares.sum())
+    return Committee(
+        [own, *({**own, "w": peer["w"]} for peer in peers)], shares / shares.sum()
+    )
 
 
 def personal(view: View) -> State:
@@ -76,7 +78,9 @@ def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
                 " to ask; train with dpfl, or ask model='personal'"
             )
         who = committee(view)
-        return view.forward(who.models[0] if who.is_alone else who.collaborators, view.rows(which))
+        return view.forward(
+            who.models[0] if who.is_alone else who.collaborators, view.rows(which)
+        )
     return view.logits(model, which)
 
 

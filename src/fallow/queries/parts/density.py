@@ -36,7 +36,9 @@ def _density(x: Tensor, k: int) -> Tensor:
     half = y.square().sum(1) / 2
     found, first = [], 0
     for block, own in zip(torch.split(y, CHUNK), torch.split(half, CHUNK), strict=True):
-        far = torch.addmm(half, block, y.T, alpha=-1).add_(own[:, None])  # (b, m) half squares
+        far = torch.addmm(half, block, y.T, alpha=-1).add_(
+            own[:, None]
+        )  # (b, m) half squares
         at = torch.arange(len(block))
         far[at, first + at] = torch.inf  # never its own neighbour, though its copies are
         near = far.topk(k, 1, largest=False).values.clamp_min(0)

@@ -81,7 +81,9 @@ class Gradients:
         return Gradients(stored(q, is_far), stored(z, is_far), half)
 
     def at(self, rows: Tensor) -> Gradients:
-        return Gradients(by_columns(self.q[rows]), by_columns(self.z[rows]), self.half[rows])
+        return Gradients(
+            by_columns(self.q[rows]), by_columns(self.z[rows]), self.half[rows]
+        )
 
     def half_norms(self) -> Tensor:
         return self.half
@@ -94,7 +96,11 @@ class Gradients:
         assert isinstance(other, Gradients)
         if not len(other.half):
             return torch.full_like(self.half, torch.inf)
-        q_t, z_t, half_o = other.q.to(self.q).T, other.z.to(self.z).T, other.half.to(self.half)
+        q_t, z_t, half_o = (
+            other.q.to(self.q).T,
+            other.z.to(self.z).T,
+            other.half.to(self.half),
+        )
         parts = (torch.split(part, CHUNK) for part in (self.q, self.z, self.half))
         found = [
             (half_o - (q @ q_t).mul_(z @ z_t)).amin(1) + half
@@ -132,4 +138,6 @@ def k_center(
         torch.minimum(left, points.to(j), out=left)
         left[j] = -torch.inf
         picks.append(j)
-    return torch.cat([torch.tensor(picks, dtype=torch.int64), is_last.nonzero().squeeze(1)])[:n]
+    return torch.cat(
+        [torch.tensor(picks, dtype=torch.int64), is_last.nonzero().squeeze(1)]
+    )[:n]

@@ -31,7 +31,9 @@ def k_means_pp(
             j = drawn(left, is_free, generator)
         is_free[j] = False
         picks.append(j)
-    return torch.cat([torch.tensor(picks, dtype=torch.int64), is_last.nonzero().squeeze(1)])[:n]
+    return torch.cat(
+        [torch.tensor(picks, dtype=torch.int64), is_last.nonzero().squeeze(1)]
+    )[:n]
 
 
 def drawn(mass: Tensor, is_free: Tensor, generator: torch.Generator) -> int:

@@ -36,7 +36,9 @@ def drawn(
         left[j] = False
         picks.append(j)
         chances.append(min(float(p[j]), 1.0))  # the last row's may be above by rounding
-    return torch.tensor(picks, dtype=torch.int64), torch.tensor(chances, dtype=torch.float64)
+    return torch.tensor(picks, dtype=torch.int64), torch.tensor(
+        chances, dtype=torch.float64
+    )
 
 
 def levelled(chance: Tensor, pool: int) -> Tensor:

@@ -20,7 +20,9 @@ import torch
 from torch import Tensor
 
 EPS = torch.finfo(torch.float64).eps
-CHUNK = 4096  # rows at a time: beside the rows of a site there is never a second copy of all
+CHUNK = (
+    4096  # rows at a time: beside the rows of a site there is never a second copy of all
+)
 FINE = 2.0**20
 """Products are sent so many times as large.  Those of scaled columns lie between -1 and 1, and
 masked sums keep 40 bits after the point, too few for small directions."""
@@ -71,7 +73,9 @@ def finite(x: Tensor, may_drop: bool) -> Tensor:
         return good
     bad = (~x.flatten(1).isfinite()).sum(0)
     c = int(bad.argmax())
-    way = "leave the site out" if may_drop else "leave such rows out with fale:drop_rows=true"
+    way = (
+        "leave the site out" if may_drop else "leave such rows out with fale:drop_rows=true"
+    )
     raise ValueError(
         f"column {c} has {int(bad[c])} values that are NaN or infinite in a pool of {len(x)} "
         f"rows{' of which none is whole' * may_drop}; fill them, or {way}"
@@ -179,7 +183,9 @@ def second_pass(gram: Tensor, basis: Tensor, ridge: float = 0.0) -> Directions:
     found = basis @ vectors[:, keep] / values[keep].sqrt()
     lost = span(basis @ vectors[:, ~keep])
     sizes = torch.linalg.svdvals(found - lost @ (lost.T @ found))
-    return Directions(found.contiguous(), float(sizes[0] / sizes[-1]) if len(sizes) else 1.0)
+    return Directions(
+        found.contiguous(), float(sizes[0] / sizes[-1]) if len(sizes) else 1.0
+    )
 
 
 def decomposed(z: Tensor, rows: int, ridge: float = 0.0) -> tuple[Tensor, Directions]:

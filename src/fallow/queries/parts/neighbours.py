@@ -18,7 +18,9 @@ def most_similar(x: Tensor, k: int, more: Tensor | None = None) -> tuple[Tensor,
     with k' = min(k, m - 1).  A row of ``x`` is left out of its own list, as itself and not as the
     nearest one: its copies stay.
 
-    >>> most_similar(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 1)[1].flatten().tolist()
+    >>> most_similar(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), 1)[
+    ...     1
+    ... ].flatten().tolist()
     [1, 0, 0]
     """
     exact = torch.float64 if len(x) < EXACT else x.dtype
@@ -28,7 +30,9 @@ def most_similar(x: Tensor, k: int, more: Tensor | None = None) -> tuple[Tensor,
     found = [block.topk(k, 1) for block in _among(rows)]
     found += [(block @ rows.T).topk(k, 1) for block in others]
     cosine = torch.cat([rows.new_empty(0, k), *(best for best, _ in found)])
-    return cosine, torch.cat([torch.empty(0, k, dtype=torch.int64), *(at for _, at in found)])
+    return cosine, torch.cat(
+        [torch.empty(0, k, dtype=torch.int64), *(at for _, at in found)]
+    )
 
 
 def _among(rows: Tensor) -> Iterator[Tensor]:

@@ -28,7 +28,9 @@ def check_sigma(query: Any) -> None:
     """Raise ValueError where the field ``sigma`` is no noise."""
     if not LEAST <= query.sigma < float("inf"):
         name = type(query).__name__
-        raise ValueError(f"{name}'s sigma is {query.sigma}; it must be {LEAST} or more and finite")
+        raise ValueError(
+            f"{name}'s sigma is {query.sigma}; it must be {LEAST} or more and finite"
+        )
 
 
 def refuse_classes(query: Any, view: View) -> None:
@@ -88,13 +90,20 @@ class LastLayer:
 
     def posterior(self, sigma: float) -> LastLayer:
         """M^½φ of scaled rows: inner products are posterior covariances, over σ²."""
-        scale = (self.labelled if len(self.labelled) else self.pool).square().sum(1).mean().sqrt()
+        scale = (
+            (self.labelled if len(self.labelled) else self.pool)
+            .square()
+            .sum(1)
+            .mean()
+            .sqrt()
+        )
         pool, labelled = self.pool / scale, self.labelled / scale
         known = labelled.T @ labelled  # (k, k)
         known.diagonal().add_(sigma**2)
         root = torch.linalg.cholesky(known)
         pool, labelled = (
-            torch.linalg.solve_triangular(root, part.T, upper=False).T for part in (pool, labelled)
+            torch.linalg.solve_triangular(root, part.T, upper=False).T
+            for part in (pool, labelled)
         )
         return LastLayer(pool, labelled, self.rows)
 

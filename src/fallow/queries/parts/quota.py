@@ -45,6 +45,8 @@ def fill(n: int, weight: Tensor, caps: Tensor) -> Tensor:
     while (missing := min(n, int(caps.sum())) - int(quota.sum())) > 0:
         if not bool(share.any()):  # only classes of weight 0 have room left
             share = (quota < caps).double()
-        quota = torch.minimum(quota + apportion(missing, share), caps)  # closes a class, or ends
+        quota = torch.minimum(
+            quota + apportion(missing, share), caps
+        )  # closes a class, or ends
         share = weight * (quota < caps)
     return quota

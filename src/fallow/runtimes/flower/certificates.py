@@ -21,7 +21,10 @@ USES = (
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
     *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
 )
-LOCAL = ("localhost", "127.0.0.1")  # Flower's processes on the coordinator's machine talk by these
+LOCAL = (
+    "localhost",
+    "127.0.0.1",
+)  # Flower's processes on the coordinator's machine talk by these
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,13 @@ def new_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
     """
     made = Tls.in_folder(folder)
     elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
-    authority, server = (elliptic.generate_private_key(elliptic.SECP256R1()) for _ in range(2))
+    authority, server = (
+        elliptic.generate_private_key(elliptic.SECP256R1()) for _ in range(2)
+    )
     root = _signed("Fallow authority", authority, "Fallow authority", authority, None)
-    leaf = _signed("Fallow coordinator", server, "Fallow authority", authority, (*LOCAL, *hosts))
+    leaf = _signed(
+        "Fallow coordinator", server, "Fallow authority", authority, (*LOCAL, *hosts)
+    )
     _write(made.authority, _pem(root))
     _write(made.certificate, _pem(leaf))
     _write(made.key, _private(server, "PKCS8"))
@@ -70,7 +77,9 @@ def new_node_key(path: Path) -> str:
     return str(public.decode())
 
 
-def _signed(name: str, key: Any, issuer: str, signer: Any, hosts: Sequence[str] | None) -> Any:
+def _signed(
+    name: str, key: Any, issuer: str, signer: Any, hosts: Sequence[str] | None
+) -> Any:
     """A certificate of ``name`` for ``hosts``, or of an authority where there are none."""
     x509, hashes = (
         need(f"cryptography.{m}", PURPOSE) for m in ("x509", "hazmat.primitives.hashes")
@@ -86,13 +95,17 @@ def _signed(name: str, key: Any, issuer: str, signer: Any, hosts: Sequence[str] 
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))  # clocks differ
         .not_valid_after(now + timedelta(days=365 * YEARS))
-        .add_extension(x509.BasicConstraints(is_authority, 0 if is_authority else None), True)
+        .add_extension(
+            x509.BasicConstraints(is_authority, 0 if is_authority else None), True
+        )
         .add_extension(x509.KeyUsage(**{use: use in allowed for use in USES}), True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         .add_extension(identifier, False)
     )
     if hosts is not None:
-        names = x509.SubjectAlternativeName([_host(x509, host) for host in dict.fromkeys(hosts)])
+        names = x509.SubjectAlternativeName(
+            [_host(x509, host) for host in dict.fromkeys(hosts)]
+        )
         builder = builder.add_extension(names, False)
     return builder.sign(signer, hashes.SHA256())
 
@@ -127,6 +140,8 @@ def _write(path: Path, content: bytes) -> None:
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise ValueError(f"{path} exists already; remove it first if it is not needed") from error
+        raise ValueError(
+            f"{path} exists already; remove it first if it is not needed"
+        ) from error
     with os.fdopen(file, "wb") as handle:
         handle.write(content)

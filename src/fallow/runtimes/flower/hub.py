@@ -48,7 +48,9 @@ class Parcel:
     due: float = 0.0  # when it is sent (again)
     pause: float = SHORTEST
     silence: float = AGAIN  # seconds without a word after which it may be lost
-    numbers: set[int] = field(default_factory=set)  # under which it was sent in this connection
+    numbers: set[int] = field(
+        default_factory=set
+    )  # under which it was sent in this connection
     node: Node | None = None  # to which it was sent last
 
     def send_again(self, due: float) -> None:
@@ -63,7 +65,9 @@ class Hub:
     are dropped.
     """
 
-    def __init__(self, place: Path, say: Say = lambda event: None, silence: float = AGAIN) -> None:
+    def __init__(
+        self, place: Path, say: Say = lambda event: None, silence: float = AGAIN
+    ) -> None:
         self.place, self.say, self._silence = place, say, silence
         self._lock, self._stop = Lock(), Event()
         self._parcels: dict[SiteId, Parcel] = {}
@@ -71,7 +75,9 @@ class Hub:
         self._answers: Queue[tuple[SiteId, bytes]] = Queue()
         self._app: socket.socket | None = None
         self._last = 0  # number that was given last
-        self._threads = [Thread(target=run, daemon=True) for run in (self._listen, self._push)]
+        self._threads = [
+            Thread(target=run, daemon=True) for run in (self._listen, self._push)
+        ]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -135,7 +141,9 @@ class Hub:
             while (frame := read(connection)) is not None:
                 self._take(connection, *frame)
         except (OSError, ValueError) as error:
-            self.say({"event": "pipe", "why": f"the connection to Flower's app broke: {error}"})
+            self.say(
+                {"event": "pipe", "why": f"the connection to Flower's app broke: {error}"}
+            )
         self._drop(connection)
 
     def _take(self, connection: socket.socket, kind: bytes, payload: bytes) -> None:

@@ -44,12 +44,20 @@ COMMANDS = {
 }
 CLIENT = "flwr.supernode.runtime.run_clientapp"
 SERVER = "flwr.superlink.runtime.run_serverapp"
-STATES = ("flwr.supercore.corestate.sql_corestate", "flwr.supercore.corestate.in_memory_corestate")
+STATES = (
+    "flwr.supercore.corestate.sql_corestate",
+    "flwr.supercore.corestate.in_memory_corestate",
+)
 OPEN = "/v1/fleet/"  # what SuperNodes call
 PARENT = "FALLOW_PARENT"  # environment: the process that starts Flower
 GRACE = 5  # seconds to say goodbye
-CLAIM = 90  # seconds that an app has to start; Flower gives 30, and a busy machine takes longer
-MOST = {"flwr-serverapp": 1, "flwr-clientapp": 3}  # apps at a time; a site answers one by one
+CLAIM = (
+    90  # seconds that an app has to start; Flower gives 30, and a busy machine takes longer
+)
+MOST = {
+    "flwr-serverapp": 1,
+    "flwr-clientapp": 3,
+}  # apps at a time; a site answers one by one
 TURN = 0.3
 
 
@@ -89,7 +97,9 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(TURN)
     signal.alarm(GRACE)  # the system ends it, even where Python hangs on its way out
-    os.kill(os.getpid(), signal.SIGTERM)  # a SuperNode that leaves properly may come back at once
+    os.kill(
+        os.getpid(), signal.SIGTERM
+    )  # a SuperNode that leaves properly may come back at once
 
 
 def _guard(module: str, name: str, guarded: Callable[[Any], Any]) -> None:
@@ -111,7 +121,10 @@ def let_apps_start() -> None:
     for name in STATES:
         state: Any = importlib.import_module(name)
         dead_after = state.HEARTBEAT_PATIENCE * state.HEARTBEAT_DEFAULT_INTERVAL
-        state.HEARTBEAT_DEFAULT_INTERVAL, state.HEARTBEAT_PATIENCE = CLAIM, dead_after / CLAIM
+        state.HEARTBEAT_DEFAULT_INTERVAL, state.HEARTBEAT_PATIENCE = (
+            CLAIM,
+            dead_after / CLAIM,
+        )
 
 
 class App(subprocess.Popen[Any]):
@@ -175,10 +188,14 @@ def may_pass(path: str, client: tuple[str, int] | None) -> bool:
     >>> may_pass("/v1/control/start-run", ("127.0.0.1", 4000))
     True
     """
-    return path.startswith(OPEN) or (client is not None and ip_address(client[0]).is_loopback)
+    return path.startswith(OPEN) or (
+        client is not None and ip_address(client[0]).is_loopback
+    )
 
 
-def _with_doorkeeper(others: Callable[[], tuple[Any, ...]]) -> Callable[[], tuple[Any, ...]]:
+def _with_doorkeeper(
+    others: Callable[[], tuple[Any, ...]],
+) -> Callable[[], tuple[Any, ...]]:
     def middleware() -> tuple[Any, ...]:
         kind = importlib.import_module("starlette.middleware").Middleware
         return (kind(Doorkeeper), *others())
@@ -213,7 +230,9 @@ def _without_folder(error: Callable[..., Any]) -> Callable[..., Any]:
     folder = Path(os.environ["FLWR_HOME"]).parents[1]
 
     def told(code: int, reason: str | None = None) -> Any:
-        return error(code, None if reason is None else reason.replace(f"{folder}{os.sep}", ""))
+        return error(
+            code, None if reason is None else reason.replace(f"{folder}{os.sep}", "")
+        )
 
     return told
 

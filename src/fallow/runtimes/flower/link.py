@@ -30,9 +30,13 @@ class FlowerLink:
     """
 
     def __init__(
-        self, folder: Path, address: str, tls: Tls, nodes: Mapping[SiteId, str],
+        self,
+        folder: Path,
+        address: str,
+        tls: Tls,
+        nodes: Mapping[SiteId, str],
         say: Say = lambda event: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.say = say
         self._nodes, self._lock, self._admitted = dict(nodes), Lock(), False
         self._trouble: str | None = None

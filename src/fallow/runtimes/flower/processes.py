@@ -39,7 +39,8 @@ def environment(folder: Path, path: Sequence[Path], **more: str) -> dict[str, st
     local = ",".join(filter(None, [inherited.get("NO_PROXY"), "127.0.0.1,localhost"]))
     return inherited | {
         "PATH": os.pathsep.join(map(os.fspath, path)),
-        "NO_PROXY": local, "no_proxy": local,
+        "NO_PROXY": local,
+        "no_proxy": local,
         "FLWR_HOME": os.fspath(folder.absolute()),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -48,7 +49,7 @@ def environment(folder: Path, path: Sequence[Path], **more: str) -> dict[str, st
         "PYTHONUNBUFFERED": "1",
         PARENT: str(os.getpid()),
         **more,
-    }  # fmt: skip
+    }
 
 
 def write_commands(folder: Path, names: Sequence[str]) -> Path:
@@ -128,7 +129,9 @@ class Child:
             ran = monotonic() - began
             pause = SHORTEST if ran > SETTLED else min(2 * pause, LONGEST)
             last = written.strip().rpartition("\n")[2] or f"exit code {code}"
-            self.problem = self.explain(written) or f"{self.name} {ENDED}: {last} (see {self.log})"
+            self.problem = (
+                self.explain(written) or f"{self.name} {ENDED}: {last} (see {self.log})"
+            )
             self.say({"event": "process", "name": self.name, "why": self.problem})
             self._stop.wait(pause)
 
@@ -140,9 +143,13 @@ class Child:
             start = log.tell()
             # A session of its own: Ctrl-C at a terminal reaches us, and we end it in order.
             self._process = subprocess.Popen(
-                list(self.line()), env=self.env, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                list(self.line()),
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
             code = self._wait(self._process)
         with self.log.open("rb") as log:
             log.seek(max(start, self.log.stat().st_size - 20_000))

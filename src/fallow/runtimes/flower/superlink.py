@@ -15,7 +15,13 @@ from fallow.core.types import SiteId
 from fallow.runtimes.flower.app.fallow_pipe.pipe import SOCKET
 from fallow.runtimes.flower.certificates import Tls
 from fallow.runtimes.flower.launch import APP
-from fallow.runtimes.flower.processes import Child, Say, command, environment, write_commands
+from fallow.runtimes.flower.processes import (
+    Child,
+    Say,
+    command,
+    environment,
+    write_commands,
+)
 
 COMMANDS = ("flower-superexec", "flwr-serverapp")
 NAME = "fallow"  # of the connection in the private configuration of Flower's command
@@ -32,7 +38,12 @@ class Superlink:
     """
 
     def __init__(
-        self, folder: Path, address: str, tls: Tls, place: Path, say: Say = lambda event: None
+        self,
+        folder: Path,
+        address: str,
+        tls: Tls,
+        place: Path,
+        say: Say = lambda event: None,
     ) -> None:
         self._folder, self._tls = folder.absolute(), tls
         self._host, _, port = address.rpartition(":")
@@ -44,7 +55,12 @@ class Superlink:
             self._folder / "home", [commands], **{SOCKET: os.fspath(place.absolute())}
         )
         self._child = Child(
-            "superlink", self._line, env, self._folder / "log" / "superlink.log", self._explain, say
+            "superlink",
+            self._line,
+            env,
+            self._folder / "log" / "superlink.log",
+            self._explain,
+            say,
         )
         self._env = env
 
@@ -138,24 +154,41 @@ class Superlink:
     def _flwr(self, *arguments: str, is_needed: bool = True) -> dict[str, Any]:
         """What one of Flower's commands answers; RuntimeError with its words where it fails."""
         done = subprocess.run(
-            command("flwr", *arguments), env=self._env, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, timeout=TIMEOUT, check=False,
-        )  # fmt: skip
+            command("flwr", *arguments),
+            env=self._env,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=TIMEOUT,
+            check=False,
+        )
         start = done.stdout.find("{")
         answer: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}
         if is_needed and not answer.get("success"):
             why = answer.get("error-message") or (done.stderr or done.stdout).strip()[-500:]
-            raise RuntimeError(f"Flower could not do 'flwr {' '.join(arguments[:2])}': {why}")
+            raise RuntimeError(
+                f"Flower could not do 'flwr {' '.join(arguments[:2])}': {why}"
+            )
         return answer
 
     def _line(self) -> list[str]:
         return command(
-            "flower-superlink", "--host", self._host, "--port", str(self._port),
-            "--ssl-ca-certfile", str(self._tls.authority),
-            "--ssl-certfile", str(self._tls.certificate), "--ssl-keyfile", str(self._tls.key),
-            "--database", str(self._folder / "superlink.sqlite"),
-            "--enable-supernode-auth", "--disable-runtime-dependency-installation",
-        )  # fmt: skip
+            "flower-superlink",
+            "--host",
+            self._host,
+            "--port",
+            str(self._port),
+            "--ssl-ca-certfile",
+            str(self._tls.authority),
+            "--ssl-certfile",
+            str(self._tls.certificate),
+            "--ssl-keyfile",
+            str(self._tls.key),
+            "--database",
+            str(self._folder / "superlink.sqlite"),
+            "--enable-supernode-auth",
+            "--disable-runtime-dependency-installation",
+        )
 
     def _explain(self, written: str) -> str | None:
         if "address already in use" in written.lower():

@@ -40,8 +40,15 @@ class Supernode:
     ) -> None:
         home = folder.absolute()
         commands = write_commands(home / "bin", COMMANDS)
-        self._site, self._superlink, self._key, self._authority = site, superlink, key, authority
-        env = environment(home / "home", [commands], **{SOCKET: os.fspath(socket.absolute())})
+        self._site, self._superlink, self._key, self._authority = (
+            site,
+            superlink,
+            key,
+            authority,
+        )
+        env = environment(
+            home / "home", [commands], **{SOCKET: os.fspath(socket.absolute())}
+        )
         self._child = Child(
             "supernode", self._line, env, home / "log" / "supernode.log", self._explain, say
         )
@@ -66,11 +73,19 @@ class Supernode:
         self._child.stop()
 
     def _line(self) -> list[str]:
-        trusted = [] if self._authority is None else ["--root-certificates", str(self._authority)]
+        trusted = (
+            [] if self._authority is None else ["--root-certificates", str(self._authority)]
+        )
         return command(
-            "flower-supernode", "--superlink", self._superlink, *trusted,
-            "--auth-supernode-private-key", str(self._key), "--port", str(free_port()),
-        )  # fmt: skip
+            "flower-supernode",
+            "--superlink",
+            self._superlink,
+            *trusted,
+            "--auth-supernode-private-key",
+            str(self._key),
+            "--port",
+            str(free_port()),
+        )
 
     def _explain(self, written: str) -> str | None:
         """The reason for the end of a SuperNode in words for the people at the site."""

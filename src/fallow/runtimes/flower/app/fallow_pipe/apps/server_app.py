@@ -37,7 +37,9 @@ def main(grid: Grid, context: Context) -> None:
             turn += 1
 
 
-def push(grid: Grid, link: socket.socket, payload: bytes, waiting: dict[str, bytes]) -> None:
+def push(
+    grid: Grid, link: socket.socket, payload: bytes, waiting: dict[str, bytes]
+) -> None:
     """Hand one message to Flower."""
     number, node = NODE.unpack_from(payload)
     content = RecordDict({"pipe": ConfigRecord({"bytes": payload[NODE.size :]})})
