@@ -25,7 +25,7 @@ test: $(STAMP)  ## tests, docstring examples and the code blocks of the document
 
 soak: export FALLOW_SOAK := 1
 soak: $(STAMP)  ## the long form of the tests of real sites: kills, schedules, malformed messages
-	$(PY) -m pytest tests/federation tests/flower -m 'soak or processes or not soak'
+	$(PY) -m pytest tests/federation tests/network/flower -m 'soak or processes or not soak'
 
 check: $(STAMP)  ## format, lint, types, layers and house rules, docstring examples
 	$(PY) -m ruff format --check .

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from bench.timing import described
-from tests.flower.federation import Federation, federation
+from tests.network.flower.federation import Federation, federation
 
 SITES = ("ash", "birch", "cedar")
 SIZES = {"small": 1 << 10, "model": 1 << 20}  # bytes of a message, and of its answer

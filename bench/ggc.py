@@ -13,10 +13,11 @@ from bench.timing import Entry, Race
 from fallow.core.banks import Layout
 from fallow.core.streams import stream
 from fallow.models.build import build_model
-from fallow.personal.dpfl import reward
-from fallow.personal.parts.greedy import Member, ggc
-from fallow.runtimes import Label, MemoryStore, Parts, Site
-from fallow.runtimes.view import SiteView
+from fallow.sites import Parts, Site
+from fallow.sites.store import Label, MemoryStore
+from fallow.sites.view import SiteView
+from fallow.training.personal.dpfl import reward
+from fallow.training.personal.parts.greedy import Member, ggc
 
 CLASSES = 10
 Group = tuple[int, ...]

@@ -20,7 +20,9 @@ from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.queries import FALE
 from fallow.queries.parts import leverage
-from fallow.runtimes import InProcess, MemoryStore, Parts, Site
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 
 SITES = 10

@@ -22,7 +22,9 @@ from fallow.core import Ask, Disclosure, Layout, stream
 from fallow.engine import Loop, row_loss
 from fallow.models import build_model
 from fallow.queries import AHFAL, BADGE, KSAS, CoreSet, Entropy
-from fallow.runtimes import InProcess, Label, MemoryStore, Parts, Site
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
 
 STRATEGIES: Mapping[str, Any] = {

@@ -25,11 +25,11 @@ from rich.table import Table
 from bench.timing import CPU, described
 from fallow.core import stream
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.world import build_world
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 
 RECIPE = Recipe(
     name="regression-run",

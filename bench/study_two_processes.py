@@ -21,10 +21,10 @@ from torch import Tensor
 
 from bench.timing import WALL, Entry, Race
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.lab.cell import Setup
-from fallow.lab.recipe import Recipe
-from fallow.lab.spec import Spec
-from fallow.lab.study import run_study, study_cells
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.study.cell import Setup
+from fallow.study.study import run_study, study_cells
 
 QUERIES = ("random", "entropy", "ahfal")
 RECIPE = Recipe(

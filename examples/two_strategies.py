@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import with_settings
-from fallow.lab.run import Run
-from fallow.lab.world import build_world
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
 from fallow.recipes import find_recipe
+from fallow.settings.recipe import with_settings
 
 
 def final_score(query: str, seed: int) -> float:

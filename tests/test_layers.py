@@ -13,26 +13,31 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 
-BELOW_RUNTIMES = {"core", "data", "models", "oracles", "queries", "training", "personal"}
-BELOW_LAB = BELOW_RUNTIMES | {"privacy", "engine", "runtimes"}
+METHODS_AND_BELOW = {"core", "models", "queries", "training"}
+BELOW_SITES = METHODS_AND_BELOW | {"storage", "data", "privacy", "engine"}
+BELOW_EXPERIMENT = BELOW_SITES | {"sites", "network", "settings"}
+BELOW_FEDERATION = BELOW_EXPERIMENT | {"experiment", "study", "report", "recipes"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
-    "data": {"core"},
+    "storage": {"core"},
+    "data": {"core", "storage"},
     "models": {"core"},
-    "oracles": {"core", "data"},
     "queries": {"core", "models"},
     "training": {"core", "models"},
-    "personal": {"core", "models"},
-    "privacy": {"core", "data", "models"},
-    "engine": {"core", "data", "models"},
-    "runtimes": BELOW_LAB - {"runtimes"},
-    "lab": BELOW_LAB,
-    "recipes": BELOW_LAB | {"lab"},
-    "compat": BELOW_LAB | {"lab"},
-    "federation": BELOW_LAB | {"lab", "recipes"},
-    "cli": BELOW_LAB | {"lab", "recipes", "compat", "federation"},
+    "privacy": {"core"},
+    "engine": {"core", "models"},
+    "sites": BELOW_SITES,
+    "network": BELOW_SITES | {"sites"},
+    "settings": BELOW_SITES,
+    "experiment": BELOW_EXPERIMENT,
+    "study": BELOW_EXPERIMENT | {"experiment"},
+    "report": BELOW_EXPERIMENT | {"experiment", "study"},
+    "recipes": {"core", "data", "settings"},
+    "compat": METHODS_AND_BELOW,
+    "federation": BELOW_FEDERATION,
+    "cli": BELOW_FEDERATION | {"compat", "federation"},
 }
-METHODS = {"queries", "training", "personal"}  # one algorithm per file
+METHODS = {"queries", "training"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
 
 REQUIRED = {
@@ -45,7 +50,7 @@ OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that 
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
     Path("federation/page"): {"fastapi", "jinja2", "uvicorn", "starlette"},
-    Path("runtimes/flower/app"): {"flwr"},  # runs inside Flower
+    Path("network/flower/app"): {"flwr"},  # runs inside Flower
 }
 
 
@@ -137,8 +142,8 @@ def outside(arrow: Arrow) -> str | None:
         return "core stands on torch and the standard library alone"
     if any(folder in arrow.source.parents and top in own for folder, own in WHOLE.items()):
         return None
-    if top == "flwr" and Path("runtimes/flower") not in arrow.source.parents:
-        return "Flower stays inside runtimes/flower"
+    if top == "flwr" and Path("network/flower") not in arrow.source.parents:
+        return "Flower stays inside network/flower"
     if top in OPTIONAL and not arrow.deferred:
         return "an optional dependency is imported inside the function that needs it"
     if top not in REQUIRED | OPTIONAL:
@@ -163,7 +168,10 @@ def inside(arrow: Arrow, concrete: set[str]) -> str | None:
             return "a method knows a model only through its protocol"
         return None
     is_method = arrow.package in METHODS and arrow.source.name != "__init__.py"
-    if is_method and not SHARED & set(arrow.steps[2:3]):
+    room = [
+        step for step in arrow.steps[2:] if step != "personal"
+    ]  # a room inside training
+    if is_method and not SHARED & set(room[:1]):
         return "a method imports its own base.py and parts/, never another method"
     return None
 
@@ -243,16 +251,16 @@ def plant(root: Path, file: str, code: str) -> list[str]:
             "inside the function",
         ),
         (
-            "personal/ditto.py",
-            "from fallow.training.base import Training",
-            "personal may import",
+            "training/personal/ditto.py",
+            "from fallow.training.fedavg import FedAvg",
+            "another method",
         ),
         ("engine/loop.py", "from fallow.privacy import Ledger", "engine may import"),
         ("privacy/ledger.py", "def f():\n    import fallow.engine", "privacy may import"),
-        ("runtimes/inprocess.py", "from fallow.lab import study", "runtimes may import"),
-        ("runtimes/inprocess.py", "def f():\n    import flwr", "inside runtimes/flower"),
-        ("runtimes/flower/link.py", "import flwr", "inside the function"),
-        ("lab/study.py", "import_module('fallow.cli')", "lab may import"),
+        ("sites/in_process.py", "from fallow.study import study", "sites may import"),
+        ("sites/in_process.py", "def f():\n    import flwr", "inside network/flower"),
+        ("network/flower/link.py", "import flwr", "inside the function"),
+        ("study/study.py", "import_module('fallow.cli')", "study may import"),
         ("recipes/ahfal.py", "from fallow.compat import ahfal", "recipes may import"),
         ("cli/run.py", "from fallow import __version__", "the root package"),
         ("recipes/ahfal.py", "from fallow.cli import main", "recipes may import"),
@@ -280,9 +288,9 @@ def test_a_forbidden_import_is_named_with_its_reason(
         ("queries/parts/kcenter.py", "from fallow.queries.parts.features import factors"),
         ("data/table.py", "def read(path):\n    import pyarrow.parquet"),
         ("data/table.py", "if TYPE_CHECKING:\n    import pyarrow"),
-        ("runtimes/flower/link.py", "def start():\n    from flwr.server import Grid"),
+        ("network/flower/link.py", "def start():\n    from flwr.server import Grid"),
         ("engine/loop.py", "from fallow.models.lenet import LeNet"),
-        ("cli/run.py", "import typer\nfrom fallow.lab import study"),
+        ("cli/run.py", "import typer\nfrom fallow.study import study"),
     ],
 )
 def test_an_import_that_points_down_is_accepted(

@@ -18,7 +18,10 @@ from torch import Tensor
 from fallow.core import Ask, Carrier, Disclosure, Layout, State, stream
 from fallow.engine import Loop, row_loss
 from fallow.models import Linear
-from fallow.runtimes import Bytes, InProcess, Label, MemoryStore, Parts, Site
+from fallow.network.bytes import Bytes
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
 
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from fallow.cli import main
-from fallow.lab.cell import Setup
-from fallow.lab.opening import open_study
-from fallow.lab.study import run_study, study_cells
 from fallow.recipes import find_recipe
-from fallow.runtimes.database import Database
+from fallow.storage.database import Database
+from fallow.study.cell import Setup
+from fallow.study.opening import open_study
+from fallow.study.study import run_study, study_cells
 from tests.cli.conftest import Command, contents, table, write_inputs
-from tests.lab.crash import begun, ended
+from tests.experiment.crash import begun, ended
 
 CSV = ("run", "tiny.toml", "--data", "bad.csv", "--label", "sick")
 RUN = ("run", "tiny.toml")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fallow.compat import RatioAHFAL
 from fallow.compat.ratio import allocate, ratios, spill
 from fallow.queries import AHFAL
-from fallow.runtimes.view import SiteView
+from fallow.sites.view import SiteView
 from tests.worlds import Table, tables, world
 
 THIRDS = [1 / 3] * 3

@@ -20,8 +20,9 @@ from fallow.models import build_model
 from fallow.queries import BADGE, LoGo
 from fallow.queries.feal import FEAL
 from fallow.queries.parts import ranked
-from fallow.runtimes import Label, MemoryStore, Parts, Site
-from fallow.runtimes.view import SiteView
+from fallow.sites import Parts, Site
+from fallow.sites.store import Label, MemoryStore
+from fallow.sites.view import SiteView
 from tests.worlds import Table, tables, world
 
 DATA = os.environ.get("FALLOW_DATA")

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.world import build_world
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 
 NAMES = [
     "NaNKSAS",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fallow.runtimes import Bytes, InProcess, Label
+from fallow.network.bytes import Bytes
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label
 from fallow.training import FedAvg
 from tests.contracts.strategies import FOR_NUMBERS
 from tests.queries.regression import federation

@@ -6,20 +6,20 @@ from typing import Any, get_args
 
 import pytest
 
-from fallow import compat, personal, queries, training
+from fallow import compat, queries, training
 from fallow.core import Request, Step
-from fallow.core.ask import Kind
 from fallow.core.build import names
 from fallow.core.disclosure import Disclosure
+from fallow.core.messages import Kind
 from fallow.federation.people import People
-from fallow.personal import DPFL, Ditto, FedProxFT
+from fallow.network.checks import check_order
 from fallow.queries import FALE, Entropy
-from fallow.runtimes.border import check_order
-from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust
+from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust, personal
+from fallow.training.personal import DPFL, Ditto, FedProxFT
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from tests.engine.jobs import mlp
-from tests.personal.federation import METHODS, PLAN, begun, federation, rounds
+from tests.training.personal.federation import METHODS, PLAN, begun, federation, rounds
 from tests.worlds import tables, world
 
 EVERY = [

@@ -11,8 +11,8 @@ import torch
 import fallow.queries
 from fallow.core import Method, stream
 from fallow.core.build import names
+from fallow.network.bytes import Bytes
 from fallow.queries import AHFAL, Entropy, Random
-from fallow.runtimes import Bytes
 from tests.contracts.numbers import world
 from tests.contracts.strategies import STRATEGIES, of_all, of_logits
 from tests.worlds import Table, World, tables

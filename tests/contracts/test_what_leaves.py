@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import torch
 
 from fallow.core import Answer, Contract, Delivered, Request, View
+from fallow.network.bytes import Bytes
+from fallow.network.wire import pack_request
 from fallow.queries import AHFAL, FALE, IFAL, Entropy, FairFAL, OracleHistogram
-from fallow.runtimes import Bytes, InProcess
-from fallow.runtimes.wire import pack, pack_request
+from fallow.sites.in_process import InProcess
+from fallow.storage.packing import pack
 from tests.contracts.numbers import world
 from tests.contracts.strategies import of_all
 from tests.worlds import Tables, World, tables

@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 from fallow.core import Ask, Contract, Disclosure, Layout, Picks, Plan, Release
-from fallow.core.ask import Masked
+from fallow.core.messages import Masked
 from fallow.engine import Loop, row_loss
-from fallow.runtimes import Bytes, InProcess, MemoryStore, Parts, Site
+from fallow.network.bytes import Bytes
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 
 NAMES = ("share", "secret", "bad", "wide", "pick", "model", "people")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fallow.core import each_of_all, sum_of_all
-from fallow.lab.journal import Journal
+from fallow.experiment.journal import Journal
 from fallow.privacy import Privacy
 from tests.privacy.federation import SECURE, Losing, asking, protected
 from tests.worlds import tables

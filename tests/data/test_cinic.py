@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fallow.data import CATALOGUE, load
-from fallow.data.cinic import CINIC10_SCALE, CLASSES
+from fallow.data.catalogue.cinic import CINIC10_SCALE, CLASSES
 
 image = pytest.importorskip("PIL.Image")
 PARTS = {"train": 2, "valid": 1, "test": 1}

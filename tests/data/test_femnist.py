@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fallow.data import ClassWindows, Dataset, check_leak, load
-from fallow.data.femnist import MOST
+from fallow.data.catalogue.femnist import MOST
 
 USERS, OF_CLASS = 40, 4000
 
@@ -52,7 +52,7 @@ def test_all_characters_are_62_classes(tmp_path: Path) -> None:
 def test_of_a_letter_the_first_images_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fallow.data.femnist.MOST", 7)
+    monkeypatch.setattr("fallow.data.catalogue.femnist.MOST", 7)
     write(tmp_path, f1=[36] * 5, f2=[36] * 5 + [37] * 2)
     found = load("femnist_letters", tmp_path)
     assert len(found.x) + len(found.x_test) == 9

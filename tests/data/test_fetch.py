@@ -12,7 +12,7 @@ import pytest
 
 from fallow.cli.lists import datasets
 from fallow.data import CATALOGUE, fetch, load
-from fallow.data.sources import SOURCES
+from fallow.data.catalogue.sources import SOURCES
 
 CT = SOURCES["ct"]
 TABLE = "patientId,value0,reference\n" + "".join(

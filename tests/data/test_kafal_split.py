@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fallow.core.build import build
-from fallow.data import ExactDirichlet, partition_report, partitions
-from fallow.data.dirichlet import KAFAL_SIZES
+from fallow.data import ExactDirichlet, partition_report
+from fallow.data.partition import partitions
+from fallow.data.partition.dirichlet import KAFAL_SIZES
 
 Y = np.repeat(np.arange(10), 5000)
 

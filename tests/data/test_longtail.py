@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fallow.data import LongTail
-from fallow.data.longtail import longtail_counts
+from fallow.data.partition.longtail import longtail_counts
 
 Y = np.repeat(np.arange(10), 100)
 GROUPS = np.arange(1000) % 7

@@ -20,12 +20,11 @@ from fallow.data import (
     Partition,
     Patho,
     Shards,
-    few_classes,
     natural_groups,
     partition_report,
-    partitions,
 )
-from fallow.data.cuts import largest_remainder
+from fallow.data.partition import few_classes, partitions
+from fallow.data.partition.cuts import largest_remainder
 
 Y = np.repeat(np.arange(10), 100)
 GROUPS = np.arange(1000) % 7
@@ -170,7 +169,7 @@ def test_largest_remainder_is_within_one_and_sums_to_the_total(
 def test_a_smallest_site_that_never_comes_is_an_error_with_the_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fallow.data.dirichlet.MOST_DRAWS", 5)
+    monkeypatch.setattr("fallow.data.partition.dirichlet.MOST_DRAWS", 5)
     with pytest.raises(
         ValueError, match=r"Dirichlet\(alpha=0.001\).* 90 rows in 5 draws \(the"
     ):

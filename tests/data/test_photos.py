@@ -11,7 +11,7 @@ import torch
 from scipy.io import savemat
 
 from fallow.data import CATALOGUE, ExactDirichlet, load
-from fallow.data.photos import CIFAR100_SCALE, RECORD, SVHN_SCALE
+from fallow.data.catalogue.photos import CIFAR100_SCALE, RECORD, SVHN_SCALE
 
 
 def pixels(n: int, seed: int) -> np.ndarray[Any, Any]:

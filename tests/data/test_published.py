@@ -13,8 +13,8 @@ import torch
 from scipy.io import savemat
 
 from fallow.data import CATALOGUE, Dataset, check_leak, load
-from fallow.data.one_hot import one_hot
-from fallow.data.sources import SOURCES
+from fallow.data.catalogue.one_hot import one_hot
+from fallow.data.catalogue.sources import SOURCES
 
 PUBLISHED = [name for name, entry in CATALOGUE.items() if entry.published]
 RNG = np.random.default_rng(0)

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from fallow.data import Dataset, ExactDirichlet, LongTail
-from fallow.data.longtail import longtail_counts
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.world import World, world_of
+from fallow.data.partition.longtail import longtail_counts
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import World, world_of
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 
 Y = np.repeat(np.arange(10), 400)
 INNER = {"inner": "ExactDirichlet", "inner_fields": {"alpha": 0.1}}

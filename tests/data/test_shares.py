@@ -9,16 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fallow.data import (
-    ExactDirichlet,
-    Patho,
-    class_counts,
-    partition_report,
-    shares,
-    tables,
-)
-from fallow.data.holdout import hold_out, stratified
-from fallow.data.shares import validation_split
+from fallow.data import ExactDirichlet, Patho, class_counts, partition_report, tables
+from fallow.data.partition import shares
+from fallow.data.partition.holdout import hold_out, stratified
+from fallow.data.partition.shares import validation_split
 
 
 def rng(seed: int = 0) -> np.random.Generator:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fallow.data import TargetDirichlet, class_counts, partition_report
-from fallow.data.target_dirichlet import target_bins
+from fallow.data.partition.target_dirichlet import target_bins
 
 SITES = 10
 Y = np.random.default_rng(0).gamma(2.0, size=5000)  # skewed, all different
@@ -146,7 +146,7 @@ def test_what_cannot_be_split_says_what_to_change(monkeypatch: pytest.MonkeyPatc
         ValueError, match=r"2 of 12 targets are NaN or infinite, .*leave those rows"
     ):
         TargetDirichlet().split(np.append(Y[:10], [np.nan, np.inf]), 2, rng())
-    monkeypatch.setattr("fallow.data.dirichlet.MOST_DRAWS", 5)
+    monkeypatch.setattr("fallow.data.partition.dirichlet.MOST_DRAWS", 5)
     with pytest.raises(
         ValueError,
         match=r"TargetDirichlet\(alpha=0.01\) over 10 sites .* 400 rows in 5 draws .* raise alpha",

@@ -24,12 +24,12 @@ from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, Workers, row_loss
 from fallow.engine.workers import Worker, dealt
-from fallow.lab.cell import Cell, Setup
-from fallow.lab.study import run_study
+from fallow.study.cell import Cell, Setup
+from fallow.study.study import run_study
 from fallow.training import KCFU, FedAvg, FedProx
 from tests.engine.jobs import jobs, mlp, norm, over_rounds, with_pools
 from tests.engine.methods import Beside, Pupil, Stepping
-from tests.lab.crash import left, tiny
+from tests.experiment.crash import left, tiny
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9, persist=True))

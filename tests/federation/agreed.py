@@ -8,7 +8,7 @@ from typing import Any
 
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.schema import Column, Schema
-from fallow.lab.recipe import Recipe, with_settings
+from fallow.settings.recipe import Recipe, with_settings
 
 COLUMNS = (
     Column("age", "years", low=0, high=120),

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from fallow.cli import main
+from fallow.experiment import journal
 from fallow.federation.ledger import Ledger, tables
 from fallow.federation.ledger.purchases import Line
 from fallow.federation.site.folder import SiteFolder
-from fallow.lab import journal
 from tests.federation.hosts import Leader, folder
 from tests.federation.ledgers import RUN, STEP, Open
 from tests.federation.mistakes import Said, moved, offices

@@ -13,17 +13,17 @@ import numpy as np
 from fallow.core import Ask, Delivered, Disclosure, Plan, Request, Step
 from fallow.core.plan import Optimiser, Segment
 from fallow.core.types import Answer, SiteId, State
+from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Agreement, at_sites
 from fallow.federation.ledger import Ledger
 from fallow.federation.schema import Column, Schema
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
 from fallow.federation.study_file import write_agreement
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe, with_settings
+from fallow.network.envelope import Errand, Order, Reply, open_reply, seal
+from fallow.network.relays import request_body
 from fallow.privacy.signing import verify_key
-from fallow.runtimes.envelope import Errand, Order, Reply, open_reply, seal
-from fallow.runtimes.relays import request_body
+from fallow.settings.recipe import Recipe, with_settings
 
 SECRET = b"coordinator's signing key, 32 b."
 STRANGER = b"somebody else's signing key, 32."

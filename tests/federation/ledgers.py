@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fallow.federation.ledger import Ledger
-from fallow.runtimes import Label
+from fallow.sites.store import Label
 
 RUN, STEP = "run", "0/query"
 Open = Callable[..., Ledger]

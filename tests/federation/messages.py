@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fallow.privacy.signing import SIGNATURE, sign
-from fallow.runtimes.wire import pack, unpack
+from fallow.storage.packing import pack, unpack
 
 WORDS = ("", "a", "0/query/0", "request", "deliver", "progress", "../..", "\x00", "ż" * 300)
 NUMBERS = (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
 from fallow.federation.site.folder import SiteFolder
-from fallow.lab.files import write_json
-from fallow.lab.recipe import Recipe, with_settings
+from fallow.settings.recipe import Recipe, with_settings
+from fallow.storage.files import write_json
 from tests.federation.agreed import HEAD, ROWS, TABLE, table
 from tests.federation.desks import RUN, ask
 

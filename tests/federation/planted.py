@@ -23,10 +23,10 @@ from fallow.federation.ledger import Ledger
 from fallow.federation.schema import Column, Schema
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.study_file import write_agreement
-from fallow.lab.recipe import Recipe
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.queries.base import Budget, Memo, orders
-from fallow.runtimes.wire import unpack
+from fallow.settings.recipe import Recipe
+from fallow.storage.packing import unpack
 from tests.federation.worlds import WAITS, Federation
 
 SITES = ("basel", "chur", "davos")

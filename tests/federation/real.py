@@ -24,12 +24,12 @@ from fallow.federation import coordinator
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
-from fallow.lab.files import load_tree
-from fallow.lab.recipe import Recipe
-from fallow.lab.spec import Spec
-from fallow.runtimes.flower.processes import free_port
+from fallow.network.flower.processes import free_port
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.files import load_tree
 from tests.federation.worlds import NAMES, Federation, federation, rows
-from tests.flower.federation import wait_until
+from tests.network.flower.federation import wait_until
 
 SHORT = Recipe(
     "short",

@@ -9,17 +9,17 @@ from typing import Any
 
 from fallow.core import Answer, Ask
 from fallow.engine import Loop, row_loss
-from fallow.lab.journal import Journal
+from fallow.experiment.journal import Journal
+from fallow.network.checks import check_order, stats_of
+from fallow.network.envelope import Order, Reply, open_order, seal
+from fallow.network.gathering import EPSILON
+from fallow.network.relays import read_delivery, read_request, sealed_letters
+from fallow.network.remote import Keys, Remote
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.runtimes import Site
-from fallow.runtimes.border import check_order, stats_of
-from fallow.runtimes.envelope import Order, Reply, open_order, seal
-from fallow.runtimes.gathering import EPSILON
-from fallow.runtimes.inprocess import perform
-from fallow.runtimes.relays import read_delivery, read_request, sealed_letters
-from fallow.runtimes.remote import Keys, Remote
+from fallow.sites import Site
+from fallow.sites.in_process import perform
 from tests.federation.loopback import Loopback
 from tests.worlds import Tables, World, tables, world
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fallow.core.streams import stream
+from fallow.experiment.world import build_world
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.made import made
 from fallow.federation.schema import Schema
@@ -19,11 +20,10 @@ from fallow.federation.study_file import (
     read_agreement,
     write_agreement,
 )
-from fallow.lab.recipe import Recipe, recipe_from
-from fallow.lab.world import build_world
+from fallow.network.flower import new_tls
 from fallow.recipes import RECIPES
-from fallow.runtimes import MemoryStore
-from fallow.runtimes.flower import new_tls
+from fallow.settings.recipe import Recipe, recipe_from
+from fallow.sites.store import MemoryStore
 from tests.federation.agreed import TABLE, agreed
 
 NUMBERS = replace(TABLE, task="regression", classes=(), unit="mmHg")

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from fallow.core import Plan, Request
-from fallow.core.ask import Masked, Step
+from fallow.core.messages import Masked, Step
 from fallow.core.plan import Optimiser, Segment
+from fallow.network.alike import odd
+from fallow.network.checks import EPOCHS, LARGEST, SPARE, Border, check_order
 from fallow.privacy.secure_sum import CHECK
 from fallow.queries import AHFAL
-from fallow.runtimes.alike import odd
-from fallow.runtimes.border import EPOCHS, LARGEST, SPARE, Border, check_order
 from tests.worlds import tables, world
 
 W = torch.ones(4)

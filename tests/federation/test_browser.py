@@ -13,7 +13,7 @@ import pytest
 
 from tests.federation.browser import NEEDS, chromium
 from tests.federation.real import COMMAND, LEADER, SHORT, Real, real, records
-from tests.flower.federation import wait_until
+from tests.network.flower.federation import wait_until
 
 FEW = replace(
     SHORT, initial=2, per_cycle=1

@@ -11,15 +11,15 @@ import torch
 
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data import Dataset
+from fallow.experiment.journal import Journal
+from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
 from fallow.federation.card import CARD
-from fallow.lab.files import load_tree
-from fallow.lab.journal import Journal
-from fallow.lab.one_pass import is_one_pass
-from fallow.lab.recipe import Recipe
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.world import world_of
 from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.files import load_tree
 from tests.federation.worlds import Federation, federation, rows
 
 PLAN = Plan((Segment(2),), 8, Optimiser(lr=0.05, momentum=0.9))

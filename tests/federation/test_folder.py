@@ -14,10 +14,10 @@ from fallow.federation.agreement import Agreement, Waits
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.terms import leaving, rows_told, terms
 from fallow.federation.study_file import write_agreement
-from fallow.lab.errors import Failed
 from fallow.privacy import Privacy
 from fallow.privacy.masks import public_half
 from fallow.privacy.signing import opened, sign
+from fallow.storage.errors import Failed
 from tests.federation.agreed import ROWS, agreed, table
 
 pytest.importorskip("cryptography")

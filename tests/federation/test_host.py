@@ -11,7 +11,7 @@ import torch
 
 from fallow.core import Request, Step
 from fallow.core.plan import Plan
-from fallow.lab.errors import Failed
+from fallow.storage.errors import Failed
 from tests.federation.hosts import (
     ASK,
     CLOSE,

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fallow.engine import Stacked
+from fallow.experiment.journal import Journal
 from fallow.federation.site.folder import SiteFolder
-from fallow.lab.files import digest_of
-from fallow.lab.journal import Journal
-from fallow.runtimes.database import Database
+from fallow.storage.database import Database
+from fallow.storage.files import digest_of
+from tests.experiment.crash import KILLED, WELL, Points, begun, ended
 from tests.federation.hosts import Leader, folder
-from tests.lab.crash import KILLED, WELL, Points, begun, ended
 
 pytest.importorskip("cryptography")
 

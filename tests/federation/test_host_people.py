@@ -10,7 +10,7 @@ import pytest
 
 from fallow.core import Request, Step
 from fallow.core.plan import Plan
-from fallow.runtimes.envelope import Order
+from fallow.network.envelope import Order
 from tests.federation.hosts import (
     ASK,
     CLOSE,

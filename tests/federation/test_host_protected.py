@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from fallow.core import Request, Step
+from fallow.network.envelope import Order
+from fallow.network.gathering import EPSILON
+from fallow.network.relays import DELIVER, bytes_of, delivery, request_body, sealed_letters
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.sealed import unseal
-from fallow.runtimes.envelope import Order
-from fallow.runtimes.gathering import EPSILON
-from fallow.runtimes.relays import DELIVER, bytes_of, delivery, request_body, sealed_letters
-from fallow.runtimes.wire import unpack
+from fallow.storage.packing import unpack
 from tests.federation.hosts import Leader, about, agreement, folder
 
 pytest.importorskip("cryptography")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.federation.real import LEADER, LONGER, Real, assert_as_undisturbed, real
-from tests.flower.federation import below, kill, processes, wait_until
+from tests.network.flower.federation import below, kill, processes, wait_until
 
 pytest.importorskip("flwr")
 pytestmark = pytest.mark.processes

@@ -9,7 +9,7 @@ import pytest
 
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import Line
-from fallow.runtimes import Label
+from fallow.sites.store import Label
 from tests.federation.ledgers import RUN, STEP, Open, close, state, values
 
 # -- one answer -----------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from fallow.federation.ledger import Ledger
-from fallow.lab.errors import Failed
-from fallow.runtimes import Label
+from fallow.sites.store import Label
+from fallow.storage.errors import Failed
 from tests.federation.test_ledger_file import by_hand, made
 
 

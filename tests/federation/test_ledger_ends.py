@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fallow.federation.ledger.purchases import Line
-from fallow.runtimes import Label
+from fallow.sites.store import Label
 from tests.federation.ledgers import RUN, STEP, Open, close, state
 
 

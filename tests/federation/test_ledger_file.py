@@ -16,9 +16,9 @@ from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.draft import Draft
 from fallow.federation.ledger.purchases import Line
 from fallow.privacy import Released
-from fallow.runtimes import Label, Letter
-from fallow.runtimes.database import Database
-from tests.lab.crash import KILLED, begun, ended
+from fallow.sites.store import Label, Letter
+from fallow.storage.database import Database
+from tests.experiment.crash import KILLED, begun, ended
 
 RUN, STEP = "run", "0/query"
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.runtimes.envelope import Reply, open_order, open_reply, seal
-from fallow.runtimes.wire import pack, pack_request, unpack, unpack_request
+from fallow.network.envelope import Reply, open_order, open_reply, seal
+from fallow.network.wire import pack_request, unpack_request
+from fallow.storage.packing import pack, unpack
 from tests.federation.hosts import ROWS, SECRET, SITE, Leader, folder
 from tests.federation.messages import broken, changed, malformed, nested, odd_value
 from tests.federation.remotes import Federation, Waits, federation

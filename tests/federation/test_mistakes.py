@@ -11,7 +11,7 @@ import pytest
 
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.site.folder import SiteFolder
-from fallow.lab.files import write_json
+from fallow.storage.files import write_json
 from tests.federation.agreed import ROWS, table
 from tests.federation.mistakes import Said, edited, refused
 

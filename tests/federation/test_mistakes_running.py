@@ -17,8 +17,8 @@ from fallow.federation.coordinator.live import Control
 from fallow.federation.ledger import Ledger, questions
 from fallow.federation.page.desk import NOTHING, Desk
 from fallow.federation.site.folder import SiteFolder
-from fallow.lab.errors import Failed
-from fallow.lab.files import only_one
+from fallow.storage.errors import Failed
+from fallow.storage.files import only_one
 from tests.federation.agreed import TABLE
 from tests.federation.desks import RUN, ask
 from tests.federation.mistakes import Said, edited, full_disk, read_only, refused

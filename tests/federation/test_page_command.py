@@ -18,7 +18,7 @@ from fallow.cli.app import app
 from fallow.federation.page.serve import listening
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.study_file import write_agreement
-from fallow.lab.errors import Failed
+from fallow.storage.errors import Failed
 from tests.federation.agreed import agreed, table
 from tests.federation.desks import RUN, ask
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.lab.recipe import Recipe
-from fallow.lab.spec import Spec
 from fallow.privacy import Privacy
-from fallow.runtimes.wire import pack
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.packing import pack
 from tests.federation.planted import (
     AT,
     CLASSES,

@@ -12,9 +12,9 @@ import pytest
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.program import is_running
-from fallow.lab.errors import Failed
-from fallow.lab.files import only_one
-from fallow.lab.report_live import read_live
+from fallow.report.live import read_live
+from fallow.storage.errors import Failed
+from fallow.storage.files import only_one
 from tests.federation.worlds import NAMES, TINY, Federation, tiny
 
 Event = dict[str, Any]

@@ -16,8 +16,8 @@ from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.live import Control
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.study_file import read_agreement
-from fallow.lab.files import only_one, write_json
 from fallow.privacy.signing import new_signing_key, verify_key
+from fallow.storage.files import only_one, write_json
 from tests.federation.agreed import table
 
 Said = Callable[..., tuple[int, str, str]]

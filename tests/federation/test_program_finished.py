@@ -9,10 +9,10 @@ import pytest
 
 from fallow.federation.card import CARD, INTENDED
 from fallow.federation.site.predict import predict_at
-from fallow.lab.errors import Failed
-from fallow.lab.predict import predict_file
-from fallow.lab.report import write_report
-from fallow.lab.report_live import read_live
+from fallow.report.live import read_live
+from fallow.report.page import write_report
+from fallow.storage.errors import Failed
+from fallow.study.predict import predict_file
 from tests.federation.worlds import NAMES, Federation, tiny
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.federation.card import CARD
-from fallow.lab.recipe import Recipe
-from fallow.lab.spec import Spec
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from tests.experiment.crash import KILLED, WELL, Points, begun, ended
 from tests.federation.worlds import NAMES, Federation, federation, rows
-from tests.lab.crash import KILLED, WELL, Points, begun, ended
 
 STRIDE = 1 if os.environ.get("FALLOW_SOAK") else 41
 RECIPE = Recipe(

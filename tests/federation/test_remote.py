@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.network.envelope import Reply, open_order, seal
+from fallow.network.remote import GLANCE
 from fallow.privacy.signing import new_signing_key
 from fallow.queries import AHFAL, FALE
-from fallow.runtimes import InProcess
-from fallow.runtimes.envelope import Reply, open_order, seal
-from fallow.runtimes.remote import GLANCE
+from fallow.sites.in_process import InProcess
 from tests.federation.loopback import Faults
 from tests.federation.remotes import RUN, Federation, Waits, federation
 from tests.privacy.federation import Asker

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from fallow.core import Answer, Contract, View
-from fallow.privacy import Privacy
-from fallow.privacy.masks import new_secret, public_half
-from fallow.runtimes.envelope import Order, open_order, open_reply
-from fallow.runtimes.relays import (
+from fallow.network.envelope import Order, open_order, open_reply
+from fallow.network.relays import (
     bytes_of,
     delivery,
     read_delivery,
     sealed_letters,
     tensor_of,
 )
+from fallow.privacy import Privacy
+from fallow.privacy.masks import new_secret, public_half
 from tests.federation.remotes import RUN, Federation, Waits, federation
 from tests.worlds import tables, world
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fallow.lab.report import write_report
-from fallow.lab.report_live import standing
+from fallow.report.live import standing
+from fallow.report.page import write_report
 from tests.federation.browser import NEEDS, chromium
-from tests.lab.conftest import rewrite, write_study
+from tests.report.conftest import rewrite, write_study
 
 SITES = ("basel", "bern", "zug-kantonsspital-west", *(f"site-{i}" for i in range(7)))
 CAPTION = "Sites, and the labels of cycle 0"

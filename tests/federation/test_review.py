@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from fallow.core import Request, Step
+from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.program import new_run, opened
 from fallow.federation.site.rows import read_rows
 from fallow.federation.site.terms import rows_told
-from fallow.lab.journal import Journal
+from fallow.network.checks import Border
 from fallow.queries import AHFAL
-from fallow.runtimes.border import Border
 from tests.federation.agreed import TABLE, table
 from tests.federation.hosts import ASK, CLOSE, Leader, about, agreement, folder, picked
 from tests.federation.remotes import federation

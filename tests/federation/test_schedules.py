@@ -20,17 +20,17 @@ import torch
 
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.types import SiteId
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.labels import Desk
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.sites import RealSites, hello
 from fallow.federation.made import Made, made
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.runtimes.envelope import open_order
-from fallow.runtimes.remote import Remote
+from fallow.network.envelope import open_order
+from fallow.network.remote import Remote
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 from tests.federation.loopback import Faults, Handle, Loopback
 from tests.federation.worlds import Federation, federation, rows
 

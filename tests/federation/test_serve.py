@@ -26,14 +26,14 @@ from fallow.cli.site_words import Lines, over, said
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import Copies, live, serve, unreachable
 from fallow.federation.study_file import write_agreement
-from fallow.lab.errors import Failed
+from fallow.network.envelope import Order, open_reply, seal
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.runtimes.envelope import Order, open_reply, seal
+from fallow.storage.errors import Failed
 from tests.federation.agreed import agreed, table
 
 pytest.importorskip("cryptography")
 pytest.importorskip("flwr")
-from fallow.runtimes.flower.app.fallow_pipe.pipe import ANSWER, MESSAGE, read, write
+from fallow.network.flower.app.fallow_pipe.pipe import ANSWER, MESSAGE, read, write
 
 SECRET = new_signing_key()
 WAIT = 60.0

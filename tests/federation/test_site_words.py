@@ -11,7 +11,7 @@ from fallow.cli import options
 from fallow.cli.tables import show_table
 from fallow.federation.made import made
 from fallow.federation.site.terms import leaving
-from fallow.lab.spec import Spec
+from fallow.settings.spec import Spec
 from tests.federation.worlds import TINY, Federation, federation, rows, tiny
 
 LONG = "totals over sites of rows and of weighted models, " * 4

@@ -7,7 +7,7 @@ from typing import Any
 
 from fallow.federation.coordinator.live import Control, Live, utc
 from fallow.federation.coordinator.tell import Teller
-from fallow.lab.report_live import read_live, site_columns, standing
+from fallow.report.live import read_live, site_columns, standing
 from tests.federation.agreed import agreed
 from tests.federation.mistakes import full_disk
 from tests.federation.worlds import tiny

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fallow.runtimes.envelope import Reply, open_order, seal
-from fallow.runtimes.release import HERE
+from fallow.network.envelope import Reply, open_order, seal
+from fallow.network.release import HERE
 from tests.federation.hosts import Leader, about
 from tests.federation.remotes import RUN, Federation, Waits, federation
 from tests.federation.worlds import tiny

@@ -21,11 +21,11 @@ from fallow.federation.schema import Column, Schema
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
 from fallow.federation.study_file import write_agreement
-from fallow.lab.reading import read_study
-from fallow.lab.recipe import Recipe
-from fallow.lab.spec import Spec
+from fallow.network.remote import Keys
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.runtimes.remote import Keys
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.study.reading import read_study
 from tests.federation.loopback import Faults, Loopback
 
 NAMES = ("basel", "chur", "davos", "genf")

@@ -10,7 +10,7 @@ from torch import nn
 
 from fallow.core import Layout, Optimiser, Plan, Segment, State
 from fallow.engine import Loop, Stacked
-from fallow.runtimes import Label
+from fallow.sites.store import Label
 from fallow.training import KCFU, FedAvg
 from tests.engine.jobs import agree, linear, mlp, norm, optimiser_of
 from tests.laws.test_training_laws import federated, sites, trained

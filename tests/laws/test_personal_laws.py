@@ -12,7 +12,9 @@ from torch.testing import assert_close
 
 from fallow.core import State
 from fallow.engine import Loop, Stacked
-from fallow.personal import (
+from fallow.sites.view import SiteView
+from fallow.training import FedAvg, FedProx
+from fallow.training.personal import (
     APFL,
     Ditto,
     FedAvgFT,
@@ -22,11 +24,17 @@ from fallow.personal import (
     Local,
     PFedGraph,
 )
-from fallow.runtimes.view import SiteView
-from fallow.training import FedAvg, FedProx
 from tests.engine.jobs import agree, linear, mlp, norm
 from tests.laws.test_training_laws import ROWS
-from tests.personal.federation import METHODS, PLAN, begun, federation, gone, rounds, tuned
+from tests.training.personal.federation import (
+    METHODS,
+    PLAN,
+    begun,
+    federation,
+    gone,
+    rounds,
+    tuned,
+)
 
 each_model = pytest.mark.parametrize("make", [linear, mlp, norm])
 each_method = pytest.mark.parametrize(

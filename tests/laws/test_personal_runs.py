@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.types import State
-from fallow.lab.journal import Journal
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.world import build_world
-from tests.runtimes.test_agree import TINY
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.spec import Spec
+from tests.sites.test_agree import TINY
 
 OWN = replace(
     TINY,

@@ -17,7 +17,9 @@ from fallow.core import Ask, Disclosure, Layout, Optimiser, Plan, Segment, State
 from fallow.core.local import Batch, slot
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.engine.learner import Autograd
-from fallow.runtimes import InProcess, Label, MemoryStore, Parts, Site
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
 from fallow.training import KCFU, Evidential, FedAvg, FedProx, Robust
 from tests.engine.jobs import linear, mlp, norm, optimiser_of
 from tests.worlds import Forgetful

@@ -12,12 +12,12 @@ from torch.testing import assert_close
 from fallow.core import Layout, Plan, stream
 from fallow.core.plan import Optimiser
 from fallow.engine import Job, Loop, row_loss
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.world import build_world
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
 from fallow.models import build_model
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 from fallow.training import FedAvg
 
 

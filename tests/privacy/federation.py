@@ -10,7 +10,7 @@ import torch
 
 from fallow.core import Answer, Ask, Contract, Delivered, Release, Request, View
 from fallow.privacy import Privacy, SecureSum
-from fallow.runtimes import InProcess
+from fallow.sites.in_process import InProcess
 from tests.worlds import Tables, World, tables, world
 
 SECURE = Privacy(secure_sum=True)

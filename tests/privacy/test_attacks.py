@@ -11,13 +11,13 @@ import torch
 from scipy import stats
 
 from fallow.core import Plan, Request, stream
-from fallow.core.ask import Kind, Masked, Step
+from fallow.core.messages import Kind, Masked, Step
 from fallow.core.plan import Optimiser
 from fallow.privacy import Privacy
 from fallow.privacy.fixed import decode
 from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.queries import AHFAL
-from fallow.runtimes.wire import pack
+from fallow.storage.packing import pack
 from tests.privacy.federation import SECURE, Losing, asking, protected
 from tests.worlds import tables
 

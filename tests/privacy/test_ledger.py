@@ -10,11 +10,12 @@ import pytest
 import torch
 from scipy import stats
 
-from fallow.lab.errors import Failed
-from fallow.lab.journal import Journal
+from fallow.experiment.journal import Journal
+from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, Released
 from fallow.queries import AHFAL
-from fallow.runtimes import Bytes, InProcess
+from fallow.sites.in_process import InProcess
+from fallow.storage.errors import Failed
 from tests.privacy.federation import Losing, asking, protected
 from tests.worlds import World
 

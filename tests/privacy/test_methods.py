@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from fallow import compat, personal, queries, training
+from fallow import compat, queries, training
 from fallow.cli.lists import spelled
 from fallow.core.build import names
 from fallow.privacy import Privacy
+from fallow.training import personal
 from tests.contracts.strategies import every
 from tests.privacy.federation import SECURE, asking, protected
 from tests.worlds import tables

@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.lab.cell import Cell, Setup
-from fallow.lab.journal import Journal
-from fallow.lab.reading import read_study
-from fallow.lab.recipe import Recipe
-from fallow.lab.report_run import MASKS, NOISE, left
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.study import run_cell
-from fallow.lab.world import build_world
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
 from fallow.privacy import Privacy
-from tests.lab.conftest import write_study
-from tests.lab.crash import KILLED, WELL, points, tiny, work
-from tests.lab.crash import left as ended
+from fallow.report.costs import MASKS, NOISE, left
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.study.cell import Cell, Setup
+from fallow.study.reading import read_study
+from fallow.study.study import run_cell
+from tests.experiment.crash import KILLED, WELL, points, tiny, work
+from tests.experiment.crash import left as ended
+from tests.report.conftest import write_study
 
 BOTH = Privacy(epsilon=1.0, secure_sum=True)
 CELL = Cell("ahfal", 0)

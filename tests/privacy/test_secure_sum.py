@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from fallow.core import Ask, Delivered
-from fallow.core.ask import Masked
-from fallow.lab.journal import Journal
+from fallow.core.messages import Masked
+from fallow.experiment.journal import Journal
+from fallow.network.bytes import Bytes
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.fixed import bits, decode, encode, limit
 from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.queries import AHFAL
 from fallow.queries.ahfal import moments
-from fallow.runtimes import Bytes, InProcess
+from fallow.sites.in_process import InProcess
 from tests.privacy.federation import SECURE, Losing, asking, protected
 from tests.worlds import tables
 

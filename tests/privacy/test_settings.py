@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fallow.core import Contract
-from fallow.lab.recipe import Recipe, with_settings
-from fallow.lab.variants import variant
-from fallow.lab.world import methods_of
+from fallow.experiment.world import methods_of
 from fallow.privacy import Privacy, check_fit
+from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.variants import variant
 
 OPEN = Contract(
     "Open", "-", 0, each={"upload": "every model"}, secure_sum=False, local_dp=False

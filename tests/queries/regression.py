@@ -14,7 +14,9 @@ from fallow.engine import Loop, row_loss
 from fallow.models import Linear
 from fallow.privacy import Privacy
 from fallow.queries.fale import FALE
-from fallow.runtimes import InProcess, Label, MemoryStore, Parts, Site
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
 from fallow.training import FedAvg
 from fallow.training.server_solve import ServerSolve
 from tests.worlds import World

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from fallow.data import ExactDirichlet, Partition, open_dataset
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe, Spec
-from fallow.lab.run import Run
-from fallow.lab.world import build_world
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
 from fallow.queries import AHFAL, Entropy, LeastConfidence, Margin
 from fallow.queries.ahfal import moments
+from fallow.settings.recipe import Recipe, Spec
 from tests.worlds import tables, world
 
 SITES = 10

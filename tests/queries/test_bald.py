@@ -7,8 +7,9 @@ from fallow.engine.forward import forward
 from fallow.models import Linear, ResNet8
 from fallow.queries import BALD
 from fallow.queries.bald import information, thinned
-from fallow.runtimes import Label, MemoryStore, Parts, Site
-from fallow.runtimes.view import SiteView
+from fallow.sites import Parts, Site
+from fallow.sites.store import Label, MemoryStore
+from fallow.sites.view import SiteView
 from tests.models.owned import Own
 from tests.worlds import Table, tables, world
 

@@ -11,15 +11,15 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core import stream
-from fallow.lab.spec import Spec
 from fallow.models.scores import entropy
 from fallow.queries import Complementary
 from fallow.queries.complementary import class_shares, disagreement, need, owned, supply
 from fallow.queries.parts import committee, k_center, ranked
 from fallow.queries.parts.kcenter import Features
-from fallow.runtimes import Label
-from fallow.runtimes.view import SiteView
-from tests.runtimes.test_agree import TINY, check, ending
+from fallow.settings.spec import Spec
+from fallow.sites.store import Label
+from fallow.sites.view import SiteView
+from tests.sites.test_agree import TINY, check, ending
 from tests.worlds import Table, World, tables, world
 
 F64 = torch.float64

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 from fallow.core import Plan, Segment, stream
-from fallow.lab.cell import Cell, Setup
-from fallow.lab.study import run_cell
 from fallow.queries import FairFAL
 from fallow.queries.fairfal import difference, mean_prediction, quotas
 from fallow.queries.parts import Gradients, residuals
-from fallow.runtimes.view import SiteView
-from tests.lab.crash import KILLED, WELL, exchanges, left, points, tiny, work
+from fallow.sites.view import SiteView
+from fallow.study.cell import Cell, Setup
+from fallow.study.study import run_cell
+from tests.experiment.crash import KILLED, WELL, exchanges, left, points, tiny, work
 from tests.worlds import Table, tables, world
 
 

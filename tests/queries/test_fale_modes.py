@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from fallow.data import load
+from fallow.network.bytes import Bytes
 from fallow.queries.fale import FALE
-from fallow.runtimes import Bytes, InProcess, Label
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label
 from tests.privacy.federation import SECURE, asking
 from tests.queries.regression import (
     EPS,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fallow.privacy import Privacy
 from fallow.queries.fale import FALE
-from fallow.runtimes import Label
+from fallow.sites.store import Label
 from tests.privacy.federation import SECURE, Losing, asking
 from tests.queries.regression import (
     ANYWHERE,

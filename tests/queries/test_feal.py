@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from fallow.core import stream
 from fallow.queries import FEAL
 from fallow.queries.feal import relaxed, scaled, uncertainty
-from fallow.runtimes.view import SiteView
+from fallow.sites.view import SiteView
 from tests.worlds import Table, tables, world
 
 # -- the score ------------------------------------------------------------------------------------

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.variants import variant
-from fallow.lab.world import build_world
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.settings.variants import variant
 
 TINY = Recipe(
     "tiny",

@@ -9,10 +9,9 @@ from torch.testing import assert_close
 from fallow.core import Layout, Segment, stream
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import Batch
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import with_settings
-from fallow.lab.run import Run
-from fallow.lab.world import build_world
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
 from fallow.models import build_model
 from fallow.queries import IFAL
 from fallow.queries.ifal import (
@@ -24,9 +23,11 @@ from fallow.queries.ifal import (
     otsu,
     taught,
 )
-from fallow.runtimes import Label, MemoryStore, Parts, Site
-from fallow.runtimes.view import SiteView
-from tests.lab.crash import tiny
+from fallow.settings.recipe import with_settings
+from fallow.sites import Parts, Site
+from fallow.sites.store import Label, MemoryStore
+from fallow.sites.view import SiteView
+from tests.experiment.crash import tiny
 from tests.worlds import Table, tables, world
 
 C, FEATURES = 3, 4

@@ -6,7 +6,7 @@ from fallow.core import Layout, stream
 from fallow.models import ResNet8
 from fallow.queries import NoiseStability
 from fallow.queries.noise_stability import shaken
-from fallow.runtimes.view import SiteView
+from fallow.sites.view import SiteView
 from tests.worlds import Table, tables, world
 
 

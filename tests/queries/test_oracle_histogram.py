@@ -7,15 +7,15 @@ from typer.testing import CliRunner
 
 from fallow.cli.app import app
 from fallow.core import Contract, Picks
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import with_settings
-from fallow.lab.run import Run
-from fallow.lab.world import build_world
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
 from fallow.models.scores import entropy
 from fallow.queries import Entropy, OracleHistogram, Random
 from fallow.queries.parts import typicality
-from fallow.runtimes import MemoryStore
-from tests.lab.crash import tiny
+from fallow.settings.recipe import with_settings
+from fallow.sites.store import MemoryStore
+from tests.experiment.crash import tiny
 from tests.worlds import Table, tables, world
 
 

@@ -10,8 +10,8 @@ from fallow.core import State
 from fallow.queries import Entropy
 from fallow.queries.entropy import Model
 from fallow.queries.parts import logits
-from fallow.runtimes import Label
-from fallow.runtimes.view import SiteView
+from fallow.sites.store import Label
+from fallow.sites.view import SiteView
 from tests.worlds import Table, World, world
 
 ROWS = 4

@@ -10,13 +10,13 @@ import torch
 
 from fallow.core.build import build
 from fallow.data import CATALOGUE, Dataset
-from fallow.data import partitions as rules
-from fallow.lab.published import published, tables, tallies
-from fallow.lab.recipe import Recipe
-from fallow.lab.rows import flipped
-from fallow.lab.variants import variant
-from fallow.lab.world import methods_of
+from fallow.data.partition import partitions as rules
+from fallow.experiment.rows import flipped
+from fallow.experiment.world import methods_of
 from fallow.recipes import RECIPES
+from fallow.report.published import published, tables, tallies
+from fallow.settings.recipe import Recipe
+from fallow.settings.variants import variant
 
 every = pytest.mark.parametrize("recipe", RECIPES.values(), ids=list(RECIPES))
 

@@ -13,16 +13,16 @@ import torch
 
 from fallow.core import stream
 from fallow.data import Dataset
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe
-from fallow.lab.rows import split
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.world import world_of
+from fallow.experiment.journal import Journal
+from fallow.experiment.rows import split
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
 from fallow.queries import AHFAL
 from fallow.queries.ahfal import moments
 from fallow.queries.parts import fill
 from fallow.recipes import find_recipe
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 
 DATA = os.environ.get("FALLOW_DATA")
 needs_files = pytest.mark.skipif(

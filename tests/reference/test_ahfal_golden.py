@@ -12,11 +12,11 @@ from torch import Tensor, tensor
 from torch.testing import assert_close
 
 from fallow.core import stream
-from fallow.lab.budgets import budgets
 from fallow.models.scores import entropy
 from fallow.queries import AHFAL
 from fallow.queries.ahfal import moments
 from fallow.queries.parts import apportion, fill
+from fallow.settings.budgets import budgets
 from tests.worlds import Table, tables, world
 
 EQ4 = {  # labels per class, budget, rows per pseudo-class -> budget per class

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from fallow.data import load
-from fallow.data.dirichlet import KAFAL_SIZES
-from fallow.data.files import CIFAR10_SCALE, FASHION_SCALE
-from fallow.lab.budgets import budgets
+from fallow.data.catalogue.files import CIFAR10_SCALE, FASHION_SCALE
+from fallow.data.partition.dirichlet import KAFAL_SIZES
 from fallow.queries import AHFAL, FairFAL
-from fallow.runtimes.view import SiteView
+from fallow.settings.budgets import budgets
+from fallow.sites.view import SiteView
 from tests.contracts.strategies import every
 from tests.worlds import Table, Tables, World, tables, world
 

@@ -31,12 +31,12 @@ import torch
 
 from fallow.core import Optimiser, Plan, Segment, stream
 from fallow.data.dataset import Dataset
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.world import world_of
-from fallow.personal.parts.graphs import share_from
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.training.personal.parts.graphs import share_from
 
 SITES, CLASSES, WIDTH, TEST_ROWS, SEEDS = 20, 10, 32, 300, (0, 1)
 NAMES = tuple(f"site-{k:02d}" for k in range(SITES))

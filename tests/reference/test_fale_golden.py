@@ -14,13 +14,13 @@ from torch import Tensor
 from fallow.core import stream
 from fallow.core.plan import Plan
 from fallow.data import load
-from fallow.lab.journal import Journal
-from fallow.lab.recipe import Recipe, with_settings
-from fallow.lab.run import Run
-from fallow.lab.spec import Spec
-from fallow.lab.variants import variant
-from fallow.lab.world import World, build_world
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import World, build_world
 from fallow.queries.parts.clocks import clocks
+from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.spec import Spec
+from fallow.settings.variants import variant
 from tests.queries.regression import draws, svd_leverage, with_ones
 
 DATA = os.environ.get("FALLOW_DATA", "")

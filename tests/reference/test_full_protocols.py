@@ -12,9 +12,9 @@ import torch
 from fallow.core import stream
 from fallow.core.plan import Segment
 from fallow.data import Dataset
-from fallow.lab.journal import Journal
-from fallow.lab.run import Run
-from fallow.lab.world import world_of
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import world_of
 from fallow.recipes import find_recipe
 
 SITES, CLASSES = 10, 10

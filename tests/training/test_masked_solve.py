@@ -11,8 +11,8 @@ from torch.testing import assert_close
 
 from fallow.core import State, stream
 from fallow.models.orthogonal import haar, mix, unmix
+from fallow.network.bytes import Bytes
 from fallow.queries import FALE, Random
-from fallow.runtimes import Bytes
 from fallow.training import MaskedSolve, ServerSolve
 from fallow.training.masked_solve import shortest
 from tests.privacy.federation import SECURE, asking

@@ -8,8 +8,9 @@ import torch
 
 from fallow.core import Layout
 from fallow.models import Linear
-from fallow.runtimes import Label, MemoryStore, Parts, Site
-from fallow.runtimes.view import SiteView
+from fallow.sites import Parts, Site
+from fallow.sites.store import Label, MemoryStore
+from fallow.sites.view import SiteView
 from fallow.training import FedAvg
 from fallow.training.retention import Retention
 

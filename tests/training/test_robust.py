@@ -14,10 +14,10 @@ from torch.testing import assert_close
 from fallow.core import Answer, Ask, Delivered, Disclosure, Request, State
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.engine import Stacked
-from fallow.lab.methods import methods_of
-from fallow.lab.recipe import Recipe
-from fallow.lab.spec import Spec
+from fallow.experiment.methods import methods_of
 from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 from fallow.training import FedAvg, Robust
 from tests.engine.jobs import mlp, norm
 from tests.laws.test_training_laws import federated

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from fallow.core import Ask
-from fallow.runtimes import Bytes, InProcess, Label
+from fallow.network.bytes import Bytes
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label
 from fallow.training.scaling import Scaling
 from tests.queries.regression import draws, federation, shared, stacked
 from tests.worlds import Forgetful, World

@@ -12,8 +12,9 @@ from torch.testing import assert_close
 
 from fallow.core import Layout
 from fallow.models import MLP
+from fallow.network.bytes import Bytes
 from fallow.queries import Random
-from fallow.runtimes import Bytes, Label
+from fallow.sites.store import Label
 from fallow.training.server_solve import ServerSolve
 from tests.privacy.federation import SECURE, asking
 from tests.queries.regression import (

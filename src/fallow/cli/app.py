@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from fallow.cli import coordinate, label, lists, results, site, studies
-from fallow.lab.errors import Failed, sentence
-from fallow.lab.versions import versions
+from fallow.experiment.versions import versions
+from fallow.storage.errors import Failed, sentence
 
 app = typer.Typer(
     name="fallow",

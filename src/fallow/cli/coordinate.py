@@ -22,9 +22,9 @@ from fallow.federation.coordinator.program import Program, alone, is_running
 from fallow.federation.joining import fingerprint
 from fallow.federation.schema import schema_of
 from fallow.federation.toml import seconds_of
-from fallow.lab.recipe import with_settings
-from fallow.lab.report_live import read_live, standing, when
 from fallow.recipes import find_recipe
+from fallow.report.live import read_live, standing, when
+from fallow.settings.recipe import with_settings
 
 coordinate = typer.Typer(
     name="coordinate",
@@ -131,7 +131,7 @@ def start(folder: Folder) -> None:
         _lines(console, [f"study {agreement.name}, at {office.address}: starting"])
         office.check_machine()
     opt.need_flower()
-    from fallow.runtimes.flower import FlowerLink
+    from fallow.network.flower import FlowerLink
 
     say = Lines(console, agreement)
     nodes = {site: about["node"] for site, about in office.admitted.items()}

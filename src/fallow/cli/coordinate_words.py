@@ -13,7 +13,7 @@ from fallow.cli.tables import show_table
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.labels import Ended
-from fallow.lab.report_live import NOTHING, WORDS, asked_in, caption, site_columns, when
+from fallow.report.live import NOTHING, WORDS, asked_in, caption, site_columns, when
 
 WIDE = 110  # characters that the table of sites takes
 SAME, RARE = ("Rows", "Test rows"), ("Cannot tell", "Conflicts")

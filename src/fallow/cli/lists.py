@@ -11,11 +11,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fallow import compat, personal, queries, training
+from fallow import compat, queries, training
 from fallow.cli import options as opt
 from fallow.core.build import names
 from fallow.data import CATALOGUE, fetch
 from fallow.recipes import RECIPES
+from fallow.training import personal
 
 KINDS = {"query": queries, "training": training, "personal": personal, "compat": compat}
 Fetch = Annotated[

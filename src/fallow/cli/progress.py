@@ -17,9 +17,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fallow.lab.cell import Cell
-from fallow.lab.recipe import Recipe
-from fallow.lab.report_words import duration
+from fallow.core.words import duration
+from fallow.settings.recipe import Recipe
+from fallow.study.cell import Cell
 
 QUIET = 10.0  # seconds between plain lines, unless a run ends
 
@@ -69,7 +69,7 @@ class Watch:
         return (cycles + 1) * self.recipe.rounds
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take one event of `fallow.lab.study.run_study`."""
+        """Take one event of `fallow.study.study.run_study`."""
         cell, kind = (event["query"], event["seed"]), event["event"]
         rounds = self.recipe.rounds
         if kind == "round":

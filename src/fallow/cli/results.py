@@ -10,10 +10,10 @@ import typer
 from fallow.cli import options as opt
 from fallow.federation.site.folder import SETTINGS
 from fallow.federation.site.predict import predict_at
-from fallow.lab.export import export_study
-from fallow.lab.predict import predict_file
-from fallow.lab.report import write_report
-from fallow.lab.report_words import many
+from fallow.report.export import export_study
+from fallow.report.page import write_report
+from fallow.report.words import many
+from fallow.study.predict import predict_file
 
 Query = Annotated[
     str | None, typer.Option(help="Whose model; by default the study's reference.")

@@ -22,8 +22,8 @@ from fallow.federation.site.labels_files import Key
 from fallow.federation.site.labels_io import export_labels, export_questions, import_labels
 from fallow.federation.site.serve import live, only_server, serve
 from fallow.federation.site.terms import leaving, rows_told, terms
-from fallow.lab.report_live import when
-from fallow.lab.report_words import many
+from fallow.report.live import when
+from fallow.report.words import many
 
 site = typer.Typer(
     name="site",

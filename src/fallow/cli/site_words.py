@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
-from fallow.lab.report_live import when
+from fallow.report.live import when
 
 FINISH = "model/finish"  # the last exchange of a study
 

@@ -13,18 +13,18 @@ from rich.console import Console
 
 from fallow.cli import options as opt
 from fallow.cli.progress import Watch
-from fallow.lab.cell import Cell, Failure, Setup
-from fallow.lab.errors import Failed
-from fallow.lab.estimate import estimate
-from fallow.lab.opening import open_study, prepared
-from fallow.lab.reading import read_study
-from fallow.lab.recipe import Recipe, with_settings
-from fallow.lab.report import write_report
-from fallow.lab.report_words import summary
-from fallow.lab.study import run_study, study_cells
-from fallow.lab.tables import WIDE, footnotes, to_rich
-from fallow.lab.tables_final import final_table
 from fallow.recipes import RECIPES, find_recipe
+from fallow.report.final_table import final_table
+from fallow.report.page import write_report
+from fallow.report.tables import WIDE, footnotes, to_rich
+from fallow.report.words import summary
+from fallow.settings.recipe import Recipe, with_settings
+from fallow.storage.errors import Failed
+from fallow.study.cell import Cell, Failure, Setup
+from fallow.study.estimate import estimate
+from fallow.study.opening import open_study, prepared
+from fallow.study.reading import read_study
+from fallow.study.study import run_study, study_cells
 
 
 def demo(

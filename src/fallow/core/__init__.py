@@ -1,11 +1,12 @@
 """The door, its words, named random streams and flat models: no I/O, no algorithms."""
 
-from fallow.core.ask import Ask, Carrier, Delivered, Journal, Request, Step
+from fallow.core.ask import Ask, Carrier, Journal
 from fallow.core.banks import Bank, Layout
 from fallow.core.build import build
 from fallow.core.complete import each_of_all, sum_of_all
 from fallow.core.contract import Contract, Method
 from fallow.core.disclosure import Disclosure
+from fallow.core.messages import Delivered, Request, Step
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import Answer, SiteId, State

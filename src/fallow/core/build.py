@@ -61,7 +61,8 @@ def find(package: Packages, name: str) -> type[Any]:
     known = {_plain(key): value for key, value in names(package).items()}
     if _plain(name) not in known:
         first = package[0] if isinstance(package, tuple) else package
-        kind = first.__name__.rpartition(".")[2].replace("training", "training methods")
+        last_step = first.__name__.rpartition(".")[2]
+        kind = getattr(first, "KIND", last_step.replace("training", "training methods"))
         hint = nearest(_plain(name), list(known))
         raise ValueError(f"{name!r} is not one of the {kind}{hint}")
     return known[_plain(name)]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
+from fallow.core.messages import Step, To
 from fallow.core.types import Answer, SiteId
-
-if TYPE_CHECKING:
-    from fallow.core.ask import Step, To
 
 
 def digest_of(

@@ -1,13 +1,20 @@
 """Data sets, named or a user's own, and how their rows are spread over sites."""
 
+from fallow.data.catalogue.fetch import fetch
+from fallow.data.catalogue.named import CATALOGUE, Entry, load
 from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes
 from fallow.data.embedded import embedded
-from fallow.data.features import read_rows
-from fallow.data.fetch import fetch
-from fallow.data.holdout import hold_out
-from fallow.data.named import CATALOGUE, Entry, load
-from fallow.data.own import from_arrays, from_folder, from_npz, from_table, open_dataset
-from fallow.data.partitions import (
+from fallow.data.own.features import read_rows
+from fallow.data.own.open import (
+    from_arrays,
+    from_folder,
+    from_npz,
+    from_table,
+    open_dataset,
+)
+from fallow.data.partition.basic import natural_groups
+from fallow.data.partition.holdout import hold_out
+from fallow.data.partition.partitions import (
     IID,
     ClassWindows,
     Counts,
@@ -20,10 +27,14 @@ from fallow.data.partitions import (
     Patho,
     Shards,
     TargetDirichlet,
-    natural_groups,
+)
+from fallow.data.partition.shares import (
+    class_counts,
+    partition_report,
+    test_shares,
+    validation_split,
 )
 from fallow.data.schema import schema_hash
-from fallow.data.shares import class_counts, partition_report, test_shares, validation_split
 from fallow.data.tables import standardise
 
 __all__ = [

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embedded
+from fallow.experiment.rows import features
+from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
 from fallow.federation.schema import Schema
-from fallow.lab.recipe import Recipe
-from fallow.lab.rows import features
-from fallow.lab.scale import is_standardised
-from fallow.lab.spec import Spec
 from fallow.privacy.settings import SMALLEST
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 
 KEY = 32  # bytes of an Ed25519 key
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # is a file's name on any system

@@ -10,10 +10,11 @@ from typing import Any
 
 from fallow.core.contract import Contract
 from fallow.core.types import SiteId
+from fallow.core.words import size
+from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
-from fallow.lab.files import write_whole
-from fallow.lab.report_words import many, size
-from fallow.lab.versions import versions
+from fallow.report.words import many
+from fallow.storage.files import write_whole
 
 CARD = "model-card.md"
 PARTS = {"training": "Training", "query": "Choice of rows"}

@@ -6,7 +6,7 @@ import ssl
 from contextlib import suppress
 from pathlib import Path
 
-from fallow.lab.files import unwritable
+from fallow.storage.files import unwritable
 
 KINDS = {"site.toml": "a site", "coordinator.json": "a coordinator"}
 

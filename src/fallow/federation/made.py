@@ -13,13 +13,13 @@ from fallow.core.banks import Layout
 from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.engine import Loop, Stacked, row_loss
+from fallow.experiment.methods import executor_of, methods_of
+from fallow.experiment.scale import is_standardised
 from fallow.federation.agreement import Agreement
 from fallow.federation.people import People
-from fallow.lab.methods import executor_of, methods_of
-from fallow.lab.opening import check_task
-from fallow.lab.scale import is_standardised
 from fallow.models import build_model, check_model
-from fallow.runtimes.inprocess import Executor
+from fallow.sites.in_process import Executor
+from fallow.study.opening import check_task
 from fallow.training.scaling import Scaling
 
 

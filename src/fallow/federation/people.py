@@ -13,20 +13,21 @@ from torch import Tensor
 from fallow.core.contract import Contract
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
+from fallow.experiment.scale import Scale, in_units
+from fallow.experiment.steps import held_back
+from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import Facts, write_card
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import Line
 from fallow.federation.ledger.questions import Progress
 from fallow.federation.people_scores import told_hits
-from fallow.lab.files import save_tree
-from fallow.lab.recipe import Recipe
-from fallow.lab.scale import Scale, in_units
-from fallow.lab.steps import held_back
-from fallow.lab.versions import versions
-from fallow.runtimes import Label, Site
-from fallow.runtimes.relays import bytes_of
-from fallow.runtimes.view import SiteView
+from fallow.network.relays import bytes_of
+from fallow.settings.recipe import Recipe
+from fallow.sites import Site
+from fallow.sites.store import Label
+from fallow.sites.view import SiteView
+from fallow.storage.files import save_tree
 from fallow.training.base import Finishing
 
 MODEL = "model.safetensors"

@@ -15,9 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from fallow.core.build import nearest
 from fallow.data.dataset import Dataset
-from fallow.data.features import read_arrays
-from fallow.data.own_labels import TaskChoice, encode
-from fallow.data.own_table import EMPTY, MOST_LEVELS, read_cells
+from fallow.data.own.features import read_arrays
+from fallow.data.own.labels import TaskChoice, encode
+from fallow.data.own.table import EMPTY, MOST_LEVELS, read_cells
 from fallow.federation.site.pictures import read_pictures
 
 Kind = Literal["table", "images", "arrays"]

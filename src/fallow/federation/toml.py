@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter
 
 from fallow.federation.schema import Schema
-from fallow.lab.recipe import Recipe
+from fallow.settings.recipe import Recipe
 
 UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
 BARE = re.compile(r"[A-Za-z0-9_-]+")

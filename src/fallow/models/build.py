@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Generator, nn
 
-from fallow import models
 from fallow.core.build import build, find
+from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.models.check import check_model
 from fallow.models.init import lent
@@ -42,7 +42,7 @@ def build_model(
     if ":" in name:
         return _users_own(name, shape, outputs, generator, fields)
     with torch.device("meta"):  # shapes only: nothing is drawn yet
-        model = build(models, name, shape=shape, outputs=outputs, **fields)
+        model = build(networks, name, shape=shape, outputs=outputs, **fields)
     # what to_empty does, without its import of torch's symbolic shapes: half a second a process
     model._apply(lambda t: torch.empty(t.shape, dtype=t.dtype, device="cpu"))
     model.reset(generator)
@@ -57,7 +57,7 @@ def _users_own(
     generator: Generator,
     fields: dict[str, Any],
 ) -> nn.Module:
-    cls = find(models, name)
+    cls = find(networks, name)
     try:
         inspect.signature(cls).bind(shape, outputs, **fields)
     except TypeError as error:

@@ -11,8 +11,8 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from fallow.core.ask import Masked, Request, Step
 from fallow.core.digests import digest_of
+from fallow.core.messages import Masked, Request, Step
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Release
@@ -40,7 +40,7 @@ class Guard:
     def check(self, step: Step) -> None:
         """Raise ValueError for a request that would let a part of a sum out without its mask.
 
-        What is relayed goes to other sites, and the server half learns its size: runtimes hand it
+        What is relayed goes to other sites, and the server half learns its size: carriers hand it
         over or seal it, whether or not it has a receiver.
         """
         is_masked = step.kind == "sum" and step.masked is not None

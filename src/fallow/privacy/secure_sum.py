@@ -14,7 +14,7 @@ from typing import final
 
 import torch
 
-from fallow.core.ask import Masked
+from fallow.core.messages import Masked
 from fallow.core.totals import aligned
 from fallow.core.types import Answer, SiteId
 from fallow.privacy.fixed import decode, encode

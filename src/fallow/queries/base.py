@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
-from fallow.core.ask import Ask, To
+from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.messages import To
 from fallow.core.types import SiteId
 
 Budget = Mapping[SiteId, int]

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
-from fallow.lab.recipe import Recipe
-from fallow.lab.spec import Published, Spec
 from fallow.recipes.strategies import FASHION
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Published, Spec
 
 ROWS = {
     "random": "Random",

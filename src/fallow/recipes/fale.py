@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.lab.recipe import Recipe
-from fallow.lab.spec import Published, Spec
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Published, Spec
 
 FALE = "fale@training=server-solve@initial=0"
 FALE_MATCHED = "fale@training=server-solve@initial_by=query"  # as many labels as its rivals

@@ -6,7 +6,6 @@ import tomllib
 from pathlib import Path
 
 from fallow.core.build import nearest
-from fallow.lab.recipe import Recipe, recipe_from
 from fallow.recipes import (
     ahfal,
     demo,
@@ -17,6 +16,7 @@ from fallow.recipes import (
     personal_al,
     strategies,
 )
+from fallow.settings.recipe import Recipe, recipe_from
 
 FILES = (demo, strategies, ahfal, fairfal, fale, dpfl, personal_al, local_global)
 RECIPES: dict[str, Recipe] = {

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fallow.core.plan import Segment
-from fallow.data.dirichlet import KAFAL_SIZES
-from fallow.lab.spec import Spec
+from fallow.data.partition.dirichlet import KAFAL_SIZES
 from fallow.recipes import ahfal, fairfal
+from fallow.settings.spec import Spec
 
 LOGO = replace(
     fairfal.CIFAR10,

@@ -16,8 +16,8 @@ from dataclasses import replace
 from itertools import product
 
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.lab.recipe import Recipe
-from fallow.lab.spec import Spec
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 
 CHOICES = (
     "random",

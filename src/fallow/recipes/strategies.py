@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.lab.recipe import Recipe
-from fallow.lab.spec import Spec
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 
 MNIST = Recipe(
     name="strategies/mnist",

@@ -18,12 +18,12 @@ from fallow.federation.joining import KEY, check_own, read_joining
 from fallow.federation.made import made
 from fallow.federation.schema import Schema
 from fallow.federation.study_file import read_agreement, write_agreement
-from fallow.lab.errors import Failed
-from fallow.lab.files import only_one, unwritable, write_json, write_whole
-from fallow.lab.recipe import Recipe
+from fallow.network.flower.certificates import Tls, new_tls
+from fallow.network.remote import Keys
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.runtimes.flower.certificates import Tls, new_tls
-from fallow.runtimes.remote import Keys
+from fallow.settings.recipe import Recipe
+from fallow.storage.errors import Failed
+from fallow.storage.files import only_one, unwritable, write_json, write_whole
 
 ABOUT = "coordinator.json"
 LEAVING = (

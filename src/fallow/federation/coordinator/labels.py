@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final
 
 from fallow.core.types import Answer, SiteId
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Say, silent
 from fallow.federation.coordinator.live import Control, seconds_of, utc
-from fallow.lab.journal import Journal
-from fallow.lab.run import Say, silent
 
 Ended = Literal["settled", "deadline", "advance"]
 """Why waiting ended: everybody is done, time is up, or somebody said that it is enough."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from fallow.core.types import SiteId
-from fallow.lab.errors import Failed
-from fallow.lab.files import write_json
-from fallow.runtimes.envelope import Link
+from fallow.network.envelope import Link
+from fallow.storage.errors import Failed
+from fallow.storage.files import write_json
 
 PAUSE = 0.5  # seconds between looks at the folder of requests
 OFTEN = 2.0  # seconds between states on disk while nothing new happens

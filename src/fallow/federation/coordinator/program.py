@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any, final
 
 from fallow.core.disclosure import Disclosure
-from fallow.federation import locks
+from fallow.experiment.journal import Journal
+from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.run import Run, Say, silent
+from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import CARD, Facts, write_card
 from fallow.federation.coordinator.labels import Desk
@@ -20,16 +23,13 @@ from fallow.federation.coordinator.live import Control, Live, Stopped, Watched
 from fallow.federation.coordinator.sites import RealSites, hello, rows_of
 from fallow.federation.coordinator.tell import Teller
 from fallow.federation.made import Made, made
-from fallow.lab.cell import Cell
-from fallow.lab.errors import sentence
-from fallow.lab.files import sweep, write_json, write_lines
-from fallow.lab.journal import Journal
-from fallow.lab.one_pass import is_one_pass
-from fallow.lab.run import Run, Say, silent
-from fallow.lab.versions import versions
-from fallow.runtimes.border import Border
-from fallow.runtimes.envelope import Link
-from fallow.runtimes.remote import Keys, Remote
+from fallow.network.checks import Border
+from fallow.network.envelope import Link
+from fallow.network.remote import Keys, Remote
+from fallow.storage import locks
+from fallow.storage.errors import sentence
+from fallow.storage.files import sweep, write_json, write_lines
+from fallow.study.cell import Cell
 
 LOCK = "coordinator.lock"
 SCORES = {

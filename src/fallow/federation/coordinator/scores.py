@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.types import Answer, SiteId
-from fallow.lab.over_sites import NOT_BY_SITE, worst_tenth
+from fallow.experiment.over_sites import NOT_BY_SITE, worst_tenth
 
 UNSCORED = {
     **dict.fromkeys(("accuracy", "balanced_accuracy", "per_class", "mse")),

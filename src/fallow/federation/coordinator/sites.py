@@ -16,20 +16,20 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
 from fallow.core.types import Answer, SiteId, State
+from fallow.experiment.environment import Done
+from fallow.experiment.journal import Journal
+from fallow.experiment.methods import is_shared
+from fallow.experiment.phases import Phases
+from fallow.experiment.scale import Scale
+from fallow.experiment.scoring import row_of
+from fallow.experiment.steps import check_picked
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.labels import Desk
 from fallow.federation.coordinator.scores import of_counts, of_totals
 from fallow.federation.made import Made
-from fallow.lab.budgets import budgets
-from fallow.lab.ground import Done
-from fallow.lab.journal import Journal
-from fallow.lab.methods import is_shared
-from fallow.lab.phases import Phases
-from fallow.lab.recipe import Recipe
-from fallow.lab.scale import Scale
-from fallow.lab.scoring import row_of
-from fallow.lab.steps import check_picked
 from fallow.privacy import SecureSum
+from fallow.settings.budgets import budgets
+from fallow.settings.recipe import Recipe
 
 HELLO = "0/hello"
 FINISH = "left at the end"  # what the journal notes of it: rows of a `Disclosure`

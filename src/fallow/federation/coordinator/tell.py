@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, final
 
 from fallow.core.types import Answer, SiteId
+from fallow.experiment.run import Say
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.live import Live, utc
-from fallow.lab.report import write_report
-from fallow.lab.report_live import read_live
-from fallow.lab.run import Say
+from fallow.report.live import read_live
+from fallow.report.page import write_report
 
 SELDOM = 30.0  # seconds between pages while people label
 LASTING = ("rows", "test", "seen", "labels", "counted")

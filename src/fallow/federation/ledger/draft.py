@@ -9,7 +9,7 @@ from typing import Any, final
 from fallow.core.types import SiteId, State
 from fallow.federation.ledger.store import SiteStore
 from fallow.privacy import Released
-from fallow.runtimes.store import Label, Letters, named_by
+from fallow.sites.store import Label, Letters, named_by
 
 
 @final

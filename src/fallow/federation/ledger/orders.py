@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from fallow.core.types import Answer, SiteId
+from fallow.experiment.journal import sealed
 from fallow.federation.ledger.questions import now
 from fallow.federation.ledger.tables import Tables
-from fallow.lab.errors import Failed
-from fallow.lab.journal import sealed
-from fallow.runtimes.envelope import Order
-from fallow.runtimes.store import MARK, checksum
-from fallow.runtimes.wire import pack, unpack
+from fallow.network.envelope import Order
+from fallow.storage.checksums import MARK, checksum
+from fallow.storage.errors import Failed
+from fallow.storage.packing import pack, unpack
 
 
 @dataclass(frozen=True)

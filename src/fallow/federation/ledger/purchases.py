@@ -12,7 +12,7 @@ from typing import Any, final
 from fallow.federation.ledger.questions import now
 from fallow.federation.ledger.store import SiteStore
 from fallow.federation.ledger.tables import Tables
-from fallow.runtimes import Label
+from fallow.sites.store import Label
 
 SETTLED = """
 SELECT q.id, q.row, q.run, q.cycle, q.weight, q.probability, q.state, q.purchase, max(g.id)

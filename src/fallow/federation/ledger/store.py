@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from fallow.core.types import SiteId, State
+from fallow.experiment.journal import sealed
 from fallow.federation.ledger.tables import COPIED, Tables
-from fallow.lab.journal import sealed
 from fallow.privacy import Released
-from fallow.runtimes.store import MARK, Label, checksum
-from fallow.runtimes.wire import unpack
+from fallow.sites.store import Label
+from fallow.storage.checksums import MARK, checksum
+from fallow.storage.packing import unpack
 
 REMEMBER = (
     "INSERT OR IGNORE INTO undo SELECT ?1, ?2, (SELECT state FROM kept WHERE name = ?2)"

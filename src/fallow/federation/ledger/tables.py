@@ -9,8 +9,8 @@ from typing import Any, final
 
 from fallow.core.types import SiteId
 from fallow.federation.ledger.questions import now
-from fallow.lab.errors import Failed
-from fallow.runtimes.database import BUSY, Database, Durability, Words, make_private
+from fallow.storage.database import BUSY, Database, Durability, Words, make_private
+from fallow.storage.errors import Failed
 
 SYNCHRONOUS: Durability = "FULL"  # a power cut loses nothing that was answered
 COPIED = "copied at"

@@ -13,7 +13,7 @@ from fallow.federation.page.door import HEADERS, Door
 from fallow.federation.page.forms import name_of
 from fallow.federation.page.people import Nameless, person
 from fallow.federation.page.views import Views
-from fallow.lab.errors import Failed
+from fallow.storage.errors import Failed
 
 
 def create_app(desk: Desk, door: Door, who: str | None = None) -> FastAPI:

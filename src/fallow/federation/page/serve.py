@@ -14,7 +14,7 @@ import uvicorn
 from fallow.federation.page.app import create_app
 from fallow.federation.page.desk import Desk
 from fallow.federation.page.door import Door
-from fallow.lab.errors import Failed
+from fallow.storage.errors import Failed
 
 HOME = "127.0.0.1"
 

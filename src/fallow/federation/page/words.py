@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fallow.federation.schema import Schema
-from fallow.lab.report_words import many
+from fallow.report.words import many
 
 RESERVED = "uwx"  # undo, why, cannot tell
 KEYS = "123456789" + "".join(

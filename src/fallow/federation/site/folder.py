@@ -18,8 +18,8 @@ from fallow.federation.site.keys import NODE, SiteKeys, kept, make_keys, read_ke
 from fallow.federation.site.rows import SiteRows, read_rows, read_tests
 from fallow.federation.site.settings import Settings, settings_from, settings_text
 from fallow.federation.study_file import read_agreement
-from fallow.lab.errors import Failed
-from fallow.lab.files import digest_of, write_json, write_whole
+from fallow.storage.errors import Failed
+from fallow.storage.files import digest_of, write_json, write_whole
 
 SETTINGS = "site.toml"
 

@@ -12,9 +12,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.core.ask import KEYS, Request
+from fallow.core.messages import KEYS, Request
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer
+from fallow.experiment.steps import held_back
 from fallow.federation.agreement import Agreement
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.draft import Draft
@@ -22,13 +23,10 @@ from fallow.federation.made import made
 from fallow.federation.people import PICKED, Office, People, begin_cycle
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
-from fallow.lab.errors import Failed, sentence
-from fallow.lab.steps import held_back
-from fallow.runtimes.border import check_order, stats_of
-from fallow.runtimes.envelope import Order, Reply, open_order, seal
-from fallow.runtimes.gathering import EPSILON
-from fallow.runtimes.inprocess import perform
-from fallow.runtimes.relays import (
+from fallow.network.checks import check_order, stats_of
+from fallow.network.envelope import Order, Reply, open_order, seal
+from fallow.network.gathering import EPSILON
+from fallow.network.relays import (
     DELIVER,
     Brought,
     read_delivery,
@@ -36,9 +34,11 @@ from fallow.runtimes.relays import (
     sealed_letters,
     tensor_of,
 )
-from fallow.runtimes.release import HERE, check_release
-from fallow.runtimes.site import Parts, Site
-from fallow.runtimes.store import Label
+from fallow.network.release import HERE, check_release
+from fallow.sites.in_process import perform
+from fallow.sites.site import Parts, Site
+from fallow.sites.store import Label
+from fallow.storage.errors import Failed, sentence
 
 
 @final

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fallow.federation.folders import private_folder
-from fallow.lab.errors import Failed
-from fallow.lab.files import unwritable, write_whole
+from fallow.network.flower import new_node_key
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.runtimes.flower import new_node_key
+from fallow.storage.errors import Failed
+from fallow.storage.files import unwritable, write_whole
 
 SECRETS, NODE = "site.key", "node"
 AGAIN = (

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fallow.federation.site.label_studio import cells_of, is_task
-from fallow.lab.files import write_whole
+from fallow.storage.files import write_whole
 
 Key = Literal["id", "row"]
 READ = ("id", "row", "label", "who")

@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.data.own_images import UNLABELLED_FOLDER, images_below, read_images
+from fallow.data.own.images import UNLABELLED_FOLDER, images_below, read_images
 
 
 @final

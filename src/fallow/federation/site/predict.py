@@ -6,9 +6,9 @@ from pathlib import Path
 
 from fallow.federation.people import MODEL
 from fallow.federation.site.folder import SiteFolder
-from fallow.lab.errors import Failed
-from fallow.lab.files import load_tree
-from fallow.lab.predict import Predicted, predict_with
+from fallow.storage.errors import Failed
+from fallow.storage.files import load_tree
+from fallow.study.predict import Predicted, predict_with
 
 
 def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:

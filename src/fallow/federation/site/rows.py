@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
-from fallow.data.features import read_arrays
-from fallow.data.own import TABLES
-from fallow.data.own_table import EMPTY, Columns, read_cells
+from fallow.data.own.features import read_arrays
+from fallow.data.own.open import TABLES
+from fallow.data.own.table import EMPTY, Columns, read_cells
 from fallow.federation.schema import Column, Schema, number_in
 from fallow.federation.site.pictures import check_inside, read_pictures
 

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import now
-from fallow.federation.locks import alone, is_held
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
-from fallow.lab.errors import Failed
-from fallow.lab.files import write_json
-from fallow.runtimes.envelope import open_reply
-from fallow.runtimes.flower import Supernode, private_socket, serve_socket
+from fallow.network.envelope import open_reply
+from fallow.network.flower import Supernode, private_socket, serve_socket
+from fallow.storage.errors import Failed
+from fallow.storage.files import write_json
+from fallow.storage.locks import alone, is_held
 
 Say = Callable[[dict[str, Any]], None]
 LOOK = 10.0  # seconds between two looks at the coordinator

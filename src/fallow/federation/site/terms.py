@@ -6,8 +6,8 @@ from fallow.federation.made import made
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.toml import duration
-from fallow.lab.recipe import Recipe
 from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
 
 NOTHING = "nothing"
 PARTS = {

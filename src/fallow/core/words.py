@@ -1,0 +1,55 @@
+"""Numbers and lists as sentences have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence lists them.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+
+
+SOME = 6
+"""So many names are listed; of more, the rest is counted."""
+
+
+def some(names: Sequence[str]) -> str:
+    """Names as a sentence lists them when they may be many.
+
+    >>> some("abcdefgh")
+    'a, b, c, d, e and 3 others'
+    """
+    rest = len(names) - SOME
+    return listed([*names[: SOME - 1], f"{rest + 1} others"] if rest > 0 else names)
+
+
+def size(amount: float) -> str:
+    """Bytes for a reader, in powers of ten.
+
+    >>> size(48), size(311_784), size(3.12e6)
+    ('48 B', '311.8 kB', '3.1 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for a reader.
+
+    >>> duration(3.21), duration(75), duration(7380)
+    ('3.2 s', '1 min 15 s', '2 h 3 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,46 @@
+"""Data sets that come with scikit-learn: no file, no download."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fallow.data.dataset import Dataset
+from fallow.data.optional import optional
+from fallow.data.partition.holdout import hold_out
+from fallow.data.tables import standardise
+
+DIGITS_MEAN, DIGITS_STD = 0.3053, 0.3760  # of all pixels / 16
+
+Reader = Callable[[Path | None], Dataset]
+
+
+def bundled(name: str) -> Reader:
+    """A reader of scikit-learn's ``load_<name>``; the 20 % test set is fixed by the name."""
+
+    def read(folder: Path | None) -> Dataset:
+        sets = optional("sklearn.datasets", "scikit-learn", f"the data set {name}")
+        table = getattr(sets, f"load_{name}")()
+        is_class = "target_names" in table
+        x = torch.from_numpy(np.ascontiguousarray(table.data, dtype=np.float32))
+        y = table.target.astype(np.int64 if is_class else np.float32)
+        columns = tuple(str(column) for column in table.feature_names)
+        if name == "digits":
+            x = ((x / 16 - DIGITS_MEAN) / DIGITS_STD).reshape(-1, 1, 8, 8)
+            columns = ()
+        train, test = hold_out(name, x, y)
+        dataset = Dataset(
+            name,
+            x[train],
+            torch.from_numpy(y[train]),
+            x[test],
+            torch.from_numpy(y[test]),
+            classes=tuple(str(c) for c in table.target_names) if is_class else (),
+            columns=columns,
+        )
+        return standardise(dataset) if is_class and x.ndim == 2 else dataset
+
+    return read

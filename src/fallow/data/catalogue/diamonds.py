@@ -1,0 +1,39 @@
+"""Diamonds with its three graded columns as columns of 0 and 1."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from fallow.data.catalogue.files import held_out, names_of, read_arrays
+from fallow.data.catalogue.one_hot import one_hot
+from fallow.data.dataset import Dataset
+
+GRADED = ("cut", "color", "clarity")  # 5, 7 and 8 levels
+
+
+def read_diamonds_onehot(folder: Path | None) -> Dataset:
+    """Diamonds in 29 columns: 6 numbers, then the levels of each grade and an empty "missing".
+
+    The 29 columns have rank 24, also with an intercept: 3 are 0, and the levels of each of the 3
+    grades sum to 1.
+    """
+    z = read_arrays(folder, "tab_diamonds.npz")
+    at = {column: position for position, column in enumerate(names_of(z["feature_names"]))}
+    numbers = [column for column in at if column not in GRADED]
+    blocks = [z["X"][:, [at[column] for column in numbers]]]
+    names = list(numbers)
+    for column in GRADED:
+        codes = z["X"][:, at[column]].astype(np.int64)
+        block, columns = one_hot(column, codes, names_of(z[f"{column}_levels"]))
+        blocks.append(block)
+        names += columns
+    table = {"X": np.hstack(blocks), "feature_names": np.array(names)}
+    found = held_out("diamonds_onehot", table, z["y"], classes=(), group_names=())
+    note = (
+        f"{', '.join(GRADED)} became {len(names) - len(numbers)} columns of 0 and 1, of which the "
+        "3 for missing values are all 0; the 29 columns have rank 24, also with an intercept"
+    )
+    return dataclasses.replace(found, notes=(*found.notes, note))

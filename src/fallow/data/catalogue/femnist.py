@@ -1,0 +1,108 @@
+"""Handwritten characters by writer (FEMNIST), from the files that LEAF's preprocessing writes."""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fallow.data.catalogue.bundled import Reader
+from fallow.data.catalogue.files import Array
+from fallow.data.dataset import Dataset
+from fallow.data.partition.holdout import hold_out
+
+FOLDER = "femnist"
+SIDE = 28
+CLASSES = (*string.digits, *string.ascii_uppercase, *string.ascii_lowercase)
+LETTERS = slice(36, 46)  # a to j, the ten classes of DPFL's comparison
+MOST = 4000  # images of a letter
+
+
+def femnist(name: str, letters: bool = False) -> Reader:
+    """A reader of the files ``femnist/*.json``; writers are the groups.
+
+    ``letters``: the ten classes a to j and of each at most 4,000 images, the first of the files in
+    the order of their names.  Pixels are grey in [0, 1], as LEAF has them; the ink is dark.
+
+    Notes
+    -----
+    20 % of the distinct images are the test set, where the public generator sets 10 % of each
+    site's aside; `fallow.data.ClassWindows` shares out the others as it does.  That generator
+    compares the wrong way around where a class is used up and gives many sites the same images, so
+    that nearly all test images of one site train others.  Here no image is used twice, and copies
+    of one stay on one side.
+    """
+
+    def read(folder: Path | None) -> Dataset:
+        parts = list(_kept(folder, letters))
+        x, y, group = (np.concatenate([part[i] for part in parts]) for i in range(3))
+        writers, site = np.unique(group, return_inverse=True)
+        pixels = torch.from_numpy(x.reshape(-1, 1, SIDE, SIDE))
+        train, test = hold_out(name, pixels, y)
+        return Dataset(
+            name,
+            pixels[train],
+            torch.from_numpy(y[train]),
+            pixels[test],
+            torch.from_numpy(y[test]),
+            classes=CLASSES[LETTERS] if letters else CLASSES,
+            groups=torch.from_numpy(site[train]),
+            groups_test=torch.from_numpy(site[test]),
+            group_names=tuple(f"writer {writer}" for writer in writers),
+        )
+
+    return read
+
+
+def _kept(folder: Path | None, letters: bool) -> Iterator[tuple[Array, Array, Array]]:
+    """Pixels (n, 784), labels (n,) and writers (n,) of every writer; of letters, no more than
+    `MOST` of each."""
+    left = np.full(len(CLASSES[LETTERS]), MOST)
+    for path in _files(folder):
+        for writer, x, y in _writers(path):
+            if letters:
+                y = y - LETTERS.start
+                keep = _first(y, left)
+                x, y = x[keep], y[keep]
+            yield x, y, np.full(len(y), writer)
+
+
+def _first(y: Array, left: Array) -> Array:
+    """Which rows are among the first ``left[c]`` of their class; ``left`` is brought up to date."""
+    keep = np.zeros(len(y), dtype=bool)
+    for c in range(len(left)):
+        rows = np.flatnonzero(y == c)[: left[c]]
+        keep[rows] = True
+        left[c] -= len(rows)
+    return keep
+
+
+def _files(folder: Path | None) -> list[Path]:
+    found = sorted((folder / FOLDER).glob("*.json")) if folder else []
+    if not found:
+        where = f"{folder / FOLDER} has none" if folder else "no data folder is given"
+        raise ValueError(
+            f"the .json files of LEAF's FEMNIST (all_data_0.json ...) are needed, and {where}; set "
+            f"--data-dir or FALLOW_DATA to the folder that holds {FOLDER}/"
+        )
+    return found
+
+
+def _writers(path: Path) -> Iterator[tuple[str, Array, Array]]:
+    """Writer, pixels (n, 784) and labels (n,) of one file."""
+    try:
+        written = json.loads(path.read_bytes())["user_data"]
+        for writer, rows in written.items():
+            x = np.asarray(rows["x"], dtype=np.float32).reshape(-1, SIDE * SIDE)
+            y = np.asarray(rows["y"], dtype=np.int64)
+            if len(x) != len(y) or (len(y) and not 0 <= y.min() <= y.max() < len(CLASSES)):
+                raise ValueError(f"{len(x)} images and {len(y)} labels of writer {writer}")
+            yield str(writer), x, y
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{path.name} is not as LEAF writes it ({error}); run its preprocess.sh again"
+        ) from error

@@ -1,0 +1,215 @@
+"""Data sets read from the files of a data folder (.npz and .npy.xz, never pickles)."""
+
+from __future__ import annotations
+
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fallow.data.catalogue.bundled import Reader
+from fallow.data.dataset import Dataset, drop_leaks
+from fallow.data.partition.holdout import hold_out
+from fallow.data.tables import fill_missing, standardise
+
+Array = npt.NDArray[Any]
+
+# mean and standard deviation by channel of pixels / 255
+MNIST_SCALE = ((0.1307,), (0.3081,))
+FASHION_SCALE = ((0.286,), (0.353,))
+CIFAR10_SCALE = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+HAR_TEST_PERSONS = (1, 3, 8, 9, 11, 12, 17, 19, 23)  # the official ones, counted from 0
+
+
+def read_array(folder: Path | None, file: str) -> Array:
+    """The one array of a .npy.xz file."""
+    with lzma.open(path_of(folder, file)) as stream:
+        array: Array = np.lib.format.read_array(stream, allow_pickle=False)
+    return array
+
+
+def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:
+    """The arrays of a .npz file by name."""
+    with np.load(path_of(folder, file), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def path_of(folder: Path | None, file: str) -> Path:
+    """The file in the data folder; ValueError, with the way out, where it is not there."""
+    where = "and no data folder is given" if folder is None else f"which is not in {folder}"
+    if folder is None or not (folder / file).is_file():
+        raise ValueError(
+            f"the file {file} is needed, {where}; set --data-dir or FALLOW_DATA to "
+            "the folder that holds it"
+        )
+    return folder / file
+
+
+def images(pixels: Array, scale: tuple[tuple[float, ...], tuple[float, ...]]) -> Tensor:
+    """uint8 (n, h, w) or (n, h, w, c) -> float32 (n, c, h, w), (pixel / 255 - mean) / std."""
+    channels = pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
+    mean, std = (torch.tensor(numbers).view(1, -1, 1, 1) for numbers in scale)
+    x = torch.from_numpy(np.ascontiguousarray(channels)).float()
+    return x.div_(255).sub_(mean).div_(std)  # in place: CIFAR-10 is 0.7 GB
+
+
+def labels(y: Array) -> Tensor:
+    return torch.from_numpy(y.astype(np.int64))
+
+
+def read_mnist(folder: Path | None) -> Dataset:
+    """MNIST; the writer of every digit (QMNIST) is its group."""
+    z = read_arrays(folder, "mnist.npz")
+    writers, group = np.unique(
+        np.concatenate([z["writer_train"], z["writer_test"]]), return_inverse=True
+    )
+    n = len(z["x_train"])
+    return drop_leaks(
+        Dataset(
+            "mnist",
+            images(z["x_train"], MNIST_SCALE),
+            labels(z["y_train"]),
+            images(z["x_test"], MNIST_SCALE),
+            labels(z["y_test"]),
+            classes=tuple("0123456789"),
+            groups=labels(group[:n]),
+            groups_test=labels(group[n:]),
+            group_names=tuple(f"writer {writer}" for writer in writers),
+        )
+    )[0]
+
+
+def read_fashion_mnist(folder: Path | None) -> Dataset:
+    z = read_arrays(folder, "fashion_mnist_labels.npz")
+    pixels = read_array(folder, "fashion_mnist_images.npy.xz")
+    n = len(z["y_train"])
+    return drop_leaks(
+        Dataset(
+            "fashion_mnist",
+            images(pixels[:n], FASHION_SCALE),
+            labels(z["y_train"]),
+            images(pixels[n:], FASHION_SCALE),
+            labels(z["y_test"]),
+            classes=names_of(z["class_names"]),
+        )
+    )[0]
+
+
+def read_cifar10(folder: Path | None) -> Dataset:
+    """CIFAR-10: training images 0..19999, and the other 30,000 when their file is there."""
+    z = read_arrays(folder, "cifar10_labels.npz")
+    pixels = [read_array(folder, "cifar10_train_a.npy.xz")]
+    notes: tuple[str, ...] = ()
+    if folder is not None and (folder / "cifar10_train_b.npy.xz").is_file():
+        pixels.append(read_array(folder, "cifar10_train_b.npy.xz"))
+    else:
+        notes = (
+            "20,000 of the 50,000 training images: cifar10_train_b.npy.xz is not there",
+        )
+    x = torch.cat([images(part, CIFAR10_SCALE) for part in pixels])
+    x_test = images(read_array(folder, "cifar10_test.npy.xz"), CIFAR10_SCALE)
+    return drop_leaks(
+        Dataset(
+            "cifar10",
+            x,
+            labels(z["y_train"][: len(x)]),
+            x_test,
+            labels(z["y_test"]),
+            classes=names_of(z["class_names"]),
+            notes=notes,
+        )
+    )[0]
+
+
+def read_har(folder: Path | None) -> Dataset:
+    """Human activity: 30 persons are the groups; the 9 official test persons are the test set."""
+    z = read_arrays(folder, "har_features.npz")
+    x, y, person = torch.from_numpy(z["X"]), labels(z["y"]), labels(z["client"])
+    test = torch.isin(person, torch.tensor(HAR_TEST_PERSONS))
+    return standardise(
+        drop_leaks(
+            Dataset(
+                "har",
+                x[~test],
+                y[~test],
+                x[test],
+                y[test],
+                classes=names_of(z["class_names"]),
+                groups=person[~test],
+                groups_test=person[test],
+                group_names=tuple(f"person {person}" for person in range(30)),
+                columns=names_of(z["feature_names"]),
+            )
+        )[0]
+    )
+
+
+def read_heart(folder: Path | None) -> Dataset:
+    """Heart disease, healthy or not, in 4 hospitals; missing values as in ``fill_missing``."""
+    z = read_arrays(folder, "heart_disease.npz")
+    sick = (z["y"] > 0).astype(np.int64)
+    return standardise(
+        held_out(
+            "heart",
+            z,
+            sick,
+            classes=("healthy", "disease"),
+            group_names=names_of(z["client_names"]),
+        )
+    )
+
+
+def table(name: str, file: str, group: str = "") -> Reader:
+    """A reader of a regression table (X, y); sites are called ``<group> <id>`` or as there."""
+
+    def read(folder: Path | None) -> Dataset:
+        z = read_arrays(folder, file)
+        if "client_names" in z:
+            names = names_of(z["client_names"])
+        else:
+            sites = int(z["client"].max()) + 1 if "client" in z else 0
+            names = tuple(f"{group} {site}" for site in range(sites))
+        target = z["y"] if "y" in z else z["Y"][:, 0]  # SARCOS: the first of 7 torques
+        return held_out(name, z, target.astype(np.float32), classes=(), group_names=names)
+
+    return read
+
+
+def held_out(
+    name: str,
+    z: dict[str, Array],
+    y: Array,
+    classes: tuple[str, ...],
+    group_names: tuple[str, ...],
+) -> Dataset:
+    """A table without official test rows: 20 % set aside, fixed by the name."""
+    x = z["X"]
+    columns = names_of(
+        z["feature_names"]
+        if "feature_names" in z
+        else np.array([f"x{c}" for c in range(x.shape[1])])
+    )
+    train, test = hold_out(name, torch.from_numpy(x), y)
+    x_train, x_test, columns, notes = fill_missing(x[train], x[test], columns)
+    groups = labels(z["client"]) if "client" in z else None
+    return Dataset(
+        name,
+        torch.from_numpy(x_train),
+        torch.from_numpy(y[train]),
+        torch.from_numpy(x_test),
+        torch.from_numpy(y[test]),
+        classes=classes,
+        columns=columns,
+        group_names=group_names,
+        groups=None if groups is None else groups[train],
+        groups_test=None if groups is None else groups[test],
+        notes=notes,
+    )
+
+
+def names_of(array: Array) -> tuple[str, ...]:
+    return tuple(str(name) for name in array)

@@ -1,0 +1,137 @@
+"""Rows of text cells from the forms in which tables are published: zip, csv, tsv, arff, mat."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.data.catalogue.sources import Source
+
+ATTRIBUTE = re.compile(
+    r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE
+)
+QUOTES: dict[str, Any] = {
+    "quotechar": "'",
+    "escapechar": "\\",
+    "skipinitialspace": True,
+}  # of arff
+
+
+@final
+@dataclass(frozen=True)
+class Cells:
+    """A table as its file holds it, read once from the front."""
+
+    header: tuple[str, ...]
+    rows: Iterable[list[str]]
+    levels: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # texts the file declares
+
+
+@contextmanager
+def cells_of(path: Path, source: Source) -> Iterator[Cells]:
+    """The cells of a published table.  Raises ValueError for a file that is not in its form."""
+    try:
+        if path.suffix == ".mat":
+            yield _mat(path, source)
+            return
+        with ExitStack() as stack:
+            is_zip = path.suffix == ".zip"
+            file = _unpacked(path, source, stack) if is_zip else path.open("rb")
+            # some names of pathways are in no known encoding, and are left out anyway
+            text = io.TextIOWrapper(
+                file, encoding="utf-8-sig", errors="replace", newline=""
+            )
+            stack.enter_context(text)
+            yield _arff(text) if path.suffix == ".arff" else _separated(text, source)
+    except (zipfile.BadZipFile, zlib.error, csv.Error, EOFError) as error:
+        raise ValueError(f"{path.name} is damaged ({error}); download it again") from error
+
+
+def read_mat(path: Path, names: tuple[str, ...], what: str) -> dict[str, npt.NDArray[Any]]:
+    """The arrays ``names`` of a MATLAB file; ``what`` says what they should be."""
+    from scipy.io import loadmat
+    from scipy.io.matlab import MatReadError
+
+    try:
+        found = loadmat(path, variable_names=names)
+        return {name: np.asarray(found[name]) for name in names}
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        NotImplementedError,
+        KeyError,
+        zlib.error,
+        MatReadError,
+    ) as error:
+        raise ValueError(
+            f"{path.name} cannot be read as {what} ({error}); download it again"
+        ) from error
+
+
+def _separated(lines: Iterator[str], source: Source) -> Cells:
+    rows = (row for row in csv.reader(lines, delimiter=source.separator) if row)
+    header = source.columns or tuple(name.strip() for name in next(rows, []))
+    return Cells(header, rows)
+
+
+def _mat(path: Path, source: Source) -> Cells:
+    matrix = read_mat(path, (source.member,), f"the matrix {source.member}")[source.member]
+    return Cells(source.columns, ([str(value) for value in row] for row in matrix.tolist()))
+
+
+def _unpacked(path: Path, source: Source, stack: ExitStack) -> IO[bytes]:
+    archive = stack.enter_context(zipfile.ZipFile(path))
+    file = _member(archive, source.member, stack)
+    if file is None:
+        raise ValueError(
+            f"{path.name} holds no file {source.member}; it is not the archive of {source.page}"
+        )
+    return file
+
+
+def _member(archive: zipfile.ZipFile, wanted: str, stack: ExitStack) -> IO[bytes] | None:
+    """The file called ``wanted``, in any folder of the archive or of an archive in it."""
+    names = archive.namelist()
+    for name in names:
+        if PurePosixPath(name.replace("\\", "/")).name == wanted:
+            return stack.enter_context(archive.open(name))
+    for name in names:
+        if name.endswith(".zip"):
+            nested = zipfile.ZipFile(stack.enter_context(archive.open(name)))
+            if found := _member(stack.enter_context(nested), wanted, stack):
+                return found
+    return None
+
+
+def _arff(lines: Iterator[str]) -> Cells:
+    """The attributes above ``@data``, then the rows; a line that begins with % is a comment."""
+    kinds: dict[str, str] = {}
+    for line in lines:
+        found = ATTRIBUTE.match(line.strip())
+        if found:
+            kinds[next(name for name in found.groups()[:3] if name is not None)] = found[4]
+        if line.strip().lower() == "@data":
+            break
+    rows = csv.reader((line for line in lines if line.strip() and line[0] != "%"), **QUOTES)
+    levels = {
+        name: tuple(
+            level.strip() for level in next(csv.reader([kind.strip("{} ")], **QUOTES))
+        )
+        for name, kind in kinds.items()
+        if kind.startswith("{")
+    }
+    return Cells(tuple(kinds), rows, levels)

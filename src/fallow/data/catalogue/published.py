@@ -1,0 +1,165 @@
+"""Regression tables read from the files their sources publish, by the rules of a benchmark."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.core.build import nearest
+from fallow.data.catalogue.bundled import Reader
+from fallow.data.catalogue.files import held_out
+from fallow.data.catalogue.formats import Cells, cells_of
+from fallow.data.catalogue.one_hot import one_hot
+from fallow.data.catalogue.sources import SOURCES, Source
+from fallow.data.dataset import Dataset
+from fallow.data.own.table import EMPTY
+
+Array = npt.NDArray[Any]
+
+
+def published(name: str, rows: int, columns: int, group: str = "") -> Reader:
+    """A reader of a published table; rows and columns are those that the paper prints.
+
+    Rows with a missing value are left out, then constant columns, then texts become one-hot with
+    an empty level "missing"; ``notes`` says which.  Sites are called ``<group> <value>``.
+    """
+    source = SOURCES[name]
+
+    def read(folder: Path | None) -> Dataset:
+        path = _path(name, folder, source)
+        with cells_of(path, source) as cells:
+            table = _table(path.name, cells, source)
+        x, names, notes = _features(table)
+        if x.shape != (rows, columns):
+            notes = (
+                *notes,
+                f"{len(x)} rows and {x.shape[1]} columns, where the paper prints "
+                f"{rows} and {columns}",
+            )
+        z = {"X": x, "feature_names": np.array(names)}
+        # shorter first: a number among texts comes in its place
+        sites = sorted(set(table.groups), key=lambda site: (len(site), site))
+        if sites:
+            number = {site: i for i, site in enumerate(sites)}
+            z["client"] = np.array([number[site] for site in table.groups])
+        y = np.frombuffer(table.y).astype(np.float32)
+        group_names = tuple(f"{group} {site}" for site in sites)
+        found = held_out(name, z, y, classes=(), group_names=group_names)
+        return dataclasses.replace(found, notes=(*notes, *found.notes))
+
+    return read
+
+
+@final
+@dataclass
+class _Table:
+    """The rows without missing values, as they are collected."""
+
+    numeric: tuple[str, ...]
+    levels: Mapping[str, tuple[str, ...]]  # declared by the file
+    numbers: array[float] = field(default_factory=lambda: array("d"))  # row after row
+    y: array[float] = field(default_factory=lambda: array("d"))
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    groups: list[str] = field(default_factory=list)
+    left_out: int = 0
+
+
+def _path(name: str, folder: Path | None, source: Source) -> Path:
+    """The file as published, or the table unpacked from it."""
+    where = "no data folder is given" if folder is None else f"it is not in {folder}"
+    for file in (source.file, source.member):
+        if folder is not None and file and (folder / file).is_file():
+            return folder / file
+    raise ValueError(
+        f"the file {source.file} is needed and {where}; 'fallow datasets --fetch {name}' downloads "
+        f"it to the folder that --data-dir or FALLOW_DATA names, or get it from {source.page} and "
+        "put it there under that name"
+    )
+
+
+def _table(file: str, cells: Cells, source: Source) -> _Table:
+    header = cells.header
+    grouping = (source.group,) if source.group else ()
+    for column in (source.target, *source.drop, *source.texts, *grouping):
+        if column not in header:
+            raise ValueError(
+                f"{file} has no column {column!r}{nearest(column, list(header))}"
+            )
+    aside = {source.target, *source.drop, *grouping}
+    textual = [
+        c for c in header if (c in cells.levels or c in source.texts) and c not in aside
+    ]
+    numeric = [c for c in header if c not in {*aside, *textual}]
+    at = {column: position for position, column in enumerate(header)}
+    pick = itemgetter(*(at[column] for column in (*numeric, source.target)))
+    table = _Table(tuple(numeric), cells.levels, texts={c: [] for c in textual})
+    for number, raw in enumerate(cells.rows, start=1):
+        if len(raw) != len(header):
+            raise ValueError(
+                f"{file}: row {number} has {len(raw)} cells and not {len(header)}; download it "
+                "again"
+            )
+        values = _numbers(pick(raw), f"{file}: row {number}")
+        texts = [raw[at[column]].strip() for column in textual]
+        if values is None or any(text.lower() in EMPTY for text in texts):
+            table.left_out += 1
+            continue
+        table.numbers.extend(values[:-1])
+        table.y.append(values[-1])
+        for column, text in zip(textual, texts, strict=True):
+            table.texts[column].append(text)
+        table.groups += [raw[at[column]].strip() for column in grouping]
+    if not table.y:
+        raise ValueError(f"{file} has no row without missing values; download it again")
+    return table
+
+
+def _numbers(cells: Sequence[str], where: str) -> list[float] | None:
+    """The cells as numbers; None where one is missing."""
+    try:
+        values = list(map(float, cells))
+    except ValueError as error:
+        if any(cell.strip().lower() in EMPTY for cell in cells):
+            return None
+        raise ValueError(f"{where} holds a text ({error})") from error
+    return None if any(map(math.isnan, values)) else values
+
+
+def _features(
+    table: _Table,
+) -> tuple[npt.NDArray[np.float32], tuple[str, ...], tuple[str, ...]]:
+    """Numbers first, then the texts as columns of 0 and 1: (features, their names, notes)."""
+    x = np.frombuffer(table.numbers).reshape(len(table.y), -1).astype(np.float32)
+    is_constant = x.min(0) == x.max(0)
+    constant = [
+        c for c, is_left_out in zip(table.numeric, is_constant, strict=True) if is_left_out
+    ]
+    blocks = [x[:, ~is_constant]]
+    names = [c for c in table.numeric if c not in constant]
+    for column, values in table.texts.items():
+        occurring, codes = np.unique(values, return_inverse=True)
+        if len(occurring) == 1:
+            constant.append(column)
+            continue
+        declared = table.levels.get(column, ())
+        levels = (*declared, *(str(text) for text in occurring if text not in declared))
+        number = {level: i for i, level in enumerate(levels)}
+        of_file = np.array([number[str(level)] for level in occurring])
+        block, columns = one_hot(column, of_file[codes], levels)
+        blocks.append(block)
+        names += columns
+    notes = []
+    if table.left_out:
+        notes.append(f"rows with a missing value left out: {table.left_out}")
+    if constant:
+        notes.append(f"constant columns left out: {', '.join(constant)}")
+    return np.hstack(blocks), tuple(names), tuple(notes)

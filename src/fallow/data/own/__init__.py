@@ -1,0 +1,1 @@
+"""Files of users: tables, folders of images, arrays."""

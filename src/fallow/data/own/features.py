@@ -1,0 +1,134 @@
+"""Rows without labels, in the columns a model was trained on."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from fallow.core.build import nearest
+from fallow.data.own.images import images_below, read_images
+from fallow.data.own.table import EMPTY, Columns, read_cells
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Rows to predict.
+
+    x: (n, *shape) float32.  whole: (n,) bool, False where a row lacks a feature.  names: of the
+    rows, by ``named_by``: the files of images, the column ``id`` of a table, else numbers from 0.
+    """
+
+    x: Tensor
+    whole: Tensor
+    named_by: str
+    names: Sequence[object]
+
+
+def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> NewRows:
+    """The rows of a .csv, .parquet or .npz file, or all images below a folder.
+
+    columns: the features of the trained model, ``name=level`` for a text column; other columns of
+    the file (labels, names) are left aside.  An empty cell or NaN is a missing feature.  Raises
+    ValueError that names a missing column, a cell that is no finite number or a text the model does
+    not know, a shape that differs, or that all rows lack features.
+    """
+    if not path.exists():
+        raise ValueError(f"there is no file {str(path)!r}; give the path of one")
+    named_by, names, x = _read(path, columns, shape)
+    if tuple(x.shape[1:]) != tuple(shape):
+        raise ValueError(
+            f"{path.name} has rows of shape {tuple(x.shape[1:])}, the model takes {tuple(shape)}"
+        )
+    if bool(torch.isinf(x).any()):
+        raise ValueError(f"{path.name} has infinite features; correct them")
+    whole = ~torch.isnan(x).flatten(1).any(1)
+    if not bool(whole.any()):
+        raise ValueError(f"{path.name} has no row with all features; fill some in")
+    return NewRows(x, whole, named_by, range(len(x)) if names is None else names)
+
+
+def _read(
+    path: Path, columns: Sequence[str], shape: Sequence[int]
+) -> tuple[str, Sequence[object] | None, Tensor]:
+    """What rows are named by, their names (None: numbers), and the rows."""
+    if path.is_dir():
+        files = image_files(path)
+        x = torch.from_numpy(read_images(files, shape[0] if len(shape) == 3 else None))
+        return "file", [file.relative_to(path).as_posix() for file in files], x
+    if path.suffix.lower() == ".npz":
+        arrays = read_arrays(path)
+        if "x" not in arrays:
+            raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
+        return "row", None, torch.from_numpy(arrays["x"].astype(np.float32))
+    if not columns:
+        raise ValueError(
+            f"the model was not trained on a table; give {path.stem}.npz with x, or a folder of "
+            "images"
+        )
+    cells = read_cells(path)
+    _check_levels(path, cells, columns)
+    x = torch.from_numpy(np.stack([_column(path, cells, c) for c in columns], axis=1))
+    return ("id", cells["id"], x) if "id" in cells else ("row", None, x)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """All images below a folder, in the order of their names."""
+    if files := images_below(folder, "**/*"):
+        return files
+    raise ValueError(f"{folder} holds no images")
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """All arrays of a .npz file, by name.  Raises ValueError when it is no such file."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
+        raise ValueError(
+            f"{path} could not be read as .npz without pickles: {error}"
+        ) from error
+
+
+def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:
+    """Raise ValueError for a text that the model was not trained with."""
+    known: dict[str, list[str]] = {}
+    for column in columns:
+        name, is_level, level = column.rpartition("=")
+        if column not in cells and is_level and name in cells:
+            known.setdefault(name, []).append(level)
+    for name, levels in known.items():
+        for row, cell in enumerate(cells[name]):
+            if cell not in levels and cell.lower() not in EMPTY:
+                raise ValueError(
+                    f"{path.name}: column {name!r}, row {row + 1}: {cell!r} is none of the texts "
+                    f"that the model was trained with: {', '.join(map(repr, levels))}"
+                )
+
+
+def _column(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
+    """(n,) numbers, or 0 and 1 for a text; NaN where the cell is empty."""
+    name, is_level, level = column.rpartition("=")
+    is_text = column not in cells and bool(is_level) and name in cells
+    if not is_text and column not in cells:
+        lacking = name if is_level else column
+        raise ValueError(
+            f"{path.name} has no column {lacking!r}{nearest(lacking, list(cells))}"
+        )
+    told = cells[name if is_text else column]
+    try:
+        numbers = [
+            np.nan if cell.lower() in EMPTY else (cell == level if is_text else float(cell))
+            for cell in told
+        ]
+    except ValueError as error:
+        raise ValueError(f"{path.name}: column {column!r} holds a text: {error}") from error
+    return np.array(numbers, dtype=np.float32)

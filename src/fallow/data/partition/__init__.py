@@ -1,0 +1,1 @@
+"""Which rows each site holds."""

@@ -1,0 +1,133 @@
+"""Rows at random, by the groups that they come in, and by explicit counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from fallow.data.partition.cuts import (
+    IntArray,
+    check_sites,
+    class_rows,
+    dealt,
+    finished,
+)
+
+
+@final
+@dataclass(frozen=True)
+class IID:
+    """Rows at random in equal parts (sizes differ by at most 1).  Complete; any kind of label.
+
+    >>> parts = IID().split(np.zeros(5, dtype=np.int64), 2, np.random.default_rng(0))
+    >>> sorted(np.concatenate(parts).tolist()), [len(part) for part in parts]
+    ([0, 1, 2, 3, 4], [3, 2])
+    """
+
+    def split(
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
+    ) -> list[IntArray]:
+        check_sites(y, sites)
+        return finished(np.array_split(rng.permutation(len(y)), sites), "IID")
+
+
+@final
+@dataclass(frozen=True)
+class Natural:
+    """Each natural group (a writer, a patient, a hospital) is a site.  Any kind of label.
+
+    With fewer ``sites`` than groups, the largest groups (``natural_groups`` says which), and then
+    not complete; ``sites=0`` is every group.  Draws nothing.
+    """
+
+    def split(
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
+    ) -> list[IntArray]:
+        if groups is None:
+            raise ValueError(
+                "Natural needs natural sites and this data has none; name its site "
+                "column, or use another partition such as IID"
+            )
+        if len(groups) != len(y):
+            raise ValueError(f"{len(groups)} groups for {len(y)} rows; give one a row")
+        return [np.flatnonzero(groups == g) for g in natural_groups(groups, sites)]
+
+
+def natural_groups(groups: IntArray, sites: int = 0) -> IntArray:
+    """The groups with most rows (ties to the lower id), in order of their id; 0 = all of them.
+
+    >>> natural_groups(np.array([3, 5, 5, 0, 0]), 2).tolist()
+    [0, 5]
+    """
+    found, sizes = np.unique(groups, return_counts=True)
+    if not 0 <= sites <= len(found):
+        raise ValueError(
+            f"{sites} sites asked for and the data has {len(found)} natural sites; "
+            f"ask for 1 to {len(found)}, or 0 for all"
+        )
+    largest = np.argsort(-sizes, kind="stable")[: sites or len(found)]
+    return np.sort(found[largest]).astype(np.int64)
+
+
+@final
+@dataclass(frozen=True)
+class Counts:
+    """Rows counted out by hand: for each site, how many of each class.  Not complete.
+
+    >>> two = Counts(({0: 2}, {0: 1, 1: 1}))
+    >>> [
+    ...     len(part)
+    ...     for part in two.split(np.array([0, 0, 0, 1, 1]), 2, np.random.default_rng(0))
+    ... ]
+    [2, 2]
+    """
+
+    table: tuple[Mapping[int, int], ...]  # one {class id: rows} a site
+
+    def __post_init__(self) -> None:
+        # a recipe that was a file has class ids in quotes
+        table = tuple({int(c): n for c, n in wanted.items()} for wanted in self.table)
+        object.__setattr__(self, "table", table)
+        for site, wanted in enumerate(self.table):
+            if sum(wanted.values()) < 1 or min(wanted.values()) < 0:
+                raise ValueError(
+                    f"Counts: site {site} is given {dict(wanted)}; give it at least "
+                    "one row, and never less than 0 of a class"
+                )
+
+    def split(
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
+    ) -> list[IntArray]:
+        if sites != len(self.table):
+            raise ValueError(
+                f"Counts has a row for {len(self.table)} sites and {sites} are asked "
+                "for; they must agree"
+            )
+        rows = class_rows(y, "Counts")
+        parts: list[list[IntArray]] = [[] for _ in range(sites)]
+        for label in sorted({label for wanted in self.table for label in wanted}):
+            counts = np.array([wanted.get(label, 0) for wanted in self.table])
+            of_class = rows.get(label, np.empty(0, dtype=np.int64))
+            if counts.sum() > len(of_class):
+                raise ValueError(
+                    f"Counts asks for {counts.sum()} rows of class {label}, which has "
+                    f"{len(of_class)}; ask for fewer"
+                )
+            for part, taken in zip(parts, dealt(counts, of_class, rng), strict=True):
+                part.append(taken)
+        return finished([np.concatenate(part) for part in parts], "Counts")

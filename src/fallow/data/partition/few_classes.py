@@ -1,0 +1,216 @@
+"""Splits where a site holds a few of the classes: Patho (DPFL's protocol), Shards, ClassWindows."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Literal, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.data.partition.cuts import (
+    FloatArray,
+    IntArray,
+    check_positive,
+    check_sites,
+    class_rows,
+    cut_by_share,
+    deal,
+    finished,
+)
+
+MOST_DRAWS = 20_000
+_log = logging.getLogger(__name__)
+
+
+@final
+@dataclass(frozen=True)
+class Patho:
+    """Each site draws ``classes`` classes; each class is shared out by Dir(alpha) over its holders.
+
+    Complete.  Smaller alpha = more skew in the sizes; fewer ``classes`` = more skew in the labels.
+    The draw of classes is repeated until each class has a holder.  Every holder of a class gets at
+    least ``min_samples`` of it: "floor" (default) gives those first and shares out the rest, and
+    never loops; "reject" is the public code's redraw, which conditions the split towards balance;
+    it stops after 20,000 draws, falls back to "floor" and logs it.
+    """
+
+    classes: int = 3
+    alpha: float = 0.5
+    min_rule: Literal["floor", "reject"] = "floor"
+    min_samples: int = 10
+
+    def __post_init__(self) -> None:
+        check_positive("alpha", self.alpha)
+        check_positive("classes", self.classes)
+        if self.min_samples < 1:
+            raise ValueError(
+                f"min_samples is {self.min_samples}; a holder needs at least 1 row"
+            )
+        if self.min_rule not in ("floor", "reject"):
+            raise ValueError(
+                f"min_rule {self.min_rule!r} is unknown; use 'floor' or 'reject'"
+            )
+
+    def split(
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
+    ) -> list[IntArray]:
+        check_sites(y, sites)
+        rows = class_rows(y, "Patho")
+        _check_holders("Patho", self.classes, sites, len(rows))
+        holds = self._holders(sites, len(rows), rng)
+        counts = np.zeros((sites, len(rows)), dtype=np.int64)
+        for column, (label, of_class) in enumerate(rows.items()):
+            holders = np.flatnonzero(holds[:, column])
+            counts[holders, column] = self._shared(label, len(of_class), len(holders), rng)
+        return finished(deal(counts, list(rows.values()), rng), "Patho")
+
+    def _holders(
+        self, sites: int, n_classes: int, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Who holds what: (sites, classes), every row with ``self.classes`` ones."""
+        for _ in range(MOST_DRAWS):
+            place = rng.random((sites, n_classes)).argsort(1).argsort(1)
+            holds: npt.NDArray[np.bool_] = place < self.classes
+            if holds.any(0).all():
+                return holds
+        raise ValueError(
+            f"Patho: {sites} sites with {self.classes} classes each never covered all "
+            f"{n_classes} classes in {MOST_DRAWS} draws; use Shards"
+        )
+
+    def _shared(
+        self, label: int, size: int, holders: int, rng: np.random.Generator
+    ) -> IntArray:
+        spare = size - holders * self.min_samples
+        if spare < 0:
+            raise ValueError(
+                f"Patho: class {label} has {size} rows for {holders} holders of at "
+                f"least {self.min_samples}; lower min_samples or ask for fewer sites"
+            )
+        if self.min_rule == "reject":
+            for _ in range(MOST_DRAWS):
+                counts = cut_by_share(self._draw(holders, rng), size)
+                if counts.min() >= self.min_samples:
+                    return counts
+            _log.info(
+                "Patho: class %d kept its minimum by the floor rule, after %d draws",
+                label,
+                MOST_DRAWS,
+            )
+        return self.min_samples + cut_by_share(self._draw(holders, rng), spare)
+
+    def _draw(self, holders: int, rng: np.random.Generator) -> FloatArray:
+        return rng.dirichlet(np.full(holders, self.alpha))
+
+
+@final
+@dataclass(frozen=True)
+class Shards:
+    """Each site holds ``classes`` classes, each class cut in equal parts; fewer = more skew.
+
+    Complete.  Classes are dealt so that each has floor or ceil of sites * classes / n_classes
+    holders: every site takes the classes with most places left (ties at random), which always
+    succeeds (Gale and Ryser), so no draw is repeated.
+    """
+
+    classes: int = 2
+
+    def __post_init__(self) -> None:
+        check_positive("classes", self.classes)
+
+    def split(
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
+    ) -> list[IntArray]:
+        check_sites(y, sites)
+        rows = class_rows(y, "Shards")
+        _check_holders("Shards", self.classes, sites, len(rows))
+        places, extra = divmod(sites * self.classes, len(rows))
+        left = np.full(len(rows), places)
+        left[rng.permutation(len(rows))[:extra]] += 1
+        counts = np.zeros((sites, len(rows)), dtype=np.int64)
+        for site in rng.permutation(sites):
+            order = rng.permutation(len(rows))  # ties at random
+            taken = order[np.argsort(-left[order], kind="stable")[: self.classes]]
+            counts[site, taken] = 1
+            left[taken] -= 1
+        for column, (label, of_class) in enumerate(rows.items()):
+            holders = rng.permutation(np.flatnonzero(counts[:, column]))
+            if len(of_class) < len(holders):
+                raise ValueError(
+                    f"Shards: class {label} has {len(of_class)} rows for "
+                    f"{len(holders)} holders; ask for fewer sites"
+                )
+            each, more = divmod(len(of_class), len(holders))
+            counts[holders, column] = each
+            counts[holders[:more], column] += 1
+        return finished(deal(counts, list(rows.values()), rng), "Shards")
+
+
+@final
+@dataclass(frozen=True)
+class ClassWindows:
+    """Site u holds the classes u, u+1, ... u+``classes``-1 (modulo their number), equally many rows
+    of each; its size is drawn from exp(N(mu, sigma)) + ``least``.
+
+    Not complete.  No row is used twice: where a class is used up, the sites that come later have
+    fewer of it.  The sizes are those of the public FEMNIST generator of DPFL's comparison.
+    """
+
+    classes: int = 3
+    least: int = 100
+    mu: float = 4.0
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("classes", self.classes)
+        if self.least < self.classes:
+            raise ValueError(
+                f"least is {self.least} rows a site of {self.classes} classes; give it one of each"
+            )
+
+    def split(
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
+    ) -> list[IntArray]:
+        check_sites(y, sites)
+        rows = list(class_rows(y, "ClassWindows").values())
+        _check_holders("ClassWindows", self.classes, sites, len(rows))
+        sizes = rng.lognormal(self.mu, self.sigma, sites) + self.least
+        left = np.array([len(of_class) for of_class in rows])
+        counts = np.zeros((sites, len(rows)), dtype=np.int64)
+        for site, size in enumerate(sizes):
+            held = (site + np.arange(self.classes)) % len(rows)
+            counts[site, held] = np.minimum(int(size) // self.classes, left[held])
+            left -= counts[site]
+            if not counts[site].any():
+                raise ValueError(
+                    f"ClassWindows: the rows are used up before site {site} of {sites}; ask for "
+                    "fewer sites, or lower least"
+                )
+        return finished(deal(counts, rows, rng), "ClassWindows")
+
+
+def _check_holders(rule: str, classes: int, sites: int, n_classes: int) -> None:
+    if classes > n_classes:
+        raise ValueError(
+            f"{rule}: {classes} classes a site, but the labels have {n_classes}; "
+            f"use 1 to {n_classes}"
+        )
+    if sites * classes < n_classes:
+        raise ValueError(
+            f"{rule}: {sites} sites with {classes} classes each cannot hold all "
+            f"{n_classes} classes; ask for more sites or more classes a site"
+        )

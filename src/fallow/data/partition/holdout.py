@@ -1,0 +1,57 @@
+"""Setting rows aside: stratified by class, and never both copies of a row on two sides."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from fallow.core.streams import seed_of
+from fallow.data.dataset import row_hashes
+from fallow.data.partition.cuts import IntArray, largest_remainder
+
+TEST_SHARE = 0.2
+
+
+def stratified(
+    y: npt.NDArray[np.generic], share: float, rng: np.random.Generator
+) -> IntArray:
+    """Positions of about ``share`` of the rows, from each class alike; sorted.
+
+    A class always keeps one row behind, so a class of one is never chosen from.  Targets
+    that are not whole numbers are drawn plainly.
+    """
+    total = round(share * len(y))
+    if not np.issubdtype(y.dtype, np.integer):
+        return np.sort(rng.permutation(len(y))[:total])
+    _, inverse, sizes = np.unique(y, return_inverse=True, return_counts=True)
+    quota = np.minimum(largest_remainder(sizes.astype(np.float64), total), sizes - 1)
+    chosen = [
+        rng.permutation(np.flatnonzero(inverse == c))[:n] for c, n in enumerate(quota)
+    ]
+    return np.sort(np.concatenate(chosen))
+
+
+def hold_out(name: str, x: Tensor, y: npt.NDArray[np.generic]) -> tuple[IntArray, IntArray]:
+    """A test set for data that comes without one: (training rows, test rows), sorted.
+
+    20 % of the distinct labelled rows, stratified by class and fixed by ``name``.  Copies of a row
+    stay on one side, so that no test row is also a training row; a row with an unlabelled copy
+    (-1 or NaN) stays in training.
+    """
+    _, first, copy_of = np.unique(
+        np.array(row_hashes(x), dtype="V16"), return_index=True, return_inverse=True
+    )
+    is_unlabelled = np.isnan(y) if np.issubdtype(y.dtype, np.floating) else y == -1
+    can_test = np.ones(len(first), dtype=bool)
+    can_test[copy_of[is_unlabelled]] = False
+    candidates = np.flatnonzero(can_test)
+    candidates = candidates[
+        np.argsort(first[candidates])
+    ]  # the file's order, not the hash's
+    if len(candidates) == 0:
+        return np.arange(len(y)), np.empty(0, dtype=np.int64)
+    rng = np.random.default_rng(seed_of(0, "hold-out", name))
+    chosen = candidates[stratified(y[first[candidates]], TEST_SHARE, rng)]
+    is_test = np.isin(copy_of, chosen)
+    return np.flatnonzero(~is_test), np.flatnonzero(is_test)

@@ -1,0 +1,95 @@
+"""Long-tailed class counts (Cui et al., 2019), before the rows are spread over sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from fallow.core.build import build
+from fallow.data.partition import before_tail
+from fallow.data.partition.cuts import (
+    IntArray,
+    Partition,
+    check_positive,
+    class_rows,
+    dealt,
+)
+
+
+def longtail_counts(largest: int, classes: int, rho: float) -> IntArray:
+    """Rows of each class: n_c = int(largest * (1 / rho)^(c / (C - 1))), class 0 first.
+
+    >>> longtail_counts(5000, 10, 20).tolist()
+    [5000, 3584, 2569, 1842, 1320, 946, 678, 486, 348, 250]
+    """
+    if classes < 2:
+        raise ValueError(
+            f"a long tail over {classes} classes is not defined; give at least 2"
+        )
+    check_positive("rho", rho)
+    # + 1e-9: largest / rho, exact on paper, must not lose a row to the last bit
+    return np.floor(
+        largest * (1 / rho) ** (np.arange(classes) / (classes - 1)) + 1e-9
+    ).astype(int)
+
+
+@final
+@dataclass(frozen=True)
+class LongTail:
+    """Keep a long-tailed subset of the rows, then spread it with ``inner``; larger rho = more skew.
+
+    Not complete: class c keeps exactly int(n_max (1/rho)^(c/(C-1))) rows, drawn at random; the test
+    set is not touched.  Classes are 0..C-1 with the head at 0.  ``inner`` and ``inner_fields`` name
+    the partitioner, e.g. ``LongTail(20, "ExactDirichlet", {"alpha": 0.1})``.
+    """
+
+    rho: float = 20  # head / tail; 1 / rho is the public flag ``imb_ratio``
+    inner: str = "IID"
+    inner_fields: Mapping[str, Any] = field(default_factory=dict)
+    n_max: int | None = None  # rows of the head; None = rows / classes
+
+    def __post_init__(self) -> None:
+        check_positive("rho", self.rho)
+        if self.rho < 1:
+            raise ValueError(
+                f"rho is {self.rho}, a tail longer than its head; give 1 or more"
+            )
+        self._partition()
+
+    def split(
+        self,
+        y: IntArray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: IntArray | None = None,
+    ) -> list[IntArray]:
+        kept = self.rows(y, rng)
+        inner_groups = None if groups is None else groups[kept]
+        parts = self._partition().split(y[kept], sites, rng, inner_groups)
+        return [kept[part] for part in parts]
+
+    def rows(self, y: IntArray, rng: np.random.Generator) -> IntArray:
+        """The long-tailed subset: sorted row numbers."""
+        rows = class_rows(y, "LongTail")
+        classes = max(rows, default=0) + 1
+        largest = len(y) // classes if self.n_max is None else self.n_max
+        counts = longtail_counts(largest, classes, self.rho)
+        have = np.array([len(rows.get(c, ())) for c in range(classes)])
+        if (counts > have).any() or (counts == 0).any():
+            c = int(np.argmax((counts > have) | (counts == 0)))
+            most = int((have * self.rho ** (np.arange(classes) / (classes - 1))).min())
+            raise ValueError(
+                f"LongTail(rho={self.rho}, n_max={largest}) asks for {counts[c]} of "
+                f"the {have[c]} rows of class {c}; set n_max between "
+                f"{int(np.ceil(self.rho))} and {most}, or lower rho"
+            )
+        return np.sort(
+            np.concatenate([dealt(counts[c : c + 1], rows[c], rng)[0] for c in rows])
+        )
+
+    def _partition(self) -> Partition:
+        inner: Partition = build(before_tail, self.inner, **self.inner_fields)
+        return inner

@@ -1,0 +1,26 @@
+"""Partitioners by name: which rows each site holds.  Pure NumPy, indices only, bounded loops.
+
+build(partitions, "ExactDirichlet", alpha=0.1).split(y, sites=10, rng=rng)
+"""
+
+from fallow.data.partition.basic import IID, Counts, Natural
+from fallow.data.partition.cuts import Partition
+from fallow.data.partition.dirichlet import Dirichlet, ExactDirichlet, FedMADirichlet
+from fallow.data.partition.few_classes import ClassWindows, Patho, Shards
+from fallow.data.partition.longtail import LongTail
+from fallow.data.partition.target_dirichlet import TargetDirichlet
+
+__all__ = [
+    "IID",
+    "ClassWindows",
+    "Counts",
+    "Dirichlet",
+    "ExactDirichlet",
+    "FedMADirichlet",
+    "LongTail",
+    "Natural",
+    "Partition",
+    "Patho",
+    "Shards",
+    "TargetDirichlet",
+]

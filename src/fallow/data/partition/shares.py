@@ -1,0 +1,146 @@
+"""Test and validation rows that follow a partition, and the report on one."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.data.partition.cuts import FloatArray, IntArray, class_rows, deal
+from fallow.data.partition.holdout import stratified
+
+COARSE = 20  # test rows below which one site's accuracy says little
+_log = logging.getLogger(__name__)
+
+
+def test_shares(
+    train_counts: IntArray, y_test: IntArray, rng: np.random.Generator
+) -> list[IntArray]:
+    """Test rows of each site: the class shares of its training rows, no row used twice.
+
+    train_counts: (sites, classes) of the training partition, before validation is cut;
+    y_test: (m,).  Site k gets f_kc m_c rows of class c, rounded, at least 1 of a class it holds
+    when there are enough, and all m_c rows are given out if anybody holds the class.
+    A site may end up with nothing; sites with fewer than 20 rows are logged.
+    """
+    train_counts = np.asarray(train_counts)
+    if train_counts.ndim != 2 or train_counts.size == 0 or train_counts.min() < 0:
+        raise ValueError(
+            f"train_counts has shape {train_counts.shape}; give (sites, classes)"
+        )
+    rows = class_rows(y_test, "test_shares")
+    classes = train_counts.shape[1]
+    if rows and max(rows) >= classes:
+        raise ValueError(
+            f"test label {max(rows)} has no column among the {classes} of "
+            "train_counts; count the training rows with the same classes"
+        )
+    per_class = [rows.get(c, np.empty(0, dtype=np.int64)) for c in range(classes)]
+    columns = [_given(train_counts[:, c], len(per_class[c])) for c in range(classes)]
+    given = np.stack(columns, axis=1)
+    parts = [np.sort(part) for part in deal(given, per_class, rng)]
+    coarse = [site for site, part in enumerate(parts) if len(part) < COARSE]
+    if coarse:
+        _log.info("%d sites have fewer than %d test rows: %s", len(coarse), COARSE, coarse)
+    return parts
+
+
+def _given(held: IntArray, total: int) -> IntArray:
+    """Whole test rows of one class for each site: (sites,)."""
+    if held.sum() == 0:
+        return np.zeros_like(held)
+    exact = held / held.sum() * total
+    given: IntArray = np.maximum(np.rint(exact), held > 0).astype(np.int64)
+    while (
+        over := given.sum() - total
+    ) > 0:  # each pass takes one row from everybody it may
+        spare = given > 1 if (given > 1).any() else given > 0
+        order = np.argsort(np.where(spare, exact - given, np.inf), kind="stable")
+        given[order[: min(over, spare.sum())]] -= 1
+    while (short := total - given.sum()) > 0:
+        order = np.argsort(np.where(held > 0, given - exact, np.inf), kind="stable")
+        given[order[: min(short, (held > 0).sum())]] += 1
+    return given
+
+
+def validation_split(
+    y_rows: npt.NDArray[np.generic], share: float, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """Positions (train, validation) among one site's labelled rows; sorted, at least 1 each.
+
+    Stratified by class where every class has 2 rows or more, else plain random.
+    """
+    n = len(y_rows)
+    if not 0 < share < 1:
+        raise ValueError(f"the validation share is {share}; give a number between 0 and 1")
+    if n < 2:
+        raise ValueError(
+            f"{n} labelled rows cannot give a validation row and a training row; label 2"
+        )
+    is_class = np.issubdtype(y_rows.dtype, np.integer)
+    unlabelled = int((y_rows == -1).sum()) if is_class else int(np.isnan(y_rows).sum())
+    if unlabelled:
+        raise ValueError(
+            f"{unlabelled} of {n} rows are unlabelled; validate on labelled rows only"
+        )
+    validation = np.empty(0, dtype=np.int64)
+    if is_class and np.unique(y_rows, return_counts=True)[1].min() >= 2:
+        validation = stratified(y_rows, share, rng)
+    if len(validation) == 0:
+        size = min(max(1, round(share * n)), n - 1)
+        validation = np.sort(rng.permutation(n)[:size])
+    return np.setdiff1d(np.arange(n), validation), validation
+
+
+def class_counts(y: IntArray, parts: list[IntArray], n_classes: int) -> IntArray:
+    """Labelled rows of each class at each site: (sites, n_classes)."""
+    counted = [np.bincount(y[part][y[part] >= 0], minlength=n_classes) for part in parts]
+    return np.stack(counted).astype(np.int64)
+
+
+def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> dict[str, Any]:
+    """How uneven a partition is, in plain lists and numbers.
+
+    matrix: (sites, classes) counts; sizes: rows a site; cv: population std / mean of each class's
+    counts over sites; sigma_pp: population std of each class's share over sites, in percentage
+    points; absent: number of classes each site lacks; kl: KL(site shares || pooled shares) in nats,
+    None without labels; mean_kl: its mean.
+    Unlabelled rows count in the sizes alone; a site without labels is left out of sigma and KL.
+
+    >>> report = partition_report(
+    ...     np.array([0, 0, 1, 1]), [np.array([0, 1]), np.array([2, 3])], 2
+    ... )
+    >>> report["matrix"], report["cv"], report["sigma_pp"], report["absent"]
+    ([[2, 0], [0, 2]], [1.0, 1.0], [50.0, 50.0], [1, 1])
+    """
+    if len(y) and y.max() >= n_classes:
+        raise ValueError(
+            f"label {y.max()} is not one of {n_classes} classes; give their number"
+        )
+    counts = class_counts(y, parts, n_classes)
+    mean = counts.mean(0)
+    cv = np.divide(counts.std(0), mean, out=np.zeros(n_classes), where=mean > 0)
+    has_labels = counts.sum(1) > 0
+    shares = counts[has_labels] / counts[has_labels].sum(1, keepdims=True)
+    pooled = counts.sum(0) / max(int(counts.sum()), 1)
+    kl = np.full(len(parts), np.nan)
+    kl[has_labels] = [_kl(share, pooled) for share in shares]
+    any_labels = bool(has_labels.any())
+    return {
+        "matrix": counts.tolist(),
+        "sizes": [len(part) for part in parts],
+        "cv": cv.tolist(),
+        "sigma_pp": (100 * shares.std(0)).tolist() if any_labels else [0.0] * n_classes,
+        "absent": (counts == 0).sum(1).tolist(),
+        "kl": [
+            float(v) if known else None for v, known in zip(kl, has_labels, strict=True)
+        ],
+        "mean_kl": float(np.nanmean(kl)) if any_labels else None,
+    }
+
+
+def _kl(p: FloatArray, q: FloatArray) -> float:
+    held = p > 0  # 0 log 0 is 0; q > 0 wherever p is
+    return float((p[held] * np.log(p[held] / q[held])).sum())

@@ -1,0 +1,102 @@
+"""What a run asks of its sites beside its methods: the line between a simulation and real sites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from fallow.core.ask import Ask, Carrier, Masking
+from fallow.core.disclosure import Disclosure
+from fallow.core.types import SiteId, State
+from fallow.experiment.journal import Journal
+from fallow.experiment.scale import Scale
+from fallow.settings.recipe import Recipe
+
+if TYPE_CHECKING:
+    from fallow.experiment.phases import Phases
+
+Done = dict[str, Any]
+"""What a finished step left, as the journal keeps it."""
+
+
+class Ground(Protocol):
+    """A recipe under a seed with the sites that it runs at.
+
+    `World` simulates them, and its oracle answers at once; real ones are other machines, where
+    people answer when they find the time (`fallow.federation`).  `Run` is the same for both.
+    """
+
+    @property
+    def recipe(self) -> Recipe: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def carrier(self) -> Carrier: ...
+    @property
+    def methods(self) -> Mapping[str, Any]: ...
+    @property
+    def fresh(self) -> Callable[[torch.Generator], State]: ...
+    @property
+    def executor(self) -> str: ...
+    @property
+    def masking(self) -> Masking | None: ...
+    @property
+    def is_shared(self) -> bool: ...  # the query spends one budget of all sites
+    @property
+    def is_standardised(self) -> bool: ...  # sites agree on units of features first
+    @property
+    def scale(self) -> Scale | None: ...  # those units, once they are agreed on
+    @property
+    def targets(
+        self,
+    ) -> State | None: ...  # units of numbers to predict: mean () and std ()
+    @property
+    def about(self) -> dict[str, Any]: ...  # rows: their classes, columns and shape
+    @property
+    def sizes(self) -> dict[SiteId, int]: ...  # rows of each site
+    @property
+    def classes(self) -> Sequence[str]: ...
+    @property
+    def variance(self) -> float | None: ...  # of numbers to predict: the unit of errors
+
+    def in_units(self, scale: Scale) -> Ground: ...
+    def with_targets(self, targets: State | None) -> Ground: ...
+    def targets_by(self, ask: Ask) -> State | None: ...  # agreed on through the door
+
+    def wanted(self, share: float | int) -> dict[SiteId, int]: ...
+    def within(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]: ...
+    def counts(
+        self,
+    ) -> dict[SiteId, list[int]]: ...  # labels that train, by class or in one number
+    @property
+    def held(self) -> int: ...  # labels held back for validation
+    def bought(
+        self,
+        journal: Journal,
+        cycle: int,
+        step: str,
+        budget: Mapping[SiteId, int],
+        done: Done,
+        keep: tuple[str, ...],
+    ) -> Done: ...  # labels for what was picked; ends the step and the cycle at the sites
+    def pseudo_labels(
+        self,
+    ) -> dict[str, Any] | None: ...  # only a simulation knows the truth
+
+    def first_phase(
+        self, phases: Phases, train: Callable[[], Done]
+    ) -> tuple[Done, Any]: ...
+    def restore(
+        self, memory: Any
+    ) -> None: ...  # what sites remembered, beside `first_phase`
+    def fresh_held(self, cycle: int, r: int) -> AbstractContextManager[None]: ...
+    def scored(
+        self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
+    ) -> dict[str, Any]: ...
+    def one_model(self, journal: Journal, state: State) -> State | None: ...
+    def own_models(
+        self, state: State
+    ) -> dict[SiteId, State]: ...  # of sites, where they differ

@@ -1,0 +1,155 @@
+"""The deployed model on held-out rows."""
+
+from __future__ import annotations
+
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fallow.core.types import SiteId, State
+from fallow.core.view import Predicting
+from fallow.engine import predict
+from fallow.experiment.metrics import accuracy, balanced_accuracy, per_class_accuracy
+from fallow.experiment.over_sites import NOT_BY_SITE, of_accuracy
+from fallow.experiment.redundancy import redundancy
+from fallow.experiment.scale import in_units
+from fallow.sites.view import SiteView
+from fallow.training.base import Finishing
+
+if TYPE_CHECKING:
+    from fallow.experiment.world import World
+
+
+def evaluate(world: World, state: State, retained: bool = False) -> dict[str, Any]:
+    """Scores of the deployed model on test rows: the common ones, or each site's own.
+
+    Accuracies for classification; for regression ``mse`` over the variance of the training rows, so
+    that 1 is predicting their mean.  What does not apply is None.  Where sites deploy different
+    models or have test rows of their own, scores are over sites (`over_sites.of_accuracy`) and
+    ``per_site`` holds each one's, but for sites with flipped labels.  ``retained``: what a site
+    deploys is the model that validated best so far.  Raises ValueError when outputs are not finite.
+    """
+    sites = [name for name in world.members if name not in world.flipped]
+    used = {name: _used(world, name, state, retained) for name in sites}
+    is_common = world.tests is None and all(model is state for model in used.values())
+    test = world.dataset
+    if is_common and not isinstance(world.methods["training"], Predicting):
+        outputs = predict(
+            world.model, world.layout, state, test.x_test.to(state["w"].dtype)
+        )
+        return {**_scores(world, _finite(outputs, "the model")), **NOT_BY_SITE}
+    rows = world.tests or dict.fromkeys(sites, torch.arange(len(test.x_test)))
+    outputs_of = {name: _outputs(world, name, used[name], rows[name]) for name in sites}
+    true = {name: test.y_test[rows[name]] for name in sites}
+    if test.task == "regression":
+        return _errors(world, outputs_of, true)
+    guess = {name: outputs.argmax(1) for name, outputs in outputs_of.items()}
+    return of_accuracy(guess, true, test.n_classes)
+
+
+def one_model(world: World, state: State) -> State | None:
+    """The model that all sites deploy; None where they deploy different ones."""
+    deploy = world.methods["training"].deploy
+    first, *others = [deploy(state, site.memory) for site in world.members.values()]
+    found = {name: first[name] for name in ("w", "stats")}
+    same = all(torch.equal(one[name], found[name]) for one in others for name in found)
+    return found if same else None
+
+
+def own_models(world: World, state: State) -> dict[SiteId, State]:
+    """The model that each site has been tested with at the end; none where all have the same, or
+    where predicting takes more than a model."""
+    training = world.methods["training"]
+    if isinstance(training, Predicting):
+        return {}
+    is_retained = world.recipe.validation > 0 and not isinstance(training, Finishing)
+    used = {name: _used(world, name, state, is_retained) for name in world.members}
+    kept = {
+        name: {part: own[part] for part in ("w", "stats")} for name, own in used.items()
+    }
+    first = next(iter(kept.values()))
+    is_one = all(
+        torch.equal(own[part], first[part]) for own in kept.values() for part in own
+    )
+    return {} if is_one else kept
+
+
+def _used(world: World, name: SiteId, state: State, retained: bool) -> State:
+    memory = world.members[name].memory
+    if retained and "best" in memory:
+        return memory["best"]
+    used: State = world.methods["training"].deploy(state, memory)
+    return used
+
+
+def _outputs(world: World, name: SiteId, state: State, rows: Tensor) -> Tensor:
+    x = world.dataset.x_test[rows].to(state["w"].dtype)
+    outputs = SiteView(world.members[name], 0).outputs(state, x)
+    return _finite(outputs, f"the model of site {name}")
+
+
+def _finite(outputs: Tensor, whose: str) -> Tensor:
+    if not bool(torch.isfinite(outputs).all()):
+        raise ValueError(
+            f"{whose} gives NaN or infinite outputs: training diverged; lower the learning "
+            "rate (plan.optimiser.lr)"
+        )
+    return outputs
+
+
+def pseudo_labels(world: World) -> dict[str, Any] | None:
+    """How right the sites' own models are about their pools, before labels are bought: accuracy
+    over all pools and recall of each class.  It reads hidden labels, so only a simulation has it.
+    With them stands the `redundancy` of what was picked.
+
+    None for regression, and where every pool is empty.
+    """
+    if world.dataset.task == "regression":
+        return None
+    sites = {name: site for name, site in world.members.items() if len(site.pool)}
+    guess = [SiteView(site, 0).logits("local").argmax(1) for site in sites.values()]
+    if not guess:
+        return None
+    true = torch.cat(
+        [world.oracle.hidden[name][site.pool] for name, site in sites.items()]
+    ).long()
+    found, classes = torch.cat(guess), world.dataset.n_classes
+    return {
+        "accuracy": accuracy(found, true),
+        "per_class": per_class_accuracy(found, true, classes),
+        "redundancy": redundancy(world),
+    }
+
+
+def _scores(world: World, outputs: Tensor) -> dict[str, Any]:
+    """Of one model on all test rows.  outputs: (m, c)"""
+    test = world.dataset
+    if test.task == "regression":
+        none = dict.fromkeys(("accuracy", "balanced_accuracy", "per_class"))
+        return {**none, "mse": _error(world, outputs, test.y_test)}
+    guess, classes = outputs.argmax(1), test.n_classes
+    return {
+        "accuracy": accuracy(guess, test.y_test),
+        "balanced_accuracy": balanced_accuracy(guess, test.y_test, classes),
+        "per_class": per_class_accuracy(guess, test.y_test, classes),
+        "mse": None,
+    }
+
+
+def _errors(
+    world: World, outputs: dict[SiteId, Tensor], true: dict[SiteId, Tensor]
+) -> dict[str, Any]:
+    """Mean squared errors of all sites that have test rows."""
+    per_site = {
+        n: _error(world, o, true[n]) if len(o) else None for n, o in outputs.items()
+    }
+    mse = fmean(error for error in per_site.values() if error is not None)
+    none = dict.fromkeys(("accuracy", "balanced_accuracy", "per_class"))
+    return {**none, **NOT_BY_SITE, "mse": mse, "per_site": per_site}
+
+
+def _error(world: World, outputs: Tensor, true: Tensor) -> float:
+    away = in_units(outputs.squeeze(1), world.targets) - true
+    return float(away.double().square().mean()) / world.variance

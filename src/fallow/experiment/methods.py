@@ -1,0 +1,85 @@
+"""The methods of a recipe by the part they play, and what they need to train."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from fallow import queries, training
+from fallow.core.build import build
+from fallow.core.plan import Plan
+from fallow.core.types import SiteId
+from fallow.engine import can_stack
+from fallow.privacy import check_fit
+from fallow.queries import Random
+from fallow.settings.recipe import Recipe
+from fallow.training import FedAvg, personal
+from fallow.training.retention import Retention
+from fallow.training.scaling import Scaling
+
+
+def is_shared(query: Any) -> bool:
+    """Whether a query spends one budget of all sites: its field ``allot`` says "federation"."""
+    return getattr(query, "allot", "site") == "federation"
+
+
+def methods_of(recipe: Recipe, flipped: Sequence[SiteId] = ()) -> dict[str, Any]:
+    """The methods of a run by the part they play; ValueError for an unknown name or field.
+
+    ``flipped``: the sites whose labels are wrong, which ``alone=flipped`` of a training method
+    stands for.
+    """
+    trainers, fields = (training, personal), dict(recipe.training.fields)
+    if fields.get("alone") == "flipped":
+        fields["alone"] = tuple(flipped)
+    method = build(trainers, recipe.training.name, plan=recipe.plan, **fields)
+    query = build(queries, recipe.query.name, **recipe.query.fields)
+    if recipe.sites and recipe.sites < query.contract.cohort:
+        raise ValueError(
+            f"{recipe.query} compares sites and needs at least {query.contract.cohort}; the recipe "
+            f"has {recipe.sites}"
+        )
+    cohort = math.ceil(recipe.participation * recipe.sites - 1e-9)
+    if method.contract.everyone and cohort < recipe.sites:
+        raise ValueError(
+            f"{recipe.training} needs all sites in every round, and participation="
+            f"{recipe.participation:g} takes {cohort} of {recipe.sites}; set participation=1"
+        )
+    contracts = {str(recipe.query): query.contract, str(recipe.training): method.contract}
+    check_fit(recipe.privacy, contracts, cohort)
+    return {
+        "initial": Random(),
+        "query": query,
+        "training": method,
+        "plain": FedAvg(),
+        "scaling": Scaling(),
+        "retention": Retention(method),
+    }
+
+
+def local_plan(recipe: Recipe, query: Any) -> Plan | None:
+    """How the local model that ``query`` looks at is made; None where it is the last round's."""
+    source = recipe.local_source
+    if source == "auto":
+        source = query.contract.local_source
+    if source == "last_round":
+        return None
+    return replace(recipe.local_plan, start="scratch" if source == "scratch" else "given")
+
+
+def executor_of(recipe: Recipe, model: nn.Module) -> str:
+    """Which executor trains: ``auto`` stacks the library's linear and dense models and loops over
+    the rest.  A user's own model may mix rows, which no layer says, so it is stacked on request.
+    """
+    if recipe.executor == "stacked" and not can_stack(model):
+        raise ValueError(
+            f"executor 'stacked' trains linear and dense models only; model {recipe.model.name} "
+            "needs executor 'loop' or 'auto'"
+        )
+    if recipe.executor != "auto":
+        return recipe.executor
+    return "stacked" if can_stack(model) and ":" not in recipe.model.name else "loop"

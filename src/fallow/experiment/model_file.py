@@ -1,0 +1,20 @@
+"""The file of a trained model: weights, and what predicting needs beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fallow.core.types import SiteId, State
+from fallow.experiment.environment import Ground
+from fallow.storage.files import save_tree
+
+
+def save_model(
+    path: Path, world: Ground, state: State | None, sites: Mapping[SiteId, State]
+) -> None:
+    """The deployed model, if there is one for all, and those of ``sites`` that have their own, with
+    what predicting needs: classes, columns, shape, scale."""
+    scale = world.scale and {"mean": world.scale.mean, "std": world.scale.std}
+    kept = {"state": state, "about": world.about, "scale": scale, "targets": world.targets}
+    save_tree(path, {**kept, "sites": dict(sites)})

@@ -1,0 +1,47 @@
+"""The one-pass protocol: each budget is a selection of its own, from nothing (FALE)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from fallow.core.contract import Contract
+from fallow.experiment.methods import methods_of
+from fallow.settings.recipe import Recipe
+from fallow.storage.files import write_whole
+
+
+def is_one_pass(recipe: Recipe) -> bool:
+    """Whether a run of the recipe is a row of independent selections rather than of cycles.
+
+    Raises ValueError where the strategy cannot choose from nothing.
+    """
+    contract: Contract = methods_of(recipe)["query"].contract
+    wanted = {"auto": contract.one_pass, "one_pass": True, "cycles": False}[recipe.protocol]
+    if wanted and contract.needs:
+        raise ValueError(
+            f"{recipe.query} looks at a model, and under protocol=one_pass nothing is trained "
+            "before rows are chosen; use protocol=cycles"
+        )
+    if recipe.initial_by == "query" and not wanted:
+        raise ValueError(
+            f"initial_by=query lets {recipe.query} choose the first labels, which only "
+            "protocol=one_pass does; use initial_by=random"
+        )
+    return wanted
+
+
+def each_budget(recipe: Recipe, folder: Path, run: Callable[[Path, int], None]) -> None:
+    """``run(folder, cycle)`` for the budget of every cycle, in a folder of its own; their records
+    and the last model go to ``folder``.  A budget that is finished is not run again."""
+    lines: list[bytes] = []
+    for cycle in range(1, recipe.cycles + 1):
+        place = folder / f"budget-{cycle}"
+        if not all(
+            (place / name).exists() for name in ("records.jsonl", "model.safetensors")
+        ):
+            place.mkdir(exist_ok=True)
+            run(place, cycle)
+        lines.append((place / "records.jsonl").read_bytes())
+        write_whole(folder / "records.jsonl", b"".join(lines))
+    write_whole(folder / "model.safetensors", (place / "model.safetensors").read_bytes())

@@ -1,0 +1,49 @@
+"""Scores of several sites as one: means, how far apart they are, and the worst of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pvariance
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fallow.core.types import SiteId
+from fallow.experiment.metrics import accuracy, balanced_accuracy, per_class_accuracy
+
+NOT_BY_SITE = dict.fromkeys(("per_site", "accuracy_weighted", "variance", "worst_tenth"))
+
+
+def of_accuracy(
+    guess: Mapping[SiteId, Tensor], true: Mapping[SiteId, Tensor], classes: int
+) -> dict[str, Any]:
+    """Scores from what each site predicts for its test rows.  guess, true: (m_k,) class ids.
+
+    ``accuracy`` is the mean over sites that have test rows, each counting the same;
+    ``accuracy_weighted`` counts each row the same, as scores by class do.  ``variance`` is that of
+    the population, in percent².
+    """
+    per_site = {n: accuracy(p, true[n]) if len(p) else None for n, p in guess.items()}
+    scores = [score for score in per_site.values() if score is not None]
+    p, y = torch.cat([*guess.values()]), torch.cat([*true.values()])
+    return {
+        "accuracy": fmean(scores),
+        "balanced_accuracy": balanced_accuracy(p, y, classes),
+        "per_class": per_class_accuracy(p, y, classes),
+        "mse": None,
+        "per_site": per_site,
+        "accuracy_weighted": accuracy(p, y),
+        "variance": pvariance([100 * score for score in scores]),
+        "worst_tenth": worst_tenth(scores),
+    }
+
+
+def worst_tenth(scores: Sequence[float]) -> float:
+    """The mean of the lowest tenth of the scores, rounded up to a whole number of sites.
+
+    >>> worst_tenth([0.9, 0.5, 0.7, 0.8]), worst_tenth([0.1, 0.3, *[1.0] * 9])
+    (0.5, 0.2)
+    """
+    return fmean(sorted(scores)[: math.ceil(len(scores) / 10)])

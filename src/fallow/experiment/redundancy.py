@@ -1,0 +1,59 @@
+"""How much of what a site asks for its collaborators have labelled already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fallow.core.types import SiteId
+from fallow.queries.parts.committee import exchanges, personal
+from fallow.sites import Site
+from fallow.sites.view import SiteView
+
+if TYPE_CHECKING:
+    from fallow.experiment.world import World
+
+BROUGHT = "model/"
+
+
+def redundancy(world: World) -> float | None:
+    """The mean over all rows that sites have just picked of the largest cosine to a labelled row of
+    a collaborator, in the features of the site's own average.
+
+    It looks into several sites at once, so only a simulation has it.  None where no site that
+    picked has a collaborator with labels.
+    """
+    near = [
+        _nearest(site, world) for site in world.members.values() if "picks" in site.memory
+    ]
+    found = torch.cat([torch.zeros(0), *near])
+    return float(found.mean()) if len(found) else None
+
+
+def _nearest(site: Site, world: World) -> Tensor:
+    """For each row that a site picked, (k,); (0,) without collaborators."""
+    others = [world.members[name] for name in collaborators(site)]
+    labelled = torch.cat([site.seen[:0], *(other.seen[other.bought] for other in others)])
+    rows = site.memory["picks"]["rows"]
+    if len(labelled) == 0 or len(rows) == 0:
+        return torch.zeros(0)
+    view = SiteView(site, 0)
+    asked, known = (
+        normalize(view.look(personal(view), x)[0].double(), dim=1)
+        for x in (site.seen[rows], labelled)
+    )
+    return (asked @ known.T).amax(1).float()
+
+
+def collaborators(site: Site) -> list[SiteId]:
+    """The sites whose models are in the average that a site has made last."""
+    if not exchanges(SiteView(site, 0)):
+        return []
+    brought = sorted(name for name in site.memory if name.startswith(BROUGHT))
+    is_in = site.memory["average"]["peers"].tolist()
+    return [
+        name.removeprefix(BROUGHT) for name, yes in zip(brought, is_in, strict=True) if yes
+    ]

@@ -1,0 +1,152 @@
+"""The rows of a run: its data set under a seed, and which rows each site holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fallow import data
+from fallow.core.build import build
+from fallow.core.streams import seed_of, stream
+from fallow.core.types import SiteId
+from fallow.data.dataset import Dataset
+from fallow.data.embedded import embedded
+from fallow.data.partition import partitions
+from fallow.models import build_model
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+
+
+def open_data(recipe: Recipe, seed: int, data_dir: Path | None = None) -> Dataset:
+    """The recipe's data, one seeded subset per (data set, seed): the same for every method."""
+    found = data.open_dataset(
+        recipe.data,
+        data_dir=data_dir,
+        label=recipe.label,
+        site=recipe.site,
+        task=recipe.task,
+        drop_rows=recipe.drop_rows,
+    )
+    if not bool(found.is_labelled.all()):
+        # a simulated oracle can only answer what is known
+        found = _kept(found, found.is_labelled)
+    if len(found.x_test) == 0:
+        raise ValueError(f"{found.name} leaves no row to test on; give more labelled rows")
+    if recipe.resplit:
+        found = resplit(found, stream(seed, "test split", recipe.data))
+    if recipe.features is not None:
+        found = embedded(found, features(recipe.features, tuple(found.x.shape[1:])))
+    if recipe.rows is not None:
+        found = found.rows(recipe.rows, stream(seed, "rows", recipe.data))
+    if recipe.test_rows is not None:
+        found = found.test_rows(recipe.test_rows, stream(seed, "test rows", recipe.data))
+    return found
+
+
+def resplit(found: Dataset, draw: torch.Generator) -> Dataset:
+    """The data set with other test rows, as many as before, drawn from all rows."""
+    order, m = (
+        torch.randperm(len(found.x) + len(found.x_test), generator=draw),
+        len(found.x_test),
+    )
+    test, train = order[:m].sort().values, order[m:].sort().values
+    x, y = torch.cat([found.x, found.x_test]), torch.cat([found.y, found.y_test])
+    groups = None
+    if found.groups is not None and found.groups_test is not None:
+        groups = torch.cat([found.groups, found.groups_test])
+    return replace(
+        found,
+        x=x[train],
+        y=y[train],
+        x_test=x[test],
+        y_test=y[test],
+        ids=None,
+        groups=None if groups is None else groups[train],
+        groups_test=None if groups is None else groups[test],
+    )
+
+
+def features(spec: Spec, shape: tuple[int, ...]) -> nn.Module:
+    """The frozen model whose features take the place of rows: the same for all sites and seeds."""
+    return build_model(spec.name, shape, 1, stream(0, "features", str(spec)), **spec.fields)
+
+
+def _kept(found: Dataset, keep: Tensor) -> Dataset:
+    """The data set with only the training rows of the mask ``keep``."""
+    at = keep.nonzero().squeeze(1)
+    groups = None if found.groups is None else found.groups[at]
+    ids = None if found.ids is None else tuple(found.ids[i] for i in at.tolist())
+    return replace(found, x=found.x[at], y=found.y[at], groups=groups, ids=ids)
+
+
+def split(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, np.ndarray[Any, Any]]:
+    """Rows of each site; drawn from (data, partition, seed) alone."""
+    recipe.check_rows(len(found.x))
+    rule = build(partitions, recipe.partition.name, **recipe.partition.fields)
+    rng = np.random.default_rng(seed_of(seed, "partition", str(recipe.partition)))
+    groups = None if found.groups is None else found.groups.numpy()
+    parts = rule.split(found.y.numpy(), recipe.sites, rng, groups)
+    return dict(zip(_site_names(found, parts), parts, strict=True))
+
+
+def own_tests(
+    recipe: Recipe, found: Dataset, shares: dict[SiteId, np.ndarray[Any, Any]], seed: int
+) -> dict[SiteId, Tensor] | None:
+    """Test rows of each site, none used twice; None where all sites are scored on all of them.
+
+    Natural sites have those of their group, where the test rows name it; others get rows by the
+    class shares of their training rows.  Raises ValueError where that cannot be.
+    """
+    if recipe.test == "common":
+        return None
+    if recipe.is_natural and found.groups is not None and found.groups_test is not None:
+        groups = {name: found.groups[int(at[0])] for name, at in shares.items()}
+        own = {
+            name: (found.groups_test == group).nonzero() for name, group in groups.items()
+        }
+        tests = {name: rows.squeeze(1) for name, rows in own.items()}
+    elif found.classes:
+        counts = data.class_counts(found.y.numpy(), [*shares.values()], found.n_classes)
+        rng = np.random.default_rng(seed_of(seed, "test shares", str(recipe.partition)))
+        parts = data.test_shares(counts, found.y_test.numpy(), rng)
+        tests = {name: torch.from_numpy(at) for name, at in zip(shares, parts, strict=True)}
+    else:
+        raise ValueError(
+            f"test=own shares test rows by class, and {found.name} has numbers to predict; use "
+            "test=common"
+        )
+    if not any(len(rows) for rows in tests.values()):
+        raise ValueError(f"no test row of {found.name} belongs to a site; use test=common")
+    return tests
+
+
+def flipped(
+    recipe: Recipe, found: Dataset, sites: Sequence[SiteId], seed: int
+) -> tuple[str, ...]:
+    """The sites whose labels are wrong, drawn from (seed, sites) alone."""
+    recipe.check_flip(len(sites))
+    if recipe.flip and not found.classes:
+        raise ValueError(
+            f"flip turns classes around, and {found.name} has none; use flip=0"
+        )
+    drawn = torch.randperm(len(sites), generator=stream(seed, "flip"))[: recipe.flip]
+    return tuple(sites[i] for i in sorted(drawn.tolist()))
+
+
+def _site_names(found: Dataset, parts: list[Any]) -> list[str]:
+    """The natural sites' own names where every part is one of them, else numbers."""
+    width = len(str(len(parts) - 1))
+    numbered = [f"site-{i:0{width}d}" for i in range(len(parts))]
+    if found.groups is None:
+        return numbered
+    held = [torch.unique(found.groups[torch.from_numpy(rows)]).tolist() for rows in parts]
+    if any(len(groups) != 1 for groups in held):
+        return numbered
+    named = [found.group_names[groups[0]] for groups in held]
+    return named if len(set(named)) == len(named) else numbered

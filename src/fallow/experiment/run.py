@@ -1,0 +1,288 @@
+"""One run: federated training, evaluation, a query and its labels, cycle by cycle; resumable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fallow.core.ask import Ask
+from fallow.core.disclosure import Disclosure
+from fallow.core.streams import stream
+from fallow.core.types import SiteId, State
+from fallow.experiment.environment import Done, Ground
+from fallow.experiment.journal import Journal
+from fallow.experiment.methods import local_plan
+from fallow.experiment.model_file import save_model
+from fallow.experiment.phases import Phases
+from fallow.experiment.scale import Scale
+from fallow.experiment.steps import Spent, cohort_of, record, told
+from fallow.settings.recipe import Recipe
+from fallow.storage.files import load_tree, save_tree, write_lines
+from fallow.training.base import Finishing
+
+Say = Callable[[dict[str, Any]], None]
+Memo = dict[str, Any]
+
+
+def silent(event: dict[str, Any]) -> None:
+    """Say nothing."""
+
+
+@dataclass
+class Run:
+    """A recipe under one seed.
+
+    Its steps are ``0/initial``, then per cycle ``train`` and ``query``.  A finished step is one
+    journal entry together with all it changed at the sites; the open step is replayed exchange by
+    exchange.  So `go` may be called again after a crash at any point, in a new process, and ends
+    with the same picks and weights.
+    """
+
+    world: Ground
+    journal: Journal
+    phases: Phases = field(default_factory=Phases)
+    folder: Path | None = None
+    say: Say = silent
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.world.recipe
+
+    def first_phase(self) -> None:
+        """The part of `go` that other strategies of the same seed share."""
+        self.initial()
+        self._phase(0, None)
+
+    def go(self) -> list[dict[str, Any]]:
+        """Run to the end from wherever the journal stands; returns one record per evaluation."""
+        records: list[dict[str, Any]] = []
+        memo: Memo = {}
+        state: State | None = None
+        spent = Spent()
+        spent.add(self.initial())
+        for cycle in range(self.recipe.cycles + 1):
+            done = self._phase(cycle, state)
+            state = self._state(done)
+            spent.add(done)
+            rows = [record(self.world, cycle, row, done, spent) for row in done["rows"]]
+            if cycle < self.recipe.cycles:
+                asked = list(self._queries(cycle, memo, state))
+                spent.add(*asked)
+                memo = asked[-1]["memo"]
+                rows = [{**row, **told(asked)} for row in rows]
+            records += rows
+            self._scored(cycle, records)
+        self._finished(done)
+        return records
+
+    def one_pass(self, cycle: int) -> list[dict[str, Any]]:
+        """Choose from nothing with the budget of all cycles up to this one, and train on that."""
+        recipe, spent = self.recipe, Spent()
+        spent.add(self.initial())
+        budget = {s: n * cycle for s, n in self.world.wanted(recipe.per_cycle).items()}
+        if recipe.initial_by == "query":
+            first = self.world.wanted(recipe.initial)
+            budget = {s: n + first[s] for s, n in budget.items()}
+        state = self.world.fresh(stream(self.world.seed, "init", cycle))
+        asked = self._query(cycle - 1, 0, {}, state, budget)
+        spent.add(asked)
+        done = self._phase(cycle, None)
+        spent.add(done)
+        rows = [record(self.world, cycle, row, done, spent) for row in done["rows"]]
+        rows = [{**row, **told([asked])} for row in rows]
+        self._scored(cycle, rows)
+        self._finished(done)
+        return rows
+
+    def _scored(self, cycle: int, records: list[dict[str, Any]]) -> None:
+        if self.folder is not None:
+            write_lines(self.folder / "records.jsonl", records)
+        last = {k: records[-1][k] for k in ("labelled", "accuracy", "mse")}
+        self.say({"event": "scored", "cycle": cycle, **last})
+
+    def _finished(self, done: dict[str, Any]) -> None:
+        """The last file.  What sites deploy may be what they remember, so the model is journaled
+        before that is dropped."""
+        if self.folder is None:
+            return
+        last = self.journal.finished("model")
+        if last is None:
+            state = self._state(done)
+            last = {"state": self.world.one_model(self.journal, state)}
+            last = self.journal.finish(
+                "model", {**last, "sites": self.world.own_models(state)}
+            )
+        self.journal.tidy()
+        sites = last.get("sites", {})
+        save_model(self.folder / "model.safetensors", self.world, last["state"], sites)
+
+    def _ask(
+        self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any
+    ) -> Ask:
+        reveals = self.world.methods[owner].contract.verbs
+        carrier = self.world.carrier
+        more |= {"reveals": reveals, "masking": self.world.masking}
+        return Ask(carrier, self.journal, shown, step, owner, cycle, **more)
+
+    # -- labels -----------------------------------------------------------------------------
+
+    def initial(self) -> dict[str, Any]:
+        """Units of features, and the first labels: random, through the same door, oracle and
+        budget."""
+        recipe, done = self.recipe, self.journal.finished("0/initial")
+        if done is None:
+            shown = Disclosure()
+            scale = None
+            if self.world.is_standardised:
+                ask = self._ask("0/initial/features", "scaling", 0, shown)
+                scale = self.world.methods["scaling"].of_features(ask)
+            ask = self._ask("0/initial", "initial", 0, shown)
+            share = recipe.initial if recipe.initial_by == "random" else 0
+            budget = self.world.within(self.world.wanted(share))
+            if any(budget.values()):
+                self.world.methods["initial"].query(ask, budget, {})
+            done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0, "scale": scale}
+            done = self._bought(-1, "0/initial", budget, done)
+        if self.world.scale is None and done["scale"]:
+            self.world = self.world.in_units(Scale(**done["scale"]))
+        return done
+
+    def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[dict[str, Any]]:
+        """A cycle's budget, in as many parts as the recipe says; no training lies between them."""
+        parts, wanted = (
+            self.recipe.queries_per_cycle,
+            self.world.wanted(self.recipe.per_cycle),
+        )
+        for part in range(parts):
+            share = {
+                s: n * (part + 1) // parts - n * part // parts for s, n in wanted.items()
+            }
+            done = self._query(cycle, part, memo, state, share)
+            memo = done["memo"]
+            yield done
+
+    def _query(
+        self, cycle: int, part: int, memo: Memo, state: State, share: Mapping[SiteId, int]
+    ) -> dict[str, Any]:
+        """Choose rows and buy their labels; the models that the first part saw stay for others."""
+        step = f"{cycle}/query-{part}" if part else f"{cycle}/query"
+        done = self.journal.finished(step)
+        if done is not None:
+            return done
+        self.say({"event": "query", "cycle": cycle})
+        started, shown = time.perf_counter(), Disclosure()
+        query, turn = (
+            self.world.methods["query"],
+            cycle * self.recipe.queries_per_cycle + part,
+        )
+        ask = self._ask(step, "query", turn, shown)
+        if part == 0:
+            held = self.world.methods["training"].contract.at_server
+            sent = {name: part for name, part in state.items() if name not in held}
+            ask.fit(None, "global", None, **sent)
+            if plan := local_plan(self.recipe, query):
+                ask.fit(plan, "local", None, **sent)
+        budget = share if self.world.is_shared else self.world.within(share)
+        memo = query.query(ask, budget, memo)
+        ask.flush()
+        seconds = time.perf_counter() - started
+        done = {"memo": memo, "revealed": shown.rows(), "seconds": seconds}
+        done |= {"pseudo_labels": None if part else self.world.pseudo_labels()}
+        is_last = part == self.recipe.queries_per_cycle - 1
+        return self._bought(
+            cycle, step, budget, done, () if is_last else ("local", "global")
+        )
+
+    def _bought(
+        self,
+        cycle: int,
+        step: str,
+        budget: Mapping[SiteId, int],
+        done: Done,
+        keep: tuple[str, ...] = (),
+    ) -> Done:
+        """Labels for what was picked; what sites remember beyond the cycle is ``keep``."""
+        keep += ("own/", "average") if self.recipe.restart == "continue" else ()
+        return self.world.bought(self.journal, cycle, step, budget, done, keep)
+
+    # -- training ---------------------------------------------------------------------------
+
+    def _phase(self, cycle: int, before: State | None) -> dict[str, Any]:
+        """Train for ``rounds`` rounds, or take the phase from the journal or the shared folder."""
+        step = f"{cycle}/train"
+        done = self.journal.finished(step)
+        if done is not None:
+            self.world = self.world.with_targets(done["targets"])
+            return done
+        if cycle == 0:
+            done, memory = self.world.first_phase(
+                self.phases, lambda: self.train(0, before)
+            )
+        else:
+            done, memory = self.train(cycle, before), None
+        self.world = self.world.with_targets(done["targets"])
+        filed = self._filed(cycle, done)
+        with self.journal.transaction():
+            self.world.restore(memory)
+            return self.journal.finish(step, filed)
+
+    def train(self, cycle: int, before: State | None) -> dict[str, Any]:
+        """The rounds of one phase, whatever the journal already knows of them."""
+        step, recipe, started = f"{cycle}/train", self.recipe, time.perf_counter()
+        shown, rows = Disclosure(), []
+        state = before
+        if state is None or recipe.restart == "fresh":
+            state = self.world.fresh(stream(self.world.seed, "init", cycle))
+        if self.world.targets is None and "scaling" in self.world.methods:
+            ask = self._ask(f"{step}/targets", "scaling", cycle, shown)
+            self.world = self.world.with_targets(self.world.targets_by(ask))
+        for r in range(recipe.rounds):
+            state = self._round(cycle, r, state, shown)
+            if r >= recipe.rounds - recipe.score_rounds:
+                rows.append(self.world.scored(self.journal, shown, cycle, r, state))
+            self.say({"event": "round", "cycle": cycle, "round": r})
+        return {
+            "state": state,
+            "rows": rows,
+            "revealed": shown.rows(),
+            "seconds": time.perf_counter() - started,
+            "labels": self.world.counts(),
+            "targets": self.world.targets,
+            "held": self.world.held,
+        }
+
+    def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
+        """One round, after which each of its sites remembers its best model, and after the last
+        round the last word of the method."""
+        training, key = self.world.methods["training"], f"{cycle}/train/{r}"
+        about = {"round": r, "cohort": cohort_of(self.world, cycle, r)}
+        ask = self._ask(key, "training", cycle, shown, **about)
+        with self.world.fresh_held(cycle, r):
+            state = training.round(state, ask)
+            ask.flush()
+        if self.recipe.validation:  # evaluation: not counted among the bytes of the run
+            ask = self._ask(f"{key}/best", "retention", cycle, Disclosure(), **about)
+            ask.keep("best", w=state["w"], stats=state["stats"], turn=r)
+        if r == self.recipe.rounds - 1 and isinstance(training, Finishing):
+            ask = self._ask(f"{key}/last", "training", cycle, shown, **about)
+            training.last(state, ask)
+            ask.flush()
+        return state
+
+    def _filed(self, cycle: int, done: dict[str, Any]) -> dict[str, Any]:
+        """The phase with its model in a checkpoint; the journal holds the file's hash."""
+        if self.folder is None:
+            return done
+        path = self.folder / "checkpoints" / f"cycle-{cycle}.safetensors"
+        sha256 = save_tree(path, {"state": done["state"]})
+        return {**done, "state": {"file": path.name, "sha256": sha256}}
+
+    def _state(self, done: dict[str, Any]) -> State:
+        state: State = done["state"]
+        if self.folder is not None and "file" in state:
+            path = self.folder / "checkpoints" / str(state["file"])
+            state = load_tree(path, self.folder, str(state["sha256"]))["state"]
+        return state

@@ -1,0 +1,71 @@
+"""One row of results after a round: scores of what would be deployed then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fallow.core.disclosure import payload
+from fallow.core.types import SiteId, State
+from fallow.experiment.environment import Ground
+from fallow.experiment.evaluate import evaluate
+from fallow.experiment.journal import Journal
+from fallow.experiment.steps import cohort_of, collaboration
+from fallow.training.base import Finishing
+
+if TYPE_CHECKING:
+    from fallow.experiment.world import World
+
+
+def scored(
+    world: World, journal: Journal, cycle: int, r: int, state: State
+) -> dict[str, Any]:
+    """The row of round ``r`` (`row_of`) on rows that were held out.
+
+    Scores may read what sites remember, which a replayed round no longer finds there, so they are
+    journaled like an exchange.
+    """
+    key = f"{cycle}/train/{r}/scores"
+    found = journal.recall(key, "scores")
+    if found is None:
+        found = row_of(
+            world, cycle, r, state, lambda retained: evaluate(world, state, retained)
+        )
+        if found["point"] == "retained":
+            found["retained"] = retained_rounds(world)
+        with journal.transaction():
+            journal.record(key, "scores", found)
+    return found
+
+
+def row_of(
+    world: Ground,
+    cycle: int,
+    r: int,
+    state: State,
+    scores: Callable[[bool], dict[str, Any]],
+) -> dict[str, Any]:
+    """What there is to say of a round beside its ``scores``, which are asked for with whether the
+    models that validated best are meant.
+
+    Where labels are held back, the model of each site that validated best so far is scored, and
+    the row of the last round alone counts (``final``).  A method that has a last word is scored as
+    it deploys after it.  ``point`` says which model was scored: ``retained``, the one that a site
+    ``deployed``, or the common one (``post_agg``).  Of a method with a graph over the sites the row
+    says who received from whom.
+    """
+    is_last = r == world.recipe.rounds - 1
+    ends = isinstance(world.methods["training"], Finishing)
+    is_retained = world.recipe.validation > 0 and not (ends and is_last)
+    found = {"round": r, "cohort": list(cohort_of(world, cycle, r)), **scores(is_retained)}
+    found["final"] = is_last or not (ends or is_retained)
+    deployed = "deployed" if found["per_site"] else "post_agg"
+    found["point"] = "retained" if is_retained else deployed
+    found["model_bytes"] = payload({"w": state["w"], "stats": state["stats"]})
+    return found | collaboration(state, world.carrier.sites, is_last)
+
+
+def retained_rounds(world: World) -> dict[SiteId, int]:
+    """The round that each site's best model is from."""
+    best = {name: site.memory.get("best") for name, site in world.members.items()}
+    return {name: int(kept["turn"]) for name, kept in best.items() if kept is not None}

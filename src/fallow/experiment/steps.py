@@ -1,0 +1,216 @@
+"""What the steps of a run leave behind: costs, lines of ledgers, records."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fallow.core.disclosure import PASSED, Disclosure
+from fallow.core.streams import seed_of, stream
+from fallow.core.types import SiteId, State
+from fallow.data import validation_split
+from fallow.experiment.environment import Done, Ground
+from fallow.experiment.journal import Journal
+from fallow.experiment.versions import threads, versions
+from fallow.sites.store import Label
+from fallow.training.personal.parts.graphs import peers
+
+if TYPE_CHECKING:
+    from fallow.experiment.world import World
+
+
+@dataclass
+class Spent:
+    """Seconds, bytes and disclosures of all steps so far."""
+
+    seconds: float = 0.0
+    shown: Disclosure = field(default_factory=Disclosure)
+
+    def add(self, *steps: dict[str, Any]) -> None:
+        for done in steps:
+            self.seconds += done["seconds"]
+            self.shown = self.shown.plus(Disclosure.of(done["revealed"]))
+
+
+def ledger(cycle: int, kept: State, answers: dict[int, float]) -> list[Label]:
+    """Ledger lines for the answers to one site's picks, with what the query attached to them."""
+    if not kept:
+        return []
+    rows = kept["rows"].tolist()
+    weight = kept["weight"].tolist() if "weight" in kept else [1.0] * len(rows)
+    chance = kept["probability"].tolist() if "probability" in kept else [None] * len(rows)
+    lines = zip(rows, weight, chance, strict=True)
+    return [Label(row, answers[row], cycle, w, p) for row, w, p in lines if row in answers]
+
+
+def held_back(labels: list[Label], share: float, is_class: bool, seed: int) -> list[Label]:
+    """One purchase of a site with ``share`` of its labels held back for validation.
+
+    Stratified by class where each has two labels or more.  At least one label is held back and one
+    trains; a purchase of a single label trains.
+    """
+    if share == 0 or len(labels) < 2:
+        return labels
+    y = np.array([label.value for label in labels])
+    y = y.astype(np.int64) if is_class else y
+    held = set(validation_split(y, share, np.random.default_rng(seed))[1].tolist())
+    return [label._replace(held=at in held) for at, label in enumerate(labels)]
+
+
+def bought(
+    world: World,
+    journal: Journal,
+    cycle: int,
+    step: str,
+    budget: Mapping[SiteId, int],
+    done: Done,
+    keep: tuple[str, ...],
+) -> Done:
+    """Ask the oracle, write the ledgers, end the cycle at the sites: one transaction."""
+    members, oracle = world.members, world.oracle
+    picks = {n: s.memory["picks"] for n, s in members.items() if "picks" in s.memory}
+    check_picked(
+        world, cycle, budget, {name: len(kept["rows"]) for name, kept in picks.items()}
+    )
+    oracle.submit({name: kept["rows"] for name, kept in picks.items()})
+    answers = oracle.poll()
+    with journal.transaction():
+        for name, site in members.items():
+            lines = ledger(cycle, picks.get(name, {}), answers.get(name, {}))
+            drawn = seed_of(world.seed, "validation", step, name)
+            is_class = bool(world.dataset.classes)
+            site.buy(held_back(lines, world.recipe.validation, is_class, drawn))
+            site.forget(keep)
+        return journal.finish(step, done)
+
+
+def check_picked(
+    world: Ground, cycle: int, budget: Mapping[SiteId, int], picked: Mapping[SiteId, int]
+) -> None:
+    """Raise where more was picked than the budget says, at a site or in all."""
+    if world.is_shared:
+        budget, picked = {"": sum(budget.values())}, {"": sum(picked.values())}
+    for name, n in picked.items():
+        if n > budget[name]:
+            where = f"at site {name}" if name else "at all sites"
+            raise ValueError(
+                f"{world.recipe.query} picked {n} rows {where} in cycle {cycle}, beyond its "
+                f"budget of {budget[name]}"
+            )
+
+
+@contextmanager
+def fresh_held(world: World, cycle: int, r: int) -> Iterator[None]:
+    """In the first round of a phase after a query, if the recipe says ``fresh_first``: the labels
+    that the query bought validate and do not train.  The ledger stays as it is."""
+    sites = world.members.values() if world.recipe.fresh_first and cycle and r == 0 else ()
+    before = [(site, site.held.clone()) for site in sites]
+    try:
+        for site in sites:
+            bought = site.store.written(site.id)
+            site.held[[label.row for label in bought if label.cycle == cycle - 1]] = True
+        yield
+    finally:
+        for site, held in before:
+            site.held = held
+
+
+def cohort_of(world: Ground, cycle: int, r: int) -> tuple[SiteId, ...]:
+    """The sites of a round; all of them in the last, so that each has a local model."""
+    sites, share = world.carrier.sites, world.recipe.participation
+    if share == 1 or r == world.recipe.rounds - 1:
+        return sites
+    n = math.ceil(share * len(sites) - 1e-9)
+    drawn = torch.randperm(len(sites), generator=stream(world.seed, "cohort", cycle, r))
+    return tuple(sites[i] for i in sorted(drawn[:n].tolist()))
+
+
+TRACED = ("evaluations", "conflicts", "guarded")
+"""Counts of each site's last choice of collaborators that a record adds up."""
+
+
+def collaboration(state: State, sites: Sequence[SiteId], is_last: bool) -> dict[str, Any]:
+    """Who received from whom in a round, where a method's state has a ``graph`` over the sites.
+
+    ``graph``: receiver -> senders, without receivers that stay alone; ``refused``: whose models
+    were kept out of averages; the counts `TRACED`, over all sites.  The candidates, ``omega``, stay
+    the same for a cycle and stand with its last round.
+    """
+    graph = state.get("graph")
+    if graph is None or graph.shape != (len(sites), len(sites)):
+        return {}
+    counts = {name: int(state[name].sum()) for name in TRACED if name in state}
+    refused = state.get("refused", torch.zeros(len(sites), dtype=torch.bool))
+    told = {
+        "graph": peers(graph, sites),
+        **counts,
+        "refused": [site for site, no in zip(sites, refused.tolist(), strict=True) if no],
+    }
+    return told | (
+        {"omega": peers(state["omega"], sites)} if is_last and "omega" in state else {}
+    )
+
+
+def relayed(revealed: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How many answers, which are models for the most part, each site sent to others and received
+    from them in the training of a cycle; nothing where none were relayed.
+
+    >>> relayed(
+    ...     [{"kind": "relay", "verb": "model", "sent": {"a": 2}, "received": {"b": 2}}]
+    ... )
+    {'relayed': {'sent': {'a': 2}, 'received': {'b': 2}}}
+    """
+    found = {
+        way: sum((Counter(row.get(way, {})) for row in revealed), Counter())
+        for way in PASSED
+    }
+    return {"relayed": {w: dict(n) for w, n in found.items()}} if found["sent"] else {}
+
+
+def told(asked: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a cycle's queries say of themselves, for its records."""
+    notes = asked[-1]["memo"].get("notes", {})
+    return {"notes": notes, "pseudo_labels": asked[0]["pseudo_labels"]}
+
+
+def record(
+    world: Ground, cycle: int, row: dict[str, Any], done: dict[str, Any], spent: Spent
+) -> Any:
+    """One evaluation, ``row``, of a phase that is ``done``, as it is written.
+
+    Labels by site and by class are those that train; ``labelled`` are all that were bought.  Real
+    sites tell how many they have and not of which class.
+    """
+    recipe, labels = world.recipe, done["labels"]
+    by_class = [sum(c) for c in zip(*labels.values(), strict=True)]
+    return {
+        "recipe": recipe.name,
+        "query": str(recipe.query),
+        "training": str(recipe.training),
+        "seed": world.seed,
+        "cycle": cycle,
+        **row,
+        "labelled": sum(map(sum, labels.values())) + done["held"],
+        "labels_validation": done["held"],
+        "pool": sum(world.sizes.values()),
+        "labelled_per_site": labels,
+        "labelled_per_class": by_class if len(by_class) == len(world.classes) else None,
+        "target_variance": None if world.classes else world.variance,
+        "seconds": spent.seconds,
+        "bytes_up": spent.shown.bytes_up,
+        "bytes_down": spent.shown.bytes_down,
+        "revealed": spent.shown.rows(),
+        "executor": world.executor,
+        "threads": threads(),
+        "versions": versions(),
+        "notes": {},
+        "pseudo_labels": None,
+        **relayed(done["revealed"]),
+    }

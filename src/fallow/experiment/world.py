@@ -1,0 +1,298 @@
+"""A recipe and a seed made concrete: data, sites, oracle, model and runtime of one run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fallow import data
+from fallow.core.ask import Ask, Carrier
+from fallow.core.banks import Layout
+from fallow.core.disclosure import Disclosure
+from fallow.core.local import RowLoss
+from fallow.core.streams import stream
+from fallow.core.types import SiteId, State
+from fallow.data.dataset import Dataset
+from fallow.engine import Loop, Stacked, Workers, row_loss
+from fallow.experiment.environment import Done
+from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
+from fallow.experiment.journal import Journal
+from fallow.experiment.methods import executor_of, is_shared, methods_of
+from fallow.experiment.phases import Memory, Phases, restore
+from fallow.experiment.rows import flipped, open_data, own_tests, split
+from fallow.experiment.scale import Scale, is_standardised, targets_of
+from fallow.experiment.scoring import scored
+from fallow.experiment.steps import bought, fresh_held
+from fallow.models import build_model, check_model
+from fallow.network.bytes import Bytes
+from fallow.privacy import SecureSum
+from fallow.settings.budgets import budgets
+from fallow.settings.recipe import Recipe
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import Executor, InProcess
+from fallow.sites.oracle import Simulated
+from fallow.sites.store import Store
+from fallow.storage.files import raw
+
+Runtime = Literal["inprocess", "bytes"]
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything one run works with; the server half sees ``carrier`` and the test set only."""
+
+    recipe: Recipe
+    seed: int
+    dataset: Dataset
+    carrier: Carrier
+    members: dict[SiteId, Site]
+    oracle: Simulated
+    model: nn.Module
+    layout: Layout
+    methods: Mapping[str, Any]
+    executor: str
+    fresh: Callable[[torch.Generator], State]
+    scale: Scale | None = None  # of features, once the sites have agreed on it
+    targets: State | None = None  # of numbers to predict: mean () and std ()
+    tests: Mapping[SiteId, Tensor] | None = (
+        None  # test rows of each site, where it has its own
+    )
+    flipped: tuple[SiteId, ...] = ()  # sites whose labels are wrong
+
+    @property
+    def sizes(self) -> dict[SiteId, int]:
+        return {name: len(site.x) for name, site in self.members.items()}
+
+    @property
+    def masking(self) -> SecureSum | None:
+        """How the server half adds up, where sums are secure sums."""
+        privacy = self.recipe.privacy
+        return SecureSum(privacy.bound) if privacy.secure_sum else None
+
+    def wanted(self, share: float | int) -> dict[SiteId, int]:
+        """Labels per site in one cycle, whatever a site has."""
+        found = budgets(self.recipe.budget, share, self.sizes)
+        if share and not any(found.values()):
+            raise ValueError(
+                f"a budget of {share} of {sum(self.sizes.values())} rows gives no site a whole "
+                f"label under the policy {self.recipe.budget!r}; raise it, or use 'equal'"
+            )
+        return found
+
+    def within(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
+        """A budget without what sites cannot buy: nobody has more than its pool."""
+        return {s: min(n, len(self.members[s].pool)) for s, n in budget.items()}
+
+    @property
+    def is_standardised(self) -> bool:
+        return is_standardised(self.recipe, self.dataset)
+
+    def in_units(self, scale: Scale) -> World:
+        """The world once the sites have agreed on units of features: test rows follow."""
+        test = replace(self.dataset, x_test=scale(self.dataset.x_test))
+        return replace(self, dataset=test, scale=scale)
+
+    def targets_by(self, ask: Ask) -> State | None:
+        return targets_of(self, ask)
+
+    def with_targets(self, targets: State | None) -> World:
+        return replace(self, targets=targets)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the query spends one budget of all sites, wherever the rows are."""
+        return is_shared(self.methods["query"])
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return tuple(self.dataset.classes)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What predicting needs to know of rows."""
+        d = self.dataset
+        return {"classes": d.classes, "columns": d.columns, "shape": tuple(d.x.shape[1:])}
+
+    @cached_property
+    def variance(self) -> float:
+        """Of the numbers to predict over all training rows: the mean squared error of predicting
+        their mean.  It only sets the unit of scores."""
+        y = self.dataset.y.double()
+        return float(y.var(correction=0)) or 1.0
+
+    def counts(self) -> dict[SiteId, list[int]]:
+        """Labels bought so far per site and class (regression: all together)."""
+        c = self.dataset.n_classes
+        return {
+            name: torch.bincount(site.labels.long(), minlength=c).tolist()
+            if c
+            else [len(site.labels)]
+            for name, site in self.members.items()
+        }
+
+    @property
+    def held(self) -> int:
+        """Labels held back for validation, at all sites."""
+        return sum(len(site.validation) for site in self.members.values())
+
+    # -- what the program of a run has done at the sites (`Ground`) -------------------------
+
+    def bought(
+        self,
+        journal: Journal,
+        cycle: int,
+        step: str,
+        budget: Mapping[SiteId, int],
+        done: Done,
+        keep: tuple[str, ...],
+    ) -> Done:
+        return bought(self, journal, cycle, step, budget, done, keep)
+
+    def pseudo_labels(self) -> dict[str, Any] | None:
+        return pseudo_labels(self)
+
+    def first_phase(
+        self, phases: Phases, train: Callable[[], Done]
+    ) -> tuple[Done, Memory | None]:
+        return phases.first(self, train)
+
+    def restore(self, memory: Memory | None) -> None:
+        if memory is not None:
+            restore(self.members, memory)
+
+    def fresh_held(self, cycle: int, r: int) -> AbstractContextManager[None]:
+        return fresh_held(self, cycle, r)
+
+    def scored(
+        self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
+    ) -> dict[str, Any]:
+        return scored(self, journal, cycle, r, state)
+
+    def one_model(self, journal: Journal, state: State) -> State | None:
+        return one_model(self, state)
+
+    def own_models(self, state: State) -> dict[SiteId, State]:
+        return own_models(self, state)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the data, the partition and the hidden labels."""
+        h = hashlib.sha256()
+        for name, site in self.members.items():
+            h.update(repr((name, tuple(site.x.shape))).encode())
+            h.update(raw(site.x))
+            h.update(raw(self.oracle.hidden[name]))
+        h.update(raw(self.dataset.x_test))
+        h.update(raw(self.dataset.y_test))
+        return h.hexdigest()
+
+
+def build_world(
+    recipe: Recipe,
+    seed: int,
+    store: Store,
+    data_dir: Path | None = None,
+    runtime: Runtime = "inprocess",
+) -> World:
+    """The sites, the oracle and the model of ``recipe`` under ``seed``."""
+    return world_of(recipe, seed, open_data(recipe, seed, data_dir), store, runtime)
+
+
+def world_of(
+    recipe: Recipe, seed: int, found: Dataset, store: Store, runtime: Runtime = "inprocess"
+) -> World:
+    """`build_world` with the data at hand."""
+    shares = split(recipe, found, seed)
+    dtype = getattr(torch, recipe.dtype)
+    x, outputs = found.x.to(dtype), found.n_classes or 1
+    shape = tuple(x.shape[1:])
+
+    def new_model(generator: torch.Generator) -> nn.Module:
+        m = recipe.model
+        return build_model(m.name, shape, outputs, generator, **m.fields).to(dtype)
+
+    model = new_model(stream(seed, "template"))
+    check_model(model, shape, outputs)
+    layout = Layout.of(model)
+
+    def fresh(generator: torch.Generator) -> State:
+        return layout.flatten(new_model(generator), dtype)
+
+    rows = {name: torch.from_numpy(at) for name, at in shares.items()}
+    wrong = flipped(recipe, found, [*rows], seed)
+    methods = methods_of(recipe, wrong)
+    hidden = {name: found.y[at] for name, at in rows.items()}
+    hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}
+    shown = hidden if methods["query"].contract.simulator_only else {}
+    parts = Parts(
+        model,
+        layout,
+        methods,
+        found.n_classes,
+        seed,
+        fresh,
+        hidden=shown,
+        privacy=recipe.privacy.over(recipe.cycles),
+    )
+    members = {name: Site(name, x[at], parts, store) for name, at in rows.items()}
+    executor = executor_of(recipe, model)
+    carrier = _carrier(recipe, executor, runtime, members, row_loss(found.task))
+    oracle = _oracle(recipe, members, hidden, is_shared(methods["query"]))
+    parts_of_it = (carrier, members, oracle, model, layout, methods)
+    tests = own_tests(recipe, found, shares, seed)
+    return World(
+        recipe, seed, found, *parts_of_it, executor, fresh, tests=tests, flipped=wrong
+    )
+
+
+def _carrier(
+    recipe: Recipe,
+    executor: str,
+    runtime: Runtime,
+    members: dict[SiteId, Site],
+    loss: RowLoss,
+) -> Carrier:
+    parts = next(iter(members.values())).parts
+    about = (parts.model, parts.layout, loss)
+    engine: Executor
+    if executor == "stacked":
+        engine = Stacked(*about)
+    else:
+        engine = (Workers if executor == "workers" else Loop)(*about, recipe.channels_last)
+    return Bytes(members, engine) if runtime == "bytes" else InProcess(members, engine)
+
+
+def _oracle(
+    recipe: Recipe, members: dict[SiteId, Site], hidden: dict[SiteId, Tensor], shared: bool
+) -> Simulated:
+    """Held-back labels; a site (or all together, where the budget is shared) may buy its share of
+    every cycle and no more, over all resumes."""
+    sizes = {name: len(y) for name, y in hidden.items()}
+    first = budgets(recipe.budget, recipe.initial, sizes)
+    later = budgets(recipe.budget, recipe.per_cycle, sizes)
+    limit = {name: first[name] + recipe.cycles * later[name] for name in sizes}
+    spent = {name: int(site.bought.sum()) for name, site in members.items()}
+    return Simulated(hidden, sum(limit.values()) if shared else limit, spent)
+
+
+def partition_of(world: World) -> dict[str, Any]:
+    """Who held what at the start, for reports: sites x classes and how uneven it is."""
+    classes = world.dataset.n_classes
+    hidden = [world.oracle.hidden[name].numpy() for name in world.members]
+    ends = np.cumsum([0, *map(len, hidden)])
+    parts = [np.arange(a, b) for a, b in pairwise(ends.tolist())]
+    report = (
+        data.partition_report(np.concatenate(hidden), parts, classes) if classes else {}
+    )
+    about = {"sites": list(world.members), "classes": list(world.dataset.classes)}
+    return {**about, "flipped": list(world.flipped), **report}

@@ -1,1 +1,0 @@
-"""Studies: recipes run under seeds, their records, statistics and report pages."""

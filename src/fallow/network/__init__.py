@@ -1,0 +1,1 @@
+"""How orders reach sites in other processes: envelopes, checks of answers, relays, links."""

@@ -1,0 +1,65 @@
+"""Answers beside one another: those of one exchange have one form, or the odd ones are refused.
+
+A server half works on all answers at once.  Where one has not the fields of the others it would
+stop in the middle, and again after every restart: once an answer counts it is never asked again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fallow.core.messages import Request
+from fallow.core.types import Answer, SiteId
+
+
+def odd(answers: Mapping[SiteId, Answer], are_ragged: bool = False) -> dict[SiteId, str]:
+    """Sites whose answer has not the fields and shapes of most others, and why.
+
+    are_ragged: tensors need only have as many dimensions, since each site may tell of as many rows
+    as it has.  Of several forms that are as frequent the one of the first site, in sorted order,
+    holds.
+
+    >>> odd({"a": {"n": 1.0}, "b": {"n": 2.0, "w": 1.0}, "c": {"n": 3.0}})
+    {'b': "it answers with ['n', 'w'], others with ['n']: all sites must run the same version"}
+    """
+    forms = {site: _form(answers[site], are_ragged) for site in sorted(answers)}
+    (usual, _), *_ = Counter(forms.values()).most_common(1) or [((), 0)]
+    return {site: _difference(form, usual) for site, form in forms.items() if form != usual}
+
+
+def _form(answer: Answer, is_ragged: bool) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, _kind(value, is_ragged)) for name, value in answer.items()))
+
+
+def _kind(value: Any, is_ragged: bool) -> str:
+    if isinstance(value, Tensor) and value.ndim:
+        shape = tuple(value.shape)
+        return (
+            f"a tensor of {value.ndim} dimensions"
+            if is_ragged
+            else f"a tensor of shape {shape}"
+        )
+    return "nothing" if value is None else "text" if isinstance(value, str) else "a number"
+
+
+def _difference(form: Any, usual: Any) -> str:
+    own, others = dict(form), dict(usual)
+    if own.keys() != others.keys():
+        return (
+            f"it answers with {sorted(own)}, others with {sorted(others)}: all sites must run the "
+            "same version"
+        )
+    name = next(name for name in own if own[name] != others[name])
+    return (
+        f"{name} is {own[name]}, and that of others {others[name]}: all sites must use one model "
+        "and run the same version"
+    )
+
+
+def is_ragged(request: Request) -> bool:
+    """Whether answers may be of different length: each tells of the rows of one site."""
+    return request.owner != "people" and request.steps[-1].kind == "each"

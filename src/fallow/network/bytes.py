@@ -1,0 +1,54 @@
+"""All sites in this process, but every message crosses a byte boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from fallow.core.messages import Delivered, Request
+from fallow.core.totals import whole
+from fallow.core.types import SiteId
+from fallow.network.wire import pack_request, unpack_request
+from fallow.sites.in_process import (
+    Executor,
+    Routes,
+    dearest,
+    deliver,
+    is_relay,
+    perform,
+    spent,
+)
+from fallow.sites.site import Site
+from fallow.storage.packing import pack, unpack
+
+
+@final
+@dataclass
+class Bytes:
+    """`InProcess` with serialisation: what works here does not rely on shared objects."""
+
+    members: dict[SiteId, Site]
+    executor: Executor
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        return tuple(sorted(self.members))
+
+    def exchange(
+        self, requests: Mapping[SiteId, Request], routes: Routes | None = None
+    ) -> Delivered:
+        sent = {site: pack_request(request) for site, request in requests.items()}
+        received = {site: unpack_request(blob) for site, blob in sent.items()}
+        down = sum(map(len, sent.values()))
+        before = spent(self.members)
+        replies = {
+            s: pack(a) for s, a in perform(self.members, self.executor, received).items()
+        }
+        cost = dearest(before, spent(self.members))
+        answers = {site: unpack(blob) for site, blob in replies.items()}
+        if is_relay(received):
+            sizes = deliver(self.members, received, answers, routes or {})
+            passed = whole(sizes, "bytes")  # from site to site: up and down
+            return Delivered(sizes, passed, down + passed, cost)
+        return Delivered(answers, sum(map(len, replies.values())), down, cost)

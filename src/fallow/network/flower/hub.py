@@ -1,0 +1,201 @@
+"""The coordinator's half of the socket: which site has which message, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Event, Lock, Thread
+from time import monotonic
+
+from fallow.core.types import SiteId
+from fallow.network.flower.app.fallow_pipe.pipe import (
+    ANSWER,
+    MESSAGE,
+    NODE,
+    NODES,
+    NUMBER,
+    read,
+    write,
+)
+from fallow.network.flower.processes import Say
+from fallow.network.flower.sockets import accepted, listening
+
+SHORTEST, LONGEST = 1.0, 60.0  # seconds before a lost message is sent again; it doubles
+AGAIN, SELDOM = 120.0, 1800.0
+"""Seconds before it is sent again though nobody said that it was lost; they double up to the last.
+Flower says nothing where the process that had a message, or its answer, was killed."""
+TURN = 0.1
+
+
+@dataclass(frozen=True)
+class Node:
+    """A SuperNode that is there; ``since`` is another one when it was started again."""
+
+    number: int
+    since: str
+
+
+@dataclass
+class Parcel:
+    """A message that its site has not answered, and where it is on its way."""
+
+    content: bytes
+    due: float = 0.0  # when it is sent (again)
+    pause: float = SHORTEST
+    silence: float = AGAIN  # seconds without a word after which it may be lost
+    numbers: set[int] = field(
+        default_factory=set
+    )  # under which it was sent in this connection
+    node: Node | None = None  # to which it was sent last
+
+    def send_again(self, due: float) -> None:
+        self.due, self.node = due, None
+
+
+class Hub:
+    """Waits at ``place`` for Flower's app and sends through it; a `Link` once that is connected.
+
+    Flower's app may end and be started again at any time: the newest connection counts, and
+    whatever has no answer is sent again through it.  Answers of a message that `send` has replaced
+    are dropped.
+    """
+
+    def __init__(
+        self, place: Path, say: Say = lambda event: None, silence: float = AGAIN
+    ) -> None:
+        self.place, self.say, self._silence = place, say, silence
+        self._lock, self._stop = Lock(), Event()
+        self._parcels: dict[SiteId, Parcel] = {}
+        self._nodes: dict[SiteId, Node] = {}
+        self._answers: Queue[tuple[SiteId, bytes]] = Queue()
+        self._app: socket.socket | None = None
+        self._last = 0  # number that was given last
+        self._threads = [
+            Thread(target=run, daemon=True) for run in (self._listen, self._push)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether Flower's app runs."""
+        return self._app is not None
+
+    def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        with self._lock:
+            for site, content in messages.items():
+                self._parcels[site] = Parcel(content, silence=self._silence)
+
+    def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        found = []
+        try:
+            found.append(self._answers.get(timeout=max(seconds, 0.0)))
+            while True:
+                found.append(self._answers.get_nowait())
+        except Empty:
+            return found
+
+    def online(self) -> set[SiteId]:
+        with self._lock:
+            return set(self._nodes)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._drop(self._app)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def _listen(self) -> None:
+        with listening(self.place) as server:
+            while not self._stop.is_set():
+                if (connection := accepted(server)) is not None:
+                    self._drop(self._app)
+                    with self._lock:
+                        self._app = connection
+                    Thread(target=self._read, args=(connection,), daemon=True).start()
+
+    def _drop(self, connection: socket.socket | None) -> None:
+        """Forget a connection, and that anything was sent through it."""
+        with self._lock:
+            if connection is None or connection is not self._app:
+                return
+            self._app, self._nodes = None, {}
+            for parcel in self._parcels.values():
+                parcel.send_again(0.0)
+                parcel.numbers.clear()
+        with suppress(OSError):  # it may have ended already
+            connection.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads
+        connection.close()
+
+    def _read(self, connection: socket.socket) -> None:
+        """Take what Flower's app brings, until it ends; always at once, for it waits meanwhile."""
+        try:
+            while (frame := read(connection)) is not None:
+                self._take(connection, *frame)
+        except (OSError, ValueError) as error:
+            self.say(
+                {"event": "pipe", "why": f"the connection to Flower's app broke: {error}"}
+            )
+        self._drop(connection)
+
+    def _take(self, connection: socket.socket, kind: bytes, payload: bytes) -> None:
+        with self._lock:
+            if connection is not self._app:
+                return
+            if kind == NODES:
+                return self._see(json.loads(payload))
+            (number,) = NUMBER.unpack_from(payload)
+            site = next((s for s, p in self._parcels.items() if number in p.numbers), None)
+            if site is None:
+                return
+            if kind == ANSWER:
+                del self._parcels[site]
+                self._answers.put((site, payload[NUMBER.size :]))
+                return
+            parcel = self._parcels[site]
+            parcel.numbers.discard(number)
+            parcel.send_again(monotonic() + parcel.pause)
+            parcel.pause = min(2 * parcel.pause, LONGEST)
+        why = payload[NUMBER.size :].decode(errors="replace")
+        self.say({"event": "lost", "site": site, "why": why})
+
+    def _see(self, nodes: list[tuple[int, SiteId, str]]) -> None:
+        """Note who is there.  What was sent to a node that has since been restarted is lost."""
+        newest = sorted(nodes, key=lambda node: node[2])  # the last one counts
+        self._nodes = {site: Node(number, since) for number, site, since in newest}
+        for site, parcel in self._parcels.items():
+            node = self._nodes.get(site)
+            if node and parcel.node and node != parcel.node:
+                parcel.send_again(0.0)
+
+    def _push(self) -> None:
+        while not self._stop.wait(TURN):
+            with self._lock:
+                app, ready = self._app, self._due()
+            try:
+                for content in ready:
+                    if app is not None:
+                        write(app, MESSAGE, content)
+            except OSError:
+                self._drop(app)
+
+    def _due(self) -> list[bytes]:
+        """The messages to send now, each with a new number and its node."""
+        ready = []
+        for site, parcel in self._parcels.items():
+            node = self._nodes.get(site)
+            if node is not None and monotonic() >= parcel.due:
+                self._last += 1
+                parcel.numbers.add(self._last)
+                parcel.node, parcel.due = node, monotonic() + parcel.silence
+                parcel.silence = min(2 * parcel.silence, SELDOM)
+                ready.append(NODE.pack(self._last, node.number) + parcel.content)
+        return ready

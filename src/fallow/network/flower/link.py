@@ -1,0 +1,124 @@
+"""Flower as a `Link`: a SuperLink, a run of the app that passes bytes, and their supervision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import SubprocessError
+from threading import Event, Lock, Thread
+from time import monotonic
+
+from fallow.core.types import SiteId
+from fallow.network.flower.certificates import Tls
+from fallow.network.flower.hub import Hub
+from fallow.network.flower.processes import Say
+from fallow.network.flower.sockets import private_socket
+from fallow.network.flower.superlink import Superlink
+
+START = 180.0  # seconds in which a run of the app should connect
+TURN = 0.5
+SHORTEST, LONGEST = 2.0, 30.0  # seconds before a failed step is tried again; it doubles
+
+
+class FlowerLink:
+    """Carries messages to the sites that were admitted, over TLS, by Flower.
+
+    folder: for Flower's files; address: ``host:port`` at which sites reach this machine; tls: the
+    files of its certificate; nodes: the public line of each site's node key.  Nothing of the
+    transport has to be trusted: messages are signed, and a node's name belongs to its key.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        address: str,
+        tls: Tls,
+        nodes: Mapping[SiteId, str],
+        say: Say = lambda event: None,
+    ) -> None:
+        self.say = say
+        self._nodes, self._lock, self._admitted = dict(nodes), Lock(), False
+        self._trouble: str | None = None
+        self._stop, self._stack = Event(), ExitStack()
+        place = self._stack.enter_context(private_socket(folder))
+        self.hub = Hub(place, say)
+        self.superlink = Superlink(folder, address, tls, place, say)
+        self._thread = Thread(target=self._keep, daemon=True)
+
+    def start(self) -> FlowerLink:
+        """Start everything; it goes on by itself, and messages may be sent at once."""
+        self.hub.start()
+        self.superlink.start()
+        self._thread.start()
+        return self
+
+    @property
+    def problem(self) -> str | None:
+        """Why no site can be reached, in words for people; None where Flower runs."""
+        return self.superlink.problem or self._trouble
+
+    def admit(self, nodes: Mapping[SiteId, str]) -> None:
+        """Let these nodes join, and no others; those that are there already stay connected."""
+        with self._lock:
+            self._nodes, self._admitted = dict(nodes), False
+
+    def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        self.hub.send(messages)
+
+    def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        return self.hub.receive(seconds)
+
+    def online(self) -> set[SiteId]:
+        return self.hub.online()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.hub.close()
+        self.superlink.stop()
+        self._stack.close()
+
+    def _keep(self) -> None:
+        """See to it that the nodes are registered and that a run of the app is connected."""
+        pause = SHORTEST
+        while not self._stop.wait(TURN):
+            try:
+                if not self.superlink.is_ready():
+                    continue
+                self._register()
+                if not self.hub.is_connected:
+                    self._run()
+                self._trouble, pause = None, SHORTEST
+            except (RuntimeError, OSError, ValueError, SubprocessError) as error:
+                self._trouble = str(error)
+                self.say({"event": "flower", "why": self._trouble})
+                self._stop.wait(pause)
+                pause = min(2 * pause, LONGEST)
+
+    def _register(self) -> None:
+        with self._lock:
+            nodes, is_done, self._admitted = self._nodes, self._admitted, True
+        if is_done:
+            return
+        try:
+            self.superlink.admit(nodes)
+        except BaseException:
+            self._admitted = False
+            raise
+
+    def _run(self) -> None:
+        """Start the app, and wait until it is connected.
+
+        Runs that have lost their app are ended first: Flower starts the app of each again and
+        again, and on a busy machine they would keep each other from connecting.
+        """
+        self.superlink.end_runs()
+        self.superlink.run()
+        end = monotonic() + START
+        while not self.hub.is_connected and not self._stop.wait(TURN):
+            if monotonic() > end or self.superlink.pid is None:
+                raise RuntimeError(
+                    f"Flower's app did not connect within {START:.0f} seconds; is this machine "
+                    "very busy?  It is tried again"
+                )

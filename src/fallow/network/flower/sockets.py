@@ -1,0 +1,93 @@
+"""The local socket of a process, where Flower's app hands over what it carries."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+from fallow.network.flower.app.fallow_pipe.pipe import ANSWER, LOST, MESSAGE, read, write
+
+LONGEST = 100  # bytes of a path; systems refuse from 104 or 108 on
+TURN = 0.25  # seconds until a stop is noticed
+
+
+@contextmanager
+def private_socket(folder: Path) -> Iterator[Path]:
+    """A path for a socket that no other user reaches.
+
+    It lies in ``folder/socket``, or where that is too long for a socket in a new temporary folder,
+    which is removed at the end.
+    """
+    place = folder.absolute() / "socket"
+    is_short = len(os.fsencode(place / "s+")) <= LONGEST
+    if not is_short:
+        place = Path(tempfile.mkdtemp(prefix="fallow-"))
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place.chmod(0o700)
+    try:
+        yield place / "s"
+    finally:
+        (place / "s").unlink(missing_ok=True)
+        if not is_short:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    """A socket that accepts at ``path``, in place of what a dead process left there."""
+    fresh = path.with_name(path.name + "+")
+    fresh.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+        server.bind(os.fspath(fresh))
+        server.listen()
+        server.settimeout(TURN)
+        fresh.replace(path)  # so whoever finds it can connect
+        yield server
+
+
+def accepted(server: socket.socket) -> socket.socket | None:
+    """The next connection; None if there is none within a turn."""
+    try:
+        connection, _ = server.accept()
+    except TimeoutError:
+        return None
+    connection.settimeout(None)
+    return connection
+
+
+def serve_socket(path: Path, handle: Callable[[bytes], bytes], stop: Event) -> None:
+    """Answer each message by ``handle(message)``, one after the other, until ``stop`` is set.
+
+    ``handle`` should not raise: if it does, the message counts as lost and comes again.
+    """
+    one = Lock()
+    with listening(path) as server:
+        while not stop.is_set():
+            connection = accepted(server)
+            if connection is not None:
+                Thread(target=_serve, args=(connection, handle, one), daemon=True).start()
+
+
+def _serve(connection: socket.socket, handle: Callable[[bytes], bytes], one: Lock) -> None:
+    """Answer the one message of a connection."""
+    with connection:
+        try:
+            frame = read(connection)
+            if frame is None:
+                return
+            kind, payload = frame
+            if kind != MESSAGE:
+                raise ValueError(f"a site takes messages, not frames of the kind {kind!r}")
+            with one:
+                answer = handle(payload)
+            write(connection, ANSWER, answer)
+        except OSError:
+            return  # whoever asked is gone, and will ask again
+        except Exception as error:
+            write(connection, LOST, str(error).encode())

@@ -1,0 +1,193 @@
+"""The coordinator's end of Flower: a SuperLink that knows its sites by their keys, and its run."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fallow.core.types import SiteId
+from fallow.network.flower.app.fallow_pipe.pipe import SOCKET
+from fallow.network.flower.certificates import Tls
+from fallow.network.flower.launch import APP
+from fallow.network.flower.processes import Child, Say, command, environment, write_commands
+
+COMMANDS = ("flower-superexec", "flwr-serverapp")
+NAME = "fallow"  # of the connection in the private configuration of Flower's command
+TIMEOUT = 120.0  # seconds for one command
+KNOWN = "already in use"
+
+
+class Superlink:
+    """Keeps a SuperLink running for the process of the coordinator.
+
+    folder: for its files, among them its data base, so that nodes and their keys outlive it;
+    address: ``host:port`` to listen at; tls: by `new_tls`; place: the socket where its app finds
+    the coordinator.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        address: str,
+        tls: Tls,
+        place: Path,
+        say: Say = lambda event: None,
+    ) -> None:
+        self._folder, self._tls = folder.absolute(), tls
+        self._host, _, port = address.rpartition(":")
+        if not self._host or not port.isdigit():
+            raise ValueError(f"{address!r} is no address to listen at; write host:port")
+        self._port = int(port)
+        commands = write_commands(self._folder / "bin", COMMANDS)
+        env = environment(
+            self._folder / "home", [commands], **{SOCKET: os.fspath(place.absolute())}
+        )
+        self._child = Child(
+            "superlink",
+            self._line,
+            env,
+            self._folder / "log" / "superlink.log",
+            self._explain,
+            say,
+        )
+        self._env = env
+
+    @property
+    def problem(self) -> str | None:
+        return self._child.problem
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
+
+    @property
+    def local(self) -> str:
+        """Where this machine reaches it."""
+        is_any = self._host in ("0.0.0.0", "[::]")
+        return f"{'127.0.0.1' if is_any else self._host}:{self._port}"
+
+    def start(self) -> None:
+        home = Path(self._env["FLWR_HOME"])
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\n'
+            f"address = {json.dumps(self.local)}\n"
+            f"root-certificates = {json.dumps(os.fspath(self._tls.authority.absolute()))}\n",
+            encoding="utf-8",
+        )
+        self._child.start()
+
+    def stop(self) -> None:
+        self._child.stop()
+
+    def is_ready(self) -> bool:
+        """Whether it answers; ValueError if it shows another certificate than sites expect."""
+        if self.pid is None:
+            return False
+        host, _, port = self.local.rpartition(":")
+        context = ssl.create_default_context(cafile=os.fspath(self._tls.authority))
+        try:
+            with (
+                socket.create_connection((host.strip("[]"), int(port)), 2.0) as plain,
+                context.wrap_socket(plain, server_hostname=host.strip("[]")),
+            ):
+                return True
+        except ssl.SSLCertVerificationError as error:
+            raise ValueError(
+                f"{self._tls.certificate} is no certificate of {self._tls.authority} for {host}: "
+                f"{error.verify_message}"
+            ) from error
+        except OSError:
+            return False
+
+    def admit(self, nodes: Mapping[SiteId, str]) -> None:
+        """Register the public lines of nodes under the names of their sites, and no others.
+
+        A site whose line has changed is known by the new one alone.
+        """
+        file = self._folder / "nodes.json"
+        listed = self._flwr("supernode", "list", NAME, "--format", "json").get("nodes", [])
+        alive = {n["node-id"] for n in listed if n["status"] != "unregistered"}
+        known = json.loads(file.read_text()) if file.exists() else {}
+        for site, (line, node) in list(known.items()):
+            if nodes.get(site) != line and node in alive:
+                self._flwr("supernode", "unregister", node, NAME, "--format", "json")
+            if nodes.get(site) != line or node not in alive:
+                del known[site]
+        for site, line in sorted(nodes.items()):
+            if site not in known:
+                known[site] = (line, self._register(site, line))
+                file.write_text(json.dumps(known), encoding="utf-8")
+        file.write_text(json.dumps(known), encoding="utf-8")
+
+    def run(self) -> None:
+        """Start the app that carries messages."""
+        self._flwr("run", os.fspath(APP), NAME, "--format", "json")
+
+    def end_runs(self) -> None:
+        """End whatever runs, also what an earlier process of the coordinator has started."""
+        runs = self._flwr("list", NAME, "--format", "json").get("runs", [])
+        for run in runs:
+            if not run["status"].startswith("finished"):  # it may finish meanwhile
+                self._flwr("stop", run["run-id"], NAME, "--format", "json", is_needed=False)
+
+    def _register(self, site: SiteId, line: str) -> str:
+        public = self._folder / "node.pub"
+        public.write_text(line.strip() + "\n", encoding="utf-8")
+        given = self._flwr(
+            "supernode", "register", str(public), NAME, "--name", site, "--format", "json"
+        )
+        return str(given["node-id"])
+
+    def _flwr(self, *arguments: str, is_needed: bool = True) -> dict[str, Any]:
+        """What one of Flower's commands answers; RuntimeError with its words where it fails."""
+        done = subprocess.run(
+            command("flwr", *arguments),
+            env=self._env,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=TIMEOUT,
+            check=False,
+        )
+        start = done.stdout.find("{")
+        answer: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}
+        if is_needed and not answer.get("success"):
+            why = answer.get("error-message") or (done.stderr or done.stdout).strip()[-500:]
+            raise RuntimeError(
+                f"Flower could not do 'flwr {' '.join(arguments[:2])}': {why}"
+            )
+        return answer
+
+    def _line(self) -> list[str]:
+        return command(
+            "flower-superlink",
+            "--host",
+            self._host,
+            "--port",
+            str(self._port),
+            "--ssl-ca-certfile",
+            str(self._tls.authority),
+            "--ssl-certfile",
+            str(self._tls.certificate),
+            "--ssl-keyfile",
+            str(self._tls.key),
+            "--database",
+            str(self._folder / "superlink.sqlite"),
+            "--enable-supernode-auth",
+            "--disable-runtime-dependency-installation",
+        )
+
+    def _explain(self, written: str) -> str | None:
+        if "address already in use" in written.lower():
+            return (
+                f"another program uses {self._host}:{self._port}: end it, or write another address "
+                "into coordinator.json and tell the sites (superlink in their site.toml)"
+            )
+        return None

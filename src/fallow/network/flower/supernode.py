@@ -1,0 +1,107 @@
+"""The site's end of Flower: a SuperNode that calls the coordinator and never is called."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from fallow.core.types import SiteId
+from fallow.network.flower.app.fallow_pipe.pipe import SOCKET
+from fallow.network.flower.processes import (
+    Child,
+    Say,
+    command,
+    environment,
+    free_port,
+    write_commands,
+)
+
+COMMANDS = ("flower-superexec", "flwr-clientapp")
+
+
+class Supernode:
+    """Keeps a SuperNode running for the process of a site.
+
+    folder: for its files; superlink: ``host:port`` of the coordinator; authority: the certificate
+    authority of the coordinator's machine (None: those that the system trusts); key: of this node,
+    by `new_node_key`; socket: where `serve_socket` answers.  ``problem`` says why the site is not
+    connected, as far as the SuperNode knows.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        site: SiteId,
+        superlink: str,
+        key: Path,
+        socket: Path,
+        authority: Path | None = None,
+        say: Say = lambda event: None,
+    ) -> None:
+        home = folder.absolute()
+        commands = write_commands(home / "bin", COMMANDS)
+        self._site, self._superlink, self._key, self._authority = (
+            site,
+            superlink,
+            key,
+            authority,
+        )
+        env = environment(
+            home / "home", [commands], **{SOCKET: os.fspath(socket.absolute())}
+        )
+        self._child = Child(
+            "supernode", self._line, env, home / "log" / "supernode.log", self._explain, say
+        )
+
+    @property
+    def problem(self) -> str | None:
+        if self._child.problem or "Connection attempt failed" not in self._child.last():
+            return self._child.problem
+        return (
+            f"the coordinator at {self._superlink} does not answer: if that lasts, check the "
+            "address"
+        )
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid
+
+    def start(self) -> None:
+        self._child.start()
+
+    def stop(self) -> None:
+        self._child.stop()
+
+    def _line(self) -> list[str]:
+        trusted = (
+            [] if self._authority is None else ["--root-certificates", str(self._authority)]
+        )
+        return command(
+            "flower-supernode",
+            "--superlink",
+            self._superlink,
+            *trusted,
+            "--auth-supernode-private-key",
+            str(self._key),
+            "--port",
+            str(free_port()),
+        )
+
+    def _explain(self, written: str) -> str | None:
+        """The reason for the end of a SuperNode in words for the people at the site."""
+        text = written.lower()
+        at = f"the coordinator at {self._superlink}"
+        if "certificate verify failed" in text or "ssl/tls handshake error" in text:
+            return (
+                f"{at} did not show a certificate for that address of the authority in "
+                f"{self._authority or 'this system'}: another machine may speak in its place, or "
+                "its certificate does not name this address; ask the coordinator by another way"
+            )
+        if "invalid supernode authentication" in text or "failed to initialize" in text:
+            return (
+                f"site {self._site} is not registered with {at} yet: it may just have "
+                "started, or may not have admitted this site (send join.json); this machine's "
+                "clock may be seconds ahead of the coordinator's, or minutes behind; or this site "
+                "was ended by force less than a minute ago"
+            )
+        return None

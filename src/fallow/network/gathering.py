@@ -1,0 +1,199 @@
+"""The answers to the orders of one exchange, as they come; no wait is infinite."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from fallow.core.types import Answer, SiteId
+from fallow.network.envelope import Order, Reply, open_reply, seal
+from fallow.network.release import HERE, check_release
+
+if TYPE_CHECKING:
+    from fallow.network.remote import Remote
+
+EPSILON = "#epsilon"
+"""The reserved field of an answer: what the exchange cost the site in noise."""
+LOOK = 1.0  # seconds between two looks at the clock
+AGAIN = 8  # how often an order is sent again where it, or its answer, cannot be read
+
+
+class Waiting(Protocol):
+    """Seconds an exchange waits: for all sites, and then for ``quorum`` of them (None: all)."""
+
+    @property
+    def timeout(self) -> float: ...
+    @property
+    def quorum(self) -> int | None: ...
+    @property
+    def patience(self) -> float: ...
+
+
+@dataclass
+class Gathering:
+    """One leg of an exchange.
+
+    accept: the answer of a site, or ValueError for one that is refused.  need: how many of the
+    sites have to answer.  odd: which answers cannot stand beside the others, and why.
+    """
+
+    remote: Remote
+    orders: Mapping[SiteId, Order]
+    accept: Callable[[SiteId, Answer], Answer]
+    need: int
+    timeout: float
+    odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {}
+    found: dict[SiteId, Answer] = field(default_factory=dict)
+    refused: dict[SiteId, str] = field(default_factory=dict)
+    costs: dict[SiteId, float] = field(default_factory=dict)
+    damaged: Counter[SiteId] = field(default_factory=Counter)
+
+    @property
+    def answers(self) -> dict[SiteId, Answer]:
+        return {site: self.found[site] for site in sorted(self.found)}
+
+    @property
+    def dearest(self) -> float:
+        """The most that any site spent on noise."""
+        return max((self.costs[site] for site in self.found), default=0.0)
+
+    @property
+    def missing(self) -> set[SiteId]:
+        return set(self.orders) - self.found.keys() - self.refused.keys()
+
+    def gathered(self) -> Gathering:
+        """Send, wait, and return when that is over.
+
+        Raises RuntimeError when fewer than ``need`` sites can answer, or do in ``waits.patience``.
+        """
+        remote, begun, is_late = self.remote, self.remote.clock(), False
+        self._send(set(self.orders))
+        while not self._is_over(waited := remote.clock() - begun):
+            self._check_hope(waited)
+            if waited >= self.timeout and not is_late:
+                is_late = True
+                self._say("waiting")
+            if self.missing:
+                end = self.timeout if waited < self.timeout else remote.waits.patience
+                self._receive(min(LOOK, end - waited))
+        if self.missing:
+            self._say("missing")
+        remote.absent = (
+            (remote.absent | self.missing) - self.found.keys() - self.refused.keys()
+        )
+        return self
+
+    def _is_over(self, waited: float) -> bool:
+        """Enough sites answered and nobody else is waited for; what is odd was refused then."""
+        gone = self.remote.absent - self.remote.link.online()
+        is_time = waited >= self.timeout or not self.missing - gone
+        return is_time and len(self.found) >= self.need and not self._refuse_odd()
+
+    def _check_hope(self, waited: float) -> None:
+        refused = sorted(self.refused.items())
+        said = "; ".join(f"site {site}: {why}" for site, why in refused)
+        if len(self.found) + len(self.missing) < self.need:
+            raise RuntimeError(
+                f"{self.key} needs the answers of {self.need} of {len(self.orders)} sites, and "
+                f"{len(self.refused)} refuse or are refused: {said}; put that right and start "
+                "again: the run goes on from here"
+            )
+        if waited >= self.remote.waits.patience:
+            raise RuntimeError(
+                f"{len(self.found)} of {len(self.orders)} sites answered {self.key} in "
+                f"{waited:.0f} seconds, and {self.need} are needed; missing: "
+                f"{', '.join(sorted(self.missing))}; refused: {said or 'nobody'}; start again when "
+                "they are there: the run goes on from here"
+            )
+
+    # -- messages ---------------------------------------------------------------------------
+
+    def _send(self, sites: set[SiteId]) -> None:
+        secret = self.remote.keys.secret
+        self.remote.link.send(
+            {site: seal(secret, self.orders[site]) for site in sorted(sites)}
+        )
+
+    def _receive(self, seconds: float) -> None:
+        for site, blob in self.remote.link.receive(seconds):
+            if site in self.missing:
+                self._take(site, blob)
+
+    def _take(self, site: SiteId, blob: bytes) -> None:
+        """One message.  One without the site's signature is not the site's: anybody can send that,
+        so it is never held against it."""
+        remote, order = self.remote, self.orders[site]
+        try:
+            remote.border.weigh(site, blob)
+            reply = open_reply(remote.keys.sites[site], blob, site)
+        except ValueError as error:
+            self._ask_again(site, str(error))
+            return
+        if (reply.run, reply.key) == (order.run, order.key):
+            if (
+                reply.refused is None or reply.life == order.life
+            ):  # else it refused an earlier life
+                self._enter(site, reply)
+        elif reply.refused and not reply.key and not self._ask_again(site, reply.refused):
+            self._refuse(site, reply.refused)
+
+    def _enter(self, site: SiteId, reply: Reply) -> None:
+        try:
+            if reply.refused is not None:
+                raise ValueError(reply.refused)
+            self._compare(site, reply.version)
+            answer = dict(reply.answer)
+            cost = answer.pop(EPSILON, 0.0)
+            if type(cost) not in (int, float) or not 0 <= cost < float("inf"):
+                raise ValueError(
+                    f"{EPSILON} is {cost!r:.40}, which is not what noise can cost"
+                )
+            self.found[site], self.costs[site] = self.accept(site, answer), float(cost)
+        except ValueError as error:
+            self._refuse(site, str(error))
+        else:
+            self._tell("answered", site)
+
+    def _compare(self, site: SiteId, version: str) -> None:
+        """ValueError for an answer of another release; a word, once, for one with corrections."""
+        check_release(version, f"site {site}", mine="the coordinator")
+        if version != HERE and site not in self.remote.told:
+            self.remote.told.add(site)
+            why = f"site {site} has Fallow {version} and the coordinator {HERE}: upgrade the older"
+            self._tell("version", site, why=f"{why} one when it suits")
+
+    def _ask_again(self, site: SiteId, why: str) -> bool:
+        """Send an order again that was damaged on its way, or whose answer was; False when that has
+        not helped."""
+        self.damaged[site] += 1
+        if self.damaged[site] > AGAIN:
+            return False
+        self._tell("refused", site, why=why)
+        self._send({site})
+        return True
+
+    def _refuse(self, site: SiteId, why: str) -> None:
+        """It answered, but its answer does not count."""
+        self.found.pop(site, None)
+        self.refused[site] = why
+        self._tell("refused", site, why=why)
+
+    def _refuse_odd(self) -> bool:
+        strange = self.odd(self.found)
+        for site, why in strange.items():
+            self._refuse(site, why)
+        return bool(strange)
+
+    # -- words ------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> str:
+        return next(iter(self.orders.values())).key if self.orders else "nothing"
+
+    def _tell(self, event: str, site: SiteId, **more: str) -> None:
+        self.remote.say({"event": event, "site": site, "key": self.key, **more})
+
+    def _say(self, event: str) -> None:
+        self.remote.say({"event": event, "sites": sorted(self.missing), "key": self.key})

@@ -1,0 +1,200 @@
+"""Sealed relays: what goes from site to site while the coordinator carries it.
+
+Two orders under two keys.  The first asks the senders, with the seal keys of their receivers; each
+answers with one sealed letter for each of them.  The second, an errand "deliver" under the key with
+"/deliver" behind it, brings receivers their letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fallow.core.disclosure import payload
+from fallow.core.messages import Request
+from fallow.core.types import Answer, SiteId, State, Value
+from fallow.network.envelope import Order
+from fallow.network.wire import pack_request, unpack_request
+from fallow.privacy.sealed import HALF, TAG, seal_for, unseal
+from fallow.sites.store import Letter
+from fallow.storage.packing import pack, unpack
+
+LETTER, BYTES = "letter/", "bytes"
+DELIVER = "/deliver"
+
+
+class Brought(NamedTuple):
+    """What a delivery brought: letters by sender, those of ``refused`` senders among them as
+    numbers that no average uses (NaN).  ``refused``: a sentence for each.  ``cycle``: in which."""
+
+    verb: str
+    letters: dict[SiteId, Letter]
+    refused: dict[SiteId, str]
+    cycle: int
+
+
+def tensor_of(content: bytes) -> Tensor:
+    """Bytes as a tensor, (n,) uint8."""
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _NONE
+
+
+def bytes_of(value: Any, what: str) -> bytes:
+    """The bytes in what `tensor_of` made; ValueError for anything else."""
+    if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.ndim != 1:
+        raise ValueError(f"{what} is no row of bytes")
+    return bytes(value.numpy().tobytes())
+
+
+_NONE = torch.zeros(0, dtype=torch.uint8)
+
+# -- the first leg ------------------------------------------------------------------------------
+
+
+def request_body(
+    request: Request, to: Mapping[SiteId, bytes] | None = None
+) -> dict[str, Any]:
+    """The body of an order to perform a request.  to: the seal keys of those who receive what the
+    site relays."""
+    keys = {site: tensor_of(key) for site, key in (to or {}).items()}
+    return {"request": tensor_of(pack_request(request)), "to": keys}
+
+
+def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
+    """The request in an order, and the seal keys of receivers; ValueError for anything else."""
+    body = _fields(order, {"request", "to"})
+    request = unpack_request(bytes_of(body["request"], "the request of an order"))
+    if request.key != order.key:
+        raise ValueError(f"the order {order.key} carries the request {request.key}")
+    if not isinstance(body["to"], dict):
+        raise ValueError(f"the order {order.key} does not say who receives what it relays")
+    to = {
+        site: bytes_of(key, f"the seal key of site {site}")
+        for site, key in body["to"].items()
+    }
+    if any(len(key) != HALF for key in to.values()):
+        raise ValueError(f"the order {order.key} has a seal key that has not {HALF} bytes")
+    return request, to
+
+
+def sealed_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> Answer:
+    """What a sender answers: its verb's answer for each receiver, sealed, and how many bytes that
+    is before it is sealed."""
+    state = {name: torch.as_tensor(value) for name, value in answer.items()}
+    content = pack(state)
+    letters = {
+        f"{LETTER}{site}": tensor_of(
+            seal_for(to[site], content, _about(order, order.site, site))
+        )
+        for site in sorted(to)
+    }
+    return {**letters, BYTES: payload(answer) * len(to)}
+
+
+def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
+    """The coordinator's look at what a sender answered.
+
+    Raises ValueError unless there is one sealed letter for each of ``to`` and nothing else.
+    """
+    letters = [f"{LETTER}{site}" for site in sorted(to)]
+    if answer.keys() != {*letters, BYTES}:
+        raise ValueError(f"it was to answer with sealed letters to {', '.join(sorted(to))}")
+    length = 0
+    for name in letters:
+        size = len(bytes_of(answer[name], name))
+        if size < HALF + TAG:
+            raise ValueError(f"{name} has {size} bytes and is no sealed letter")
+        length += size
+    told = answer[BYTES]
+    if type(told) is not int or not 0 <= told <= length:
+        raise ValueError(f"{BYTES} is {told!r:.40}, and its letters have {length}")
+    return answer
+
+
+# -- the second leg -----------------------------------------------------------------------------
+
+
+def delivery(verb: str, letters: Mapping[SiteId, Value], cycle: int = 0) -> dict[str, Any]:
+    """The body of an order to take letters, by sender."""
+    return {"verb": verb, "letters": dict(letters), "cycle": cycle}
+
+
+def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brought:
+    """What a delivery brings to the site that owns the seal key ``secret``.
+
+    sizes: how long a model's ``w`` and ``stats`` are.  A letter that does not open, is not finite
+    or of another size is refused by the name of its sender, and the site goes on with the others.
+    Raises ValueError where nothing can be read.
+    """
+    body = _fields(order, {"verb", "letters", "cycle"})
+    kinds = {"verb": str, "letters": dict, "cycle": int}
+    if any(type(body[name]) is not kind for name, kind in kinds.items()):
+        raise ValueError(f"the order {order.key} brings no letters")
+    found: dict[SiteId, State | None] = {}
+    refused: dict[SiteId, str] = {}
+    for sender, letter in body["letters"].items():
+        about = (
+            f"site {order.site} refuses what site {sender} passed on in {body['verb']!r}: "
+        )
+        try:
+            found[sender] = None
+            found[sender] = _read(order, sender, letter, secret)
+            _check(found[sender] or {}, sizes)
+        except ValueError as error:
+            refused[sender] = f"{about}{error}"
+    like = next((state for state in found.values() if state is not None), None)
+    if refused and like is None:
+        raise ValueError("; ".join(refused.values()))
+    states = {
+        s: _blank(found[s] or like or {}, sizes) if s in refused else found[s] or {}
+        for s in found
+    }
+    letters = {s: Letter(state) for s, state in states.items()}
+    return Brought(body["verb"], letters, refused, body["cycle"])
+
+
+def _read(order: Order, sender: SiteId, letter: Any, secret: bytes) -> State:
+    about = _about(order, sender, order.site)
+    state = unpack(unseal(secret, bytes_of(letter, "its letter"), about))
+    if not isinstance(state, dict) or not all(
+        isinstance(v, Tensor) for v in state.values()
+    ):
+        raise ValueError("it is no flat list of tensors")
+    return state
+
+
+def _check(state: State, sizes: Mapping[str, int]) -> None:
+    for name, value in state.items():
+        if name in sizes and value.shape != (sizes[name],):
+            raise ValueError(
+                f"{name} has the shape {tuple(value.shape)} and not {(sizes[name],)}: all sites "
+                "must use one model"
+            )
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise ValueError(f"{name} is NaN or infinite: its training diverged")
+
+
+def _blank(like: State, sizes: Mapping[str, int]) -> State:
+    """A letter of the right sizes that says nothing: methods keep such a model out of averages."""
+    return {
+        name: value.new_full((sizes.get(name, value.numel()),), torch.nan).view(
+            (sizes[name],) if name in sizes else value.shape
+        )
+        if value.is_floating_point()
+        else torch.zeros_like(value)
+        for name, value in like.items()
+    }
+
+
+def _about(order: Order, sender: SiteId, receiver: SiteId) -> str:
+    """Which letter it is: it opens as no other one."""
+    return repr((order.run, order.key.removesuffix(DELIVER), sender, receiver))
+
+
+def _fields(order: Order, names: set[str]) -> dict[str, Any]:
+    body = order.body
+    if not isinstance(body, dict) or body.keys() != names:
+        raise ValueError(f"the order {order.key} to {order.errand} has not {sorted(names)}")
+    return body

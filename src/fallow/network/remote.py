@@ -1,0 +1,210 @@
+"""Real sites: requests become signed orders, and a link carries them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, final
+
+from fallow.core.disclosure import payload
+from fallow.core.messages import Delivered, Request, payload_of
+from fallow.core.totals import whole
+from fallow.core.types import Answer, SiteId
+from fallow.network.alike import is_ragged, odd
+from fallow.network.checks import Border
+from fallow.network.envelope import Errand, Link, Order
+from fallow.network.gathering import Gathering, Waiting
+from fallow.network.relays import (
+    BYTES,
+    DELIVER,
+    LETTER,
+    check_letters,
+    delivery,
+    request_body,
+)
+from fallow.sites.in_process import Routes
+
+GLANCE = (
+    120.0  # seconds that sites have to say how labelling goes; a later answer is not heard
+)
+
+
+class Book(Protocol):
+    """What the coordinator remembers of its sites, written in the transaction of the exchange."""
+
+    def noted(self, name: str) -> str | None: ...
+    def note(self, name: str, value: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Keys:
+    """secret: the coordinator's own.  sites, seals: by which a site's messages are known, and by
+    which letters to it are sealed."""
+
+    secret: bytes
+    sites: Mapping[SiteId, bytes]
+    seals: Mapping[SiteId, bytes] = field(default_factory=dict)
+
+
+@final
+@dataclass
+class Remote:
+    """A carrier to sites on other machines.
+
+    An exchange waits for all its sites until ``waits.timeout``; from then on it ends when no more
+    of them are missing than a quorum of all sites leaves out, and at ``waits.patience`` it fails.
+    A relay needs all its senders and receivers, because nobody would notice what is missing, and
+    so does what a method needs of all.  A site that was missing the last time and is not online is
+    not waited for beyond the quorum.
+
+    say: is told of ``answered``, ``refused`` and ``version`` (with site and key; why), and of
+    ``waiting`` and ``missing`` (with sites and key).  border: ``border.rows`` and ``border.sizes``
+    are filled in by who knows them.
+    """
+
+    link: Link
+    book: Book
+    keys: Keys
+    study: str
+    run: str
+    waits: Waiting
+    say: Callable[[dict[str, Any]], None]
+    border: Border = field(default_factory=Border)
+    clock: Callable[[], float] = time.monotonic
+    absent: set[SiteId] = field(default_factory=set)
+    told: set[SiteId] = field(default_factory=set)  # sites whose version was remarked on
+    life: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        return tuple(sorted(self.keys.sites))
+
+    def exchange(
+        self, requests: Mapping[SiteId, Request], routes: Routes | None = None
+    ) -> Delivered:
+        """What sites answer; those that did not are missing from it.
+
+        Raises RuntimeError when too few answer.  Then nothing is noted, and the same exchange may
+        be asked again by another process: sites that have answered it answer the same.
+        """
+        down = sum(map(payload_of, requests.values()))
+        if routes is not None:
+            return self._relay(requests, routes, down)
+        bodies = {site: request_body(request) for site, request in requests.items()}
+
+        def taken(site: SiteId, answer: Answer) -> Answer:
+            return self.border.check(site, requests[site], answer)
+
+        def strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
+            asked = {s: a for s, a in found.items() if requests[s].steps[-1].kind != "fit"}
+            return odd(asked, any(map(is_ragged, requests.values())))
+
+        needs_all = any(request.needs_all for request in requests.values())
+        found = self._gather(requests, bodies, taken, needs_all=needs_all, odd=strange)
+        up = sum(map(payload, found.answers.values()))
+        return Delivered(found.answers, up, down, found.dearest)
+
+    def progress(self) -> dict[SiteId, Answer]:
+        """How labelling goes at the sites that say so soon; changes nothing."""
+        key = f"progress/{secrets.token_hex(8)}"  # an earlier one's late answer is another one's
+        orders = {site: self._order(site, key, None, "progress", 0) for site in self.sites}
+        waits = min(GLANCE, self.waits.timeout)
+        return Gathering(self, orders, self.border.progress, 0, waits).gathered().answers
+
+    # -- relays -----------------------------------------------------------------------------
+
+    def _relay(
+        self, requests: Mapping[SiteId, Request], routes: Routes, down: int
+    ) -> Delivered:
+        """Two legs: senders answer with sealed letters, receivers are brought them."""
+        receivers: dict[SiteId, set[SiteId]] = {}
+        for to, senders in routes.items():
+            for sender in senders:
+                receivers.setdefault(sender, set()).add(to)
+        bodies = {
+            site: request_body(request, self._seals(receivers.get(site, set())))
+            for site, request in requests.items()
+        }
+
+        def sent(site: SiteId, answer: Answer) -> Answer:
+            if site in receivers:
+                return check_letters(answer, receivers[site])
+            return self.border.check(site, requests[site], answer)
+
+        found = self._gather(requests, bodies, sent, needs_all=True)
+        if receivers:
+            self._deliver(requests[min(receivers)], found.answers, routes)
+        sizes: dict[SiteId, Answer] = {
+            s: {BYTES: found.answers[s][BYTES]} for s in receivers
+        }
+        passed = whole(sizes, BYTES)  # from site to site: up and down
+        return Delivered(sizes, passed, down + passed, found.dearest)
+
+    def _deliver(
+        self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes
+    ) -> None:
+        verb, cycle = request.steps[-1].verb, request.cycle
+        bodies = {
+            to: delivery(verb, {s: answers[s][f"{LETTER}{to}"] for s in senders}, cycle)
+            for to, senders in routes.items()
+            if senders
+        }
+        key = f"{request.key}{DELIVER}"
+        self._gather(
+            dict.fromkeys(bodies, key), bodies, self._taken, "deliver", needs_all=True
+        )
+
+    def _taken(self, site: SiteId, answer: Answer) -> Answer:
+        """A site that refused letters has gone on without these."""
+        answer = self.border.plain(site, answer)
+        if why := answer.get("refused"):
+            self.say({"event": "refused", "site": site, "key": "", "why": str(why)})
+        return answer
+
+    def _seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:
+        if unknown := sorted(to - self.keys.seals.keys()):
+            raise RuntimeError(
+                f"site {unknown[0]} has no seal key here, so that nothing can be passed on to it; "
+                "admit it again"
+            )
+        return {site: self.keys.seals[site] for site in sorted(to)}
+
+    # -- orders -----------------------------------------------------------------------------
+
+    def _gather(
+        self,
+        asked: Mapping[SiteId, Request | str],
+        bodies: Mapping[SiteId, Any],
+        accept: Callable[[SiteId, Answer], Answer],
+        errand: Errand = "request",
+        needs_all: bool = False,
+        odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {},
+    ) -> Gathering:
+        """One leg.  What sites did counts: it is noted in the transaction in which the caller
+        records the exchange."""
+        keys = {site: a if isinstance(a, str) else a.key for site, a in asked.items()}
+        orders = {s: self._order(s, keys[s], body, errand) for s, body in bodies.items()}
+        need = len(orders) if needs_all else self._need(len(orders))
+        found = Gathering(self, orders, accept, need, self.waits.timeout, odd).gathered()
+        self.book.note("place", str(self._place() + 1))
+        for site in found.answers:
+            self.book.note(f"counted/{site}", keys[site])
+        return found
+
+    def _need(self, asked: int) -> int:
+        """How many of so many sites must answer: a quorum says how many of all may be missing."""
+        quorum = self.waits.quorum
+        return asked if quorum is None else max(asked - (len(self.sites) - quorum), 1)
+
+    def _place(self) -> int:
+        return int(self.book.noted("place") or 0)
+
+    def _order(
+        self, site: SiteId, key: str, body: Any, errand: Errand, further: int = 1
+    ) -> Order:
+        counted = self.book.noted(f"counted/{site}")
+        place = self._place() + further
+        about = (self.study, self.run, site, key, place, errand, counted)
+        return Order(*about, body, life=self.life)

@@ -1,0 +1,1 @@
+"""Tables, figures and pages about studies, made from their records alone."""

@@ -1,0 +1,245 @@
+"""The sections of a report about the run: what left each site, what it cost, how to repeat it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from fallow.core.words import duration, listed, size
+from fallow.report.final_table import label_of
+from fallow.report.html import Html, el, section, table
+from fallow.report.live import read_live
+from fallow.settings.spec import Spec
+from fallow.study.names import heading
+from fallow.study.reading import Cell, Record, StudyRecords
+
+SEEN_BY = {
+    "sum": "the server: totals only (each addend too, unless sums are masked)",
+    "each": "the server: every site's answer",
+    "keep": "the server: a count; the answer stays at the site",
+    "relay": "the receiving site; sealed to the server",
+    "fit": "nobody: local training",
+}
+"""Who saw what left a site, by the kind of the exchange."""
+
+MASKED = "the server: totals only; every part was masked"
+NOISE = (
+    "ε is the most that one site spent on noise in a run; releases add up. It covers the class "
+    "counts that a query releases, where one labelled row is replaced by another. It does not "
+    "cover model weights (which tell much about class counts), the number of labelled rows of a "
+    "site (which weights its model), who took part, or which rows a label made a site buy later. "
+)
+SOURCE = {
+    True: "The noise came from the operating systems of the sites.",
+    False: "This was a simulation: its noise comes from the seed, and a real site's from its "
+    "operating system.",
+}
+"""Where noise came from, by whether the sites were real."""
+MASKS = (
+    "Masked sums keep each site's part from a coordinator that follows the protocol and does not "
+    "collude with all but one of the sites in a sum. The totals themselves are seen, and the "
+    "difference of two totals over cohorts that differ by one site is that site's part."
+)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What one verb let out in a whole run, mean over seeds."""
+
+    query: str
+    kind: str
+    verb: str
+    what: str
+    sites: int
+    exchanges: float
+    amount: float
+    epsilon: float = 0.0  # what a site spent on noise
+    masked: bool = False
+
+
+def _count(sites: object) -> int:
+    """A number of sites, given as one or as their names."""
+    return (
+        len(sites)
+        if isinstance(sites, list)
+        else int(sites)
+        if isinstance(sites, int)
+        else 0
+    )
+
+
+def exchanges(study: StudyRecords) -> list[Exchange]:
+    """What left the sites, by query and verb: in a whole run, mean over seeds."""
+    found = []
+    for query in study.study.queries:
+        cells = study.of(query)
+        held: dict[tuple[str, str, str], list[Record]] = {}
+        for cell in cells:
+            for entry in _entries(cell):
+                name = (str(entry["kind"]), str(entry["verb"]), str(entry.get("what", "")))
+                held.setdefault(name, []).append(entry)
+        found += [
+            Exchange(
+                query,
+                *name,
+                max(_count(e.get("sites")) for e in entries),
+                sum(int(e.get("exchanges") or 0) for e in entries) / len(cells),
+                sum(int(e.get("bytes") or 0) for e in entries) / len(cells),
+                max(float(e.get("epsilon") or 0) for e in entries),
+                any(e.get("masked") for e in entries),
+            )
+            for name, entries in held.items()
+        ]
+    return found
+
+
+def _entries(cell: Cell) -> Iterable[Record]:
+    """What was revealed up to the last record: the counts of a run only grow."""
+    return (cell.records[-1].get("revealed") or ()) if cell.records else ()
+
+
+def left(study: StudyRecords) -> Html:
+    """What left each site."""
+    found = exchanges(study)
+    if not found:
+        return section(
+            "What left each site", el("p", "The records name no exchange.", class_="note")
+        )
+    is_noisy = any(e.epsilon for e in found)
+    is_real = read_live(study.path) is not None
+    rows = [
+        [
+            label_of(e.query, study.study),
+            e.kind,
+            e.verb,
+            e.what,
+            MASKED if e.masked else SEEN_BY.get(e.kind, "unknown"),
+            str(e.sites),
+            f"{e.exchanges:.0f}",
+            size(e.amount),
+            *([f"{e.epsilon:g}" if e.epsilon else "–"] if is_noisy else []),
+        ]
+        for e in found
+    ]
+    names = [e.query for e in found]
+    marks = ["first" if i and names[i] != names[i - 1] else "" for i in range(len(names))]
+    columns = [
+        heading(study.study),
+        "Kind",
+        "Verb",
+        "What",
+        "Who saw it",
+        "Sites",
+        "Exchanges",
+        "Bytes",
+    ]
+    notes = {NOISE + SOURCE[is_real]: is_noisy, MASKS: any(e.masked for e in found)}
+    said = [text for text, is_said in notes.items() if is_said]
+    return section(
+        "What left each site",
+        table(
+            "All sites together, per run (mean over seeds)",
+            [*columns, *(["ε per site"] if is_noisy else [])],
+            rows,
+            words=5,
+            classes=marks,
+        ),
+        *(el("p", text, class_="note") for text in said),
+    )
+
+
+def ends(study: StudyRecords, query: str, key: str) -> list[float]:
+    """The last value of a cumulative count, one per seed that has it."""
+    last = [cell.records[-1].get(key) for cell in study.of(query) if cell.records]
+    return [float(v) for v in last if v is not None]
+
+
+def mean_text(values: list[float], show: Callable[[float], str]) -> str:
+    """The mean in words; a dash for none."""
+    return show(fmean(values)) if values else "–"
+
+
+def _all(study: StudyRecords, value: Callable[[Record], object]) -> list[str]:
+    found = dict.fromkeys(
+        str(v) for cell in study.cells for r in cell.records if (v := value(r)) is not None
+    )
+    return list(found)
+
+
+def _costs(study: StudyRecords) -> Html:
+    rows = [
+        [
+            label_of(q, study.study),
+            str(len(study.of(q))),
+            mean_text(ends(study, q, "seconds"), duration),
+            mean_text(ends(study, q, "bytes_up"), size),
+            mean_text(ends(study, q, "bytes_down"), size),
+        ]
+        for q in study.study.queries
+    ]
+    caption = "Cost of a run, mean over seeds (bytes with the models, all sites)"
+    header = [heading(study.study), "Runs", "Time", "Sites to server", "Server to sites"]
+    return table(caption, header, rows)
+
+
+def _settings(study: StudyRecords) -> Html:
+    versions = dict(study.study.versions)
+    for cell in study.cells:
+        for record in cell.records[-1:]:
+            versions |= record.get("versions") or {}
+    facts = {
+        "Seeds": map(str, study.study.seeds),
+        "Executor": _all(study, lambda r: r.get("executor")),
+        "Threads": _all(study, lambda r: r.get("threads")),
+        "Versions": (f"{name} {version}" for name, version in versions.items()),
+    }
+    rows = [[name, ", ".join(values) or "–"] for name, values in facts.items()]
+    rows += [
+        [name, text]
+        for key in study.study.recipe
+        for name, text in set_words(key, study.study.recipe[key])
+    ]
+    return table("Settings, as --set takes them", ["Name", "Value"], rows, words=2)
+
+
+def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """A setting in the words of ``--set``, its parts one by one; nothing where it is not set.
+
+    >>> list(set_words("model", {"name": "mlp", "fields": {"width": 8}}))
+    [('model', 'mlp:width=8')]
+    >>> list(set_words("plan", {"batch": 16, "stop_at": None}))
+    [('plan.batch', '16')]
+    """
+    if isinstance(value, Mapping) and value.keys() == {"name", "fields"}:
+        yield name, str(Spec(**value))
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from set_words(f"{name}.{key}", part)
+    elif value not in (None, ""):
+        yield name, value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _gaps(study: StudyRecords) -> list[Html]:
+    """What is not there: runs that are not complete, lines that could not be read."""
+    said = []
+    waiting = [f"{label_of(q, study.study)} seed {k}" for q, k in study.missing]
+    if waiting:
+        rest = [f"{len(waiting) - 12} more"] if len(waiting) > 12 else []
+        said.append(f"Not complete: {listed(waiting[:12] + rest)}.")
+    if study.damaged:
+        lines = (
+            "1 damaged line was"
+            if study.damaged == 1
+            else f"{study.damaged} damaged lines were"
+        )
+        said.append(f"{lines} skipped.")
+    return [el("p", text, class_="note") for text in said]
+
+
+def how(study: StudyRecords) -> Html:
+    """How it was run."""
+    command = study.study.command
+    shown = [el("pre", el("code", command))] if command else []
+    return section("How it was run", *shown, _costs(study), _settings(study), *_gaps(study))

@@ -1,0 +1,298 @@
+"""The house style of figures, and how one becomes a piece of a page.
+
+Figures are drawn by matplotlib's SVG writer without pyplot, so nothing global is left behind.
+Ink and rules become CSS variables, so that one figure suits a light and a dark page.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fallow.report.final_table import label_of, ranked
+from fallow.study.records import StudyRecords, is_bound
+from fallow.study.statistics import mean_sd
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
+
+INK, RULE, PAPER, FAINT = "#1c1d21", "#d9dade", "#fefdfc", "#c4c6cc"
+"""Text, thin lines, background, and what stands back; replaced by the page's own colours."""
+
+_VARIABLES = {
+    INK: "var(--ink)",
+    RULE: "var(--rule)",
+    PAPER: "var(--paper)",
+    FAINT: "var(--faint)",
+}
+
+MOST = 8
+"""So many strategies are told apart in a figure; of more, the others are faint."""
+
+MARKED = 20
+"""A line of many points has markers on about so many of them."""
+
+_REFERENCE, _RANDOM = "#1f83c4", "#8c8c8c"
+_OTHERS = (
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#9467bd",
+    "#56b4e9",
+    "#b0722e",
+    "#35978f",
+)
+_MARKERS = "osD^vPX*"
+
+STYLE: dict[RcKeyType, Any] = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.labelsize": 9,
+    "axes.edgecolor": RULE,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 4.5,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+}
+"""What a function that draws stands in: ``@mpl.rc_context(STYLE)``."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour and marker of a query: the same in every figure of a study."""
+
+    colour: str
+    marker: str
+
+    @property
+    def on_page(self) -> str:
+        """The colour as the page writes it, which may differ between light and dark."""
+        return _VARIABLES.get(self.colour, self.colour)
+
+    @property
+    def is_faint(self) -> bool:
+        """Whether the query stands back, without a name in figures."""
+        return self.colour == FAINT
+
+
+def told_apart(study: StudyRecords) -> tuple[str, ...]:
+    """The strategies that figures name: all, or of more than eight the reference, random and the
+    best ones.  In the order of the study."""
+    if len(study.strategies) <= MOST:
+        return study.strategies
+    first = [q for q in (study.study.reference, "random") if q in study.strategies]
+    kept = list(dict.fromkeys([*first, *ranked(study)]))[:MOST]
+    return tuple(q for q in study.strategies if q in kept)
+
+
+def looks(study: StudyRecords) -> dict[str, Look]:
+    """A look for each query, the faint ones first, so that whoever draws in this order covers them.
+
+    The reference is blue and random grey, the rest take their turn.  Most of the palette is Okabe
+    and Ito's, told apart with colour-blind eyes; all of it can be read on white and on black.
+    """
+    fixed = {"random": _RANDOM, study.study.reference or "": _REFERENCE}
+    named = told_apart(study)
+    found = {q: Look(FAINT, "") for q in study.strategies if q not in named}
+    turn = 0
+    for i, query in enumerate((*named, *study.bounds)):
+        if is_bound(query):
+            found[query] = Look(INK, "_")
+            continue
+        colour = fixed.get(query) or _OTHERS[turn % len(_OTHERS)]
+        turn += query not in fixed
+        found[query] = Look(colour, _MARKERS[i % len(_MARKERS)])
+    return found
+
+
+def new_figure(
+    height: float, columns: int = 1, width: float = 6.2
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure with one row of axes.  height, width: inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, list(figure.subplots(1, columns, squeeze=False)[0])
+
+
+def plain(name: str) -> str:
+    """A name as text: a dollar sign in it starts no formula."""
+    return name.replace("$", r"\$")
+
+
+def spaced(heights: Sequence[float], gap: float, low: float = -np.inf) -> list[float]:
+    """Heights moved as little as needed to stand ``gap`` apart, in the same order, and none below
+    ``low``.
+
+    >>> [round(h, 2) for h in spaced([1.0, 1.1, 3.0], gap=0.5)]
+    [0.8, 1.3, 3.0]
+    """
+    groups: list[list[float]] = []  # [sum of anchors, members]
+    for i, h in enumerate(np.sort(heights)):
+        groups.append([float(h) - i * gap, 1])
+        while (
+            len(groups) > 1
+            and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]
+        ):
+            total, members = groups.pop()
+            groups[-1][0] += total
+            groups[-1][1] += members
+    flat = [total / members for total, members in groups for _ in range(int(members))]
+    placed = dict(
+        zip(
+            np.argsort(heights, kind="stable").tolist(),
+            (max(h, low) + i * gap for i, h in enumerate(flat)),
+            strict=True,
+        )
+    )
+    return [placed[i] for i in range(len(heights))]
+
+
+def spread_line(
+    axes: Axes,
+    x: Sequence[float],
+    values: Sequence[Sequence[float]],
+    look: Look,
+    *,
+    band: bool = True,
+) -> tuple[float, float]:
+    """Mean over seeds, with a ``band`` of one standard deviation; where the line ends."""
+    spread = [mean_sd(v) for v in values]
+    mean = np.array([m for m, _ in spread])
+    sd = np.array([s or 0.0 for _, s in spread])
+    width, every = 1 if look.is_faint else 1.8, max(1, len(x) // MARKED)
+    axes.plot(
+        x, mean, color=look.colour, marker=look.marker, linewidth=width, markevery=every
+    )
+    if band and (sd > 0).any():
+        axes.fill_between(
+            x, mean - sd, mean + sd, color=look.colour, alpha=0.14, linewidth=0
+        )
+    return float(x[-1]), float(mean[-1])
+
+
+def name_ends(
+    axes: Axes, ends: Sequence[tuple[str, float, float, str]], size: float = 9
+) -> None:
+    """Write each line's name at its right end: (name, x, y, colour), kept from overlapping; at the
+    edge where the line leaves the figure."""
+    if not ends:
+        return
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    there, back = (np.log, np.exp) if axes.get_yscale() == "log" else (float, float)
+    heights = [float(there(min(max(y, low), high))) for _, _, y, _ in ends]
+    low, high = float(there(low)), float(there(high))
+    points = (
+        0.78 * 72 * axes.figure.get_window_extent().height / axes.figure.dpi
+    )  # of the axes
+    gap = (high - low) * (size + 3) / points
+    right = max(x for _, x, _, _ in ends)
+    for (name, _, _, colour), y in zip(ends, spaced(heights, gap, low), strict=True):
+        axes.annotate(
+            plain(name),
+            (right, float(back(y))),
+            xytext=(7, 0),
+            textcoords="offset points",
+            va="center",
+            color=colour,
+            fontsize=size,
+            annotation_clip=False,
+        )
+
+
+def banded(study: StudyRecords) -> tuple[str, ...]:
+    """The strategies with a band: all of a few; of more, whose bands would cover one another, the
+    reference and random, or else the first."""
+    if len(study.strategies) <= 3:
+        return study.strategies
+    wanted = (study.study.reference, "random")
+    return tuple(q for q in study.strategies if q in wanted) or study.strategies[:1]
+
+
+def key_above(figure: Figure, study: StudyRecords, queries: Iterable[str]) -> None:
+    """One legend above all axes, in the order of the study; the faint ones share an entry."""
+    look, drawn = looks(study), set(queries)
+    named = [q for q in study.strategies if q in drawn and not look[q].is_faint]
+    marks = [
+        (
+            Line2D([], [], color=look[q].colour, marker=look[q].marker),
+            plain(label_of(q, study.study)),
+        )
+        for q in named
+    ]
+    if rest := len(drawn) - len(named):
+        marks.append((Line2D([], [], color=FAINT, linewidth=1), f"{rest} others"))
+    legend_above(figure, marks)
+
+
+def legend_above(figure: Figure, marks: Sequence[tuple[Line2D, str]]) -> None:
+    """The legend itself: as many columns as its longest name leaves room for, four at most."""
+    widest = 34 + 4.9 * max(len(name) for _, name in marks)  # points, at this size of type
+    figure.legend(
+        [m for m, _ in marks],
+        [n for _, n in marks],
+        loc="outside upper left",
+        ncols=max(1, min(4, len(marks), int(72 * figure.get_figwidth() / widest))),
+        fontsize=9,
+        handlelength=1.6,
+        columnspacing=1.2,
+    )
+
+
+def to_svg(figure: Figure, key: str, description: str) -> str:
+    """The figure as an inline ``<svg>`` that loads nothing and whose ids start with ``key``.
+
+    ``description`` is what a screen reader says; the caller escapes it.
+    """
+    out = io.StringIO()
+    with mpl.rc_context({**STYLE, "svg.hashsalt": key}), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing"
+        )  # the browser's fonts write the text
+        figure.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
+    text = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', text)
+    text = re.sub(r"url\(#", f"url(#{key}-", text).replace('href="#', f'href="#{key}-')
+    text = re.sub(r"font: (?:(\d+|bold) )?([\d.]+px) [^;\"]*", _font, text)
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, variable)
+    opening, rest = text.split(">", 1)
+    return f'{opening} role="img" aria-label="{description}">{rest}'.strip()
+
+
+def _font(found: re.Match[str]) -> str:
+    weight = f"font-weight: {found[1]}; " if found[1] else ""
+    return f"{weight}font-size: {found[2]}"

@@ -1,0 +1,306 @@
+"""The final table of a study: who ended where, tested against whom, beside what was printed.
+
+A table is made from records alone.  Accuracies are in per cent and their differences in points;
+errors stay in their own unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Protocol
+
+from fallow.experiment.metrics import labels_saved
+from fallow.report.findings.diverged import ends_diverged
+from fallow.report.published import published, source
+from fallow.study import names
+from fallow.study import statistics as stats
+from fallow.study.records import Study, StudyRecords, is_bound
+
+
+class PublishedCell(Protocol):
+    """A printed number: what `fallow.report.published.Cell` offers."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def setting(self) -> str: ...
+    @property
+    def mean(self) -> float | None: ...
+    @property
+    def sd(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean, its standard deviation (ddof=1; ``None`` if unknown) and the number of seeds."""
+
+    mean: float
+    sd: float | None
+    seeds: int | None = None
+
+    def text(self, digits: int = 2) -> str:
+        """``71.20 ± 1.05``, or the mean alone when there is no spread."""
+        mean = number(self.mean, digits)
+        return mean if self.sd is None else f"{mean} ± {number(self.sd, digits)}"
+
+
+def number(value: float, digits: int, sign: str = "") -> str:
+    """A number with so many decimals; a huge one, such as a diverged error, to three digits.
+
+    >>> number(0.72, 4), number(0.5, 2, "+"), number(123_456_789.0, 4)
+    ('0.7200', '+0.50', '1.23e+08')
+    """
+    return f"{value:{sign}.{digits}f}" if abs(value) < 1e6 else f"{value:{sign}.2e}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One query of the final table.
+
+    ``saved`` is the share of labels saved against random, in per cent; ``comparison`` is against
+    the table's reference, in the unit of the scores; ``labels`` were bought by the end.
+    """
+
+    query: str
+    label: str
+    is_bound: bool
+    score: Spread | None
+    area: Spread | None
+    saved: float | None
+    comparison: stats.Comparison | None
+    published: Spread | None = None
+    area_comparison: stats.Comparison | None = None  # of areas under the curve
+    labels: float | None = None
+    has_diverged: bool = False  # a seed ends without a usable model
+
+
+@dataclass(frozen=True)
+class FinalTable:
+    """Strategies, the best first, then upper bounds.  ``untested`` says why there is no test; it is
+    empty where there is one strategy alone."""
+
+    name: str
+    measure: str
+    reference: str | None
+    rows: tuple[Row, ...]
+    untested: str
+    published_in: str | None = None
+    is_scaled: bool = False  # errors are divided by the variance of the training targets
+    heading: str = "Query"  # what its rows are
+
+    @property
+    def digits(self) -> int:
+        """Decimals of its scores: two of an accuracy, four digits of the best error in all."""
+        found = [r.score.mean for r in self.rows if r.score]
+        return 2 if self.measure == "accuracy" else decimals(found)
+
+    @property
+    def unit(self) -> str:
+        """What the numbers are."""
+        return "accuracy, %" if self.measure == "accuracy" else "mean squared error"
+
+    def row(self, query: str) -> Row | None:
+        """The row of a query, if it has one."""
+        return next((r for r in self.rows if r.query == query), None)
+
+
+def label_of(query: str, study: Study) -> str:
+    """The name a reader knows: the published one, or the query's own."""
+    printed = (study.published or {}).get("names") or {}
+    training = study.recipe.get("training")
+    by = str(training["name"]) if isinstance(training, Mapping) else "fedavg"
+    is_noise = study.recipe.get("cycles") == 0  # all labels are bought: nothing is chosen
+    found = names.labels(
+        dict.fromkeys((*study.queries, query)), printed, by, by_training=is_noise
+    )
+    return found[query]
+
+
+def decimals(errors: Iterable[float]) -> int:
+    """As many decimals as show four digits of the smallest error, six at most.
+
+    >>> decimals([0.72, 11.0]), decimals([0.0284]), decimals([7855.0]), decimals([])
+    (4, 5, 0, 4)
+    """
+    smallest = min((abs(e) for e in errors if e), default=0.1)
+    return min(6, max(0, 3 - math.floor(math.log10(smallest))))
+
+
+def digits_of(study: StudyRecords) -> int:
+    """Decimals of the study's scores, as `FinalTable.digits` has them."""
+    if study.measure == "accuracy":
+        return 2
+    return decimals(fmean(f.values()) for q in study.study.queries if (f := study.final(q)))
+
+
+def _scale(study: StudyRecords) -> float:
+    return 100.0 if study.measure == "accuracy" else 1.0
+
+
+def _spread(by_seed: Mapping[int, float], scale: float) -> Spread | None:
+    if not by_seed:
+        return None
+    mean, sd = stats.mean_sd([scale * s for s in by_seed.values()])
+    return Spread(mean, sd, len(by_seed))
+
+
+def mean_curve(study: StudyRecords, query: str) -> dict[float, float]:
+    """Labelled fraction -> mean score over seeds; higher is better (errors are negated)."""
+    sign = 1 if study.higher_is_better else -1
+    x = study.fractions(query)
+    return {
+        x[cycle]: sign * fmean(scores.values())
+        for cycle, scores in study.curve(query).items()
+        if cycle in x
+    }
+
+
+def ranked(study: StudyRecords) -> tuple[str, ...]:
+    """The strategies, the best mean final score first; those without a score last."""
+
+    def rank(query: str) -> tuple[bool, float]:
+        scores = study.final(query)
+        better = -1 if study.higher_is_better else 1
+        return not scores, better * fmean(scores.values()) if scores else 0.0
+
+    return tuple(sorted(study.strategies, key=rank))
+
+
+def _saved(study: StudyRecords, query: str, baseline: str = "random") -> float | None:
+    """Labels saved against random on the mean curves, per cent; ``None`` without a random."""
+    if is_bound(query) or query == baseline or baseline not in study.strategies:
+        return None
+    ours, theirs = mean_curve(study, query), mean_curve(study, baseline)
+    if len(ours) < 2 or len(theirs) < 2:
+        return None
+    saved = labels_saved(ours, theirs)
+    return None if saved is None else 100 * saved
+
+
+Scores = Callable[[str], Mapping[int, float]]
+
+
+def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison], str]:
+    """Every strategy against the reference by the scores ``of(query)`` gives for each seed, or the
+    reason why there is no test."""
+    reference, scale = study.study.reference, _scale(study)
+    scores = {q: {k: scale * s for k, s in of(q).items()} for q in study.strategies}
+    scores = {q: s for q, s in scores.items() if s}
+    if len(study.strategies) == 1:
+        return [], ""
+    if reference is None:
+        return [], "No reference was named, so nothing was tested."
+    if reference not in scores:
+        return (
+            [],
+            f"The reference {reference!r} has no final score yet, so nothing was tested.",
+        )
+    if len(scores) < 2:
+        return [], f"There is nothing to compare {reference!r} with."
+    pairs = {q: len(set(s) & set(scores[reference])) for q, s in scores.items()}
+    testable = {q: s for q, s in scores.items() if pairs[q] >= 2}
+    short = ", ".join(
+        f"{q} ({pairs[q]})" for q in scores if q not in testable and q != reference
+    )
+    if len(testable) < 2:
+        return [], (
+            f"A paired test needs at least 2 seeds in common with {reference!r}; no strategy has "
+            "them."
+        )
+    reason = f"Not tested, for fewer than 2 common seeds: {short}." if short else ""
+    return stats.compare(
+        testable, reference, higher_is_better=study.higher_is_better
+    ), reason
+
+
+def final_table(study: StudyRecords) -> FinalTable:
+    """The final table of a study, with published numbers where the study names their table."""
+    tests, untested = comparisons(study, study.final)
+    scale, by_query = _scale(study), {c.query: c for c in tests}
+    by_area = {c.query: c for c in comparisons(study, study.areas)[0]}
+    rows = tuple(
+        Row(
+            query=q,
+            label=label_of(q, study.study),
+            is_bound=is_bound(q),
+            score=_spread(study.final(q), scale),
+            area=_spread(study.areas(q), scale),
+            area_comparison=by_area.get(q),
+            saved=_saved(study, q),
+            comparison=by_query.get(q),
+            labels=study.labels(q).get(study.last_cycle(q) or 0)
+            if study.final(q)
+            else None,
+            has_diverged=ends_diverged(study, q),
+        )
+        for q in (*ranked(study), *study.bounds)
+    )
+    table = FinalTable(
+        study.study.name,
+        study.measure,
+        study.study.reference,
+        rows,
+        untested,
+        is_scaled=study.is_scaled,
+        heading=names.heading(study.study),
+    )
+    where = study.study.published
+    if not where or source(where["table"]).kind != "cells":  # tallies stand beside tallies
+        return table
+    named = ", ".join(filter(None, (where["table"], where["setting"])))
+    return beside(table, published(where["table"]), where["setting"], named)
+
+
+def beside(
+    table: FinalTable, cells: Iterable[PublishedCell], setting: str, source: str
+) -> FinalTable:
+    """The table with the printed numbers of one setting beside the measured ones; without a
+    setting, of all of them: a row is then called by its method and its setting."""
+    printed = {
+        c.method if setting else f"{c.method} {c.setting}": Spread(c.mean, c.sd)
+        for c in cells
+        if setting in ("", c.setting) and c.mean is not None
+    }
+    rows = tuple(replace(row, published=printed.get(row.label)) for row in table.rows)
+    found = any(row.published for row in rows)
+    return replace(
+        table,
+        rows=rows,
+        published_in=source if found else f"{source} (holds none of these queries)",
+    )
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Measured and published difference of one query to the reference, in points."""
+
+    label: str
+    measured: float
+    printed: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both have the same sign (a zero agrees with a zero only)."""
+        return (self.measured > 0, self.measured < 0) == (
+            self.printed > 0,
+            self.printed < 0,
+        )
+
+
+def signs(table: FinalTable) -> list[Sign]:
+    """Who was ahead here and in print, for each query that has both numbers."""
+    reference = table.row(table.reference or "")
+    if reference is None or reference.published is None or reference.score is None:
+        return []
+    return [
+        Sign(
+            r.label,
+            round(r.score.mean - reference.score.mean, 9),
+            round(r.published.mean - reference.published.mean, 9),
+        )
+        for r in table.rows
+        if r.published and r.score and r.query != table.reference and not r.is_bound
+    ]

@@ -1,0 +1,45 @@
+"""Runs whose model is worse than none: an error far above that of predicting the mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fallow.study.records import Cell, Record, StudyRecords
+
+FAR = 10.0
+"""Ten times the variance of the training targets."""
+
+
+def has_diverged(row: Record) -> bool:
+    """Whether a record says so, or its error does (in units of the variance of the targets)."""
+    if row.get("diverged"):
+        return True
+    error = row.get("mse")
+    is_scaled = row.get("target_variance") is not None
+    return bool(row.get("final") and is_scaled and error is not None and not error <= FAR)
+
+
+def _first(cell: Cell) -> int | None:
+    return next((int(r["cycle"]) for r in cell.records if has_diverged(r)), None)
+
+
+def diverged(study: StudyRecords) -> Mapping[str, Mapping[int, int]]:
+    """Query -> seed -> the first cycle in which the run diverged, where one did."""
+    found: dict[str, dict[int, int]] = {}
+    for cell in study.cells:
+        cycle = _first(cell)
+        if cycle is not None:
+            found.setdefault(cell.query, {})[cell.seed] = cycle
+    return found
+
+
+def ends_diverged(study: StudyRecords, query: str) -> bool:
+    """Whether a seed of the query has no usable model at its end."""
+    rows = (cell.records[-1] for cell in study.of(query) if cell.records)
+    return any(has_diverged(row) for row in rows)
+
+
+def diverged_at(study: StudyRecords, query: str, cycle: int) -> bool:
+    """Whether a seed of the query has no usable model in this cycle."""
+    rows = (cell.last_of(cycle) for cell in study.of(query))
+    return any(has_diverged(row) for row in rows if row)

@@ -1,0 +1,201 @@
+"""Who received from whom: the graphs of a run over its rounds, and what papers measure of them.
+
+Rows of a graph are receivers, columns senders.  Measured of the last cycle of a run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from fallow.study.records import Cell, Record, StudyRecords
+from fallow.training.personal.parts import graphs as measure
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The graphs of one run, (N, N) bool over ``sites``.
+
+    ``omega``: the candidates of the cycle, where the method has them; ``wrong``: (N,) bool, sites
+    with flipped labels.
+    """
+
+    query: str
+    seed: int
+    sites: tuple[str, ...]
+    by_round: Mapping[int, Tensor]
+    omega: Tensor | None
+    wrong: Tensor
+    conflicts: (
+        float  # share of visited candidates with both gains positive; NaN without any
+    )
+
+    @property
+    def first(self) -> int:
+        return min(self.by_round)
+
+    @property
+    def last(self) -> int:
+        return max(self.by_round)
+
+    @property
+    def base(self) -> float:
+        """The share of wrong sites among the others that a right site has; NaN without any."""
+        wrong = int(self.wrong.sum())
+        return wrong / (len(self.sites) - 1) if wrong else NAN
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One graph in numbers, or the mean of several.  Shares in [0, 1]; NaN where not defined.
+
+    ``churn``: mean Jaccard distance from the graph before it; ``wrong``: links from sites with
+    flipped labels among those of the others; ``popular``: the largest number of receivers that one
+    sender has; ``distance``: total variation of classes between a site and those it receives from.
+    """
+
+    sparsity: float
+    with_self: float
+    agreement: float
+    reciprocity: float
+    churn: float
+    wrong: float
+    popular: float
+    distance: float
+
+
+def graphs_of(cell: Cell, is_flipped: bool) -> Graphs | None:
+    """The graphs that a run recorded; None for a method without one.
+
+    is_flipped: some sites have flipped labels, those without a score.
+    """
+    rows = [r for r in cell.records if r["cycle"] == cell.cycles[-1] and "graph" in r]
+    if not rows:
+        return None
+    last = rows[-1]
+    sites = tuple(sorted(last["labelled_per_site"]))
+    scored = (is_flipped and last.get("per_site")) or dict.fromkeys(sites)
+    omega = measure.graph_of(last["omega"], sites) if "omega" in last else None
+    return Graphs(
+        cell.query,
+        cell.seed,
+        sites,
+        {int(r["round"]): measure.graph_of(r["graph"], sites) for r in rows},
+        omega,
+        torch.tensor([site not in scored for site in sites]),
+        _conflicts(rows, omega),
+    )
+
+
+def _conflicts(rows: Sequence[Record], omega: Tensor | None) -> float:
+    """A site evaluates two models to begin with and two for each candidate that it visits."""
+    if omega is None or not any(r.get("evaluations") for r in rows):
+        return NAN
+    begun = 2 * int(omega.any(1).sum()) * len(rows)
+    visited = (sum(r["evaluations"] for r in rows) - begun) / 2
+    return sum(r["conflicts"] for r in rows) / visited if visited > 0 else NAN
+
+
+def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:
+    """Query -> the graphs of its runs by seed, for those that have any."""
+    flip = bool(study.study.recipe.get("flip"))
+    found = {
+        q: [g for c in study.of(q) if (g := graphs_of(c, flip))] for q in study.strategies
+    }
+    return {query: runs for query, runs in found.items() if runs}
+
+
+def measured(run: Graphs, turn: int, matrix: Tensor | None = None) -> Measured:
+    """The graph of a round in numbers.  matrix: (N, C) labels of the sites by class, if known."""
+    graph = run.by_round[turn]
+    before = [t for t in run.by_round if t < turn]
+    links = distances(matrix)[graph] if matrix is not None else torch.empty(0)
+    return Measured(
+        measure.sparsity(graph),
+        measure.sparsity(graph, with_self=True),
+        measure.agreement(graph),
+        measure.reciprocity(graph),
+        measure.churn(run.by_round[max(before)], graph) if before else NAN,
+        measure.share_from(graph, run.wrong) if bool(run.wrong.any()) else NAN,
+        float(graph.sum(0).max()),
+        float(links.mean()) if len(links) else NAN,
+    )
+
+
+def distances(matrix: Tensor) -> Tensor:
+    """Total variation between the classes of every two sites.  (N, C) counts -> (N, N) in [0, 1]
+
+    >>> distances(torch.tensor([[2, 0], [1, 1]]))
+    tensor([[0.0000, 0.5000],
+            [0.5000, 0.0000]])
+    """
+    share = matrix / matrix.sum(1, keepdim=True).clamp_min(1)
+    return (share[:, None] - share).abs().sum(2) / 2
+
+
+def classes_of(study: StudyRecords, run: Graphs) -> Tensor | None:
+    """Rows of each class at each site of a run, in the order of its sites: (N, C)."""
+    part = study.partitions.get(run.seed)
+    if part is None or sorted(part.sites) != list(run.sites):
+        return None
+    held = dict(zip(part.sites, part.matrix, strict=True))
+    return torch.tensor([held[site] for site in run.sites])
+
+
+def at(
+    study: StudyRecords, runs: Sequence[Graphs], when: Callable[[Graphs], int]
+) -> Measured:
+    """Means over runs, each at the round that ``when`` gives."""
+    found = [measured(run, when(run), classes_of(study, run)) for run in runs]
+    return Measured(
+        *(mean(getattr(m, name) for m in found) for name in Measured.__annotations__)
+    )
+
+
+def mean(values: Iterable[float]) -> float:
+    """The mean of the numbers among the values; NaN for none.
+
+    >>> mean([1.0, float("nan"), 2.0])
+    1.5
+    """
+    found = [v for v in values if not math.isnan(v)]
+    return fmean(found) if found else NAN
+
+
+def over_rounds(
+    runs: Sequence[Graphs], value: Callable[[Graphs, int], float]
+) -> dict[int, list[float]]:
+    """Round -> one value a run, where it is defined."""
+    found: dict[int, list[float]] = {}
+    for run in runs:
+        for turn in run.by_round:
+            if not math.isnan(number := value(run, turn)):
+                found.setdefault(turn, []).append(number)
+    return dict(sorted(found.items()))
+
+
+def kept(run: Graphs, turn: int) -> tuple[Tensor, Tensor]:
+    """The links of a round, and the candidates it does without: (N, N) each.  Without candidates,
+    the links of the first round are what may be dropped."""
+    graph = run.by_round[turn]
+    among = run.by_round[run.first] if run.omega is None else run.omega
+    return graph, among & ~graph
+
+
+def snapshots(run: Graphs, most: int) -> list[int]:
+    """At most so many rounds of a run, evenly spread, the first and the last among them.
+
+    >>> none = torch.zeros(0)
+    >>> snapshots(Graphs("q", 0, (), dict.fromkeys(range(10), none), None, none, 0.0), 4)
+    [0, 3, 6, 9]
+    """
+    turns = sorted(run.by_round)
+    n = min(most, len(turns))
+    return [turns[round(i * (len(turns) - 1) / max(n - 1, 1))] for i in range(n)]

@@ -1,0 +1,1 @@
+"""What a user sets: recipes, their parts by name, variants of them, budgets."""

@@ -1,0 +1,113 @@
+"""What a study compares: strategies, each with settings of its own, and upper bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.spec import Spec
+
+BOUND = "bound:"
+SHARED = (
+    "name",
+    "data",
+    "label",
+    "site",
+    "task",
+    "drop_rows",
+    "rows",
+    "test_rows",
+    "resplit",
+    "features",
+    "partition",
+    "sites",
+    "flip",
+    "query",
+    "validation",
+    "test",
+    "queries",
+    "seeds",
+    "reference",
+    "bounds",
+    "published",
+)
+"""Settings that make strategies comparable: one study has one of each."""
+
+
+def bounds_of(recipe: Recipe) -> tuple[str, ...]:
+    """The upper bounds that a recipe wants, as names of cells.
+
+    >>> bounds_of(Recipe("a", bounds=("pooled",)))
+    ('bound:pooled',)
+    """
+    return tuple(BOUND + name for name in recipe.bounds)
+
+
+def variant(recipe: Recipe, query: str) -> Recipe:
+    """The recipe with another query, or turned into one of the upper bounds.
+
+    ``query@key=value`` changes a setting of the recipe for this strategy alone;
+    ``query@trainer=10x25`` trains 10 rounds of 25 epochs.
+    ``bound:all-labels`` trains once on every label; ``bound:pooled`` is entropy sampling on all
+    rows in one place, with the same budget.  Bounds have no privacy to pay for.
+
+    >>> variant(Recipe("a"), "ksas@training=fedprox:mu=0.1").training
+    Spec(name='fedprox', fields={'mu': 0.1})
+    """
+    name, *settings = query.split("@")
+    if bad := [part for part in settings if "=" not in part]:
+        raise ValueError(
+            f"{bad[0]!r} in {query!r} is not of the form key=value; write entropy@training=fedprox"
+        )
+    changed = _long(dict(part.split("=", 1) for part in settings))
+    for key in changed:
+        if key.split(".")[0] in SHARED:
+            raise ValueError(
+                f"{query!r} changes {key}, which all strategies of a study share; change it with "
+                f"--set {key}={changed[key]}"
+            )
+    own = with_settings(recipe, changed)
+    return (
+        _bound(own, name)
+        if name.startswith(BOUND)
+        else replace(own, query=Spec.parse(name))
+    )
+
+
+def _bound(recipe: Recipe, name: str) -> Recipe:
+    recipe = replace(recipe, protocol="cycles", initial_by="random", privacy=Privacy())
+    if name == "bound:all-labels":
+        return replace(recipe, query=Spec("random"), initial=1.0, cycles=0)
+    if name != "bound:pooled":
+        raise ValueError(
+            f"{name!r} is no upper bound; use bound:all-labels or bound:pooled"
+        )
+    return replace(
+        recipe,
+        query=Spec("entropy"),
+        sites=1,
+        flip=0,
+        test="common",
+        partition=Spec("iid"),
+        participation=1.0,
+        initial=_pooled(recipe.initial, recipe.sites),
+        per_cycle=_pooled(recipe.per_cycle, recipe.sites),
+    )
+
+
+def _long(settings: dict[str, str]) -> dict[str, str]:
+    """``trainer=10x25`` in full: 10 rounds of 25 epochs each."""
+    if "trainer" not in settings:
+        return settings
+    rounds, x, epochs = settings["trainer"].partition("x")
+    if not (rounds.isdecimal() and x and epochs.isdecimal()):
+        raise ValueError(
+            f"trainer={settings['trainer']} is not of the form ROUNDSxEPOCHS; write trainer=10x25"
+        )
+    others = {key: value for key, value in settings.items() if key != "trainer"}
+    return {"rounds": rounds, "plan.segments": epochs, **others}
+
+
+def _pooled(share: float | int, sites: int) -> float | int:
+    return share * sites if isinstance(share, int) else share

@@ -1,0 +1,17 @@
+"""A site in this process: its rows, what verbs see of it, its memory, and who answers for it."""
+
+from fallow.sites.in_process import InProcess
+from fallow.sites.oracle import Simulated
+from fallow.sites.site import Parts, Site
+from fallow.sites.store import Label, Letter, MemoryStore, Store
+
+__all__ = [
+    "InProcess",
+    "Label",
+    "Letter",
+    "MemoryStore",
+    "Parts",
+    "Simulated",
+    "Site",
+    "Store",
+]

@@ -1,0 +1,331 @@
+"""One site: its rows, its labels, its memory, and the only code that a server can make it run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.banks import Layout
+from fallow.core.local import NONE, Local, Slot
+from fallow.core.messages import Request, Step
+from fallow.core.plan import Plan
+from fallow.core.streams import stream
+from fallow.core.types import Answer, SiteId, State
+from fallow.core.view import Picks, Release
+from fallow.engine import Fitted, Job
+from fallow.engine.batches import Streams
+from fallow.privacy import Guard, Privacy
+from fallow.privacy.guard import Noise
+from fallow.sites.fits import is_main, named_stream
+from fallow.sites.store import Label, Letters, Store, named_by
+from fallow.sites.view import SiteView
+
+EMPTY = -1.0
+SCALES = ("features", "targets")
+"""What the federation has agreed on for the rest of the run: how rows and numbers are scaled."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What all sites of one run have in common.
+
+    ``methods``: "plain" fits the models that only a query looks at, unless the query has a step of
+    its own, and is asked nothing; the verbs of all others may be.
+    ``hidden``: true labels of all rows of each site; empty but in a simulation of a strategy that
+    reads them.  ``secret``: of what a site draws for itself alone; None in a simulation, where it
+    comes from ``seed`` too.
+    """
+
+    model: torch.nn.Module
+    layout: Layout
+    methods: Mapping[str, Any]
+    classes: int
+    seed: int
+    fresh: Any  # (torch.Generator) -> State: newly initialised weights
+    hidden: Mapping[SiteId, Tensor] = field(
+        default_factory=dict
+    )  # for contract.simulator_only
+    privacy: Privacy = Privacy()
+    noise: Noise = "seeded"  # "os": from the operating system, as at every real site
+    secret: int | None = None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The methods that a request may name."""
+        return {owner: found for owner, found in self.methods.items() if owner != "plain"}
+
+
+@final
+@dataclass
+class Site:
+    """A site of the simulator and, with a durable store, of a real federation.
+
+    x: (n, *shape) all rows.  The hidden labels are not here: they come one by one through `buy`.
+    """
+
+    id: SiteId
+    x: Tensor
+    parts: Parts
+    store: Store
+    memory: dict[str, State] = field(default_factory=dict)
+    seen: Tensor = field(init=False)  # the rows as models see them
+    values: Tensor = field(init=False)
+    weight: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        if len(self.x) == 0:
+            raise ValueError(
+                f"site {self.id} has no rows; use fewer sites or another partition"
+            )
+        self.seen = self.x
+        self.gone = torch.zeros(len(self.x), dtype=torch.bool)
+        self.reread(self.store.written(self.id))
+        self.memory |= self.store.kept(self.id)
+        self._scale()
+
+    @property
+    def pool(self) -> Tensor:
+        """Rows without a label, ascending."""
+        return (~self.bought & ~self.gone).nonzero().squeeze(1)
+
+    @property
+    def labelled(self) -> Tensor:
+        """Rows with a label that trains, ascending."""
+        return (self.bought & ~self.held & ~self.gone).nonzero().squeeze(1)
+
+    @property
+    def validation(self) -> Tensor:
+        """Rows with a label that is held back, ascending."""
+        return (self.held & ~self.gone).nonzero().squeeze(1)
+
+    @property
+    def labels(self) -> Tensor:
+        """Of the labelled rows, as models see them."""
+        return self.targets(self.labelled)
+
+    def targets(self, rows: Tensor) -> Tensor:
+        """Labels as models see them: class ids, or numbers in the units that were agreed on."""
+        y = self.values[rows]
+        if self.parts.classes:
+            return y.long()
+        unit = self.memory.get("targets")
+        return (y if unit is None else (y - unit["mean"]) / unit["std"]).to(self.x.dtype)
+
+    @property
+    def counts(self) -> Tensor:
+        """Labelled rows of each class, (C,); (0,) where there are numbers to predict."""
+        if not self.parts.classes:
+            return self.x.new_zeros(0)
+        return torch.bincount(self.labels, minlength=self.parts.classes).to(self.x.dtype)
+
+    def _enter(self, labels: Sequence[Label]) -> None:
+        for label in labels:
+            self.bought[label.row] = True
+            self.held[label.row] = label.held
+            self.values[label.row] = label.value
+            self.weight[label.row] = label.weight
+
+    def buy(self, labels: Sequence[Label]) -> None:
+        """Write labels that the oracle gave into the ledger; a row is never bought twice."""
+        twice = [label.row for label in labels if self.bought[label.row]]
+        if twice:
+            raise ValueError(f"site {self.id} has a label for row {twice[0]} already")
+        self.store.write(self.id, labels)
+        self._enter(labels)
+
+    def reread(self, labels: Sequence[Label]) -> None:
+        """These are all labels now: some may have been corrected or taken away."""
+        self.values = torch.full((len(self.x),), EMPTY, dtype=torch.float64)
+        self.weight = torch.ones(len(self.x), dtype=self.x.dtype)
+        self.bought = torch.zeros(len(self.x), dtype=torch.bool)
+        self.held = torch.zeros(len(self.x), dtype=torch.bool)
+        self._enter(labels)
+
+    def leave(self, rows: Sequence[int]) -> None:
+        """From now on exactly these rows are in no pool, train nothing and validate nothing."""
+        self.gone = torch.zeros_like(self.gone)
+        self.gone[list(rows)] = True
+
+    def remember(self, name: str, state: State | None) -> None:
+        """Keep (or with None forget) something until the cycle ends."""
+        if state is None:
+            self.memory.pop(name, None)
+        else:
+            self.memory[name] = state
+        self.store.keep(self.id, name, state)
+        if name == "features":
+            self._scale()
+
+    def receive(self, verb: str, letters: Letters) -> None:
+        """What a relay brought takes the place of what an earlier one of the same verb did: memory
+        stays bounded."""
+        for name in named_by(verb, self.memory):
+            del self.memory[name]
+        self.memory |= {
+            f"{verb}/{sender}": letter.state for sender, letter in letters.items()
+        }
+        self.store.receive(self.id, verb, letters)
+
+    def forget(self, keep: tuple[str, ...] = ()) -> None:
+        """End a cycle: forget everything but what begins with one of ``keep``, and scales."""
+        for name in [n for n in self.memory if not n.startswith((*SCALES, *keep))]:
+            self.remember(name, None)
+
+    def _scale(self) -> None:
+        unit = self.memory.get("features")
+        if unit is not None:
+            away = (self.x.double() - unit["mean"]) / torch.where(
+                unit["std"] > 0, unit["std"], 1.0
+            )
+            self.seen = torch.where(unit["std"] > 0, away, 0.0).to(self.x.dtype)
+
+    def streams(self, *name: str | int) -> torch.Generator:
+        return stream(self.parts.seed, *name, self.id)
+
+    # -- local training ---------------------------------------------------------------------
+
+    def job(self, step: Step, request: Request) -> Job:
+        """The engine's work order for a "fit" step: rows, starting model, own state, streams.
+
+        Where training starts at another model than the one that was sent, that one is a teacher.
+        """
+        rows, name = self.labelled, (step.verb, request.cycle, request.round)
+        streams = partial(named_stream, self.parts.seed, self.id, name)
+        plan = step.plan or Plan()
+        sent = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
+        if request.owner == "query":  # which was handed the global model before it began
+            sent = self._deployed(sent) if sent else self.memory.get("global", {})
+        start, beside = self._begun(plan, sent, streams)
+        own = (
+            {
+                n.removeprefix("own/"): Slot(**s)
+                for n, s in self.memory.items()
+                if n.startswith("own/")
+            }
+            if is_main(step, request)
+            else {}
+        )
+        weight = self.weight[rows]
+        data = (
+            self.seen[rows],
+            self.labels,
+            weight / weight.mean() if len(rows) else weight,
+        )
+        u = self.seen[self.pool] if plan.mix else NONE
+        return Job(self.id, *data, start, streams, own, beside, self.counts, u)
+
+    def _begun(
+        self, plan: Plan, sent: State, streams: Streams
+    ) -> tuple[State, State | None]:
+        """Where training starts, and the model that was sent if that is another one."""
+        if plan.start == "given":
+            return sent, None
+        if plan.start == "scratch":
+            return self.parts.fresh(streams("init")), sent or None
+        if plan.start not in self.memory:
+            raise ValueError(
+                f"site {self.id} has no model {plan.start!r} for a plan to start at; "
+                f"it remembers {sorted(self.memory) or 'nothing'}"
+            )
+        kept = self.memory[plan.start]
+        return {"w": kept["w"], "stats": kept["stats"]}, sent or None
+
+    def fitted(self, step: Step, request: Request, result: Fitted) -> None:
+        """Remember what the engine made."""
+        self.remember(step.verb, result.sent)
+        if is_main(step, request):
+            for name, own in result.own.items():
+                self.remember(f"own/{name}", own._asdict())
+
+    def method(self, owner: str) -> Any:
+        """The method that plays a part in this run; ValueError for a part that nobody plays."""
+        if owner not in self.parts.asked:
+            raise ValueError(
+                f"site {self.id} has no method of {owner!r}; it has those of "
+                f"{sorted(self.parts.asked)}"
+            )
+        return self.parts.methods[owner]
+
+    def local(self, step: Step, request: Request) -> Local:
+        """Whose step trains: the training method's own, for the model called "local"; the query's,
+        if it has one, for a model of another name; else plain descent."""
+        found = self.method(request.owner)
+        is_its_own = (
+            request.owner == "query" and step.verb != "local" and isinstance(found, Local)
+        )
+        if is_main(step, request) or is_its_own:
+            return cast(Local, found)
+        return cast(Local, self.parts.methods["plain"])
+
+    def handed(self, step: Step, request: Request) -> Plan | None:
+        """A "fit" without a plan hands a model over: remembered as the training method uses it,
+        or, where that method hands over one that is not "local", as it is."""
+        if step.plan is None:
+            given = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
+            is_beside = request.owner == "training" and not is_main(step, request)
+            self.remember(step.verb, given if is_beside else self._deployed(given))
+        return step.plan
+
+    def _deployed(self, state: State) -> State:
+        used: State = self.method("training").deploy(state, self.memory)
+        return used
+
+    # -- verbs ------------------------------------------------------------------------------
+
+    @property
+    def guard(self) -> Guard:
+        return Guard(
+            self.id, self.parts.privacy, self.store, self.parts.seed, self.parts.noise
+        )
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """ε of each release so far, by exchange."""
+        if self.parts.privacy.epsilon is None:
+            return {}
+        return {key: line.epsilon for key, line in self.store.released(self.id).items()}
+
+    def answer(self, step: Step, request: Request) -> Answer:
+        """Run a verb and let out exactly what its kind allows, behind noise and masks."""
+        if step.masked is not None and step.kind == "each":
+            return self.guard.public_key(step.masked)
+        method = self.method(request.owner)
+        if why := method.contract.refusal(step.verb, step.kind):
+            raise ValueError(
+                f"site {self.id} does not answer {step.verb!r} by {step.kind}: {why}"
+            )
+        if step.kind == "keep" and "n" in step.args and len(self.pool) == 0:
+            return {"count": 0}  # nothing to pick from, once for all strategies
+        self.guard.check(step)
+        view = SiteView(self, request.cycle, method.contract.simulator_only)
+        try:
+            result = getattr(method, step.verb)(view, **step.args)
+        except Exception as error:
+            raise RuntimeError(
+                f"{type(method).__name__}.{step.verb} failed at site {self.id} in cycle "
+                f"{request.cycle}, round {request.round}: {error}"
+            ) from error
+        if isinstance(result, Picks):
+            return self._picked(step, result)
+        if step.kind != "keep":
+            return self.guard.out(step, request, result)
+        answer: Answer = (
+            result.post(result.counts) if isinstance(result, Release) else result
+        )
+        self.remember(step.verb, {k: torch.as_tensor(v) for k, v in answer.items()})
+        return {"count": len(answer)}
+
+    def _picked(self, step: Step, picks: Picks) -> Answer:
+        if step.kind != "keep":
+            raise ValueError(f"{step.verb!r} picks rows, so it must be asked with keep")
+        n = min(int(step.args.get("n", len(picks.rows))), len(self.pool))  # type: ignore[arg-type]
+        picks.check(len(self.pool), n)
+        about = {name: getattr(picks, name) for name in ("weight", "probability", "score")}
+        kept = {name: values for name, values in about.items() if values is not None}
+        self.remember("picks", {"rows": self.pool[picks.rows], **kept})
+        return {"count": len(picks.rows)}

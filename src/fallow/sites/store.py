@@ -1,0 +1,110 @@
+"""Where a site's state is kept between exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+from fallow.core.types import SiteId, State
+from fallow.privacy import Ledger, Released
+from fallow.storage.checksums import checksum
+from fallow.storage.packing import pack
+
+
+class Label(NamedTuple):
+    """One line of a site's ledger: a label that was bought, and what the query attached to it.
+
+    ``held``: it is held back for validation and trains nothing.
+    """
+
+    row: int
+    value: float
+    cycle: int
+    weight: float = 1.0
+    probability: float | None = None
+    held: bool = False
+
+
+@dataclass(frozen=True)
+class Letter:
+    """An answer that goes from one site to others: one object, whoever receives it."""
+
+    state: State
+
+    @cached_property
+    def content(self) -> bytes:
+        return pack(self.state)
+
+    @cached_property
+    def mark(self) -> bytes:
+        """By which equal contents are known: their checksum."""
+        return checksum(self.content)
+
+
+Letters = Mapping[SiteId, Letter]
+"""What one site received in one relay, by sender."""
+
+
+class Store(Ledger, Protocol):
+    """Keeps what sites remember, released and hide.  All changes of one exchange are one
+    transaction."""
+
+    def keep(
+        self, site: SiteId, name: str, state: State | None
+    ) -> None: ...  # None forgets
+    def receive(
+        self, site: SiteId, verb: str, letters: Letters
+    ) -> None: ...  # under verb/sender
+    def kept(self, site: SiteId) -> dict[str, State]: ...
+    def write(self, site: SiteId, labels: Sequence[Label]) -> None: ...
+    def written(self, site: SiteId) -> list[Label]: ...
+
+
+@dataclass
+class MemoryStore:
+    """A store that ends with the process."""
+
+    states: dict[SiteId, dict[str, State]] = field(default_factory=dict)
+    labels: dict[SiteId, list[Label]] = field(default_factory=dict)
+    book: dict[SiteId, dict[str, Released]] = field(default_factory=dict)
+    secrets: dict[SiteId, dict[str, Any]] = field(default_factory=dict)
+
+    def keep(self, site: SiteId, name: str, state: State | None) -> None:
+        if state is None:
+            self.states.get(site, {}).pop(name, None)
+        else:
+            self.states.setdefault(site, {})[name] = state
+
+    def receive(self, site: SiteId, verb: str, letters: Letters) -> None:
+        kept = self.states.setdefault(site, {})
+        for name in named_by(verb, kept):
+            del kept[name]
+        kept |= {f"{verb}/{sender}": letter.state for sender, letter in letters.items()}
+
+    def kept(self, site: SiteId) -> dict[str, State]:
+        return dict(self.states.get(site, {}))
+
+    def write(self, site: SiteId, labels: Sequence[Label]) -> None:
+        self.labels.setdefault(site, []).extend(labels)
+
+    def written(self, site: SiteId) -> list[Label]:
+        return list(self.labels.get(site, []))
+
+    def spend(self, site: SiteId, key: str, released: Released) -> None:
+        self.book.setdefault(site, {})[key] = released
+
+    def released(self, site: SiteId) -> dict[str, Released]:
+        return dict(self.book.get(site, {}))
+
+    def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+        self.secrets[site] = secret
+
+    def hidden(self, site: SiteId) -> dict[str, Any] | None:
+        return self.secrets.get(site)
+
+
+def named_by(verb: str, memory: Mapping[str, State]) -> list[str]:
+    """The names in a memory under which relays of the verb left something."""
+    return [name for name in memory if name.startswith(f"{verb}/")]

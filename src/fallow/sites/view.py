@@ -1,0 +1,129 @@
+"""The view of a site that a verb works with.  A real site's holds no way to a hidden label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.streams import stream
+from fallow.core.types import SiteId, State
+from fallow.core.view import Predicting, Rows
+from fallow.engine.forward import forward, has_dropout
+from fallow.engine.loop import look
+
+if TYPE_CHECKING:
+    from fallow.sites.site import Site
+
+
+@final
+class SiteView:
+    """Predictions are computed when a verb first asks for them, in evaluation mode, once."""
+
+    def __init__(self, site: Site, cycle: int, simulator_only: bool = False) -> None:
+        self._site = site
+        self._sees_hidden = simulator_only
+        self._cache: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
+        self.site: SiteId = site.id
+        self.cycle = cycle
+        self.classes = site.parts.classes
+        self.memory: Mapping[str, State] = site.memory
+        self.layout = site.parts.layout
+        self.draws = has_dropout(site.parts.model)
+
+    @property
+    def pool(self) -> int:
+        return len(self._site.pool)
+
+    @property
+    def labels(self) -> Tensor:
+        return self._site.labels
+
+    @property
+    def held(self) -> Tensor:
+        return self._site.targets(self._site.validation)
+
+    @property
+    def held_weights(self) -> Tensor:
+        return self._site.weight[self._site.validation]
+
+    @property
+    def weights(self) -> Tensor:
+        return self._site.weight[self._site.labelled]
+
+    @property
+    def counts(self) -> Tensor:
+        return torch.bincount(self.labels, minlength=self.classes).double()
+
+    @property
+    def hidden(self) -> Tensor:
+        """True labels of the pool, (m,), where a simulator gives them to a method that says so."""
+        if not self._sees_hidden:
+            raise ValueError(
+                f"site {self.site} shows hidden labels only to a strategy whose contract says "
+                "simulator_only=True; choose by view.labels and by predictions"
+            )
+        if self.site not in self._site.parts.hidden:
+            raise ValueError(
+                f"site {self.site} does not know the labels of its pool: strategies that read them "
+                "are upper bounds for simulations; choose another one"
+            )
+        return self._site.parts.hidden[self.site][self._site.pool]
+
+    def rows(self, which: Rows = "pool") -> Tensor:
+        site = self._site
+        kinds = {
+            "pool": site.pool,
+            "labelled": site.labelled,
+            "validation": site.validation,
+        }
+        return site.seen[kinds[which]]
+
+    def model(self, name: str) -> State:
+        """A remembered model; a site without labels has no local one and uses the global."""
+        if name == "local" and len(self._site.labelled) == 0:
+            name = "global"
+        if name not in self.memory:
+            raise ValueError(
+                f"site {self.site} has no model {name!r}; it remembers "
+                f"{sorted(self.memory) or 'nothing'}"
+            )
+        return self.memory[name]
+
+    def logits(self, model: str, which: Rows = "pool") -> Tensor:
+        return self._seen(model, which)[1]
+
+    def embed(self, model: str, which: Rows = "pool") -> Tensor:
+        return self._seen(model, which)[0]
+
+    def _seen(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
+        """Features and outputs: one pass gives both."""
+        if (model, which) not in self._cache:
+            self._cache[model, which] = self.look(self.model(model), self.rows(which))
+        return self._cache[model, which]
+
+    def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (n, h) and outputs (n, c) of the model at ``state``, without a graph."""
+        return look(self._site.parts.model, self.layout, state, rows)
+
+    def forward(
+        self, state: State, rows: Tensor, draw: torch.Generator | None = None
+    ) -> Tensor:
+        return forward(self._site.parts.model, self.layout, state, rows, draw)
+
+    def outputs(self, state: State, rows: Tensor) -> Tensor:
+        """What the training method predicts at this site where it deploys ``state``.  (n, c)"""
+        method = self._site.method("training")
+        if isinstance(method, Predicting):
+            return method.predict(self, state, rows)
+        return self.forward(state, rows)
+
+    def stream(self, purpose: str) -> torch.Generator:
+        return self._site.streams(purpose, self.cycle)
+
+    def secret(self, purpose: str) -> torch.Generator:
+        parts = self._site.parts
+        seed = parts.seed if parts.secret is None else parts.secret
+        return stream(seed, purpose, self.cycle, self.site)

@@ -1,0 +1,163 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fallow.storage.errors import Failed
+from fallow.storage.packing import pack, unpack
+
+DRAFT = ".part"
+
+
+def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
+    """Write a file through a temporary name, fsync, rename, fsync of the folder; its sha256.
+
+    mode: rights of the file, less those that the umask takes; 0o600 for a secret.  Raises Failed
+    when the disk is full or read-only; an older file of that name stays.
+    """
+    draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(
+                draft, "wb", opener=lambda name, how: os.open(name, how, mode)
+            ) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return hashlib.sha256(content).hexdigest()
+
+
+def unwritable(path: Path, error: OSError) -> Failed:
+    """The error of a disk that is full or read-only, in one sentence."""
+    return Failed(
+        f"{path} cannot be written ({error.strerror}): free some space, make it "
+        "writable, or choose another folder; earlier results are untouched"
+    )
+
+
+def sweep(folder: Path, name: str = "*") -> None:
+    """Remove the drafts that a killed process left; the caller holds the folder's lock."""
+    for draft in folder.rglob(f"{name}{DRAFT}"):
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def only_one(path: Path, wait: bool = True) -> Iterator[None]:
+    """One process at a time; the lock ends with its process, also after a crash.
+
+    Raises Failed when another process has the lock and ``wait`` is off.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    try:
+        _lock(file, path, wait)
+        yield
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, path: Path, wait: bool) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError as error:
+        raise Failed(
+            f"another process is working on {path.parent}: wait until it has ended, or choose "
+            "another folder"
+        ) from error
+
+
+def write_json(path: Path, tree: Any) -> None:
+    write_whole(path, (json.dumps(tree, indent=1) + "\n").encode())
+
+
+def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    """One JSON object per line."""
+    write_whole(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def save_tree(path: Path, tree: Any) -> str:
+    """A checkpoint: tensors and plain values as safetensors; returns the file's sha256."""
+    return write_whole(path, pack({"tree": tree, "digest": digest_of(tree)}))
+
+
+def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
+    """A checkpoint back; Failed when it is not what was written.
+
+    folder: of the run, the way out of a damaged file.
+    """
+    way_out = f"delete the folder {folder} and run again with --resume (coordinate start: without)"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise Failed(
+            f"checkpoint {path} cannot be read ({error.strerror}): {way_out}"
+        ) from error
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise Failed(
+            f"checkpoint {path} is damaged (not the file the journal names): {way_out}"
+        )
+    try:
+        saved = unpack(content)
+        tree, digest = saved["tree"], saved["digest"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Failed(f"checkpoint {path} is damaged: {way_out}") from error
+    if digest_of(tree) != digest:
+        raise Failed(f"checkpoint {path} is damaged (another checksum): {way_out}")
+    return tree
+
+
+def raw(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor, in the order of its elements."""
+    return tensor.detach().reshape(-1).contiguous().numpy().data
+
+
+def digest_of(tree: Any) -> str:
+    """A digest of a nested structure's values, the same before and after a trip through a file.
+
+    >>> digest_of({"a": (1, 2.5)}) == digest_of({"a": [1, 2.5]})
+    True
+    """
+    h = hashlib.sha256()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, Tensor):
+            h.update(repr((node.dtype, tuple(node.shape))).encode())
+            h.update(raw(node))
+        elif isinstance(node, dict):
+            h.update(f"dict {len(node)}".encode())
+            for key, value in node.items():
+                h.update(repr(str(key)).encode())
+                walk(value)
+        elif isinstance(node, (list, tuple)):
+            h.update(f"list {len(node)}".encode())
+            for value in node:
+                walk(value)
+        else:
+            h.update(repr(node).encode())
+
+    walk(tree)
+    return h.hexdigest()

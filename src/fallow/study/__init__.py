@@ -1,0 +1,1 @@
+"""Studies: a recipe under several strategies and seeds, their records and statistics."""

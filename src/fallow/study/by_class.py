@@ -1,0 +1,60 @@
+"""Accuracy class by class at the end of a run: what figures, gaps and slopes are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fallow.experiment.metrics import Halves, variance_gap
+from fallow.study.records import StudyRecords
+
+Accuracies = list[float | None]
+"""One accuracy per class in [0, 1]; ``None`` for a class without test rows."""
+
+
+@dataclass(frozen=True)
+class ClassScores:
+    """Final per-class accuracy of a query in [0, 1], and its halves in the same unit by seed."""
+
+    query: str
+    mean: tuple[float | None, ...]
+    halves: tuple[Halves, ...]
+
+
+def class_means(rows: Sequence[Sequence[float | None]]) -> Accuracies:
+    """Class-wise mean over rows, leaving out what is absent; ``None`` if nothing is left.
+
+    >>> class_means([[0.5, None, None], [0.7, 0.4, None]])
+    [0.6, 0.4, None]
+    """
+    columns = [[a for a in column if a is not None] for column in zip(*rows, strict=True)]
+    return [fmean(column) if column else None for column in columns]
+
+
+def class_accuracies(study: StudyRecords, query: str) -> dict[int, Accuracies]:
+    """Seed -> accuracy of each class in the last cycle, mean over its rounds that count."""
+    last, done = study.last_cycle(query), study.final(query)
+    found = {}
+    for cell in study.of(query):
+        rows = [
+            r["per_class"]
+            for r in cell.records
+            if r.get("cycle") == last and r.get("final") and r.get("per_class")
+        ]
+        if rows and cell.seed in done:
+            found[cell.seed] = class_means(rows)
+    return found
+
+
+def class_scores(study: StudyRecords) -> list[ClassScores]:
+    """Per-class accuracy in the last cycle (over its rounds that count, then over seeds)."""
+    found = []
+    for query in study.strategies:
+        rows = class_accuracies(study, query)
+        parts = study.partitions
+        splits = [variance_gap(a, parts[k].sigma) for k, a in rows.items() if k in parts]
+        if rows:
+            mean = class_means(list(rows.values()))
+            found.append(ClassScores(query, tuple(mean), tuple(s for s in splits if s)))
+    return found

@@ -1,0 +1,40 @@
+"""The parts of a study: its runs, and what each needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fallow.experiment.world import Runtime
+from fallow.settings.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study."""
+
+    query: str
+    seed: int
+
+    def folder(self, out: Path) -> Path:
+        return out / "cells" / self.query.replace("/", "_") / f"seed-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that stopped, why, and where."""
+
+    cell: Cell
+    why: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every process of a study needs to know."""
+
+    recipe: Recipe
+    out: Path
+    data_dir: Path | None = None
+    threads: int = 1
+    runtime: Runtime = "inprocess"

@@ -1,0 +1,145 @@
+"""The start of a study: what can be known to be wrong is found before a file is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fallow.data.dataset import Dataset
+from fallow.experiment.methods import methods_of
+from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.rows import open_data
+from fallow.experiment.versions import versions
+from fallow.experiment.world import World, world_of
+from fallow.settings.recipe import OUTSIDE, Recipe, recipe_from
+from fallow.settings.variants import BOUND, variant
+from fallow.sites.store import MemoryStore
+from fallow.storage.errors import Failed
+from fallow.storage.files import only_one, write_json
+from fallow.study.cell import Cell, Setup
+
+FOR_NUMBERS = "random, core-set, badge, lcmd, bait, acs-fw, logo or fale"
+"""The strategies that work where there are numbers to predict."""
+
+
+def prepared(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, World]:
+    """The study as its data make it, and the world of its first run.
+
+    Every natural site is counted where the recipe says 0, and what needs classes is left out where
+    there are none.  Raises ValueError for whatever cannot work.
+    """
+    found = open_data(setup.recipe, seed, setup.data_dir)
+    recipe = settled(setup.recipe, found)
+    for query in queries:
+        check_task(variant(recipe, query), found)
+        is_one_pass(variant(recipe, query))  # raises where the protocol does not fit
+    world = world_of(variant(recipe, queries[0]), seed, found, MemoryStore())
+    return replace(setup, recipe=recipe), world
+
+
+def check_task(recipe: Recipe, found: Dataset) -> None:
+    """Raise ValueError where a method is not for what the data has to predict, or for the model."""
+    methods = methods_of(recipe)
+    query, training = methods["query"].contract, methods["training"].contract
+    if found.task == "regression":
+        has = f"{recipe.data} has numbers to predict"
+        if query.regression is False or (query.regression is None and query.needs):
+            raise ValueError(
+                f"{recipe.query} chooses by classes and {has}; use {FOR_NUMBERS}"
+            )
+        if training.regression is False:
+            raise ValueError(f"{recipe.training} trains on classes and {has}; use fedavg")
+    else:
+        has = f"numbers to predict and {recipe.data} has classes"
+        if not query.classes:
+            raise ValueError(f"{recipe.query} is for {has}; use badge or core-set")
+        if not training.classes:
+            raise ValueError(f"{recipe.training} is for {has}; use fedavg")
+    if (
+        training.linear
+        and recipe.model.name.lower() != "linear"
+        and ":" not in recipe.model.name
+    ):
+        raise ValueError(
+            f"{recipe.training} solves for a linear model and this one is {recipe.model}; set "
+            "model=linear"
+        )
+
+
+def settled(recipe: Recipe, found: Dataset) -> Recipe:
+    """The recipe with what only its data can say."""
+    if recipe.sites == 0:
+        if found.groups is None:
+            raise ValueError(
+                f"{recipe.data} names no sites; name their column with --site, or use another "
+                "partition such as iid"
+            )
+        recipe = replace(recipe, sites=len(np.unique(found.groups.numpy())))
+    if found.task == "regression":  # pooled active learning chooses by entropy
+        recipe = replace(recipe, bounds=tuple(b for b in recipe.bounds if b != "pooled"))
+    return recipe
+
+
+def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) -> None:
+    """Create the study's folder, or make sure that the one there is the same study.
+
+    Raises ValueError when the folder holds a study and ``resume`` is off, or another study.
+    """
+    path, recipe = setup.out / "study.json", setup.recipe
+    with only_one(setup.out / "study.lock"):
+        old = (
+            check_same(path, recipe, resume)
+            if path.exists()
+            else {"queries": [], "seeds": []}
+        )
+        queries = list(dict.fromkeys([*old["queries"], *(cell.query for cell in cells)]))
+        queries.sort(key=lambda query: query.startswith(BOUND))
+        reference = recipe.reference if recipe.reference in queries else None
+        write_json(
+            path,
+            {
+                "name": recipe.name,
+                "title": recipe.title,
+                "recipe": recipe.to_dict(),
+                "digest": recipe.digest,
+                "reference": reference or ("random" if "random" in queries else None),
+                "queries": queries,
+                "seeds": sorted({*old["seeds"], *(cell.seed for cell in cells)}),
+                "command": command,
+                "versions": versions(),
+                "published": recipe.to_dict()["published"],
+            },
+        )
+
+
+def check_same(path: Path, recipe: Recipe, resume: bool) -> dict[str, Any]:
+    """What the study at ``path`` holds, if it may be continued with ``recipe``.
+
+    Raises ValueError when ``resume`` is off or the settings differ, Failed for a damaged file.
+    """
+    if not resume:
+        raise ValueError(
+            f"{path.parent} holds a study already; add --resume to go on with it, or choose "
+            "another folder with --out"
+        )
+    try:
+        old = json.loads(path.read_bytes())
+        before = recipe_from(old["recipe"])
+        found = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Failed(
+            f"{path} is damaged ({error}): choose another folder with --out"
+        ) from error
+    if before.digest != recipe.digest:
+        now, then = recipe.to_dict(), before.to_dict()
+        changed = [k for k in now if now[k] != then[k] and k not in OUTSIDE]
+        raise ValueError(
+            f"{path.parent} was started with other settings ({', '.join(changed)} differ); resume "
+            "it with the settings in its study.json, or choose another folder with --out"
+        )
+    return found

@@ -1,0 +1,141 @@
+"""A finished run's model on new rows."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fallow.core.banks import Layout
+from fallow.core.build import nearest
+from fallow.core.streams import stream
+from fallow.core.types import SiteId, State
+from fallow.core.view import Predicting
+from fallow.core.words import some
+from fallow.data import read_rows
+from fallow.engine import predict
+from fallow.experiment.methods import methods_of
+from fallow.experiment.scale import Scale, in_units
+from fallow.models import build_model
+from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.variants import variant
+from fallow.storage.files import load_tree, write_whole
+from fallow.study.cell import Cell
+from fallow.study.reading import read_study
+
+
+class Predicted(NamedTuple):
+    """rows: how many have a prediction in the file; lacking: how many lack a feature, and it."""
+
+    path: Path
+    rows: int
+    lacking: int
+
+
+def predict_file(
+    folder: Path,
+    data: Path,
+    query: str | None = None,
+    seed: int | None = None,
+    out: Path | None = None,
+    site: SiteId | None = None,
+) -> Predicted:
+    """Predict the rows of ``data``; writes a CSV (``out``, by default beside the data), in which
+    the line of a row that lacks a feature says nothing.
+
+    ``site``: with the model that this site was tested with at the end, where each has its own.
+    Classification: the class and its probability; regression: the value.
+    """
+    study = read_study(folder)
+    wanted = query or study.study.reference or study.study.queries[0]
+    cell = Cell(wanted, seed if seed is not None else study.study.seeds[0])
+    path = cell.folder(folder) / "model.safetensors"
+    if not path.exists():
+        raise ValueError(
+            f"{folder} has no finished run of {cell.query} with seed {cell.seed}; its queries are "
+            f"{', '.join(study.study.queries)}, its seeds {', '.join(map(str, study.study.seeds))}"
+        )
+    saved = load_tree(path, path.parent)
+    made = variant(recipe_from(dict(study.study.recipe)), cell.query)
+    return predict_with(saved, made, folder, data, out, site)
+
+
+def predict_with(
+    saved: dict[str, Any],
+    made: Recipe,
+    folder: Path,
+    data: Path,
+    out: Path | None = None,
+    site: SiteId | None = None,
+) -> Predicted:
+    """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors."""
+    saved = {**saved, "state": _model(saved, made, folder, site)}
+    rows = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
+    x = rows.x[rows.whole]
+    outputs = _outputs(made, saved, Scale(**saved["scale"])(x) if saved["scale"] else x)
+    found = iter(_lines(outputs, saved["about"]["classes"]))
+    lines = [next(found) if is_whole else {} for is_whole in rows.whole.tolist()]
+    target = out or data.with_name(f"{data.stem}-predictions.csv")
+    write_whole(target, _csv(rows.named_by, rows.names, lines))
+    return Predicted(target, len(x), len(lines) - len(x))
+
+
+def _model(saved: dict[str, Any], made: Recipe, folder: Path, site: SiteId | None) -> State:
+    """The model that is meant; ValueError where there is none, or several."""
+    own: dict[SiteId, State] = saved.get("sites", {})
+    state: State | None = saved["state"] if site is None else own.get(site)
+    if isinstance(methods_of(made)["training"], Predicting):
+        raise ValueError(
+            f"{made.training} predicts with the labelled rows of a site, which {folder} does not "
+            "keep with the model; train with another method, such as fedavg-ft"
+        )
+    if state is not None:
+        return state
+    if site is not None and own:
+        raise ValueError(f"{folder} has no site {site!r}{nearest(site, list(own))}")
+    if site is not None:
+        raise ValueError(
+            f"{folder} has no models of its sites alone; leave out --site {site}"
+        )
+    whose = (
+        f"say whose with --site: {some([*own])}" if own else "the folder of a site has it"
+    )
+    raise ValueError(f"each site of {folder} deploys a model of its own; {whose}")
+
+
+def _outputs(made: Recipe, saved: dict[str, Any], x: Tensor) -> Tensor:
+    classes, dtype = saved["about"]["classes"], getattr(torch, made.dtype)
+    generator = stream(0, "template")  # its weights are replaced
+    model = build_model(
+        made.model.name,
+        saved["about"]["shape"],
+        len(classes) or 1,
+        generator,
+        **made.model.fields,
+    ).to(dtype)
+    outputs = predict(model, Layout.of(model), saved["state"], x.to(dtype))
+    return in_units(outputs, saved.get("targets"))
+
+
+def _lines(outputs: Tensor, classes: list[str]) -> list[dict[str, str]]:
+    """What is said of each row."""
+    if not classes:
+        return [{"prediction": repr(value)} for value in outputs.squeeze(1).tolist()]
+    best = outputs.softmax(1).max(1)
+    pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    return [{"prediction": classes[c], "probability": f"{p:.6f}"} for c, p in pairs]
+
+
+def _csv(name: str, names: Sequence[object], lines: Sequence[dict[str, str]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    heads = next(list(line) for line in lines if line)
+    writer.writerow([name, *heads])
+    told = [[line.get(head, "") for head in heads] for line in lines]
+    writer.writerows([row, *words] for row, words in zip(names, told, strict=True))
+    return text.getvalue().encode()

@@ -1,0 +1,297 @@
+"""What a study left, as records: runs, partitions, and the scores that follow from them.
+
+`fallow.study.reading` makes these from a study directory; nothing here touches a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fallow.experiment.metrics import aulc
+from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation
+
+BOUND = "bound:"
+"""Queries whose name starts so are upper bounds: drawn and listed, never tested against."""
+
+Record = Mapping[str, Any]
+"""One evaluation, as written; a key that is absent or null was not measured."""
+
+
+def is_bound(query: str) -> bool:
+    """Whether a query is an upper bound, such as ``bound:all-labels``."""
+    return query.startswith(BOUND)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Who held what at the start.  ``matrix``: N rows (sites) of C counts (classes)."""
+
+    sites: tuple[str, ...]
+    classes: tuple[str, ...]
+    matrix: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def sigma(self) -> list[float]:
+        """Spread of each class's shares over sites, in percentage points."""
+        return class_spread(self.matrix)
+
+    @cached_property
+    def kl(self) -> float:
+        """Mean KL divergence of a site's classes from the pooled ones, in nats."""
+        return kl_to_global(self.matrix)
+
+    @cached_property
+    def variation(self) -> float:
+        """Mean total variation of a site's classes from the pooled ones, in [0, 1]."""
+        return total_variation(self.matrix)
+
+    @cached_property
+    def absent(self) -> list[int]:
+        """Number of classes that each site does not hold."""
+        return [row.count(0) for row in self.matrix]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One query under one seed: its records in order, its partition, its damaged lines."""
+
+    query: str
+    seed: int
+    records: tuple[Record, ...]
+    partition: Partition | None
+    damaged: int
+
+    def last_of(self, cycle: int) -> Record | None:
+        """The last record of a cycle: cumulative counts stand there in full."""
+        return self._last.get(cycle)
+
+    @cached_property
+    def _last(self) -> dict[int, Record]:
+        return {int(r["cycle"]): r for r in self.records}
+
+    @cached_property
+    def cycles(self) -> tuple[int, ...]:
+        """Cycles that have any record, ascending."""
+        return tuple(sorted(self._last))
+
+    @cached_property
+    def has_diverged(self) -> bool:
+        """Whether a record says that training ended without a usable model."""
+        return any(r.get("diverged") for r in self.records)
+
+    def scores(self, measure: str) -> dict[int, list[float]]:
+        """Cycle -> values of ``measure`` over its records that count (``final``) and are finite."""
+        found: dict[int, list[float]] = {}
+        for r in self.records:
+            if r.get("final") and r.get(measure) is not None and math.isfinite(r[measure]):
+                found.setdefault(int(r["cycle"]), []).append(float(r[measure]))
+        return found
+
+
+@dataclass(frozen=True)
+class Study:
+    """What ``study.json`` says, before any result.  ``classes``: of real sites, which tell nobody
+    their partition."""
+
+    name: str
+    recipe: Mapping[str, Any]
+    reference: str | None
+    queries: tuple[str, ...]
+    seeds: tuple[int, ...]
+    command: str
+    published: Mapping[str, Any] | None
+    versions: Mapping[str, str]
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StudyRecords:
+    """A study and every record it has so far."""
+
+    path: Path
+    study: Study
+    cells: tuple[Cell, ...]
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The queries that choose rows: all but the upper bounds, in the order of the study."""
+        return tuple(q for q in self.study.queries if not is_bound(q))
+
+    @property
+    def bounds(self) -> tuple[str, ...]:
+        """The upper bounds, in the order of the study."""
+        return tuple(q for q in self.study.queries if is_bound(q))
+
+    @cached_property
+    def measure(self) -> str:
+        """What is scored: ``accuracy``, or ``mse`` when no record has an accuracy."""
+        rows = [r for cell in self.cells for r in cell.records]
+        has_accuracy = any(r.get("accuracy") is not None for r in rows)
+        return (
+            "mse"
+            if not has_accuracy and any(r.get("mse") is not None for r in rows)
+            else "accuracy"
+        )
+
+    @property
+    def higher_is_better(self) -> bool:
+        """False for errors."""
+        return self.measure == "accuracy"
+
+    @cached_property
+    def is_scaled(self) -> bool:
+        """Whether errors are in units of the variance of the training targets: predicting their
+        mean has error 1."""
+        return any(
+            r.get("target_variance") is not None for c in self.cells for r in c.records
+        )
+
+    @property
+    def missing(self) -> tuple[tuple[str, int], ...]:
+        """Runs (query, seed) without a score in the last cycle: not started or not finished.  One
+        that diverged is finished."""
+        done = {q: set(self.final(q)) for q in self.study.queries}
+        for cell in self.cells:
+            if cell.has_diverged:
+                done[cell.query].add(cell.seed)
+        return tuple(
+            (q, k) for q in self.study.queries for k in self.study.seeds if k not in done[q]
+        )
+
+    @property
+    def damaged(self) -> int:
+        """Lines that could not be read and were skipped."""
+        return sum(cell.damaged for cell in self.cells)
+
+    def of(self, query: str) -> tuple[Cell, ...]:
+        """The cells of a query, by seed."""
+        return self._of.get(query, ())
+
+    @cached_property
+    def _of(self) -> dict[str, tuple[Cell, ...]]:
+        found: dict[str, list[Cell]] = {}
+        for cell in self.cells:
+            found.setdefault(cell.query, []).append(cell)
+        return {query: tuple(cells) for query, cells in found.items()}
+
+    @cached_property
+    def partitions(self) -> dict[int, Partition]:
+        """Seed -> its partition, which all strategies share; an upper bound may have another."""
+        return {
+            cell.seed: cell.partition
+            for cell in self.cells
+            if cell.partition and not is_bound(cell.query)
+        }
+
+    @cached_property
+    def _rounds(self) -> dict[tuple[str, int], int]:
+        """How many records make up the score of a cycle: as many as the fullest cell of a query
+        has (one that is solved at the server needs one round where others need ten)."""
+        most: Counter[tuple[str, int]] = Counter()
+        for cell in self.cells:
+            for cycle, values in cell.scores(self.measure).items():
+                key = cell.query, cycle
+                most[key] = max(most[key], len(values))
+        return dict(most)
+
+    def curve(self, query: str) -> Mapping[int, Mapping[int, float]]:
+        """Cycle -> seed -> score: the mean over the cycle's records that count.
+
+        A seed whose cycle has fewer such records than another seed's is still running, and its
+        mean would be over other rounds: it is left out.  A query may lack cycles that others have,
+        also the first.
+        """
+        return self._curves.get(query, {})
+
+    @cached_property
+    def _curves(self) -> dict[str, dict[int, dict[int, float]]]:
+        return {query: self._curve(query) for query in self.study.queries}
+
+    def _curve(self, query: str) -> dict[int, dict[int, float]]:
+        found: dict[int, dict[int, float]] = {}
+        for cell in self.of(query):
+            for cycle, values in cell.scores(self.measure).items():
+                if len(values) == self._rounds[query, cycle]:
+                    found.setdefault(cycle, {})[cell.seed] = fmean(values)
+        return dict(sorted(found.items()))
+
+    def last_cycle(self, query: str) -> int | None:
+        """The last cycle: of all strategies together, or of this upper bound alone."""
+        return (
+            max(self.curve(query), default=None) if is_bound(query) else self._last_of_all
+        )
+
+    @cached_property
+    def _last_of_all(self) -> int | None:
+        return max(
+            (cycle for q in self.strategies for cycle in self.curve(q)), default=None
+        )
+
+    def final(self, query: str) -> Mapping[int, float]:
+        """Seed -> score of the last cycle."""
+        last = self.last_cycle(query)
+        return {} if last is None else self.curve(query).get(last, {})
+
+    def labels(self, query: str) -> dict[int, float]:
+        """Cycle -> labels bought so far, first labels among them; mean over seeds."""
+        return {cycle: labels for cycle, (labels, _) in self._bought.get(query, {}).items()}
+
+    def fractions(self, query: str) -> dict[int, float]:
+        """Cycle -> labelled share of all training rows, mean over seeds."""
+        return {cycle: share for cycle, (_, share) in self._bought.get(query, {}).items()}
+
+    @cached_property
+    def _bought(self) -> dict[str, dict[int, tuple[float, float]]]:
+        return {query: self._labelled(query) for query in self.study.queries}
+
+    def _labelled(self, query: str) -> dict[int, tuple[float, float]]:
+        found: dict[int, list[tuple[float, float]]] = {}
+        for cell in self.of(query):
+            for cycle in cell.cycles:
+                row = cell.last_of(cycle)
+                if row and row.get("labelled") is not None and row.get("pool"):
+                    bought = row["labelled"]
+                    found.setdefault(cycle, []).append((bought, bought / row["pool"]))
+        columns = {cycle: zip(*rows, strict=True) for cycle, rows in sorted(found.items())}
+        return {cycle: (fmean(next(c)), fmean(next(c))) for cycle, c in columns.items()}
+
+    def areas(self, query: str) -> dict[int, float]:
+        """Seed -> area under the learning curve, for the seeds that have every cycle.
+
+        Strategies that buy other numbers of labels are compared over the labels that the curves of
+        all of them cover, joined linearly.
+        """
+        within = self._spans.get(query)
+        if within is None:
+            return {}
+        curve, x = self.curve(query), self.fractions(query)
+        if not is_bound(query):
+            spans = [span for q, span in self._spans.items() if not is_bound(q)]
+            within = max(low for low, _ in spans), min(high for _, high in spans)
+        if within[0] >= within[1]:
+            return {}
+        whole = set.intersection(*(set(scores) for scores in curve.values()))
+        at = [x[c] for c in curve]
+        return {k: aulc(at, [curve[c][k] for c in curve], within) for k in sorted(whole)}
+
+    @cached_property
+    def _spans(self) -> dict[str, tuple[float, float]]:
+        """The first and the last labelled share of each query whose curve is whole."""
+        found = {}
+        for query in self.study.queries:
+            curve, x = self.curve(query), self.fractions(query)
+            is_done = (
+                len(curve) > 1 and set(curve) <= set(x) and self.last_cycle(query) in curve
+            )
+            at = [x[c] for c in curve] if is_done else []
+            if is_done and all(a < b for a, b in pairwise(at)):
+                found[query] = (at[0], at[-1])
+        return found

@@ -1,0 +1,195 @@
+"""A study: a recipe x strategies x seeds, run in parallel, resumable, in one folder."""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import queue
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fallow.data.dataset import Dataset
+from fallow.engine.processes import deaf, end_with_parent
+from fallow.experiment.journal import Journal
+from fallow.experiment.one_pass import each_budget, is_one_pass
+from fallow.experiment.phases import Phases
+from fallow.experiment.rows import open_data
+from fallow.experiment.run import Run, Say, silent
+from fallow.experiment.world import partition_of, world_of
+from fallow.settings.recipe import Recipe
+from fallow.settings.variants import bounds_of, variant
+from fallow.storage.errors import sentence
+from fallow.storage.files import only_one, sweep, write_json
+from fallow.study.cell import Cell, Failure, Setup
+
+
+def study_cells(recipe: Recipe, queries: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
+    """Strategies and, where the recipe wants them, upper bounds; all cells of a seed together."""
+    wanted = dict.fromkeys((*queries, *bounds_of(recipe)))
+    return [Cell(query, seed) for seed in dict.fromkeys(seeds) for query in wanted]
+
+
+def run_study(
+    setup: Setup, cells: Sequence[Cell], jobs: int = 1, say: Say = silent
+) -> list[Failure]:
+    """Run every cell that is not finished; returns those that failed, with the reason.
+
+    ``jobs``: processes of ``setup.threads`` threads each.  Results do not depend on it.  Runs whose
+    executor is "workers" go one after the other, whatever ``jobs`` says: each has all cores.
+    """
+    jobs = 1 if setup.recipe.executor == "workers" else jobs
+    tasks = _tasks(cells, jobs)
+    if jobs == 1 or len(tasks) == 1:
+        with _threads(setup.threads):
+            return [f for task in tasks for f in _run_cells(setup, task, say)]
+    context = mp.get_context("spawn")
+    events: Any = context.Queue()
+    with ProcessPoolExecutor(
+        min(jobs, len(tasks)), context, _begin_worker, (events, setup.threads)
+    ) as pool:
+        with deaf():
+            futures = {pool.submit(_worker, setup, task): task for task in tasks}
+        try:
+            return _collect(futures, events, say)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in mp.active_children():
+                process.terminate()
+            raise
+
+
+def _tasks(cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
+    """Cells of one seed share their first phase, so they stay together if seeds are enough."""
+    seeds = list(dict.fromkeys(cell.seed for cell in cells))
+    if len(seeds) >= jobs:
+        return [[cell for cell in cells if cell.seed == seed] for seed in seeds]
+    return [[cell] for cell in cells]
+
+
+def _collect(
+    futures: dict[Future[list[Failure]], list[Cell]], events: Any, say: Say
+) -> list[Failure]:
+    """Pass events on while processes work; their failures at the end."""
+    is_done = False
+    while True:
+        try:
+            say(events.get(timeout=0.2))
+        except queue.Empty:
+            if is_done:
+                break
+            is_done = all(future.done() for future in futures)
+    failures = []
+    for future, cells in futures.items():
+        try:
+            failures += future.result()
+        except BrokenExecutor:
+            why = "a process of the study was killed, perhaps for memory; run it with --resume"
+            failures += [Failure(cell, why) for cell in cells]
+    return failures
+
+
+_events: Any = None  # the queue of a worker process; set once when it starts
+
+
+def _begin_worker(events: Any, threads: int) -> None:
+    global _events
+    _events = events
+    torch.set_num_threads(threads)
+    end_with_parent()
+
+
+def _worker(setup: Setup, cells: list[Cell]) -> list[Failure]:
+    return _run_cells(setup, cells, _events.put)
+
+
+@contextmanager
+def _threads(n: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _run_cells(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
+    failures = []
+    found: dict[int, Dataset] = {}
+    for cell in cells:
+        about = {"query": cell.query, "seed": cell.seed}
+
+        def tell(event: dict[str, Any], about: dict[str, Any] = about) -> None:
+            say({**about, **event})
+
+        try:
+            run_cell(setup, cell, tell, found)
+        except (
+            Exception
+        ) as error:  # also what a user's own method raises: other cells go on
+            failures.append(Failure(cell, sentence(error), traceback.format_exc()))
+            tell({"event": "failed", "why": sentence(error)})
+    return failures
+
+
+def run_cell(
+    setup: Setup, cell: Cell, say: Say = silent, found: dict[int, Dataset] | None = None
+) -> None:
+    """Run one cell, or go on with it; a finished one is left as it is.
+
+    ``found``: the data of the last seed, which its next cell need not read again.
+    """
+    folder = cell.folder(setup.out)
+    with only_one(folder / "run.lock", wait=False):
+        if all((folder / name).exists() for name in ("records.jsonl", "model.safetensors")):
+            say({"event": "done", "cached": True})
+            return
+        sweep(folder)
+        _go(setup, cell, say, {} if found is None else found)
+    say({"event": "done", "cached": False})
+
+
+def _go(setup: Setup, cell: Cell, say: Say, found: dict[int, Dataset]) -> None:
+    folder, recipe = cell.folder(setup.out), variant(setup.recipe, cell.query)
+    if cell.seed not in found:
+        found.clear()
+        found[cell.seed] = open_data(recipe, cell.seed, setup.data_dir)
+
+    def budget(place: Path, cycle: int) -> None:
+        with _opened(setup, cell, recipe, found[cell.seed], place, say) as run:
+            run.one_pass(cycle)
+
+    if is_one_pass(recipe):
+        each_budget(recipe, folder, budget)
+        return
+    with _opened(setup, cell, recipe, found[cell.seed], folder, say) as run:
+        with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
+            run.first_phase()
+        run.go()
+
+
+@contextmanager
+def _opened(
+    setup: Setup, cell: Cell, recipe: Recipe, found: Dataset, folder: Path, say: Say
+) -> Iterator[Run]:
+    """A run with its journal in ``folder``, if both fit what the journal began with."""
+    journal = Journal(folder / "journal.sqlite")
+    try:
+        if journal.about("digest", recipe.digest) != recipe.digest:
+            raise ValueError(
+                f"{folder} was started with other settings; choose another --out"
+            )
+        world = world_of(recipe, cell.seed, found, journal, setup.runtime)
+        if journal.about("data", world.fingerprint) != world.fingerprint:
+            raise ValueError(
+                f"{recipe.data} has changed since {folder} was started; restore it, or choose "
+                "another folder with --out"
+            )
+        write_json(cell.folder(setup.out) / "partition.json", partition_of(world))
+        yield Run(world, journal, Phases(setup.out / "phases"), folder, say)
+    finally:
+        journal.close()

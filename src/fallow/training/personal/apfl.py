@@ -1,0 +1,95 @@
+"""APFL (Deng, Kamani, Mahdavi, 2020), Algorithm 1: every site mixes its own model with the common
+one, and learns how much of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.personal.base import addend, average
+
+
+@final
+@dataclass(frozen=True)
+class APFL:
+    """A shared copy w, a private v and their mixture v̄ = α v + (1 - α) w, which the site deploys.
+
+    For every batch, with g = ∇F(v̄): w <- w - η ∇F(w), v <- v - η α g, α <- α - η_α <v - w, g>,
+    kept in [0, 1].  The server averages w after every round; v and α stay.  Two gradients for every
+    batch.
+
+    Notes
+    -----
+    Parameters are mixed, as in the paper; a public code mixes outputs.  All three steps read v and
+    w as they were before the batch, so one gradient at the mixture serves v and α; and there is one
+    α for all layers.  v and w begin at the same model.  Batch-norm statistics of the mixture are
+    those of its own passes.
+    """
+
+    plan: Plan = Plan()
+    alpha: float = 0.5  # α at the start
+    adaptive: bool = True  # False: α stays
+    alpha_lr: float | None = None  # η_α; None: the learning rate of the batch
+
+    gradients_per_batch: ClassVar[int] = 2
+    contract: ClassVar[Contract] = Contract(
+        title="APFL",
+        paper="Adaptive Personalized Federated Learning",
+        year=2020,
+        sum={"upload": "totals over sites of rows and of weighted models"},
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise ValueError(f"APFL's alpha is {self.alpha}; it must be from 0 to 1")
+        if self.alpha_lr is not None and not self.alpha_lr >= 0:
+            raise ValueError(f"APFL's alpha_lr is {self.alpha_lr}; it must be 0 or more")
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, "local", None, **state)
+        return average(ask.sum("upload"), state)
+
+    def upload(self, view: View) -> Answer:
+        return addend(view)
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        if not {"local", "own/v"} <= memory.keys():
+            return state
+        v, w, a = memory["own/v"], memory["local"], memory["own/alpha"]["w"]
+        return {"w": a * v["w"] + (1 - a) * w["w"], "stats": v["stats"]}
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w, "v": w, "alpha": number(self.alpha, w), **own}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        w, v, a = s["w"], s["v"], s["alpha"].w
+        g, stats = learn.gradient(v._replace(w=a * v.w + (1 - a) * w.w), b)
+        if self.adaptive:
+            rate = b.lr if self.alpha_lr is None else self.alpha_lr
+            slope = ((v.w - w.w) * g).sum(-1, keepdim=True)  # ∂F(v̄)/∂α
+            alpha = s["alpha"]._replace(w=(a - rate * slope).clamp(0, 1))
+        else:
+            alpha = s["alpha"]
+        v = learn.apply(v, a * g, b.lr)._replace(stats=stats)
+        return {"w": learn.descend(w, b), "v": v, "alpha": alpha}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {"v": s["v"], "alpha": s["alpha"]}
+
+
+def number(value: float, like: Slot) -> Slot:
+    """A slot that holds one number, for as many sites as ``like`` has."""
+    w, stats, *more = like
+    w = torch.full_like(w[..., :1], value)
+    return Slot(w, stats[..., :0], *(part[..., :1] for part in more))

@@ -1,0 +1,350 @@
+"""DPFL (Kharrat, Canini, Horváth, 2025), Algorithms 1-3: every site chooses whose models to average
+with its own, by what the average earns on its validation rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan, Segment
+from fallow.core.types import Answer, SiteId, State
+from fallow.core.view import View
+from fallow.training.personal.base import Load, model
+from fallow.training.personal.parts import door, graphs, greedy
+from fallow.training.personal.parts.held import (
+    begun,
+    brought,
+    order_of,
+    own_model,
+    reward,
+    searched,
+)
+
+Graph = Literal[
+    "ggc", "symmetric-or", "symmetric-and", "degree", "static", "resampled", "full"
+]
+SEARCHED = ("ggc", "symmetric-or", "symmetric-and", "degree")
+STATE = (
+    "reach",
+    "begin",
+    "omega",
+    "graph",
+    "refused",
+    "evaluations",
+    "conflicts",
+    "broke",
+    "guarded",
+    "can_judge",
+)
+
+
+@final
+@dataclass(frozen=True)
+class DPFL:
+    """ŵ_k <- the average, weighted by labels, of k's model and those of its collaborators C_k.
+
+    Preprocessing: ``tau_init`` epochs from the common start, then candidates Ω_k by BGGC among all
+    that k reaches, in batches of ``budget`` models, two passes.  Every round: the plan's epochs,
+    then C_k by GGC among Ω_k in every ``period``-th round.  The reward is minus the mean
+    cross-entropy on the site's validation rows, weighted as the query weighted their labels: rows
+    that were not drawn evenly stand for the whole pool.  Data stay where they are; models go from
+    site to site, and the coordinator learns who chose whom.
+
+    ``budget``: the models a site may average, for all sites or one number each, in the order of
+    their names; None: all.  It counts the site itself, as the paper's algorithms do, unless
+    ``counts_self=False``; 1 is local training, bit for bit.  ``reach``: who may receive from whom,
+    ``"all"``, ``"ring-k"`` (k on either side), ``"random-k"`` (k drawn by the site), or for every
+    site the numbers of those it reaches.  ``alone``: names of sites that send their models and
+    average none; in a recipe "flipped" stands for those with wrong labels.  ``between``: rounds
+    without GGC average the last C_k again, or nothing.  ``guard="loop"``: a site whose choice earns
+    less than its own model stays alone in that round.  ``smooth=3``: the gains of who was chosen
+    last are means over three choices.  ``gate``: a gain counts if its mean over validation rows is
+    above so many standard errors; from fewer than 8 rows none does, so that all candidates are
+    averaged.
+
+    ``graph`` is GGC's, or a control: ``symmetric-or`` and ``symmetric-and`` make it symmetric after
+    every round; ``degree`` takes as many peers as GGC, at random; ``static`` draws a full budget
+    once, ``resampled`` in every round; ``full`` averages everyone in reach, whatever the budget.
+
+    Notes
+    -----
+    *Rounds.*  Preprocessing is round 0 and stands for ceil(tau_init / epochs of the plan) rounds;
+    the others of these are idle, so that a run of T rounds has T minus so many of the main loop.
+    Every cycle begins again with preprocessing.  With ``restart=continue`` sites go on from their
+    last averages, and preprocessing is one round of the plan's epochs and new candidates.
+
+    *Edges.*  The break ends both loops of Algorithm 3.  Without a gain on either side a candidate
+    joins: a site without validation rows takes peers in its random order until the budget is full;
+    where no site has any, the run is refused.  A peer whose model is not finite, or that has no
+    labels, is kept out of every average, and a choice that met it says so in ``state["refused"]``,
+    (N,).  A site without labels weighs nothing in its own average.  Batches are paid whole.
+
+    *Smoothing.*  Gains are averaged and not rewards, which differ with the models of a round.
+
+    *Queries.*  With its average a site remembers which of the models at hand are in it (``peers``);
+    after preprocessing in several batches none is at hand.
+
+    *Traces.*  The state holds ``graph`` and ``omega`` (N, N), row k from whom site k receives, and
+    of each site's last choice the evaluations, the ``conflicts`` in which both gains were positive,
+    and whether the budget broke it off or the guard fired.  Gains stay in ``memory["search"]``.
+
+    *Controls.*  ``degree`` takes its numbers from a GGC in the same run.  ``symmetric-or`` drops
+    the added links that earn least beyond a budget, which leaves some one-way.  Both bring models a
+    second time.  Random graphs and ``full`` exchange nothing in preprocessing.
+
+    *Not from the public code*, which averages in place, site after site, in rounds with GGC alone.
+    """
+
+    plan: Plan = Plan()
+    budget: int | Sequence[int] | None = None  # B_c
+    counts_self: bool = True
+    tau_init: int | None = None  # epochs; None: twice the plan's, as in the paper
+    period: int = 1  # P
+    between: Literal["reuse", "local"] = "reuse"
+    guard: Literal["off", "loop"] = "off"
+    gain_tol: float = 0.0  # smaller gains count as none
+    gate: float = 0.0  # standard errors over validation rows; gains within count as none
+    smooth: int = 1  # choices over which the gains of the last collaborators are averaged
+    graph: Graph = "ggc"
+    reach: graphs.Reach = "all"
+    alone: Sequence[SiteId] = ()
+
+    gradients_per_batch: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="DPFL",
+        paper="Decentralized Personalized Federated Learning",
+        year=2025,
+        each={
+            "order": "a random order of the site's peers",
+            "found": "whose models the site chose or refused, and how many it evaluated",
+            "weigh": "what the site's average would earn with one more model",
+        },
+        keep={
+            "search": "number of tensors kept",
+            "average": "number of tensors kept",
+        },
+        relay={
+            "model": "nothing; the site's model goes to the sites that try or average it"
+        },
+        secure_sum=False,  # a site evaluates every peer's model by itself
+        everyone=True,
+        at_server=STATE,
+        missing="stops: the graph is over all sites",
+        regression=False,
+    )
+
+    def __post_init__(self) -> None:
+        door.Limits.check(self.budget, self.counts_self)
+        lowest_of = {"period": 1, "tau_init": 0, "gain_tol": 0, "gate": 0, "smooth": 1}
+        for field, lowest in lowest_of.items():
+            value = getattr(self, field)
+            if value is not None and not lowest <= value < math.inf:
+                raise ValueError(f"DPFL's {field} is {value}; it must be {lowest} or more")
+        graphs.parse(self.reach)
+        for field, known in (
+            ("between", ("reuse", "local")),
+            ("guard", ("off", "loop")),
+            ("graph", (*SEARCHED, "static", "resampled", "full")),
+        ):
+            if getattr(self, field) not in known:
+                raise ValueError(
+                    f"DPFL's {field} is {getattr(self, field)!r}; use one of {', '.join(known)}"
+                )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def round(self, state: State, ask: Ask) -> State:
+        if ask.round == 0:
+            state = (
+                self.resume(state, ask) if "omega" in state else self.prepare(state, ask)
+            )
+        elif len(state["omega"]) != len(ask.cohort):
+            raise ValueError(
+                f"DPFL's graph is over {len(state['omega'])} sites and {len(ask.cohort)} take part "
+                f"in round {ask.round}; all of them are needed in every round"
+            )
+        t = ask.round - int(state["begin"])
+        return {**state, **self.main(state, ask, t)} if t >= 0 else state
+
+    def prepare(self, state: State, ask: Ask) -> State:  # lines 1-4
+        if state["stats"].numel():
+            raise ValueError(
+                "DPFL averages models in every trial, and the running statistics of batch norm are "
+                "wrong for such an average; choose a model without batch norm, such as lenet"
+            )
+        state = model(state)
+        first = replace(self.plan, segments=(Segment(self.first_epochs),))
+        ask.fit(first, "local", None, **state)
+        reach = door.reachable(ask, self.reach, self.alone)
+        state |= {"reach": reach, "omega": reach, "graph": reach}
+        state["begin"] = torch.tensor(self.begin)
+        if self.graph in SEARCHED:
+            return {**state, **self.candidates(reach, ask)}
+        if self.graph == "static":
+            once = door.drawn(ask, reach, self.limits(ask).room, "static graph")
+            state |= {"omega": once, "graph": once}
+        ask.keep("average", of="own")
+        return state
+
+    def resume(
+        self, state: State, ask: Ask
+    ) -> State:  # the next cycle, from the averages on
+        if self.graph not in SEARCHED:
+            return {**state, "begin": torch.tensor(0)}
+        ask.fit(replace(self.plan, start="average"), "local")
+        return {**state, **self.candidates(state["reach"], ask), "begin": torch.tensor(1)}
+
+    def candidates(self, reach: Tensor, ask: Ask) -> State:
+        found = door.search(ask, reach, self.limits(ask), turn=0)
+        if found["graph"].any() and not found["can_judge"].any():
+            raise ValueError(
+                "DPFL chooses by the loss on validation rows and no site has any; set "
+                "validation=0.2, so that a part of the labels is held back"
+            )
+        ask.keep("average", of="search")
+        return {**found, "omega": found["graph"]}
+
+    def main(self, state: State, ask: Ask, t: int) -> State:  # line 5 on
+        ask.fit(replace(self.plan, start="average"), "local")
+        reach = state["reach"]
+        if self.graph == "resampled":
+            limits = self.limits(ask)
+            return self.mix(ask, door.drawn(ask, reach, limits.room, f"random graph {t}"))
+        if self.graph not in SEARCHED:
+            return self.mix(ask, state["omega"])
+        if t % self.period:
+            last = state["graph"]
+            return self.mix(
+                ask, last if self.between == "reuse" else torch.zeros_like(last)
+            )
+        found = door.search(ask, state["omega"], self.limits(ask), turn=t + 1)
+        if self.graph == "ggc":
+            ask.keep("average", of="search")  # which X is already: no model travels again
+            return found
+        return {**found, **self.mix(ask, self.controlled(found["graph"], reach, ask, t))}
+
+    def controlled(self, chosen: Tensor, reach: Tensor, ask: Ask, t: int) -> Tensor:
+        if self.graph == "symmetric-and":
+            return chosen & chosen.T
+        if self.graph == "symmetric-or":
+            return door.either(ask, chosen, reach, self.limits(ask))
+        return door.drawn(ask, reach, chosen.sum(1), f"random graph {t}")
+
+    def mix(self, ask: Ask, graph: Tensor) -> State:  # Eq. 4
+        rows = graphs.peers(graph, ask.cohort)
+        if rows:
+            ask.relay("model", rows)
+        ask.keep(
+            "average", to={s: {"of": "held" if s in rows else "own"} for s in ask.cohort}
+        )
+        return {"graph": graph}
+
+    @property
+    def first_epochs(self) -> int:
+        return 2 * self.plan.epochs if self.tau_init is None else self.tau_init
+
+    @property
+    def begin(self) -> int:
+        """The round in which the main loop begins: how many rounds preprocessing stands for."""
+        return math.ceil(self.first_epochs / max(self.plan.epochs, 1))
+
+    def limits(self, ask: Ask) -> door.Limits:
+        return door.Limits.of(self.budget, self.counts_self, ask.cohort)
+
+    def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
+        limits = door.Limits.of(
+            self.budget, self.counts_self, [str(k) for k in range(sites)]
+        )
+        main = max(rounds - (int(self.graph in SEARCHED) if resumed else self.begin), 0)
+        reach, reuses = graphs.reached(self.reach, sites), self.between == "reuse"
+        return door.load(self.graph, reach, limits, main, self.period, reuses)
+
+    # -- site half --------------------------------------------------------------------------
+
+    def model(self, view: View) -> Answer:
+        return {"w": view.memory["local"]["w"], "labels": float(len(view.labels))}
+
+    def order(self, view: View, candidates: int, purpose: str) -> Answer:
+        return {"order": order_of(view, candidates, purpose)}
+
+    def search(self, view: View, candidates: int, room: int, turn: int) -> Answer:
+        """One batch of models: in pass 1 they enter Y, in pass 2 they are decided on."""
+        own, held, kept = own_model(view), brought(view), view.memory.get("search", {})
+        is_new = int(kept.get("turn", -1)) != turn
+        g = (
+            begun(view, candidates, room, turn, self.smooth - 1)
+            if is_new
+            else searched(view)
+        )
+        is_second = int(g.added) == candidates
+        if not is_second:
+            g = greedy.add(g, held)
+        if is_second or len(held) == candidates:  # one batch may be all there is
+            visits = g.order[g.at : g.at + len(held)]
+            batch = [
+                held[i] for i in visits.argsort().argsort()
+            ]  # held stand in order of names
+            earned = reward(view, by_row=self.gate > 0)
+            g = greedy.decide(g, own, batch, earned, self.gain_tol, self.gate)
+        return {"turn": turn, **g._asdict()}
+
+    def found(self, view: View) -> Answer:
+        before, g = searched(view), self.choice(view)
+        return {
+            "chosen": g.chosen,
+            "refused": g.refused,
+            "full": before.is_full,
+            "evaluations": g.evaluations,
+            "conflicts": g.conflicts,
+            "broke": before.broke,
+            "guarded": not torch.equal(g.chosen, before.chosen),
+            "can_judge": len(view.held) > 0,
+        }
+
+    def weigh(self, view: View) -> Answer:
+        g, own = self.choice(view), own_model(view)
+        return {"rewards": greedy.with_each(g, own, brought(view), reward(view))}
+
+    def average(self, view: View, of: Literal["own", "search", "held"]) -> Answer:
+        own, held = own_model(view), brought(view)
+        w, peers = own.w, torch.zeros(len(held), dtype=torch.bool)
+        if of == "search" and "search" in view.memory:
+            g = self.choice(view)
+            w = greedy.averaged(g, own)
+            peers = (
+                g.chosen if len(g.chosen) == len(held) else peers
+            )  # all candidates are at hand
+        elif of == "held":
+            w, peers = (
+                greedy.mean(own, held),
+                torch.tensor([peer.is_usable for peer in held]),
+            )
+        return {"w": w, "stats": view.memory["local"]["stats"], "peers": peers}
+
+    def choice(self, view: View) -> greedy.Greedy:
+        """X as it ended; in the main loop the guard may leave the site alone."""
+        g = searched(view)
+        is_main = int(view.memory["search"]["turn"]) > 0
+        return greedy.guarded(g, own_model(view)) if self.guard == "loop" and is_main else g
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return memory.get("local", model(state))
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        return {"w": learn.descend(s["w"], b)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}

@@ -1,0 +1,55 @@
+"""FedAvg whose sites deploy the model that they have just trained: a control that costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.personal.base import addend, average
+
+
+@final
+@dataclass(frozen=True)
+class FedAvgPost:
+    """FedAvg (McMahan et al., 2017); a site deploys w_k after its local epochs, before averaging.
+
+    Whatever is personalised beyond that has to be better than this.
+    """
+
+    plan: Plan = Plan()
+
+    gradients_per_batch: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="FedAvg, after local training",
+        paper="Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        year=2017,
+        sum={"upload": "totals over sites of rows and of weighted models"},
+    )
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, "local", None, **state)
+        return average(ask.sum("upload"), state)
+
+    def upload(self, view: View) -> Answer:
+        return addend(view)
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return memory.get("local", state)
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        return {"w": learn.descend(s["w"], b)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}

@@ -1,0 +1,112 @@
+"""FedRep (Collins et al., 2021), Algorithm 1: a common body, and a head for every site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan, Segment
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.personal.base import average, listed, named
+
+
+@final
+@dataclass(frozen=True)
+class FedRep:
+    """Each round: the common body comes, the head is trained on it, then the body under the head;
+    bodies are averaged.  A site deploys its head on the body that it has just trained.
+
+    The head is the model's last linear layer.  ``head_epochs`` and ``body_epochs``: None shares the
+    plan's epochs out 2 to 1, as FedRep's experiments do (5 epochs: 3 and 2), at least one each.
+
+    Notes
+    -----
+    Sites weigh in the average by their labels, as in all methods here; the paper's sites are of one
+    size.  All heads begin alike: a site is sent one with the first body, and only then.  Batch-norm
+    statistics are averaged with the bodies.
+    """
+
+    plan: Plan = Plan()
+    head_epochs: int | None = None  # τ_h
+    body_epochs: int | None = None  # τ_b
+
+    gradients_per_batch: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="FedRep",
+        paper="Exploiting Shared Representations for Personalized Federated Learning",
+        year=2021,
+        sum={"upload": "totals over sites of rows and of weighted bodies"},
+        keep={"receive": "number of sites that took the common body"},
+        at_server=("begun",),
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("head_epochs", "body_epochs"):
+            epochs = getattr(self, name)
+            if epochs is not None and epochs < 0:
+                raise ValueError(
+                    f"FedRep's {name} is {epochs}; it must be 0 or more, or None"
+                )
+
+    @property
+    def local_plan(self) -> Plan:
+        """The plan of a round: epochs of the head, then epochs of the body.
+
+        >>> [(s.epochs, s.part) for s in FedRep(Plan((Segment(5),))).local_plan.segments]
+        [(3, 'head'), (2, 'body')]
+        """
+        tau = self.plan.epochs
+        head = max(1, round(2 * tau / 3)) if self.head_epochs is None else self.head_epochs
+        body = max(1, tau - head) if self.body_epochs is None else self.body_epochs
+        parts = (Segment(head, "head"), Segment(body, "body"))
+        return replace(self.plan, segments=parts, start="receive")
+
+    # -- server half ------------------------------------------------------------------------
+
+    def round(self, state: State, ask: Ask) -> State:
+        begun = named(state.get("begun"))
+        common: Answer = {name: state[name] for name in ("body", "stats") if name in state}
+        first: Answer = {**common, "w": state["w"]}
+        ask.keep(
+            "receive", {site: common if site in begun else first for site in ask.cohort}
+        )
+        ask.fit(self.local_plan, "local")
+        state = average(ask.sum("upload"), state, ("body", "stats"))
+        return {**state, "begun": listed(begun | set(ask.cohort))}
+
+    # -- site half --------------------------------------------------------------------------
+
+    def receive(
+        self, view: View, stats: Tensor, body: Tensor | None = None, w: Tensor | None = None
+    ) -> Answer:
+        """The site's own model, or at first ``w`` (d,), with the common body in it."""
+        whole = (view.memory["own/w"]["w"] if w is None else w).clone()
+        if body is not None:
+            whole[view.layout.part("body")] = body
+        return {"w": whole, "stats": stats}
+
+    def upload(self, view: View) -> Answer:
+        n, own = float(len(view.labels)), view.memory["local"]
+        body = own["w"][view.layout.part("body")]
+        return {"n": n, "body": n * body.double(), "stats": n * own["stats"].double()}
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return memory.get("local", state)
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        return {"w": learn.descend(s["w"], b)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {"w": s["w"]}

@@ -1,0 +1,155 @@
+"""FedAvg and FedProx whose common model every site tunes once, after the last round: FedAvg+FT and
+FedProx+FT in the comparison of DPFL (Kharrat, Canini, Horvath, 2025)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.personal.base import addend, average, model
+
+TOTALS = {"upload": "totals over sites of rows and of weighted models"}
+CHOSEN = {"chosen": "number of sites that chose a model by their validation rows"}
+
+
+@final
+@dataclass(frozen=True)
+class FedAvgFT:
+    """FedAvg; then each site tunes all layers for twice as many epochs as a round has, from the
+    common model of the round that was best on its validation rows.
+
+    Without validation rows it tunes the last common model.  The tuned model of the last epoch is
+    what the site deploys.  Beside FedAvg it costs the epochs of two rounds.
+    """
+
+    plan: Plan = Plan()
+
+    gradients_per_batch: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="FedAvg with fine-tuning",
+        paper="Communication-Efficient Learning of Deep Networks from Decentralized Data",
+        year=2017,
+        sum=TOTALS,
+        keep=CHOSEN,
+    )
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, "local", None, **state)
+        return average(ask.sum("upload"), state)
+
+    def last(self, state: State, ask: Ask) -> None:
+        tune(self.plan, "tuned", state, ask)
+
+    def upload(self, view: View) -> Answer:
+        return addend(view)
+
+    def chosen(self, view: View) -> Answer:
+        return best(view)
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return memory.get("tuned", state)
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        return {"w": learn.descend(s["w"], b)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+
+@final
+@dataclass(frozen=True)
+class FedProxFT:
+    """FedProx (Li et al., 2020), tuned as `FedAvgFT` is.
+
+    ``tune_prox`` keeps the pull while tuning, towards the model that tuning starts from.
+
+    Notes
+    -----
+    DPFL prints FedProx+FT some points below FedAvg+FT and does not say how it tunes; with
+    ``tune_prox`` one can see whether the pull explains it.
+    """
+
+    plan: Plan = Plan()
+    mu: float = (
+        0.1  # μ, λ in DPFL's comparison; FedProx tunes it in {0.001, 0.01, 0.1, 0.5, 1}
+    )
+    tune_prox: bool = False
+
+    gradients_per_batch: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="FedProx with fine-tuning",
+        paper="Federated Optimization in Heterogeneous Networks",
+        year=2020,
+        sum=TOTALS,
+        keep={**CHOSEN, "tuned": "number of sites that tuned"},
+    )
+
+    def __post_init__(self) -> None:
+        if not self.mu >= 0:
+            raise ValueError(f"FedProxFT's mu is {self.mu}; it must be 0 or more")
+        if not self.tune_prox:
+            object.__setattr__(self, "contract", FedProxFT.contract.without("tuned"))
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, "local", None, **state)
+        return average(ask.sum("upload"), state)
+
+    def last(self, state: State, ask: Ask) -> None:
+        tune(self.plan, "local" if self.tune_prox else "tuned", state, ask)
+        if self.tune_prox:
+            ask.keep("tuned")
+
+    def upload(self, view: View) -> Answer:
+        return addend(view)
+
+    def chosen(self, view: View) -> Answer:
+        return best(view)
+
+    def tuned(self, view: View) -> Answer:
+        return dict(view.memory["local"])
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return memory.get("tuned", state)
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        def near(w: Tensor) -> Tensor:
+            return self.mu / 2 * (w - w_t.w).square().sum(-1)
+
+        return {"w": learn.descend(s["w"], b, near)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+
+def tune(plan: Plan, into: str, state: State, ask: Ask) -> None:
+    """Order twice the epochs of a round from the model that each site's validation rows chose; the
+    last one where no site has validation rows."""
+    twice = replace(plan, segments=plan.segments * 2)
+    if ask.keep("chosen"):
+        ask.fit(replace(twice, start="best"), into)
+    else:
+        ask.fit(twice, into, None, **model(state))
+
+
+def best(view: View) -> Answer:
+    """A mark where the site remembers the model of its best round."""
+    return {"best": True} if "best" in view.memory else {}

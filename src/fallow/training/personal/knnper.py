@@ -1,0 +1,118 @@
+"""kNN-Per (Marfoq, Neglia, Kameni, Vidal, 2022), Algorithm 1: beside the common model every site
+asks the nearest of its own labelled rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.personal.base import addend, average
+
+Kernel = Literal["normalised", "softmax_of_sums"]
+CHUNK = 1024  # rows whose distances are held at a time
+
+
+@final
+@dataclass(frozen=True)
+class KNNPer:
+    """FedAvg; a site predicts λ p_knn + (1 - λ) softmax(f(x)).
+
+    p_knn(c) is the share of class c among the k nearest labelled rows, each weighted by
+    exp(-d / (D σ)): d is the squared distance between features, D their number.  A site with fewer
+    rows than k asks all of them; one without labels only the model.  Training costs what FedAvg
+    costs.
+
+    Notes
+    -----
+    Outputs are log-probabilities, so that their softmax is the mixture.  Every labelled row is
+    stored.  ``kernel="softmax_of_sums"`` is what a public code of a later comparison runs: weights
+    exp(-d), and a softmax of their sums over the classes in place of shares; far rows then say
+    nothing.
+    """
+
+    plan: Plan = Plan()
+    k: int = 10
+    weight: float = 0.5  # λ
+    sigma: float = 1.0  # σ
+    kernel: Kernel = "normalised"
+
+    gradients_per_batch: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="kNN-Per",
+        paper="Personalized Federated Learning through Local Memorization",
+        year=2022,
+        sum={"upload": "totals over sites of rows and of weighted models"},
+        regression=False,
+    )
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"KNNPer's k is {self.k}; it must be at least 1")
+        if not 0 <= self.weight <= 1:
+            raise ValueError(f"KNNPer's weight is {self.weight}; it must be from 0 to 1")
+        if not self.sigma > 0:
+            raise ValueError(f"KNNPer's sigma is {self.sigma}; it must be above 0")
+        if self.kernel not in ("normalised", "softmax_of_sums"):
+            raise ValueError(
+                f"KNNPer's kernel is {self.kernel!r}; use 'normalised' or 'softmax_of_sums'"
+            )
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, "local", None, **state)
+        return average(ask.sum("upload"), state)
+
+    def upload(self, view: View) -> Answer:
+        return addend(view)
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return state
+
+    def predict(self, view: View, state: State, rows: Tensor) -> Tensor:
+        """Log-probabilities.  rows: (n, *shape) -> (n, C)"""
+        z, outputs = view.look(state, rows)
+        p = outputs.softmax(1)
+        if len(view.labels):
+            stored, _ = view.look(state, view.rows("labelled"))
+            votes = one_hot(view.labels, view.classes).to(p.dtype)
+            near = [self.neighbours(part, stored, votes) for part in torch.split(z, CHUNK)]
+            p = self.weight * torch.cat(near) + (1 - self.weight) * p
+        return p.clamp_min(torch.finfo(p.dtype).tiny).log()
+
+    def neighbours(self, z: Tensor, stored: Tensor, votes: Tensor) -> Tensor:
+        """p_knn.  Features (n, D), those of the stored rows (m, D), their classes (m, C) -> (n, C)
+
+        >>> z, stored = torch.tensor([[0.0]]), torch.tensor([[0.0], [1.0], [5.0]])
+        >>> KNNPer(k=2).neighbours(
+        ...     z, stored, torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+        ... )
+        tensor([[0.7311, 0.2689]])
+        """
+        exact = "donot_use_mm_for_euclid_dist"
+        far = torch.cdist(z, stored, compute_mode=exact).square()  # (n, m)
+        d, at = far.topk(min(self.k, len(stored)), largest=False)  # (n, k)
+        if self.kernel == "softmax_of_sums":
+            return ((-d).exp().unsqueeze(2) * votes[at]).sum(1).softmax(1)
+        share = (-d / (z.shape[1] * self.sigma)).softmax(1)
+        return (share.unsqueeze(2) * votes[at]).sum(1)
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        return {"w": learn.descend(s["w"], b)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}

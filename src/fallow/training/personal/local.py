@@ -1,0 +1,56 @@
+"""Local training: every site alone, the first baseline of any federation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, final
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan
+from fallow.core.types import State
+from fallow.training.personal.base import listed, model, named
+
+
+@final
+@dataclass(frozen=True)
+class Local:
+    """w_k <- local epochs from w_k, round after round.  A site is sent the common first model once
+    and sends nothing.
+    """
+
+    plan: Plan = Plan()
+
+    gradients_per_batch: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="Local training",
+        paper="",
+        year=0,
+        missing="goes on: no site needs another one",
+        at_server=("begun",),
+    )
+
+    def round(self, state: State, ask: Ask) -> State:
+        begun = named(state.get("begun"))
+        ask.fit(
+            self.plan, "local", {s: {**model(state)} for s in ask.cohort if s not in begun}
+        )
+        on = replace(self.plan, start="own/w")
+        ask.fit(on, "local", {s: {} for s in ask.cohort if s in begun})
+        return {**state, "begun": listed(begun | set(ask.cohort))}
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return model(memory.get("own/w", state))
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        return {"w": learn.descend(s["w"], b)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {"w": s["w"]}

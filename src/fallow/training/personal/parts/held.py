@@ -1,0 +1,60 @@
+"""What a site holds while it chooses collaborators: its model, others, the choice so far, and the
+validation rows by which it judges."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fallow.core.view import View
+from fallow.training.personal.parts.greedy import Greedy, Member, Reward, begin, remembered
+
+
+def own_model(view: View) -> Member:
+    return Member(view.memory["local"]["w"], len(view.labels))
+
+
+def brought(view: View) -> list[Member]:
+    """The models that the last relay brought, in the order of their senders' names."""
+    held = [view.memory[name] for name in sorted(view.memory) if name.startswith("model/")]
+    return [Member(peer["w"], float(peer["labels"])) for peer in held]
+
+
+def searched(view: View) -> Greedy:
+    kept = view.memory["search"]
+    return Greedy(**{name: kept[name] for name in Greedy._fields})
+
+
+def order_of(view: View, candidates: int, purpose: str) -> Tensor:
+    """The site's own order of its candidates, (m,)."""
+    return torch.randperm(candidates, generator=view.stream(purpose))
+
+
+def begun(view: View, candidates: int, room: int, turn: int, rounds: int) -> Greedy:
+    """A choice that begins; gains of so many earlier ones of the main loop count beside its own."""
+    order = order_of(view, candidates, f"ggc order {turn}")
+    gen = view.stream(f"ggc coins {turn}")
+    coins = torch.rand(candidates, dtype=torch.float64, generator=gen)
+    is_first = turn < 2 or "search" not in view.memory
+    past = None if is_first else remembered(searched(view), candidates, rounds)
+    return begin(own_model(view), order, coins, room, past)
+
+
+def reward(view: View, by_row: bool = False) -> Reward:
+    """Minus the mean cross-entropy on the site's validation rows, each weighing what the query
+    attached to its label, or the part of each in that mean; 0 for every model without any row."""
+    rows, labels, local = view.rows("validation"), view.held, view.memory["local"]
+    share = view.held_weights.double()
+    share = share / share.mean()
+    if rows.ndim == 4:  # images in the memory layout that suits the CPU's convolutions
+        rows = rows.contiguous(memory_format=torch.channels_last)
+
+    def of(w: Tensor) -> float | Tensor:
+        if len(labels) == 0:
+            return 0.0
+        outputs = view.forward({**local, "w": w.to(local["w"].dtype)}, rows).double()
+        earned = -share * cross_entropy(outputs, labels, reduction="none")
+        return earned if by_row else earned.mean()
+
+    return of

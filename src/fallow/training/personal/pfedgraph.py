@@ -1,0 +1,208 @@
+"""pFedGraph (Ye et al., 2023): every site's own mixture of all models, by how alike they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.banks import Bank
+from fallow.core.contract import Contract
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.messages import To
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, SiteId, State
+from fallow.core.view import View
+from fallow.training.personal.base import listed, model, named
+
+ALIKE = 0.9  # cosines above it count as 1
+TINY = 1e-12
+
+
+@final
+@dataclass(frozen=True)
+class PFedGraph:
+    """Row i of the graph solves min α ||x||² + (d_i - 2 α p)·x on the simplex, where d_ij is minus
+    the cosine of what models i and j have learnt since the common start; site i goes on from
+    Σ_j x_ij w_j.
+
+    From the second round of a cycle local training adds lam_sign · λ cos(w, m_i), where
+    m_i = Σ_j x_ij w_j / ||w_j||.  A site deploys the model that it has trained.  α -> ∞ is FedAvg;
+    α -> 0 leaves every site alone.  The server sees each model: it compares them.
+
+    Notes
+    -----
+    The problem is a projection of p - d_i / (2 α) onto the simplex, solved by sorting.
+    ``lam_sign=-1`` rewards models that are alike, as the method is meant to; +1 is what the public
+    code adds.  All layers are compared.  As for every personalised method here the model is judged
+    after local training, where the public code also judges it before.  Sites that miss a round
+    stay in the graph with the last model they sent; one that joins later begins at the common
+    start.  A site without labels is in nobody's mixture.  A model that is not finite is kept out:
+    the last one that was stands in, and ``state["refused"]`` names its site (read it by `named`).
+    """
+
+    plan: Plan = Plan()
+    alpha: float = 0.8  # α
+    lam: float = 0.01  # λ
+    lam_sign: Literal[-1, 1] = -1
+
+    gradients_per_batch: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="pFedGraph",
+        paper="Personalized Federated Learning with Inferred Collaboration Graphs",
+        year=2023,
+        each={"upload": "each site's model and its number of rows"},
+        secure_sum=False,
+        at_server=("sites", "models", "statistics", "rows", "weights", "refused"),
+    )
+
+    def __post_init__(self) -> None:
+        if not self.alpha > 0:
+            raise ValueError(f"PFedGraph's alpha is {self.alpha}; it must be above 0")
+        if not self.lam >= 0:
+            raise ValueError(f"PFedGraph's lam is {self.lam}; it must be 0 or more")
+        if self.lam_sign not in (-1, 1):
+            raise ValueError(f"PFedGraph's lam_sign is {self.lam_sign}; use -1 or 1")
+
+    # -- server half ------------------------------------------------------------------------
+
+    def round(self, state: State, ask: Ask) -> State:
+        self.order(state, ask)
+        answers = ask.each("upload")
+        sent = {site: answer for site, answer in answers.items() if is_finite(answer)}
+        bank, n = known(state, sent)
+        p = n / n.sum() if float(n.sum()) else torch.full_like(n, 1 / len(n))
+        x = graph(bank.w - state["w"], p, self.alpha)
+        return {
+            **model(state),
+            "sites": listed(bank.sites),
+            "models": bank.w,
+            "statistics": bank.stats,
+            "rows": n,
+            "weights": x,
+            "refused": listed(answers.keys() - sent.keys()),
+        }
+
+    def order(self, state: State, ask: Ask) -> None:
+        """Local training, from each site's mixture once there is one."""
+        if "weights" not in state:
+            ask.fit(self.plan, "local", None, **model(state))
+            return
+        bank, x = bank_of(state), state["weights"]
+        sites, mixed = bank.sites, bank.mix(x)
+        begin: To = {
+            s: {**(mixed.row(s) if s in sites else model(state))} for s in ask.cohort
+        }
+        if self.lam == 0 or ask.round == 0:
+            ask.fit(self.plan, "local", begin)
+            return
+        towards = directions(x.to(bank.w), bank.w)
+        nowhere, none = torch.zeros_like(state["w"]), state["stats"][:0]
+        beside: To = {
+            s: {"w": towards[sites.index(s)] if s in sites else nowhere, "stats": none}
+            for s in ask.cohort
+        }
+        ask.fit(None, "mixture", begin)
+        ask.fit(replace(self.plan, start="mixture"), "local", beside)
+
+    # -- site half --------------------------------------------------------------------------
+
+    def upload(self, view: View) -> Answer:
+        return {"n": float(len(view.labels)), **model(view.memory["local"])}
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return memory.get("local", model(state))
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        def alike(w: Tensor) -> Tensor:
+            norm: Tensor = w.norm(dim=-1)
+            return self.lam_sign * self.lam * (w * w_t.w).sum(-1) / norm.clamp_min(TINY)
+
+        is_plain = b.round == 0 or self.lam == 0  # w_t is then no direction
+        return {"w": learn.descend(s["w"], b, None if is_plain else alike)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+
+def bank_of(state: State) -> Bank:
+    """The models that the server has seen."""
+    sites = tuple(sorted(named(state.get("sites"))))
+    none = state["w"][:0]
+    return Bank(sites, state.get("models", none), state.get("statistics", none))
+
+
+def known(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank, Tensor]:
+    """The newest model of every site that ever sent one, and numbers of rows (N,) float64."""
+    old = bank_of(state)
+    models = {site: old.row(site) for site in old.sites}
+    rows = dict(zip(old.sites, state.get("rows", torch.zeros(0)), strict=True))
+    if not models and not answers:
+        raise ValueError(
+            "no site sent PFedGraph a model without NaN or infinite numbers: training diverged; "
+            "lower the learning rate (plan.optimiser.lr)"
+        )
+    for site, answer in answers.items():
+        models[site] = {name: torch.as_tensor(answer[name]) for name in ("w", "stats")}
+        rows[site] = torch.as_tensor(answer["n"], dtype=torch.float64)
+    return Bank.stack(models), torch.stack([rows[site] for site in sorted(rows)])
+
+
+def is_finite(answer: Answer) -> bool:
+    return all(
+        bool(torch.as_tensor(answer[name]).isfinite().all()) for name in ("w", "stats")
+    )
+
+
+def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:
+    """Who learns how much from whom.  Changes of the models (N, d), shares of rows (N,) -> (N, N),
+    rows on the simplex.
+
+    >>> graph(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0.5, 0.5]), alpha=1.0)
+    tensor([[0.7500, 0.2500],
+            [0.2500, 0.7500]], dtype=torch.float64)
+    """
+    unit = moved.double()
+    unit = unit / unit.norm(dim=1, keepdim=True).clamp_min(TINY)
+    cosine = unit @ unit.T
+    cosine = torch.where(cosine > ALIKE, 1.0, cosine).fill_diagonal_(1.0)
+    v = p.double() + cosine / (2 * alpha)
+    return simplex(
+        v.masked_fill(p == 0, -torch.inf)
+    )  # who has learnt nothing teaches nobody
+
+
+def directions(x: Tensor, w: Tensor) -> Tensor:
+    """m_i = Σ_j x_ij w_j / ||w_j||.  (N, N), models (N, d) -> (N, d)
+
+    >>> directions(
+    ...     torch.tensor([[0.5, 0.5], [0.0, 1.0]]), torch.tensor([[3.0, 4.0], [0.0, 2.0]])
+    ... )
+    tensor([[0.3000, 0.9000],
+            [0.0000, 1.0000]])
+    """
+    length: Tensor = w.norm(dim=1, keepdim=True)
+    return x @ (w / length.clamp_min(TINY))
+
+
+def simplex(v: Tensor) -> Tensor:
+    """The nearest points with parts of at least 0 that add up to 1; those of -inf are 0.
+    (..., n) -> (..., n)
+
+    >>> simplex(torch.tensor([0.5, 1.0, -1.0]))
+    tensor([0.2500, 0.7500, 0.0000])
+    """
+    v = v - v.amax(-1, keepdim=True)  # a shift moves nothing, and large numbers lose digits
+    u = v.sort(descending=True).values
+    over = (u.cumsum(-1) - 1) / torch.arange(1, v.shape[-1] + 1)
+    last = (u > over).sum(-1, keepdim=True) - 1
+    return (v - over.gather(-1, last)).clamp_min(0)

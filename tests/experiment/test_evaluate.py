@@ -1,0 +1,66 @@
+"""What is scored is the model that is deployed."""
+
+from statistics import fmean
+
+import pytest
+
+from fallow.engine import predict
+from fallow.experiment.evaluate import pseudo_labels
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.recipe import recipe_from
+
+TINY = {
+    "name": "tiny",
+    "data": "digits",
+    "rows": 120,
+    "test_rows": 60,
+    "sites": 3,
+    "rounds": 2,
+    "cycles": 0,
+    "score_rounds": 1,
+}
+
+
+def records(**changes):
+    recipe = recipe_from({**TINY, **changes})
+    journal = Journal()
+    return Run(build_world(recipe, 0, journal), journal).go()
+
+
+def test_one_model_for_all_has_no_scores_by_site():
+    (row,) = records(model="linear")
+    assert row["per_site"] is None and 0 <= row["accuracy"] <= 1
+
+
+def test_with_statistics_that_stay_at_sites_each_site_is_scored():
+    (row,) = records(model="tests.experiment.norm:Norm", training="fedavg:bn=local")
+    assert set(row["per_site"]) == {"site-0", "site-1", "site-2"}
+    assert len(set(row["per_site"].values())) > 1
+    assert row["accuracy"] == fmean(row["per_site"].values())
+    assert len(row["per_class"]) == 10
+
+
+def test_pseudo_labels_are_judged_by_the_hidden_ones():
+    journal = Journal()
+    recipe = recipe_from({**TINY, "model": "linear", "cycles": 1})
+    world = build_world(recipe, 0, journal)
+    run = Run(world, journal)
+    run.first_phase()
+    hits, rows = 0, 0
+    for name, site in world.members.items():
+        x = site.x[site.pool]
+        guess = predict(world.model, world.layout, site.memory["local"], x).argmax(1)
+        hits += int((guess == world.oracle.hidden[name][site.pool]).sum())
+        rows += len(x)
+    found = pseudo_labels(world)
+    assert found["accuracy"] == pytest.approx(hits / rows) and len(found["per_class"]) == 10
+    first, last = run.go()
+    assert first["pseudo_labels"] == found
+    assert last["pseudo_labels"] is None  # nothing is queried after the last phase
+
+
+def test_numbers_to_predict_have_no_pseudo_labels():
+    (row, _) = records(data="diabetes", model="linear", cycles=1, partition="iid")
+    assert row["pseudo_labels"] is None

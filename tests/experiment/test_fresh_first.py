@@ -1,0 +1,72 @@
+"""Labels that were just bought validate before they train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from fallow.core import Contract, State
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.training import FedAvg
+from tests.sites.test_agree import TINY
+
+FRESH = replace(TINY, validation=0.5, rounds=3, cycles=2, fresh_first=True)
+
+
+@dataclass(frozen=True)
+class Counting:
+    """FedAvg that notes how many labels train and validate at the first site in each round."""
+
+    plan: Any
+    seen: list[tuple[int, int]] = field(default_factory=list)
+    contract: ClassVar[Contract] = replace(FedAvg.contract, each={"count": "-"})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(FedAvg(self.plan), name)
+
+    def round(self, state: State, ask: Any) -> State:
+        ask.fit(self.plan, "local", None, **state)
+        told = ask.each("count")
+        self.seen.append(tuple(int(told[ask.cohort[0]][k]) for k in ("train", "held")))
+        return state
+
+    def count(self, view: Any) -> Any:
+        return {"train": len(view.labels), "held": len(view.held)}
+
+
+def seen(recipe: Recipe) -> list[tuple[int, int]]:
+    journal = Journal()
+    world = build_world(recipe, 0, journal)
+    method = Counting(recipe.plan)
+    for site in world.members.values():
+        site.parts = replace(site.parts, methods={**world.methods, "training": method})
+    world = replace(world, methods={**world.methods, "training": method})
+    Run(world, journal).go()
+    return method.seen
+
+
+def test_a_querys_labels_validate_in_the_first_round_and_train_from_the_second_on() -> None:
+    later = [(4, 4)] * 3  # 8 first labels, half of them held; then 4 a cycle, half held
+    assert seen(replace(FRESH, fresh_first=False)) == [*later, *[(6, 6)] * 3, *[(8, 8)] * 3]
+    assert seen(FRESH) == [*later, (4, 8), (6, 6), (6, 6), (6, 10), (8, 8), (8, 8)]
+
+
+def test_a_recipe_without_a_second_round_is_refused() -> None:
+    with pytest.raises(ValueError, match="rounds is 1; raise it"):
+        replace(FRESH, rounds=1)
+
+
+@pytest.mark.parametrize("restart", ["fresh", "continue"])
+def test_dpfl_searches_with_fresh_labels_and_no_label_is_lost(restart: Any) -> None:
+    training = Spec("dpfl", {"budget": 2})
+    recipe = replace(
+        FRESH, training=training, restart=restart, initial=16, cycles=1, rounds=4
+    )
+    found = Run(build_world(recipe, 0, Journal()), Journal()).go()
+    assert found[-1]["labelled"] == 3 * 20 and found[-1]["labels_validation"] == 3 * 10

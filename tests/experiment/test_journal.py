@@ -1,0 +1,182 @@
+"""The journal: all or nothing, and a changed byte is noticed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from fallow.experiment.journal import Journal
+from fallow.sites.store import Label
+from fallow.storage.errors import Failed
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.sqlite"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    made = Journal(path)
+    yield made
+    made.close()
+
+
+def test_an_exchange_is_recalled_under_its_key_and_contents(journal: Journal) -> None:
+    entry = {"answers": {"a": {"w": torch.arange(3.0), "n": 2}}, "up": 5, "down": 7}
+    assert journal.recall("0/train/0/0", "digest") is None
+    journal.record("0/train/0/0", "digest", entry)
+    found = journal.recall("0/train/0/0", "digest")
+    assert found is not None
+    assert torch.equal(found["answers"]["a"].pop("w"), torch.arange(3.0))
+    assert found == {"answers": {"a": {"n": 2}}, "up": 5, "down": 7}
+
+
+def test_the_same_key_with_other_contents_is_refused(journal: Journal) -> None:
+    journal.record("0/query/0", "one", {})
+    with pytest.raises(
+        Failed, match=r"exchange 0/query/0 of .* was recorded with other contents"
+    ):
+        journal.recall("0/query/0", "two")
+
+
+def test_a_finished_step_forgets_its_own_exchanges_and_no_others(journal: Journal) -> None:
+    for key in ("1/train/0/0", "1/train/1/0", "11/train/0/0", "1/trainer/0/0"):
+        journal.record(key, "d", {})
+    journal.finish("1/train", {"seconds": 1.0})
+    kept = [
+        k
+        for k in ("1/train/0/0", "1/train/1/0", "11/train/0/0", "1/trainer/0/0")
+        if journal.recall(k, "d") is not None
+    ]
+    assert kept == ["11/train/0/0", "1/trainer/0/0"]
+
+
+def test_a_step_gives_what_a_resumed_run_will_read(journal: Journal) -> None:
+    given = journal.finish("0/query", {"memo": {3: (1, 2.5)}})
+    assert given == journal.finished("0/query") == {"memo": {"3": [1, 2.5]}}
+    assert journal.finished("1/query") is None
+
+
+def test_a_transaction_is_all_or_nothing_and_an_inner_one_joins_it(
+    journal: Journal,
+) -> None:
+    with pytest.raises(ZeroDivisionError), journal.transaction():
+        journal.keep("a", "local", {"w": torch.zeros(2)})
+        with journal.transaction():
+            journal.write("a", [Label(1, 2.0, 0)])
+        raise ZeroDivisionError
+    assert journal.kept("a") == {}
+    assert journal.written("a") == []
+
+
+def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
+    path: Path,
+) -> None:
+    labels = [Label(3, 1.0, 0), Label(5, 0.25, 1, 0.1, 0.2)]
+    first = Journal(path)
+    first.write("a", labels)
+    first.keep("a", "local", {"w": torch.tensor([0.1, 0.2])})
+    first.keep("a", "gone", {"w": torch.zeros(1)})
+    first.keep("a", "gone", None)
+    assert first.about("digest", "one") == "one"
+    first.close()
+    again = Journal(path)
+    assert again.written("a") == labels
+    assert again.written("b") == []
+    assert list(again.kept("a")) == ["local"]
+    assert torch.equal(again.kept("a")["local"]["w"], torch.tensor([0.1, 0.2]))
+    assert again.about("digest", "two") == "one"
+    again.close()
+
+
+def test_a_row_is_never_labelled_twice(journal: Journal) -> None:
+    journal.write("a", [Label(3, 1.0, 0)])
+    with pytest.raises(Failed, match="UNIQUE constraint"):
+        journal.write("a", [Label(3, 2.0, 1)])
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE finished SET result = CAST(X'00' || substr(result, 2) AS BLOB)",
+        "UPDATE kept SET state = substr(state, 1, 20)",
+        "UPDATE exchange SET entry = CAST(substr(entry, 1, 60) || X'2A' AS BLOB)",
+        "UPDATE label SET value = 2.0",
+        "UPDATE label SET weight = 0.5",
+        "UPDATE label SET held = 1",
+    ],
+)
+def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) -> None:
+    journal = Journal(path)
+    journal.record("1/train/0/0", "d", {"answers": {}, "up": 1, "down": 2})
+    journal.finish("0/train", {"state": torch.zeros(4)})
+    journal.keep("a", "local", {"w": torch.zeros(4)})
+    journal.write("a", [Label(3, 1.0, 0)])
+    journal.close()
+    with sqlite3.connect(path) as db:
+        db.execute(sql)
+    db.close()
+    again = Journal(path)
+    with pytest.raises(
+        Failed, match=r"damaged .*: delete the folder .* run again with --resume"
+    ):
+        again.recall("1/train/0/0", "d")
+        again.finished("0/train")
+        again.kept("a")
+        again.written("a")
+    again.close()
+
+
+def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
+    tmp_path: Path, path: Path
+) -> None:
+    journal = Journal(path)
+    for step in range(3):
+        journal.finish(f"{step}/train", {"state": torch.full((400,), float(step))})
+        journal.write(
+            "a", [Label(row, 1.0, step) for row in range(40 * step, 40 * step + 40)]
+        )
+    journal.close()
+    whole = path.read_bytes()
+    noticed = 0
+    for at in range(0, len(whole), 512):
+        damaged = tmp_path / f"{at}.sqlite"
+        damaged.write_bytes(whole[:at] + b"\xa5" * 64 + whole[at + 64 :])
+        try:
+            again = Journal(damaged)
+        except Failed:
+            noticed += 1
+            continue
+        try:
+            assert len(again.written("a")) == 120
+            for step in range(3):
+                found = again.finished(f"{step}/train")
+                assert found is not None
+                assert torch.equal(found["state"], torch.full((400,), float(step)))
+        except Failed as error:
+            assert "damaged" in str(error) or "cannot be written" in str(error)
+            noticed += 1
+        finally:
+            again.close()
+    assert noticed > 5
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database at all, but a text" * 40, b"\x00" * 5000]
+)
+def test_a_file_that_is_no_journal_is_reported_as_damage(
+    path: Path, content: bytes
+) -> None:
+    path.write_bytes(content)
+    with pytest.raises(Failed, match=r"journal\.sqlite is damaged"):
+        Journal(path)
+
+
+def test_a_journal_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match=r"cannot be written .*: free some space"):
+        Journal(tmp_path / "nowhere" / "journal.sqlite")

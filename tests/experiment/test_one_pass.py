@@ -1,0 +1,278 @@
+"""The protocol of FALE: each budget is chosen from nothing; units of tables; shared budgets."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.experiment.journal import Journal
+from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.rows import open_data
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.spec import Spec
+from fallow.settings.variants import variant
+from fallow.study.cell import Cell, Setup
+from fallow.study.opening import open_study, prepared
+from fallow.study.predict import predict_file
+from fallow.study.study import run_cell
+from tests.experiment.crash import KILLED, WELL, exchanges, work
+
+FALE = "fale@training=server-solve@initial=0"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    """90 rows of 3 features on very different scales at 3 sites; y is linear in them, and noise."""
+    draw = np.random.default_rng(0)
+    x = draw.standard_t(3, size=(120, 3)) * [1.0, 100.0, 0.01] + [0.0, 1e4, 5.0]
+    y = 3e3 + x @ [1.0, 0.05, 300.0] + draw.normal(size=120)
+    np.savez(
+        tmp_path / "numbers.npz",
+        **{"x": x[:90], "y": y[:90], "x_test": x[90:], "y_test": y[90:]},
+    )
+    return Recipe(
+        name="numbers",
+        data=str(tmp_path / "numbers.npz"),
+        partition=Spec("iid"),
+        sites=3,
+        plan=Plan((Segment(25),), 32, Optimiser("adam", 0.01)),
+        rounds=1,
+        score_rounds=1,
+        initial=2,
+        per_cycle=5,
+        cycles=2,
+        bounds=(),
+    )
+
+
+def done(recipe: Recipe, query: str, seed: int = 0) -> list[dict[str, Any]]:
+    journal = Journal()
+    run = Run(build_world(variant(recipe, query), seed, journal), journal)
+    return run.go()
+
+
+def of_cell(recipe: Recipe, query: str, out: Path) -> list[dict[str, Any]]:
+    cell = Cell(query, 0)
+    run_cell(Setup(recipe, out), cell)
+    lines = (cell.folder(out) / "records.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def ledger(out: Path, query: str, cycle: int) -> list[tuple[str, int]]:
+    journal = Journal(Cell(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
+    found = [
+        (site, label.row)
+        for site in ("site-0", "site-1", "site-2")
+        for label in journal.written(site)
+    ]
+    journal.close()
+    return found
+
+
+def test_a_strategy_that_chooses_once_starts_anew_for_every_budget(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    rows = of_cell(recipe, FALE, tmp_path / "out")
+    assert [row["cycle"] for row in rows] == [1, 2]
+    assert [row["labelled"] for row in rows] == [
+        15,
+        30,
+    ]  # 5 a site and cycle, and none before
+    small, large = (set(ledger(tmp_path / "out", FALE, cycle)) for cycle in (1, 2))
+    assert not small <= large
+
+
+def test_first_labels_are_random_or_the_strategys_own(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    beside = of_cell(recipe, "fale@training=server-solve", tmp_path / "a")
+    own = of_cell(recipe, "fale@training=server-solve@initial_by=query", tmp_path / "b")
+    assert [r["labelled"] for r in beside] == [r["labelled"] for r in own] == [21, 36]
+    weights = [label.weight for label in _labels(tmp_path / "a", 1)]
+    assert weights.count(1.0) == 6
+    assert all(label.weight != 1.0 for label in _labels(tmp_path / "b", 1, by_query=True))
+
+
+def _labels(out: Path, cycle: int, by_query: bool = False) -> list[Any]:
+    query = "fale@training=server-solve" + ("@initial_by=query" if by_query else "")
+    journal = Journal(Cell(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
+    found = [label for i in range(3) for label in journal.written(f"site-{i}")]
+    journal.close()
+    return found
+
+
+def test_a_budget_that_is_done_is_not_run_again(recipe: Recipe, tmp_path: Path) -> None:
+    whole = of_cell(recipe, FALE, tmp_path / "whole")
+    first, cell = Setup(recipe, tmp_path / "count"), Cell(FALE, 0)
+    assert work(first, cell) == WELL
+    moments = int((first.out / "points").read_text())
+    killed = Setup(recipe, tmp_path / "killed")
+    deaths = [work(killed, cell, deadly) for deadly in range(3, moments, moments // 8)]
+    assert KILLED in deaths
+    again = of_cell(recipe, FALE, tmp_path / "killed")
+    assert [timeless(row) for row in again] == [timeless(row) for row in whole]
+    asked = [key for key in exchanges(killed.out) if key.startswith("0/query")]
+    assert len(asked) < 3 * len(
+        [k for k in exchanges(first.out) if k.startswith("0/query")]
+    )
+
+
+def timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != "seconds"}
+
+
+def test_a_shared_budget_goes_where_the_scores_are(recipe: Recipe, tmp_path: Path) -> None:
+    (row, _) = of_cell(recipe, FALE, tmp_path)
+    bought = [counts[0] for counts in row["labelled_per_site"].values()]
+    assert sum(bought) == 15 and bought != [5, 5, 5]
+
+
+def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(
+    recipe: Recipe,
+) -> None:
+    with pytest.raises(
+        ValueError, match="core-set looks at a model, and under protocol=one_pass"
+    ):
+        prepared(Setup(recipe, Path()), ["core-set@protocol=one_pass"], 0)
+    with pytest.raises(ValueError, match="only protocol=one_pass does"):
+        prepared(Setup(recipe, Path()), ["random@initial_by=query"], 0)
+    assert not is_one_pass(variant(recipe, "fale@protocol=cycles"))
+
+
+def test_a_run_may_begin_without_any_label(recipe: Recipe) -> None:
+    rows = done(recipe, "random@initial=0")
+    assert [row["labelled"] for row in rows] == [0, 15, 30]
+    assert rows[0]["mse"] > rows[-1]["mse"]
+
+
+def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
+    journal = Journal()
+    run = Run(build_world(replace(recipe, queries_per_cycle=3), 0, journal), journal)
+    assert [row["labelled"] for row in run.go()] == [6, 21, 36]
+    steps = ("0/query", "0/query-1", "0/query-2", "1/query", "1/query-1", "1/query-2")
+    assert all(journal.finished(step) for step in steps)
+    bought = [label.row for label in journal.written("site-0")]
+    assert len(bought) == len(set(bought)) == 12
+
+
+def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> None:
+    journal = Journal()
+    run = Run(build_world(recipe, 0, journal), journal)
+    run.initial()
+    raw = open_data(recipe, 0)
+    seen = torch.cat([site.seen for site in run.world.members.values()])
+    assert torch.allclose(seen.mean(0), torch.zeros(3), atol=1e-5)
+    assert torch.allclose(seen.std(0, correction=0), torch.ones(3), atol=1e-5)
+    mean, std = raw.x.double().mean(0), raw.x.double().std(0, correction=0)
+    assert torch.allclose(
+        run.world.dataset.x_test, ((raw.x_test - mean) / std).float(), atol=1e-4
+    )
+    shown = {row["verb"]: row for row in run.initial()["revealed"]}
+    assert {"columns", "spread"} <= set(shown)
+
+
+def test_units_of_numbers_come_from_labels_that_were_bought(recipe: Recipe) -> None:
+    journal = Journal()
+    run = Run(build_world(recipe, 0, journal), journal)
+    run.first_phase()
+    bought = [label.value for i in range(3) for label in journal.written(f"site-{i}")]
+    targets = run.world.targets
+    assert targets is not None and len(bought) == 6
+    assert float(targets["mean"]) == pytest.approx(np.mean(bought), rel=1e-12)
+    assert float(targets["std"]) == pytest.approx(np.std(bought), rel=1e-9)
+
+
+def test_scores_do_not_depend_on_the_units_of_the_data(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    arrays = dict(np.load(recipe.data))
+    for name in ("y", "y_test"):
+        arrays[name] = arrays[name] * 1000 - 7
+    np.savez(tmp_path / "other.npz", **arrays)
+    other = replace(recipe, data=str(tmp_path / "other.npz"))
+    for query in ("random", "random@training=server-solve"):
+        a, b = (done(r, query)[-1]["mse"] for r in (recipe, other))
+        assert a == pytest.approx(b, rel=1e-3)
+        assert 0 < a < 1.5
+
+
+def test_a_trainer_on_raw_columns_is_worse_than_on_agreed_ones(recipe: Recipe) -> None:
+    agreed, raw = (
+        done(recipe, q)[-1]["mse"] for q in ("random", "random@standardise=none")
+    )
+    assert agreed < raw
+
+
+def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path) -> None:
+    arrays = dict(np.load(recipe.data))
+    table = tmp_path / "table.csv"
+    rows = np.hstack([arrays["x"], arrays["y"][:, None]])
+    np.savetxt(table, rows, delimiter=",", header="a,b,c,y", comments="")
+    own = replace(
+        recipe,
+        data=str(table),
+        label="y",
+        training=Spec("server-solve"),
+        initial=1.0,
+        cycles=0,
+    )
+    setup, _ = prepared(Setup(own, tmp_path / "out"), ["random"], 0)
+    open_study(setup, [Cell("random", 0)], "test", resume=False)
+    run_cell(setup, Cell("random", 0))
+    new = tmp_path / "new.csv"
+    np.savetxt(new, arrays["x_test"], delimiter=",", header="a,b,c", comments="")
+    path = predict_file(setup.out, new).path
+    said = np.array(
+        [float(r["prediction"]) for r in csv.DictReader(path.read_text().splitlines())]
+    )
+    assert np.mean((said - arrays["y_test"]) ** 2) < 2.5  # the noise has variance 1
+
+
+def test_trainer_is_a_short_form(recipe: Recipe) -> None:
+    long = variant(recipe, "random@trainer=10x3")
+    assert (long.rounds, long.plan.epochs) == (10, 3)
+    with pytest.raises(ValueError, match="trainer=10 is not of the form ROUNDSxEPOCHS"):
+        variant(recipe, "random@trainer=10")
+
+
+def test_a_bound_may_have_settings_of_its_own(recipe: Recipe) -> None:
+    best = done(recipe, "bound:all-labels@training=server-solve")
+    assert [row["labelled"] for row in best] == [90]
+    assert best[0]["mse"] <= done(recipe, "random@training=server-solve")[-1]["mse"]
+    with pytest.raises(ValueError, match="is no upper bound"):
+        variant(recipe, "bound:most-labels")
+
+
+def test_other_test_rows_for_every_seed(recipe: Recipe) -> None:
+    again = replace(recipe, resplit=True)
+    a, b, c = open_data(again, 0), open_data(again, 1), open_data(again, 0)
+    assert torch.equal(a.x_test, c.x_test) and not torch.equal(a.x_test, b.x_test)
+    assert (len(a.x), len(a.x_test)) == (90, 30)
+    everything = torch.cat([a.y, a.y_test]).sort().values
+    assert torch.equal(everything, torch.cat([b.y, b.y_test]).sort().values)
+
+
+def test_rows_may_be_what_a_frozen_model_sees() -> None:
+    digits = Recipe("d", data="digits", features=Spec("mlp", {"hidden": [7]}), rows=30)
+    assert open_data(digits, 0).x.shape == (30, 7)
+    assert torch.equal(open_data(digits, 0).x_test, open_data(digits, 1).x_test)
+
+
+def test_the_new_settings_are_settings(recipe: Recipe) -> None:
+    made = recipe_from(
+        {"name": "a", "initial": 0, "protocol": "one_pass", "features": "lenet"}
+    )
+    assert (made.initial, made.protocol, made.features) == (0, "one_pass", Spec("lenet"))
+    assert with_settings(made, {"queries_per_cycle": "30"}).queries_per_cycle == 30
+    with pytest.raises(ValueError, match="the budget per_cycle is 0"):
+        recipe_from({"name": "a", "per_cycle": 0})

@@ -1,0 +1,90 @@
+"""DPFL in runs that are repeated or killed: what every site retains is the same, bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fallow.training.personal
+from fallow.core.build import names
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import World, build_world
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.files import raw
+from fallow.study.cell import Cell, Setup
+from fallow.study.study import run_cell
+from tests.experiment.crash import KILLED, WELL, exchanges, left, points, tiny, work
+
+CELL = Cell("random", 0)
+DPFL = {
+    "training": Spec("dpfl", {"budget": 2, "tau_init": 1}),
+    "query": Spec("random"),
+    "validation": 0.4,
+    "test": "own",
+    "cycles": 1,
+    "sites": 4,
+    "initial": 0.5,
+}
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    return replace(tiny(tmp_path_factory.mktemp("tiny")), **DPFL)
+
+
+def retained(world: World) -> str:
+    """A hash of the models that all sites have retained."""
+    h = hashlib.sha256()
+    for name in sorted(world.members):
+        best = world.members[name].memory["best"]
+        h.update(name.encode() + raw(best["w"]) + raw(best["stats"]))
+    return h.hexdigest()
+
+
+def gone(recipe: Recipe, seed: int = 0, **more: Any) -> tuple[str, Any]:
+    """The hash of what is retained at the end, and the last record."""
+    journal = Journal()
+    world = build_world(recipe, seed, journal, **more)
+    rows = Run(world, journal).go()
+    return retained(world), {k: v for k, v in rows[-1].items() if k != "seconds"}
+
+
+@pytest.mark.parametrize("training", ["FedAvg", *names(fallow.training.personal)])
+def test_two_runs_retain_the_same_models(recipe: Recipe, training: str) -> None:
+    if training != "DPFL":
+        recipe = replace(recipe, training=Spec(training))
+    once = gone(recipe)
+    assert gone(recipe) == once
+    assert gone(recipe, seed=1)[0] != once[0]
+
+
+def test_a_byte_boundary_between_sites_changes_nothing(recipe: Recipe) -> None:
+    (there, row), (here, plain) = gone(recipe, runtime="bytes"), gone(recipe)
+    assert there == here
+    assert row["per_site"] == plain["per_site"] and row["graph"] == plain["graph"]
+
+
+def test_dpfl_killed_at_points_all_over_a_run_ends_as_if_nothing_had_happened(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    setup = Setup(recipe, tmp_path / "whole")
+    run_cell(Setup(recipe, tmp_path / "warm"), CELL)
+    assert work(setup, CELL) == WELL
+    whole, asked = left(setup, CELL), exchanges(setup.out)
+    assert len(set(asked)) == len(asked)
+    for deadly in range(1, points(setup.out), 7):
+        again = replace(setup, out=tmp_path / "again")
+        assert work(again, CELL, deadly) == KILLED
+        assert work(again, CELL) == WELL
+        assert left(again, CELL) == whole, f"killed at point {deadly}"
+        repeated = Counter(exchanges(again.out)) - Counter(asked)
+        assert set(exchanges(again.out)) == set(asked) and repeated.total() <= 1
+        shutil.rmtree(again.out)

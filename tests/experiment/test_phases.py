@@ -1,0 +1,146 @@
+"""A phase is shared exactly where nothing that decides it differs."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.plan import Plan, Segment
+from fallow.experiment.journal import Journal
+from fallow.experiment.phases import Phases
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Published, Spec
+from fallow.study.cell import Cell, Setup
+from fallow.study.study import run_cell
+from tests.experiment.crash import left, tiny
+
+OTHER: dict[str, Any] = {
+    "rows": 50,
+    "test_rows": 20,
+    "partition": Spec("iid"),
+    "sites": 4,
+    "model": Spec("mlp", {"hidden": [4]}),
+    "training": Spec("fedprox"),
+    "plan": Plan((Segment(2),), 8),
+    "rounds": 4,
+    "participation": 0.5,
+    "initial": 0.2,
+    "budget": "proportional",
+    "score_rounds": 1,
+    "executor": "loop",
+    "channels_last": True,
+    "dtype": "float64",
+    "standardise": "federated",
+    "target_scale": "none",
+    "initial_by": "query",
+    "validation": 0.2,
+    "test": "own",
+    "flip": 1,
+    "privacy": Privacy(secure_sum=True),  # totals are rounded, and keys cross
+}
+LATER: dict[str, Any] = {  # decides nothing before the first query
+    "restart": "continue",
+    "local_source": "scratch",
+    "local_plan": Plan((Segment(9),)),
+    "query": Spec("entropy"),
+    "protocol": "one_pass",
+    "queries_per_cycle": 2,
+    "fresh_first": True,
+    "per_cycle": 0.2,
+    "cycles": 1,
+}
+WORDS: dict[str, Any] = {  # decides nothing at all
+    "name": "other",
+    "title": "Other",
+    "queries": ("random",),
+    "reference": "random",
+    "seeds": 3,
+    "bounds": ("pooled",),
+    "published": Published("ahfal-table1", "alpha=0.1"),
+}
+# reach the key as the rows and labels that they lead to
+DATA = {"data", "label", "site", "task", "drop_rows", "resplit", "features"}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    return tiny(tmp_path)
+
+
+def key(recipe: Recipe, seed: int = 0, **more: Any) -> str:
+    journal = Journal()
+    world = build_world(recipe, seed, journal, **more)
+    Run(world, journal).initial()
+    journal.close()
+    return Phases().key(world)
+
+
+def test_every_field_of_a_recipe_is_known_to_decide_the_first_phase_or_not() -> None:
+    assert {f.name for f in fields(Recipe)} == {*OTHER, *LATER, *WORDS, *DATA}
+
+
+@pytest.mark.parametrize("field", OTHER)
+def test_another_setting_is_another_phase(recipe: Recipe, field: str) -> None:
+    assert getattr(recipe, field) != OTHER[field]
+    assert key(replace(recipe, **{field: OTHER[field]})) != key(recipe)
+
+
+@pytest.mark.parametrize("field", [*LATER, *WORDS])
+def test_what_comes_later_does_not_change_the_phase(recipe: Recipe, field: str) -> None:
+    assert getattr(recipe, field) != {**LATER, **WORDS}[field]
+    assert key(replace(recipe, **{field: {**LATER, **WORDS}[field]})) == key(recipe)
+
+
+def test_noise_on_what_a_query_releases_does_not_change_the_phase(recipe: Recipe) -> None:
+    assert key(replace(recipe, privacy=Privacy(epsilon=1.0))) == key(recipe)
+
+
+def test_seed_runtime_and_data_are_part_of_the_phase(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    before = key(recipe)
+    assert key(recipe, seed=1) != before
+    assert key(recipe, runtime="bytes") != before
+    (tmp_path / "renamed.npz").write_bytes(Path(recipe.data).read_bytes())
+    assert key(replace(recipe, data=str(tmp_path / "renamed.npz"))) == before
+
+
+@pytest.mark.parametrize("field", OTHER)
+def test_what_a_run_computes_shows_in_its_digest(recipe: Recipe, field: str) -> None:
+    assert replace(recipe, **{field: OTHER[field]}).digest != recipe.digest
+
+
+@pytest.mark.parametrize("field", WORDS)
+def test_words_do_not_show_in_the_digest(recipe: Recipe, field: str) -> None:
+    assert replace(recipe, **{field: WORDS[field]}).digest == recipe.digest
+
+
+def test_a_run_that_takes_its_first_phase_from_the_cache_is_the_same_run(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    alone, shared = Setup(recipe, tmp_path / "alone"), Setup(recipe, tmp_path / "shared")
+    run_cell(alone, Cell("ahfal", 0))
+    run_cell(shared, Cell("random", 0))
+    heard: list[dict[str, Any]] = []
+    run_cell(shared, Cell("ahfal", 0), heard.append)
+    assert left(shared, Cell("ahfal", 0)) == left(alone, Cell("ahfal", 0))
+    assert [e for e in heard if e["event"] == "round" and e["cycle"] == 0] == []
+    assert len(list((shared.out / "phases").glob("*.safetensors"))) == 1
+
+
+def test_a_damaged_cached_phase_is_computed_again(recipe: Recipe, tmp_path: Path) -> None:
+    setup = Setup(recipe, tmp_path / "study")
+    run_cell(setup, Cell("random", 0))
+    (phase,) = (setup.out / "phases").glob("*.safetensors")
+    content = bytearray(phase.read_bytes())
+    content[-3] ^= 1  # one bit of one weight
+    phase.write_bytes(content)
+    run_cell(setup, Cell("ahfal", 0))
+    run_cell(whole := Setup(recipe, tmp_path / "whole"), Cell("ahfal", 0))
+    assert left(setup, Cell("ahfal", 0)) == left(whole, Cell("ahfal", 0))

@@ -1,0 +1,203 @@
+"""The central promise: a run killed at any point ends with the same picks, weights and records."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.experiment.world import Runtime
+from fallow.settings.budgets import budgets
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.errors import Failed
+from fallow.storage.files import only_one
+from fallow.study.cell import Cell, Setup
+from fallow.study.study import run_cell, run_study
+from tests.experiment.crash import (
+    KILLED,
+    WELL,
+    Left,
+    begun,
+    ended,
+    exchanges,
+    left,
+    points,
+    tiny,
+    work,
+    worker,
+)
+
+CELL = Cell("ahfal", 0)
+PERSISTENT = Optimiser(lr=0.05, momentum=0.9, persist=True)
+WORLDS: dict[str, dict[str, Any]] = {
+    "as the demo": {},
+    "half of the sites": {
+        "plan": Plan((Segment(1),), 8, PERSISTENT),
+        "participation": 0.5,
+        "local_source": "scratch",
+        "local_plan": Plan((Segment(3),), 8, stop_at=0.99),
+        "restart": "continue",
+    },
+    "bytes": {"cycles": 1},
+    "labels held back": {
+        "training": Spec("tests.experiment.alone:Alone"),
+        "validation": 0.4,
+        "test": "own",
+        "flip": 1,
+        "cycles": 1,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """The tiny recipe, run once in this process: its children need not import anything."""
+    folder = tmp_path_factory.mktemp("tiny")
+    made = tiny(folder)
+    run_cell(Setup(made, folder / "warm"), CELL)
+    return made
+
+
+@pytest.fixture(scope="module", params=WORLDS)
+def undisturbed(
+    request: pytest.FixtureRequest, recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Setup, Left]:
+    """A setup, and what its run leaves when nothing happens to it."""
+    out = tmp_path_factory.mktemp("whole") / "study"
+    runtime: Runtime = "bytes" if request.param == "bytes" else "inprocess"
+    setup = Setup(replace(recipe, **WORLDS[request.param]), out, runtime=runtime)
+    assert work(setup, CELL) == WELL
+    return setup, left(setup, CELL)
+
+
+def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
+    undisturbed: tuple[Setup, Left], tmp_path: Path
+) -> None:
+    setup, whole = undisturbed
+    asked = exchanges(setup.out)
+    assert len(set(asked)) == len(asked)
+    assert points(setup.out) >= 40
+    for deadly in range(points(setup.out)):
+        again = replace(setup, out=tmp_path / "again")
+        assert work(again, CELL, deadly) == KILLED
+        assert work(again, CELL) == WELL
+        assert left(again, CELL) == whole, f"killed at point {deadly}"
+        repeated = Counter(exchanges(again.out)) - Counter(asked)
+        assert set(exchanges(again.out)) == set(asked)
+        assert repeated.total() <= 1  # the exchange that was open, and no other
+        shutil.rmtree(again.out)
+
+
+def test_a_run_killed_twice_ends_as_if_nothing_had_happened(
+    undisturbed: tuple[Setup, Left], tmp_path: Path
+) -> None:
+    setup, whole = undisturbed
+    for first in range(1, points(setup.out), 9):
+        for second in (0, 3):
+            again = replace(setup, out=tmp_path / "again")
+            assert work(again, CELL, first) == KILLED
+            then = work(again, CELL, second)
+            assert then == KILLED or first + second >= points(setup.out) - 4
+            assert work(again, CELL) == WELL
+            assert left(again, CELL) == whole, f"killed at points {first} and {second}"
+            shutil.rmtree(again.out)
+
+
+def test_no_label_is_bought_twice_and_no_budget_is_exceeded(
+    undisturbed: tuple[Setup, Left],
+) -> None:
+    setup, whole = undisturbed
+    recipe = setup.recipe
+    rows = Counter((site, row) for site, row, *_ in whole.ledger)
+    assert max(rows.values()) == 1
+    held = json.loads((CELL.folder(setup.out) / "partition.json").read_text())
+    sizes = dict(zip(held["sites"], held["sizes"], strict=True))
+    first, later = (
+        budgets(recipe.budget, share, sizes) for share in (recipe.initial, recipe.per_cycle)
+    )
+    bought = Counter(site for site, *_ in whole.ledger)
+    assert all(bought[s] <= first[s] + recipe.cycles * later[s] for s in sizes)
+    assert whole.open_exchanges == 0
+    assert whole.drafts == []
+
+
+def test_a_finished_run_is_left_as_it_is(undisturbed: tuple[Setup, Left]) -> None:
+    setup, _ = undisturbed
+    before = exchanges(setup.out)
+    heard: list[dict[str, Any]] = []
+    run_cell(setup, CELL, heard.append)
+    assert heard == [{"event": "done", "cached": True}]
+    assert exchanges(setup.out) == before
+
+
+def test_records_that_were_lost_are_written_again_from_the_journal(
+    undisturbed: tuple[Setup, Left], tmp_path: Path
+) -> None:
+    setup, whole = undisturbed
+    copy = replace(setup, out=tmp_path / "copy")
+    shutil.copytree(setup.out, copy.out)
+    (CELL.folder(copy.out) / "records.jsonl").unlink()
+    assert work(copy, CELL) == WELL
+    assert left(copy, CELL) == whole
+    assert exchanges(copy.out) == exchanges(setup.out)  # nothing was asked again
+
+
+def test_a_kill_in_the_shared_first_phase_changes_no_strategy_of_the_seed(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    cells = [Cell("random", 0), Cell("ahfal", 0)]
+    whole = Setup(recipe, tmp_path / "whole")
+    assert ended(begun(lambda: _all_well(whole, cells))) == WELL
+    expected = [left(whole, cell) for cell in cells]
+    for deadly in (4, 9, 12, 13, 14, 15):
+        again = replace(whole, out=tmp_path / f"again-{deadly}")
+        assert work(again, cells[0], deadly) == KILLED
+        assert ended(begun(partial(_all_well, again, cells[::-1]))) == WELL
+        assert [left(again, cell) for cell in cells] == expected, (
+            f"killed at point {deadly}"
+        )
+
+
+def _all_well(setup: Setup, cells: list[Cell]) -> None:
+    assert run_study(setup, cells) == []
+
+
+def test_two_processes_at_one_seed_do_the_first_phase_once(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    setup = Setup(recipe, tmp_path)
+    children = [worker(setup, Cell(name, 0)) for name in ("random", "ahfal")]
+    assert [ended(child) for child in children] == [WELL, WELL]
+    first = [key for key in exchanges(tmp_path) if key.startswith("0/train")]
+    assert len(first) == len(set(first)) == recipe.rounds
+
+
+def test_a_second_process_on_the_same_run_is_refused(
+    recipe: Recipe, tmp_path: Path
+) -> None:
+    setup = Setup(recipe, tmp_path)
+    folder = CELL.folder(tmp_path)
+    refused = pytest.raises(Failed, match="another process is working on")
+    with only_one(folder / "run.lock"), refused:
+        run_cell(setup, CELL)
+    assert not (folder / "journal.sqlite").exists()
+
+
+def test_a_lock_ends_with_the_process_that_held_it(tmp_path: Path) -> None:
+    def held() -> None:
+        with only_one(tmp_path / "lock"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert ended(begun(held)) == KILLED
+    with only_one(tmp_path / "lock", wait=False):
+        pass

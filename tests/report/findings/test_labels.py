@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fallow.report.findings import labels
+from fallow.study.reading import read_study
+from tests.report.conftest import rewrite
+
+ROW = {"labelled_per_class": [6, 2], "labelled_per_site": {"a": [6, 0], "b": [0, 2]}}
+VALUES = [
+    (labels.minority_share, 25.0),
+    (labels.label_entropy, 0.811278),
+    (labels.label_gini, 0.25),
+    (labels.label_kl, (np.log(8 / 6) + np.log(8 / 2)) / 2),
+    (labels.label_variation, (1 / 4 + 3 / 4) / 2),
+    (labels.label_gaps, 2.0),
+]
+
+
+@pytest.mark.parametrize(("value", "by_hand"), VALUES)
+def test_the_balance_of_labels_by_hand(value, by_hand):
+    assert value(ROW) == pytest.approx(by_hand, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [value for value, _ in VALUES])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"labelled_per_class": None, "labelled_per_site": {"a": [8]}},
+        {"labelled_per_class": [0, 0], "labelled_per_site": {"a": [0, 0]}},
+    ],
+)
+def test_what_was_not_measured_has_no_balance(value, row):
+    assert value(row) is None
+
+
+def label_shares(root, share):
+    """Each query's labels: ``share(query)`` per cent of two classes in the rarer one."""
+
+    def labelled(row, folder):
+        return {"labelled_per_class": [100 - share(row["query"]), share(row["query"])]}
+
+    rewrite(root, labelled)
+
+
+def test_minority_share_and_score_correlate_over_strategies(make_study):
+    queries = ("random", "entropy", "ahfal", "logo", "random@training=kcfu")
+    root = make_study(queries=queries, seeds=3)
+    shares = {"ahfal": 40, "entropy": 30, "logo": 20, "random": 10}
+    label_shares(root, lambda q: shares.get(q, 50))
+    found = labels.minority_and_score(read_study(root))
+    assert found.strategies == 4  # the one that is trained in another way does not count
+    assert found.spearman == pytest.approx(1)
+    assert found.pearson > 0.9
+    assert len(found.by_seed) == 3
+
+
+def test_equal_shares_and_few_strategies_have_no_correlation(make_study, study_dir):
+    root = make_study(queries=("random", "entropy", "ahfal", "logo"), seeds=2)
+    label_shares(root, lambda q: 30)
+    assert labels.minority_and_score(read_study(root)) is None
+    assert labels.minority_and_score(read_study(study_dir)) is None

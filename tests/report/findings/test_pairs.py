@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+
+from fallow.report.findings.pairs import (
+    Pair,
+    code_pairs,
+    compared,
+    control_pairs,
+    model_pairs,
+    oracle_pairs,
+    setting_pairs,
+)
+from fallow.study.reading import read_study
+
+
+def test_an_oracle_stands_beside_the_same_heuristic_under_the_same_settings():
+    names = [
+        "entropy",
+        "typicality",
+        "OracleHistogram",
+        "oracle-histogram:score=typicality",
+        "oracle_histogram@training=kcfu",
+        "oracle-histogram:score=margin",
+    ]
+    assert oracle_pairs(names) == [
+        Pair("OracleHistogram", "entropy", "entropy"),
+        Pair("oracle-histogram:score=typicality", "typicality", "typicality"),
+    ]
+
+
+def test_the_global_model_stands_beside_the_local_one_with_equal_other_fields():
+    names = [
+        "entropy",
+        "entropy:model=global",
+        "core-set:model=local",
+        "core-set:model=global",
+        "badge:model=global",
+        "entropy:model=global@training=kcfu",
+    ]
+    assert [(p.query, p.against) for p in model_pairs(names)] == [
+        ("entropy:model=global", "entropy"),
+        ("core-set:model=global", "core-set:model=local"),
+    ]
+
+
+def test_a_setting_stands_beside_the_strategy_without_it():
+    names = ["ksas", "ksas@training=kcfu", "ahfal@training=kcfu"]
+    assert setting_pairs(names) == [Pair("ksas@training=kcfu", "ksas", "training=kcfu")]
+
+
+def test_a_strategy_that_has_a_setting_already_stands_beside_it_with_one_more():
+    names = [
+        "logo@local_source=last_round",
+        "logo@local_source=last_round@trainer=10x25",
+        "logo2",
+    ]
+    assert setting_pairs(names) == [Pair(names[1], names[0], "trainer=10x25")]
+
+
+def test_code_stands_beside_the_paper_and_never_beside_an_ablation():
+    names = [
+        "ahfal:toggle=never",
+        "ahfal",
+        "fallow.compat:RatioAHFAL",
+        "fallow.compat:PixelBADGE",
+    ]
+    assert code_pairs(names) == [Pair("fallow.compat:RatioAHFAL", "ahfal", "RatioAHFAL")]
+
+
+def test_fale_stands_beside_uniform_rows_and_missing_weights_with_the_same_training():
+    names = [
+        "random",
+        "random@training=server-solve",
+        "fale@training=server-solve",
+        "fale:weights=none@training=server-solve",
+        "fale:weights=none@training=fedavg",
+        "fale:mode=fedsvd@training=masked-solve",
+        "random@trainer=10x25",
+    ]
+    assert [(p.query, p.against) for p in control_pairs(names)] == [
+        ("fale@training=server-solve", "random@training=server-solve"),
+        ("fale@training=server-solve", "fale:weights=none@training=server-solve"),
+        ("fale:weights=none@training=server-solve", "random@training=server-solve"),
+        ("fale:weights=none@training=fedavg", "random"),
+        ("fale:mode=fedsvd@training=masked-solve", "random@training=server-solve"),
+    ]
+
+
+def test_pairs_are_compared_in_points_and_holm_counts_them_all(study_dir):
+    study = read_study(study_dir)
+    pairs = [Pair("ahfal", "random", ""), Pair("entropy", "random", "")]
+    (pair, first), (_, second) = compared(study, pairs)
+    gaps = [100 * (study.final("ahfal")[k] - study.final("random")[k]) for k in range(6)]
+    assert pair.query == first.query == "ahfal"
+    assert first.difference == pytest.approx(sum(gaps) / 6)
+    assert first.lowest == second.lowest == 2 / 32
+
+
+def test_a_pair_with_one_common_seed_is_left_out(make_study):
+    study = read_study(make_study(seeds=1))
+    assert compared(study, [Pair("ahfal", "random", "")]) == []

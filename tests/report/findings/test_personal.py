@@ -1,0 +1,133 @@
+"""How sites fared, by hand: two seeds, two or three sites."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fallow.report.findings.personal import (
+    fared,
+    has_sites,
+    nested,
+    over_rounds,
+    paired,
+    received,
+)
+from fallow.study.records import Cell, Study, StudyRecords
+
+LOCAL, DPFL = "random@training=local", "random@training=dpfl"
+
+
+def row(
+    scores: dict[str, float | None], round_: int = 1, final: bool = True
+) -> dict[str, Any]:
+    known = [s for s in scores.values() if s is not None]
+    relayed = {"kind": "relay", "bytes": 600, "received": {"a": 2, "c": 1}}
+    return {
+        "cycle": 0,
+        "round": round_,
+        "final": final,
+        "accuracy": float(np.mean(known)),
+        "per_site": scores,
+        "variance": 1e4 * float(np.var(known)),
+        "worst_tenth": min(known),
+        "accuracy_weighted": 0.5,
+        "bytes_down": 800,
+        "revealed": [relayed],
+        "model_bytes": 40,
+        "labelled_per_site": {site: [1] for site in "abcd"},
+        "labelled": 4,
+        "pool": 4,
+    }
+
+
+def study(
+    cells: dict[tuple[str, int], list[dict[str, Any]]], reference: str = DPFL
+) -> StudyRecords:
+    queries = tuple(dict.fromkeys(query for query, _ in cells))
+    seeds = tuple(sorted({seed for _, seed in cells}))
+    recipe = {"training": {"name": "fedavg", "fields": {}}, "cycles": 0}
+    about = Study("tiny", recipe, reference, queries, seeds, "", None, {})
+    made = tuple(
+        Cell(query, seed, tuple(rows), None, 0) for (query, seed), rows in cells.items()
+    )
+    return StudyRecords(Path(), about, made)
+
+
+@pytest.fixture
+def four() -> StudyRecords:
+    return study(
+        {
+            (LOCAL, 0): [row({"a": 0.5, "b": 0.7, "c": None})],
+            (LOCAL, 1): [row({"a": 0.6, "b": 0.6})],
+            (DPFL, 0): [
+                row({"a": 0.4, "b": 0.4}, 0, final=False),
+                row({"a": 0.6, "b": 0.7, "c": None}),
+            ],
+            (DPFL, 1): [row({"a": 0.5, "b": 0.9})],
+        }
+    )
+
+
+def test_sites_count_the_same_and_seeds_count_the_same(four: StudyRecords) -> None:
+    best, local = fared(four)
+    assert (best.query, local.query) == (DPFL, LOCAL)
+    assert best.accuracy == pytest.approx([65.0, 70.0])
+    assert best.variance == pytest.approx((5.0**2 + 20.0**2) / 2)
+    assert (best.lowest, best.worst_tenth) == pytest.approx((55.0, 55.0))
+
+
+def test_who_would_be_better_off_alone_is_counted_by_seed_and_site(
+    four: StudyRecords,
+) -> None:
+    best, local = fared(four)
+    assert best.below_local == pytest.approx(100 / 4)  # site a of seed 1 alone
+    assert local.below_local is None
+
+
+def test_what_a_site_receives_comes_from_the_server_and_from_others() -> None:
+    assert received(row({"a": 0.5})) == {"a": 450.0, "b": 50.0, "c": 250.0, "d": 50.0}
+    (found,) = fared(study({(DPFL, 0): [row({"a": 0.5})]}))
+    assert (found.received, found.most, found.models) == (200.0, 450.0, 5.0)
+
+
+def test_pairs_are_the_same_site_under_the_same_seed(four: StudyRecords) -> None:
+    (found,) = paired(four)
+    assert found.query == LOCAL
+    assert found.difference == pytest.approx((-5.0 - 10.0) / 2)
+    assert (found.better, found.level, found.worse, found.seeds) == (1, 1, 2, 2)
+    assert found.interval.low < found.difference < found.interval.high
+
+
+def test_an_interval_over_one_seed_is_over_its_sites_alone() -> None:
+    found = nested([np.array([0.0, 1.0])])
+    assert (found.low, found.high) == (0.0, 1.0)
+    assert nested([np.array([0.0, 1.0])]) == found  # drawn from a fixed stream
+
+
+def test_seeds_that_differ_widen_the_interval_beyond_that_of_their_sites() -> None:
+    gen = np.random.default_rng(0)
+    sites = gen.normal(0.0, 1.0, (2, 50))
+    together = nested([np.concatenate(list(sites))])
+    apart = nested([sites[0] - 5, sites[1] + 5])
+    assert apart.high - apart.low > 5 * (together.high - together.low)
+
+
+def test_seeds_of_other_sizes_count_the_same() -> None:
+    found = nested([np.full(1, 4.0), np.full(30, 4.0)])
+    assert (found.low, found.high) == (4.0, 4.0)
+
+
+def test_rounds_are_those_that_were_scored(four: StudyRecords) -> None:
+    assert over_rounds(four, DPFL) == {
+        0: [40.0],
+        1: [pytest.approx(65.0), pytest.approx(70.0)],
+    }
+
+
+def test_a_study_of_one_common_model_has_no_sites() -> None:
+    plain = {**row({"a": 0.5}), "per_site": None, "variance": None}
+    assert not has_sites(study({("random", 0): [plain]}))

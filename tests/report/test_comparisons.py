@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fallow.report import results as report_sections
+from fallow.report.across import across, swept
+from fallow.report.comparisons import findings
+from fallow.report.figures.style import FAINT, looks, told_apart
+from fallow.report.final_table import final_table
+from fallow.report.page import write_report
+from fallow.study.reading import read_study
+from tests.report.conftest import rewrite, write_study
+from tests.report.test_page import SECTIONS, parsed
+
+PAIRS = (
+    "random",
+    "entropy",
+    "entropy:model=global",
+    "ksas",
+    "ksas@training=kcfu",
+    "oracle-histogram",
+    "fallow.compat:NaNKSAS",
+)
+MORE = [
+    "What knowing the classes would be worth",
+    "Which model should choose",
+    "What a setting changes",
+    "As in the public code and as in the paper",
+    "Class spread and accuracy",
+]
+MANY = tuple(f"egl:Strategy{i}" for i in range(22))
+
+
+def headings(text):
+    return re.findall(r"<h3>(.*?)</h3>", text)
+
+
+def cut(alpha):
+    return {
+        "data": "digits",
+        "partition": {"name": "exact-dirichlet", "fields": {"alpha": alpha}},
+    }
+
+
+@pytest.fixture(scope="module")
+def paired(tmp_path_factory):
+    root = write_study(tmp_path_factory.mktemp("paired") / "a", PAIRS, 6, 2, "random")
+    rewrite(
+        root, lambda row, _: {"notes": {"nan_sites": 2} if "NaN" in row["query"] else {}}
+    )
+    return root
+
+
+@pytest.fixture(scope="module")
+def paired_text(paired):
+    return write_report([paired]).read_text()
+
+
+def test_a_study_with_pairs_has_their_sections_and_valid_ones(paired_text):
+    parsed(paired_text)
+    found = headings(paired_text)
+    assert found == [*SECTIONS[:5], *MORE, *SECTIONS[5:]]
+
+
+def test_the_code_is_shown_with_the_sites_whose_scores_were_nan(paired_text):
+    assert "2.0 of 3" in paired_text
+    assert "NaN sites" in paired_text
+
+
+def test_pairs_without_two_common_seeds_leave_no_empty_heading(tmp_path):
+    study = read_study(write_study(tmp_path / "one", PAIRS, 1, 2, "random"))
+    assert headings("".join(findings(study, "a", with_slopes=True))) == MORE[4:]
+
+
+def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
+    roots = [
+        write_study(
+            tmp_path / f"{a}", PAIRS[:4], 2, 2, "random", name=f"at {a}", recipe=cut(a)
+        )
+        for a in (0.1, 1.0)
+    ]
+    studies = [read_study(root) for root in roots]
+    text = across(studies, "across")
+    parsed(text)
+    assert headings(text) == [
+        "Local or global model, over alpha",
+        "Class spread and accuracy",
+        "Which model should choose, by skew and tail",
+    ]
+    assert swept(studies) == studies
+    alone = findings(studies[0], "a", with_slopes=False)
+    assert "Class spread" not in "".join(alone)
+
+
+def test_studies_that_have_nothing_in_common_share_no_article(tmp_path, study_dir):
+    other = write_study(tmp_path / "other", PAIRS[:3], 2, 2, "random", recipe=cut(1.0))
+    studies = [read_study(study_dir), read_study(other)]
+    assert across(studies, "across") is None
+    assert swept(studies) == []
+
+
+def test_an_article_over_all_is_linked_from_the_top(tmp_path):
+    roots = [
+        write_study(tmp_path / f"{a}", PAIRS[1:3], 2, 1, None, recipe=cut(a))
+        for a in (0.1, 1.0)
+    ]
+    text = write_report(roots, tmp_path / "both.html").read_text()
+    page = parsed(text)
+    assert page.tags.count("article") == 3
+    assert 'href="#across"' in text
+    assert 'id="across"' in text
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    queries = (*MANY, "random", "entropy", "ahfal")
+    return write_study(tmp_path_factory.mktemp("wide") / "wide", queries, 2, 2, "ahfal")
+
+
+def test_of_many_strategies_figures_name_eight(wide):
+    study = read_study(wide)
+    named = told_apart(study)
+    assert len(named) == 8
+    assert {"random", "ahfal"} <= set(named)
+    best = max(study.strategies, key=lambda q: sum(study.final(q).values()))
+    assert best in named
+    look = looks(study)
+    colours = [look[q].colour for q in named]
+    assert len(set(colours)) == 8
+    assert all(look[q].colour == FAINT for q in study.strategies if q not in named)
+
+
+def test_a_wide_study_lists_all_in_the_table_and_counts_the_rest_in_figures(wide):
+    study = read_study(wide)
+    table = report_sections.scores(study, final_table(study))
+    assert all(f"{query}</th>" in table for query in MANY)
+    assert "17 others" in report_sections.classes(study, "x")
+    drawn = report_sections.curves(study, "x")
+    assert "The 17 other strategies are grey" in drawn
+    assert sum(f">{query}<" in drawn for query in study.strategies) == 8

@@ -1,0 +1,64 @@
+"""Records and tables in the forms that other programs read."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from fallow.report.export import export_study
+from fallow.study.cell import Setup
+from fallow.study.opening import open_study
+from fallow.study.study import run_study, study_cells
+from tests.experiment.crash import tiny
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("export")
+    setup = Setup(tiny(folder), folder / "study")
+    cells = study_cells(setup.recipe, ("random", "ahfal"), [0])
+    open_study(setup, cells, "fallow compare tiny", resume=False)
+    assert run_study(setup, cells) == []
+    return setup.out
+
+
+def records(study: Path) -> list[dict[str, object]]:
+    paths = [
+        study / "cells" / query / "seed-0" / "records.jsonl"
+        for query in ("random", "ahfal")
+    ]
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def test_a_csv_file_holds_every_record(study: Path, tmp_path: Path) -> None:
+    path = export_study(study, "csv", tmp_path / "all.csv")
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    known = records(study)
+    assert len(rows) == len(known) == 12
+    assert [float(r["accuracy"]) for r in rows] == [r["accuracy"] for r in known]
+    assert [json.loads(r["per_class"]) for r in rows] == [r["per_class"] for r in known]
+
+
+def test_a_parquet_file_holds_every_record(study: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = export_study(study, "parquet", tmp_path / "all.parquet")
+    rows = parquet.read_table(path).to_pylist()
+    assert [r["accuracy"] for r in rows] == [r["accuracy"] for r in records(study)]
+    assert json.loads(rows[0]["versions"])["torch"]
+
+
+@pytest.mark.parametrize(("to", "name"), [("markdown", "table.md"), ("latex", "table.tex")])
+def test_the_final_table_is_written_into_the_study(study: Path, to: str, name: str) -> None:
+    path = export_study(study, to)
+    assert path == study / name
+    assert "ahfal" in path.read_text()
+
+
+def test_a_study_without_records_is_refused(tmp_path: Path) -> None:
+    setup = Setup(tiny(tmp_path), tmp_path / "study")
+    open_study(setup, study_cells(setup.recipe, ("random",), [0]), "", resume=False)
+    with pytest.raises(ValueError, match="has no records yet; run the study first"):
+        export_study(setup.out, "csv")

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+
+from fallow.report import tables
+from fallow.report.costs import exchanges
+from fallow.report.figures.study import class_accuracy
+from fallow.report.figures.style import spaced
+from fallow.report.page import write_report
+from fallow.report.words import summary
+from fallow.study.reading import read_study
+
+SECTIONS = [
+    "Learning curves",
+    "Final scores",
+    "Accuracy by class",
+    "Partition",
+    "Labels and routing over cycles",
+    "What left each site",
+    "How it was run",
+]
+VOID = {"meta", "br", "img", "hr", "link", "input"}
+
+
+class Balance(HTMLParser):
+    """Every element closes in order; ids are unique; nothing is loaded from elsewhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.tags, self.loads = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.ids += [v for k, v in attrs if k == "id"]
+        self.loads += [
+            v
+            for k, v in attrs
+            if k in ("src", "href", "data", "action")
+            and v
+            and not v.startswith(("#", "data:"))
+        ]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def page_text(kept_study):
+    return write_report([kept_study]).read_text()
+
+
+def parsed(text):
+    page = Balance()
+    page.feed(text)
+    page.close()
+    assert page.open == []
+    assert len(page.ids) == len(set(page.ids))
+    return page
+
+
+def test_the_page_is_valid_and_loads_nothing(page_text):
+    page = parsed(page_text)
+    assert page.loads == []
+    assert "http://" not in page_text
+    assert "https://" not in page_text
+    assert "script" not in page.tags
+    assert not re.search(r"url\((?!#)|@import", page_text)
+
+
+def test_the_page_has_every_section_in_order(page_text):
+    assert re.findall(r"<h3>(.*?)</h3>", page_text) == SECTIONS
+    assert page_text.count("<svg") == 5
+    assert page_text.count("<figcaption>") == 5
+    assert page_text.count("<table>") == page_text.count("<caption>") == 7
+
+
+def test_the_page_shows_the_computed_numbers(page_text, study_dir):
+    for cells in tables.columns(tables.final_table(read_study(study_dir))).values():
+        for cell in cells:
+            assert cell.replace("-", "−").replace("<", "&lt;") in page_text.replace(
+                "-", "−"
+            )
+
+
+def test_an_upper_bound_appears_in_its_own_row_and_in_the_figure(page_text):
+    assert 'class="bound first"' in page_text
+    assert page_text.count("all labels") >= 3
+
+
+def test_a_malicious_name_is_text(make_study):
+    evil = "<img src=x onerror=alert(1)>"
+    root = make_study(
+        queries=(evil, "random"), reference="random", seeds=2, name=f"{evil}$x^{{"
+    )
+    page = parsed(write_report([root]).read_text())
+    assert "img" not in page.tags
+
+
+def test_one_seed_makes_a_page_that_says_why_nothing_is_tested(make_study):
+    text = write_report([make_study(seeds=1)]).read_text()
+    assert "at least 2 seeds" in text
+    assert "Holm" not in text
+
+
+def test_four_strategies_without_random_or_a_reference_make_a_page(make_study):
+    root = make_study(
+        queries=("entropy", "margin", "logo", "ksas"), reference=None, seeds=2
+    )
+    assert "No reference was named" in write_report([root]).read_text()
+
+
+def test_one_strategy_alone_is_told_as_it_is_without_a_word_of_tests(make_study):
+    text = write_report(
+        [make_study(queries=("entropy",), reference=None, seeds=2)]
+    ).read_text()
+    assert "entropy ends at" in text
+    assert "best final score" not in text and "tested" not in text
+
+
+def test_classes_of_real_sites_are_named_though_nobody_is_told_their_partition(make_study):
+    root = make_study(queries=("entropy",), reference=None)
+    for file in root.glob("cells/*/*/partition.json"):
+        file.unlink()
+    about = json.loads((root / "study.json").read_text())
+    count = len(read_study(root).cells[0].records[-1]["per_class"])
+    about["classes"] = [f"kind {i}" for i in range(count)]
+    (root / "study.json").write_text(json.dumps(about))
+    figure = class_accuracy(read_study(root))
+    said = {tick.get_text() for axes in figure.axes for tick in axes.get_xticklabels()}
+    assert "kind 0" in said and "0" not in said
+
+
+def test_a_study_without_records_makes_a_page(study_dir):
+    shutil.rmtree(study_dir / "cells")
+    text = write_report([study_dir]).read_text()
+    parsed(text)
+    assert "No run has a final score yet." in text
+    assert re.findall(r"<h3>(.*?)</h3>", text) == SECTIONS
+
+
+def test_a_running_study_is_called_preliminary(study_dir):
+    shutil.rmtree(study_dir / "cells/ahfal/seed-5")
+    text = write_report([study_dir]).read_text()
+    assert "Preliminary: 23 of 24 runs are complete." in text
+    assert "Not complete: ahfal seed 5." in text
+
+
+def test_several_studies_share_a_page_and_no_id(make_study, study_dir, tmp_path):
+    out = write_report([study_dir, make_study(seeds=2)], tmp_path / "both.html")
+    page = parsed(out.read_text())
+    assert out.name == "both.html"
+    assert page.tags.count("article") == 2
+
+
+def test_the_same_records_give_the_same_page(page_text, study_dir):
+    assert write_report([study_dir]).read_text() == page_text
+
+
+def test_an_earlier_page_survives_a_failed_one(study_dir, tmp_path):
+    out = write_report([study_dir], tmp_path / "page.html")
+    before = out.read_bytes()
+    (study_dir / "study.json").write_text("{")
+    with pytest.raises(ValueError, match="damaged"):
+        write_report([study_dir], out)
+    assert out.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["page.html", "tiny"]
+
+
+def test_what_left_is_the_last_count_of_a_run(study_dir):
+    found = {e.verb: e for e in exchanges(read_study(study_dir))}
+    assert (found["share"].kind, found["share"].amount, found["share"].sites) == (
+        "sum",
+        96,
+        3,
+    )
+    assert found["select"].exchanges == 2
+
+
+def said(root):
+    study = read_study(root)
+    return summary(study, tables.final_table(study))
+
+
+def level(root, query, score):
+    for path in root.glob(f"cells/{query}/*/records.jsonl"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        rows = [r | {"accuracy": score(r)} for r in rows]
+        path.write_text("".join(json.dumps(r) + "\n" for r in rows))
+
+
+def test_a_clear_lead_is_called_distinguishable(make_study):
+    assert "ahfal is distinguishably ahead of entropy and random" in said(
+        make_study(seeds=8)
+    )
+
+
+def test_six_seeds_against_two_queries_claim_no_order(study_dir):
+    text = said(study_dir)
+    assert "cannot reach p = 0.05 over 2 comparisons" in text
+    assert "distinguishably" not in text
+
+
+def test_random_is_as_good_when_the_lead_is_within_chance(make_study):
+    root = make_study(queries=("random", "ahfal"), seeds=8)
+    level(root, "random", lambda r: 0.60)
+    level(root, "ahfal", lambda r: 0.60 + 0.01 * ((-1) ** r["seed"]) + 0.001)
+    assert "Random is as good: ahfal is ahead by 0.10 points only" in said(root)
+
+
+def test_random_is_as_good_when_it_leads(make_study):
+    root = make_study(queries=("random", "ahfal"), seeds=8)
+    level(root, "random", lambda r: 0.99)
+    assert "Random is as good as any method here" in said(root)
+    assert "ahfal is distinguishably behind random" in said(root)
+
+
+def test_names_at_line_ends_are_apart_and_in_order():
+    placed = spaced([5.0, 5.1, 5.05, 9.0], gap=1.0)
+    assert placed[0] < placed[2] < placed[1] < placed[3]
+    assert min(abs(a - b) for i, a in enumerate(placed) for b in placed[:i]) >= 1 - 1e-9
+
+
+def test_no_name_stands_below_the_figure():
+    assert spaced([0.1, 0.2, 5.0], gap=1.0, low=0.0) == [0.0, 1.0, 5.0]

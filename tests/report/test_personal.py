@@ -1,0 +1,159 @@
+"""The page of a study with one model per site, and a run whose records it can read."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.report.findings.graph import graphs_of
+from fallow.report.page import write_report
+from fallow.study.reading import Cell
+from tests.experiment.test_personal_environment import ran
+from tests.report.conftest import NAMES, rewrite
+from tests.report.test_page import parsed
+
+QUERIES = ("random@training=local", "random", "random@training=dpfl:budget=2")
+
+
+def by_site(row: dict[str, Any], cell: Path) -> dict[str, Any]:
+    """Two of the three sites scored; the third has flipped labels."""
+    scores = {NAMES[0]: row["accuracy"], NAMES[1]: row["accuracy"] - 0.1}
+    more = {
+        "per_site": scores,
+        "variance": 25.0,
+        "worst_tenth": row["accuracy"] - 0.1,
+        "accuracy_weighted": row["accuracy"],
+        "model_bytes": 100,
+    }
+    if "dpfl" in cell.parent.name:
+        more |= {
+            "graph": {NAMES[0]: [NAMES[1 + row["round"] % 2]]},
+            "evaluations": 8,
+            "conflicts": 0,
+            "omega": {NAMES[0]: NAMES[1:]},
+        }
+    return more
+
+
+@pytest.fixture
+def page(make_study: Callable[..., Path]) -> Path:
+    root = make_study(
+        queries=QUERIES,
+        seeds=3,
+        cycles=1,
+        reference=QUERIES[2],
+        recipe={"data": "digits", "cycles": 0, "flip": 1},
+    )
+    rewrite(root, by_site)
+    return root
+
+
+def test_a_study_of_training_methods_has_sections_of_its_own(page: Path) -> None:
+    text = write_report([page]).read_text()
+    parsed(text)
+    assert re.findall(r"<h3>(.*?)</h3>", text) == [
+        "Final scores",
+        "Accuracy over rounds",
+        "Sites",
+        "Site by site",
+        "Who learns from whom",
+        "Accuracy by class",
+        "Partition",
+        "What left each site",
+        "How it was run",
+    ]
+    assert "The 1 sites with flipped labels" not in text
+    assert "One site with flipped labels is left out of all scores" in text
+
+
+def test_a_site_that_told_no_score_is_named_and_not_accused(
+    make_study: Callable[..., Path],
+) -> None:
+    root = make_study(queries=QUERIES, recipe={"data": "digits", "cycles": 0})
+    rewrite(root, by_site)
+    text = write_report([root]).read_text()
+    assert f"Not in the last scores, to which they told none: {NAMES[2]}." in text
+    assert f"Last scores are without {NAMES[2]}, which told none." in text
+    assert "flipped labels" not in text
+
+
+def test_strategies_are_called_by_how_they_train(page: Path) -> None:
+    text = write_report([page]).read_text()
+    assert "Methods: 3, seeds: 3, reference: DPFL, 2 models" in text
+    assert "Minus DPFL, 2 models [95 %]" in text
+    assert ">FedAvg<" in text and ">Local<" in text
+
+
+def test_no_column_of_a_study_of_training_methods_is_headed_query(page: Path) -> None:
+    text = write_report([page]).read_text()
+    assert ">Query<" not in text
+    assert text.count(">Method</th>") >= 7
+
+
+def test_who_sends_wrong_labels_and_how_often_by_chance(page: Path) -> None:
+    text = write_report([page]).read_text()
+    assert "By chance, 50 % of links would come from sites with flipped labels." in text
+    assert "Links from flipped sites, %" in text
+
+
+def test_a_study_that_has_only_begun_makes_a_page(page: Path) -> None:
+    shutil.rmtree(page / "cells" / QUERIES[2])
+    text = write_report([page]).read_text()
+    parsed(text)
+    assert "Who learns from whom" not in text
+    assert "<h3>Sites</h3>" in text
+
+
+def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
+    world, rows = ran(training="dpfl:budget=3", score_rounds=4, rounds=4, flip=1)
+    run = graphs_of(Cell("random", 0, tuple(rows), None, 0), True)
+    assert run is not None
+    assert run.sites == world.carrier.sites
+    assert list(run.by_round) == [0, 1, 2, 3]
+    assert int(run.by_round[0].sum(1).max()) <= 2
+    assert [
+        name for name, is_wrong in zip(run.sites, run.wrong, strict=True) if is_wrong
+    ] == list(world.flipped)
+    assert run.omega is not None and not bool((run.by_round[3] & ~run.omega).any())
+    assert rows[-1]["model_bytes"] == 4 * world.layout.flatten(world.model)["w"].numel()
+
+
+def test_a_method_without_a_graph_records_none() -> None:
+    _, rows = ran(training="local", rounds=1, score_rounds=1)
+    assert "graph" not in rows[-1]
+
+
+def test_redundancy_has_a_section_where_picks_were_measured(
+    make_study: Callable[..., Path],
+) -> None:
+    queries = ("random@training=local", "random@training=dpfl:budget=2")
+    root = make_study(queries=queries, seeds=3, cycles=2, reference=queries[0])
+
+    def told(row: dict[str, Any], cell: Path) -> dict[str, Any]:
+        near = 0.5 if "dpfl" in cell.parent.name else None
+        known = {"accuracy": 0.5, "per_class": [], "redundancy": near}
+        return {**by_site(row, cell), "pseudo_labels": None if row["cycle"] else known}
+
+    rewrite(root, told)
+    text = write_report([root]).read_text()
+    parsed(text)
+    shown = text.partition("Redundancy of what was picked")[2].partition("</table>")[0]
+    assert "0.500 ± 0.000" in shown
+    assert shown.count("<tr") == 2  # its head and DPFL
+
+
+def test_one_method_alone_is_not_drawn_as_a_dot_without_another(
+    make_study: Callable[..., Path],
+) -> None:
+    for queries, is_drawn in ((QUERIES[:1], False), (QUERIES[:2], True)):
+        root = make_study(queries=queries, seeds=1, cycles=1, reference=None)
+        rewrite(root, by_site)
+        text = write_report([root]).read_text()
+        assert ("Variance between sites" in text) == ("-trade" in text) == is_drawn
+        assert "Each site's model on its own test rows" in text.replace("&#x27;", "'")
+        shutil.rmtree(root)

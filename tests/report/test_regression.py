@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from fallow.report import tables
+from fallow.report.figures.study import learning_curves
+from fallow.report.page import write_report
+from fallow.report.regression import (
+    controls,
+    costs,
+    errors,
+    is_solved,
+    printed,
+    warning,
+    wins,
+)
+from fallow.report.words import summary
+from fallow.study.reading import read_study
+from tests.report.conftest import rewrite
+from tests.report.regression import FALE, LOCAL, QUERIES, write_regression
+from tests.report.test_page import parsed
+
+SECTIONS = [
+    "Learning curves",
+    "Final scores",
+    "Errors over cycles",
+    "Wins, ties and losses",
+    "What choosing is worth with the same training",
+    "What the error cost",
+    "What a setting changes",
+    "What left each site",
+    "How it was run",
+]
+PROTEIN = {"table": "fale-table2", "setting": "protein", "names": {}}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_regression(tmp_path_factory.mktemp("page") / "a", published=PROTEIN)
+
+
+@pytest.fixture(scope="module")
+def study(root):
+    return read_study(root)
+
+
+@pytest.fixture(scope="module")
+def text(root):
+    return write_report([root]).read_text()
+
+
+def cells(html):
+    """Rows of a table in a piece of a page, as texts."""
+    rows = re.findall(r"<tr.*?</tr>", html)
+    return [
+        [re.sub("<.*?>", "", c) for c in re.findall(r"<t[hd].*?</t[hd]>", row)]
+        for row in rows
+    ]
+
+
+def test_a_page_about_errors_is_valid_and_says_nothing_of_classes(text):
+    parsed(text)
+    assert re.findall(r"<h3>(.*?)</h3>", text) == SECTIONS
+    words = re.sub("<style>.*?</style>|<.*?>", " ", text, flags=re.DOTALL)
+    assert re.search(r"\b(accuracy|points|classes)\b", words) is None
+
+
+def test_lower_is_better_in_words_and_order(study):
+    table = tables.final_table(study)
+    said = summary(study, table)
+    assert said.startswith(
+        "FALE has the best final score: a mean squared error of 0.7369 ± 0.0010"
+    )
+    assert [r.label for r in table.rows][-1] == "FALE-local"
+    assert table.row(FALE).comparison.difference < 0
+    assert table.row(FALE).comparison.wins == 4
+    notes = " ".join(tables.footnotes(table))
+    assert "below zero the strategy is better" in notes
+    assert "variance of the training targets" in notes
+
+
+def test_labels_saved_count_the_lower_error(study):
+    table = tables.final_table(study)
+    assert table.row(FALE).saved > 0
+    assert table.row(LOCAL).saved is None  # never as good as random
+
+
+def test_labels_have_a_column_only_where_strategies_differ_in_them(study, tmp_path):
+    assert tables.columns(tables.final_table(study))["Labels"] == [
+        "240",
+        "280",
+        "280",
+        "280",
+        "240",
+    ]
+    even = read_study(write_regression(tmp_path / "b", QUERIES[:3]))
+    assert "Labels" not in tables.columns(tables.final_table(even))
+
+
+def test_areas_are_over_the_labels_that_all_curves_cover(study):
+    x = np.array(sorted(study.labels("random").values()))
+    y = np.array([study.curve("random")[c][3] for c in range(13)])
+    inside = x <= 240  # FALE has 20 to 240, random 40 to 280
+    expected = np.trapezoid(y[inside], x[inside]) / 200
+    assert study.areas("random")[3] == pytest.approx(expected)
+    assert study.areas(FALE)[3] < study.areas("random")[3]
+
+
+@pytest.mark.parametrize(
+    ("factor", "shown"), [(1.0, "0.7369"), (0.01, "0.007369"), (1e4, "7369")]
+)
+def test_four_digits_of_the_best_error_are_shown(tmp_path, factor, shown):
+    root = write_regression(tmp_path / "a")
+    rewrite(root, lambda r, _: {"mse": factor * r["mse"], "target_variance": None})
+    table = tables.final_table(read_study(root))
+    assert tables.columns(table)["Final mean squared error"][0].startswith(f"{shown} ± ")
+
+
+def test_a_csv_keeps_small_errors_whole(tmp_path):
+    root = write_regression(tmp_path / "a")
+    rewrite(root, lambda r, _: {"mse": 1e-6 * r["mse"]})
+    assert "7.36" in tables.to_csv(tables.final_table(read_study(root)))
+
+
+def test_of_three_hundred_cycles_five_have_a_column(tmp_path):
+    study = read_study(write_regression(tmp_path / "a", ("random", "lcmd", FALE), 2, 300))
+    first, *_ = cells(errors(study))
+    assert first == ["Strategy", *(f"Cycle {c}" for c in (60, 120, 180, 240, 300))]
+    assert "cycles 30, 60, 90, 120, 150, 180, 210, 240, 270 and 300" in wins(study)
+
+
+def test_errors_stand_at_equal_labels_too_where_strategies_differ_in_them(study):
+    rows = cells(errors(study))
+    assert rows[6] == ["Strategy", *(f"{n} labels" for n in (40, 100, 140, 200, 240))]
+    by_cycle, by_labels = rows[1], rows[7]
+    assert by_cycle == by_labels  # FALE has the fewest: its own checkpoints
+    assert rows[3][0] == rows[9][0] == "random"
+    assert rows[3][1:] != rows[9][1:]
+
+
+def test_strategies_with_the_same_labels_have_one_table_by_labels(tmp_path):
+    rows = cells(errors(read_study(write_regression(tmp_path / "a", QUERIES[:3]))))
+    assert rows[0] == ["Strategy", *(f"{n} labels" for n in (80, 140, 180, 240, 280))]
+    assert len(rows) == 4
+
+
+def test_wins_stand_beside_the_printed_ones(study):
+    rows = cells(wins(study))
+    assert rows[0] == ["Against", "Wins", "Ties", "Losses", "At equal labels", "Published"]
+    assert rows[1] == ["random", "10", "0", "0", "9/0/0", "10/0/0"]
+    assert rows[3] == ["random + server-solve", "10", "0", "0", "9/0/0", "–"]
+    assert rows[5] == ["All", "40", "0", "0", "37/0/0", "30/0/0"]
+    assert "10 checkpoints (cycles 1, 2, 4, 5, 6, 7, 8, 10, 11 and 12) x 4 seeds" in wins(
+        study
+    )
+    assert "not independent" in wins(study)
+
+
+def test_a_study_without_a_published_table_has_no_such_column(tmp_path):
+    study = read_study(write_regression(tmp_path / "a"))
+    assert printed(study, FALE) == []
+    assert "Published" not in wins(study)
+
+
+def test_wins_of_several_studies_are_summed_as_in_table_2(root, tmp_path):
+    stock = {**PROTEIN, "setting": "dataset=stock"}
+    other = write_regression(tmp_path / "b", QUERIES[1:], name="other", published=stock)
+    page = write_report([root, other], tmp_path / "both.html").read_text()
+    parsed(page)
+    rows = cells(page[page.index("Wins, ties and losses over studies") :])
+    assert rows[0] == [
+        "Study",
+        "random",
+        "lcmd",
+        "random + server-solve",
+        "FALE-local",
+        "All",
+    ]
+    assert rows[1] == ["made", "10/0/0", "10/0/0", "10/0/0", "10/0/0", "40/0/0"]
+    assert rows[2] == ["other", "–", "10/0/0", "10/0/0", "10/0/0", "30/0/0"]
+    assert rows[3] == ["All", "10/0/0", "20/0/0", "20/0/0", "20/0/0", "70/0/0"]
+    assert rows[4] == ["Published", "10/0/0", "15/5/0", "–", "16/2/2", "41/7/2"]
+
+
+def test_fale_is_shown_against_its_control_with_the_same_solver(study):
+    rows = cells(controls(study))
+    assert [row[:2] for row in rows[1:]] == [
+        ["FALE", "random + server-solve"],
+        ["FALE-local", "random"],
+    ]
+    assert rows[1][2].startswith("−0.0210 [−0.0")
+
+
+def test_errors_stand_beside_bytes_and_exchanges(study):
+    rows = {row[0]: row[1:] for row in cells(costs(study))}
+    assert rows["FALE"] == ["0.7369 ± 0.0010", "240", "3", "980 B", "980 B"]
+    assert rows["random"] == ["0.8196 ± 0.0015", "280", "39", "12.7 kB", "12.7 kB"]
+
+
+def test_diverged_runs_are_named_marked_and_told_the_way_out(tmp_path):
+    root = write_regression(tmp_path / "a")
+    bad = {("lcmd", 1), ("lcmd", 3), ("random@training=server-solve", 0)}
+    rewrite(root, lambda r, _: {"mse": 1e9} if (r["query"], r["seed"]) in bad else {})
+    study = read_study(root)
+    steps, solved = warning(study)
+    assert "lcmd (seeds 1 and 3, first in cycle 0)" in steps
+    assert "lower the learning rate" in steps
+    assert "server-solve" not in steps
+    assert "random + server-solve (seed 0, first in cycle 0)" in solved
+    assert "server-solve:ridge=0.001" in solved
+    shown = tables.columns(tables.final_table(study))
+    assert shown["Strategy"][-2:] == ["random + server-solve (diverged)", "lcmd (diverged)"]
+    assert shown["Final mean squared error"][-1] == "5.00e+08 ± 5.77e+08"
+    assert "5.00e+08 ± 5.77e+08 †" in errors(study)
+    assert "a seed has diverged" in errors(study)
+    parsed(write_report([root]).read_text())
+
+
+def test_nobody_is_called_diverged_without_need(study):
+    assert warning(study) == []
+    assert "diverged" not in " ".join(tables.footnotes(tables.final_table(study)))
+
+
+def test_a_recipe_that_solves_at_the_server_is_solved(tmp_path):
+    recipe = {"training": {"name": "server-solve", "fields": {}}}
+    study = read_study(write_regression(tmp_path / "a", ("random", FALE), recipe=recipe))
+    assert is_solved(study, "random")
+    assert not is_solved(study, "random@training=fedavg")
+
+
+def axes_of(root):
+    (axes,) = learning_curves(read_study(root)).axes
+    return axes
+
+
+def test_errors_over_more_than_a_decade_have_a_logarithmic_axis(tmp_path, root):
+    assert axes_of(root).get_yscale() == "linear"
+    other = write_regression(tmp_path / "a")
+    rewrite(
+        other,
+        lambda r, _: {"mse": 9.0} if (r["query"], r["cycle"]) == ("random", 0) else {},
+    )
+    assert axes_of(other).get_yscale() == "log"
+    parsed(write_report([other]).read_text())
+
+
+def test_a_diverged_curve_leaves_the_figure(tmp_path):
+    root = write_regression(tmp_path / "a")
+    rewrite(root, lambda r, _: {"mse": 1e9} if r["query"] == "lcmd" else {})
+    axes = axes_of(root)
+    assert axes.get_ylim()[1] < 2
+    assert all(axes.get_ylim()[0] <= t.xy[1] <= axes.get_ylim()[1] for t in axes.texts)
+
+
+def test_a_one_pass_strategy_alone_makes_a_page(tmp_path):
+    root = write_regression(tmp_path / "a", (FALE,), cycles=1, reference=None)
+    parsed(write_report([root]).read_text())
+
+
+@pytest.mark.parametrize(("seeds", "cycles"), [(1, 3), (2, 1), (3, 0)])
+def test_little_makes_a_page_too(tmp_path, seeds, cycles):
+    root = write_regression(tmp_path / "a", seeds=seeds, cycles=cycles, published=PROTEIN)
+    parsed(write_report([root]).read_text())

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+from dataclasses import dataclass
+
+import pytest
+from rich.console import Console
+
+from fallow.report import tables
+from fallow.study.reading import read_study
+from fallow.study.statistics import mean_sd
+
+
+@dataclass(frozen=True)
+class Printed:
+    method: str
+    setting: str
+    mean: float | None
+    sd: float | None
+
+
+@pytest.fixture
+def study(study_dir):
+    return read_study(study_dir)
+
+
+def test_the_csv_holds_the_numbers_of_the_records(study):
+    rows = {
+        r["query"]: r
+        for r in csv.DictReader(io.StringIO(tables.to_csv(tables.final_table(study))))
+    }
+    mean, sd = mean_sd([100 * s for s in study.final("entropy").values()])
+    assert float(rows["entropy"]["mean"]) == pytest.approx(mean, abs=1e-4)
+    assert float(rows["entropy"]["sd"]) == pytest.approx(sd, abs=1e-4)
+    assert rows["ahfal"]["kind"] == "reference"
+    assert rows["ahfal"]["Wilcoxon p"] == ""
+    assert float(rows["random"]["Wilcoxon Holm p"]) == 2 * float(
+        rows["random"]["Wilcoxon p"]
+    )
+
+
+def test_the_best_strategy_stands_first_and_one_without_a_score_last(make_study):
+    root = make_study(queries=("random", "entropy", "ahfal"), reference="random")
+    assert [r.query for r in tables.final_table(read_study(root)).rows] == [
+        "ahfal",
+        "entropy",
+        "random",
+    ]
+    shutil.rmtree(root / "cells/ahfal")
+    assert tables.final_table(read_study(root)).rows[-1].query == "ahfal"
+
+
+def test_areas_are_tested_in_the_same_pairs(study):
+    (row,) = [r for r in tables.final_table(study).rows if r.query == "random"]
+    pairs = zip(study.areas("random").values(), study.areas("ahfal").values(), strict=True)
+    mean, _ = mean_sd([100 * (ours - theirs) for ours, theirs in pairs])
+    assert row.area_comparison.difference == pytest.approx(mean, abs=1e-9)
+    assert "Area Holm p" in tables.to_markdown(tables.final_table(study))
+
+
+def test_upper_bounds_come_last_and_are_never_tested(study):
+    last = tables.final_table(study).rows[-1]
+    assert last.is_bound
+    assert last.comparison is None
+    assert last.label == "all labels"
+
+
+def test_labels_are_saved_against_random_only(study, make_study):
+    table = tables.final_table(study)
+    assert table.row("random").saved is None
+    assert 0 < table.row("ahfal").saved < 100
+    alone = tables.final_table(read_study(make_study(queries=("entropy", "ahfal"))))
+    assert alone.row("ahfal").saved is None
+
+
+def test_one_seed_gives_a_table_without_tests_and_the_reason(make_study):
+    table = tables.final_table(read_study(make_study(seeds=1)))
+    assert not any(row.comparison for row in table.rows)
+    assert "at least 2 seeds" in table.untested
+    assert "±" not in tables.columns(table)["Final accuracy, %"][0]
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"), [(None, "No reference"), ("badge", "'badge'")]
+)
+def test_a_study_without_a_usable_reference_says_so(make_study, reference, says):
+    assert says in tables.final_table(read_study(make_study(reference=reference))).untested
+
+
+def test_published_numbers_stand_beside_and_their_signs_are_compared(make_study):
+    names = {"ahfal": "AHFAL", "random": "Random", "entropy": "Entropy"}
+    root = make_study(published=None)
+    study = read_study(root)
+    table = tables.final_table(study)
+    rows = tuple(
+        type(r)(**{**vars(r), "label": names.get(r.query, r.label)}) for r in table.rows
+    )
+    cells = [
+        Printed("AHFAL", "a", 79.82, 0.39),
+        Printed("Entropy", "a", 80.16, 0.47),
+        Printed("Random", "a", 77.71, None),
+        Printed("Random", "b", 1.0, 1.0),
+    ]
+    beside = tables.beside(
+        type(table)(**{**vars(table), "rows": rows}), cells, "a", "table 3, a"
+    )
+    assert tables.columns(beside)["Published"] == [
+        "79.82 ± 0.39",
+        "80.16 ± 0.47",
+        "77.71",
+        "–",
+    ]
+    assert [(s.label, s.agrees) for s in tables.signs(beside)] == [
+        ("Entropy", False),
+        ("Random", True),
+    ]
+
+
+def test_a_setting_that_holds_no_query_is_named(study):
+    table = tables.beside(tables.final_table(study), [], "x", "table 3, x")
+    assert "holds none" in tables.footnotes(table)[-1]
+
+
+def test_markdown_has_one_line_per_query_and_escapes_bars(make_study):
+    text = tables.to_markdown(
+        tables.final_table(
+            read_study(make_study(queries=("a|b", "random"), reference="random"))
+        )
+    )
+    assert "| a\\|b |" in text
+    assert len({line.count(" | ") for line in text.splitlines()[2:4]}) == 1
+
+
+def test_latex_escapes_and_balances(make_study):
+    text = tables.to_latex(
+        tables.final_table(
+            read_study(
+                make_study(
+                    queries=("a_b", "random"), reference="random", name="50 % & more"
+                )
+            )
+        )
+    )
+    assert r"a\_b" in text
+    assert r"50 \% \& more" in text
+    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+
+
+def test_the_terminal_table_fits_eighty_columns(study):
+    out = io.StringIO()
+    Console(file=out, width=80, color_system=None).print(
+        tables.to_rich(tables.final_table(study))
+    )
+    assert "Holm" in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+
+
+def test_plain_text_names_every_query(study):
+    text = tables.to_text(tables.final_table(study))
+    assert all(
+        name in text for name in ("random", "entropy", "ahfal", "all labels (bound)")
+    )
+
+
+@pytest.mark.parametrize(
+    ("queries", "cycles", "word"),
+    [
+        (("random", "entropy", "bound:all-labels"), 3, "Query"),
+        (("random", "random@training=ditto", "bound:all-labels"), 3, "Method"),
+        (("entropy", "entropy@trainer=2x5"), 3, "Method"),
+        (("random",), 0, "Method"),
+        (("random", "entropy@training=ditto"), 3, "Strategy"),
+        (("entropy", "entropy:model=global@rounds=3"), 3, "Strategy"),
+        (("entropy", "entropy@local_source=scratch"), 3, "Query"),
+    ],
+)
+def test_strategies_are_called_by_what_they_differ_in(make_study, queries, cycles, word):
+    root = make_study(
+        queries=queries, reference=None, recipe={"data": "digits", "cycles": cycles}
+    )
+    made = tables.final_table(read_study(root))
+    assert next(iter(tables.columns(made))) == word
+    assert tables.to_markdown(made).startswith(f"| {word} | Final")
+    assert (
+        "A strategy is a query and how its models are trained." in tables.footnotes(made)
+    ) == (word == "Strategy")
+
+
+def test_the_notes_speak_of_what_the_rows_are(make_study):
+    queries = ("random@training=local", "random")
+    root = make_study(
+        queries=queries, reference="random", recipe={"data": "d", "cycles": 0}
+    )
+    notes = tables.footnotes(tables.final_table(read_study(root)))
+    assert any(n.startswith("Differences are method minus reference") for n in notes)

@@ -1,0 +1,103 @@
+"""Worked values of the budget policies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fallow.experiment.world import build_world
+from fallow.settings.budgets import budgets
+from fallow.settings.recipe import Recipe
+from fallow.sites.store import MemoryStore
+from tests.experiment.crash import tiny
+
+
+def equal_sites(rows: int, sites: int = 10) -> dict[str, int]:
+    return {f"{i:03}": rows // sites + (i < rows % sites) for i in range(sites)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        (50_000, 250),  # CIFAR-10
+        (73_257, 366),  # SVHN
+        (60_000, 300),  # MNIST
+        (17_023, 85),  # CIFAR10-LT
+        (15_907, 79),  # CIFAR100-LT
+        (20_428, 102),  # FMNIST-LT
+        (97_477, 487),  # OctMNIST
+        (7_007, 35),  # DermaMNIST
+    ],
+)
+def test_rounded_totals_give_the_published_budgets(rows: int, labels: int) -> None:
+    assert set(budgets("equal_rounded", 0.05, equal_sites(rows)).values()) == {labels}
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"), [(50_000, 250), (73_257, 367), (8_000, 40), (61, 1)]
+)
+def test_equal_budgets_are_rounded_up(rows: int, labels: int) -> None:
+    assert set(budgets("equal", 0.05, equal_sites(rows)).values()) == {labels}
+
+
+def test_a_share_that_is_whole_is_not_rounded_up_by_floating_point() -> None:
+    assert budgets("equal", 0.07, equal_sites(1000))["000"] == 7
+    assert budgets("proportional", 0.07, {"a": 100, "b": 300}) == {"a": 7, "b": 21}
+
+
+def test_proportional_budgets_follow_the_sizes_and_slightly_exceed_the_total() -> None:
+    sizes = {
+        f"{i}": n
+        for i, n in enumerate([4321, 5678, 4999, 5001, 5003, 4997, 3339, 6661, 10001])
+    }
+    bought = budgets("proportional", 0.1, sizes)
+    assert bought["0"] == 433
+    exact = 0.1 * sum(sizes.values())
+    assert exact <= sum(bought.values()) < exact + len(sizes)
+
+
+def test_a_whole_number_is_labels_per_site_under_every_policy() -> None:
+    for policy in ("equal", "equal_rounded", "proportional"):
+        assert budgets(policy, 7, {"a": 100, "b": 9}) == {"a": 7, "b": 7}
+
+
+def test_a_site_never_buys_more_than_its_pool(tmp_path: Path) -> None:
+    recipe = replace(tiny(tmp_path), initial=19, per_cycle=1, cycles=1)
+    world = build_world(recipe, 0, MemoryStore())
+    bought = world.within(world.wanted(recipe.initial))
+    assert bought == {site: min(19, n) for site, n in world.sizes.items()}
+    assert min(world.sizes.values()) < 19
+
+
+def test_a_policy_that_rounds_every_budget_to_nothing_is_refused(tmp_path: Path) -> None:
+    recipe = replace(tiny(tmp_path), budget="equal_rounded", initial=0.01)
+    with pytest.raises(ValueError, match="gives no site a whole label"):
+        build_world(recipe, 0, MemoryStore()).wanted(recipe.initial)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"initial": -1}, "initial is -1; it must be 0 or more"),
+        ({"per_cycle": -0.1}, "per_cycle is -0.1; it must be above 0"),
+        ({"per_cycle": float("nan")}, "per_cycle is nan"),
+        ({"initial": 1.5}, "more than all rows"),
+        ({"initial": 0.9, "per_cycle": 0.1, "cycles": 2}, "beyond the pool"),
+    ],
+)
+def test_a_budget_that_cannot_be_bought_is_refused(
+    settings: dict[str, float], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        Recipe("a", **settings)  # type: ignore[arg-type]
+
+
+def test_labels_beyond_the_rows_of_the_data_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"asks for 90 labels at 3 sites, beyond the pool of 60"
+    ):
+        Recipe("a", sites=3, initial=10, per_cycle=10, cycles=2).check_rows(60)
+    with pytest.raises(ValueError, match="2 rows cannot be shared by 3 sites"):
+        Recipe("a", sites=3).check_rows(2)

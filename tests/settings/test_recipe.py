@@ -1,0 +1,181 @@
+"""Recipes from words: TOML, --set, nearest names, digests."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.recipes import RECIPES, find_recipe
+from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.spec import Spec
+from fallow.settings.variants import bounds_of, variant
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ahfal",
+        "ahfal:tau=15",
+        "ahfal:tau=15:toggle=never",
+        "mine:Own:on=true:hidden=[3, 2]",
+    ],
+)
+def test_a_spec_reads_what_it_writes(text: str) -> None:
+    assert str(Spec.parse(text)) == text
+    assert Spec.parse(str(Spec.parse(text))) == Spec.parse(text)
+
+
+def test_a_spec_of_a_users_class_keeps_its_module() -> None:
+    assert Spec.parse("my.module:Own:mu=0.1") == Spec("my.module:Own", {"mu": 0.1})
+    with pytest.raises(ValueError, match="'b' in 'a:x=1:b' is not of the form field=value"):
+        Spec.parse("a:x=1:b")
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_survives_a_trip_through_json(name: str) -> None:
+    again = recipe_from(json.loads(json.dumps(RECIPES[name].to_dict())))
+    assert again == RECIPES[name]
+    assert again.digest == RECIPES[name].digest
+
+
+def test_settings_reach_into_parts_and_the_last_word_counts() -> None:
+    made = with_settings(
+        RECIPES["demo"],
+        {
+            "model": "mlp",
+            "model.hidden": "[8]",
+            "plan.optimiser.lr": "0.5",
+            "plan.segments": "3",
+            "partition": "iid",
+            "sites": "4",
+            "bounds": "false",
+            "title": "5",
+        },
+    )
+    assert made.model == Spec("mlp", {"hidden": [8]})
+    assert made.plan == Plan((Segment(3),), 16, Optimiser(lr=0.5, momentum=0.9))
+    assert (made.partition, made.sites, made.bounds, made.title) == (
+        Spec("iid"),
+        4,
+        (),
+        "5",
+    )
+
+
+def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
+    made = with_settings(
+        RECIPES["ahfal/mnist-mini"], {"data": "mine/patients.csv", "label": "y"}
+    )
+    assert (made.name, made.title, made.published) == ("patients", "", None)
+    assert with_settings(RECIPES["demo"], {"data": "digits"}).name == "demo"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"round": "3"}, "round is not a setting; did you mean 'rounds'?"),
+        ({"plan.bach": "3"}, "plan.bach is not a setting; did you mean 'batch'?"),
+        (
+            {"plan.optimiser.moment": "3"},
+            "plan.optimiser.moment is not a setting; did you mean",
+        ),
+        ({"rounds": "many"}, "rounds: Input should be a valid integer"),
+        ({"rounds": "2.5"}, "rounds: .*, not 2.5"),
+        ({"rounds": "0"}, "rounds is 0; it must be at least 1"),
+        ({"sites": "0"}, "sites is 0; it must be at least 1"),
+        ({"cycles": "-1"}, "cycles is -1; it must be 0 or more"),
+        ({"participation": "0"}, "participation is 0.0; it must lie in"),
+        ({"plan": "3"}, "plan: .*, not 3"),
+        ({"model": "[1]"}, "model: .*, not"),
+        ({"plan.optimiser.lr": "-1"}, "learning rate -1.0 must be above 0"),
+        ({"plan.optimiser.momentum": "1"}, "momentum 1.0 must be at least 0 and below 1"),
+        ({"plan.batch": "0"}, "batch size 0 must be at least 1"),
+        (
+            {"budget": "equl"},
+            "budget: Input should be 'equal', 'equal_rounded' or 'proportional'",
+        ),
+        (
+            {"executor": "gpu"},
+            "executor: Input should be 'auto', 'loop', 'stacked' or 'workers', not 'gpu'",
+        ),
+    ],
+)
+def test_a_bad_setting_is_named(settings: dict[str, str], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence.replace("?", r"\?").replace("[", r"\[")):
+        with_settings(Recipe("a"), settings)
+
+
+def toml(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_toml_file_starts_from_a_recipe_and_changes_it(tmp_path: Path) -> None:
+    text = """
+    base = "demo"
+    rounds = 2
+    partition = {name = "dirichlet", alpha = 0.5}
+    query = "ahfal:tau=15"
+    [model]
+    hidden = [8]
+    [plan.optimiser]
+    lr = 0.1
+    """
+    made = find_recipe(str(toml(tmp_path, text)))
+    demo = RECIPES["demo"]
+    lr = replace(demo.plan, optimiser=replace(demo.plan.optimiser, lr=0.1))
+    assert made == replace(
+        demo,
+        name="mine",
+        rounds=2,
+        partition=Spec("dirichlet", {"alpha": 0.5}),
+        query=Spec("ahfal", {"tau": 15}),
+        model=Spec("mlp", {"hidden": [8]}),
+        plan=lr,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("rounds = ", "is not valid TOML"),
+        ('base = "dem"', "'dem' is not a recipe; did you mean 'demo'?"),
+        (
+            'base = "demo"\nround = 3',
+            "mine.toml: round is not a setting; did you mean 'rounds'?",
+        ),
+        ("[model]\nhidden = [3]", "names no class"),
+    ],
+)
+def test_a_bad_toml_file_says_what_is_wrong(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence.replace("?", r"\?")):
+        find_recipe(str(toml(tmp_path, text)))
+
+
+def test_a_missing_toml_file_and_an_unknown_recipe_are_named() -> None:
+    with pytest.raises(ValueError, match=r"nowhere\.toml cannot be read: No such file"):
+        find_recipe("nowhere.toml")
+    with pytest.raises(ValueError, match="did you mean 'ahfal/mnist-mini'"):
+        find_recipe("ahfal/mnist-mni")
+
+
+def test_the_upper_bounds_change_only_what_they_must() -> None:
+    recipe = Recipe("a", initial=10, per_cycle=5, sites=4)
+    assert bounds_of(recipe) == ("bound:all-labels", "bound:pooled")
+    everything = variant(recipe, "bound:all-labels")
+    assert (everything.initial, everything.cycles, everything.sites) == (1.0, 0, 4)
+    pooled = variant(recipe, "bound:pooled")
+    assert (pooled.initial, pooled.per_cycle, pooled.sites) == (40, 20, 1)
+    assert variant(recipe, "ahfal:tau=15").query == Spec("ahfal", {"tau": 15})
+
+
+def test_the_fields_of_a_recipe_are_plain_values(recipe: Any = RECIPES["demo"]) -> None:
+    assert json.loads(json.dumps(recipe.to_dict()))["plan"]["batch"] == recipe.plan.batch

@@ -1,0 +1,153 @@
+"""Every method gives the same run whichever executor trains and whoever carries the messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from torch.testing import assert_close
+
+import fallow.queries
+import fallow.training
+from fallow.core.build import names
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.core.types import State
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+
+PLAN = Plan((Segment(2),), 8, Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3))
+TINY = Recipe(  # a model takes 8 steps at most: 2 rounds x 2 epochs x 2 batches of its 16 labels
+    name="tiny",
+    data="digits",
+    rows=120,
+    test_rows=30,
+    partition=Spec("dirichlet", {"alpha": 1.0}),
+    sites=3,
+    model=Spec("mlp", {"hidden": [8]}),
+    plan=PLAN,
+    rounds=2,
+    initial=8,
+    per_cycle=4,
+    cycles=2,
+    score_rounds=1,
+    dtype="float64",
+)
+
+
+class Ending(NamedTuple):
+    """How a run ended: all labelled rows in the order of buying, models, scores."""
+
+    picks: dict[str, list[int]]
+    server: State
+    sites: dict[str, State]
+    scores: list[float]
+
+
+def ending(recipe: Recipe, runtime: Any = "inprocess", executor: Any = "loop") -> Ending:
+    journal = Journal()
+    world = build_world(replace(recipe, executor=executor), 0, journal, runtime=runtime)
+    records = Run(world, journal).go()
+    last = journal.finished(f"{recipe.cycles}/train")
+    assert last is not None
+    return Ending(
+        {name: [label.row for label in journal.written(name)] for name in world.members},
+        last["state"],
+        {name: dict(site.memory["local"]) for name, site in world.members.items()},
+        [record["accuracy"] or round(record["mse"], 10) for record in records],
+    )
+
+
+def check(ours: Ending, theirs: Ending, atol: float = 1e-10) -> None:
+    assert ours.picks == theirs.picks
+    assert ours.scores == theirs.scores
+    pairs = [(ours.server, theirs.server)]
+    pairs += [(ours.sites[name], theirs.sites[name]) for name in ours.sites]
+    for a, b in pairs:
+        for part in ("w", "stats"):
+            assert_close(a[part], b[part], rtol=0, atol=atol)
+
+
+# every strategy and every training method; all pairs would repeat the same code paths
+NUMBERS = ("ACSFW", "BAIT")  # refuse classes
+PAIRS = [("FedAvg", query) for query in names(fallow.queries) if query not in NUMBERS]
+# two solvers predict numbers: tests/reference/test_fale_golden.py has their runs
+SOLVERS = ("MaskedSolve", "ServerSolve")
+OTHERS = [name for name in names(fallow.training) if name not in ("FedAvg", *SOLVERS)]
+PAIRS += [(training, "Typicality") for training in OTHERS]
+
+
+@pytest.mark.parametrize(
+    ("training", "query"), PAIRS, ids=["-".join(pair) for pair in PAIRS]
+)
+def test_loop_stacked_and_bytes_agree(training: str, query: str) -> None:
+    recipe = replace(TINY, training=Spec(training), query=Spec(query))
+    plain = ending(recipe)
+    assert sum(map(len, plain.picks.values())) == 48  # FALE buys where it draws
+    check(ending(recipe, executor="stacked"), plain)
+    check(ending(recipe, runtime="bytes"), plain, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("query", "model"),
+    [
+        ("ACSFW", "linear"),
+        ("BADGE", "mlp"),
+        ("BAIT", "linear"),
+        ("CoreSet", "mlp"),
+        ("LCMD", "linear"),
+        ("LoGo", "linear"),
+    ],
+)
+def test_they_agree_on_numbers(query: str, model: str) -> None:
+    plan = replace(PLAN, optimiser=Optimiser("adam", 0.01))
+    recipe = replace(
+        TINY, data="diabetes", partition=Spec("iid"), model=Spec(model), plan=plan
+    )
+    recipe = replace(recipe, query=Spec(query), local_source="last_round")
+    plain = ending(recipe)
+    check(ending(recipe, executor="stacked"), plain)
+    check(ending(recipe, runtime="bytes"), plain, atol=0)
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "adam": {"plan": replace(PLAN, optimiser=Optimiser("adam", 0.01))},
+    "moments persist": {
+        "plan": replace(PLAN, optimiser=replace(PLAN.optimiser, persist=True))
+    },
+    "half of the sites": {
+        "plan": replace(PLAN, optimiser=replace(PLAN.optimiser, persist=True)),
+        "participation": 0.5,
+        "restart": "continue",
+        "rounds": 3,
+    },
+    "local models from scratch": {
+        "local_source": "scratch",
+        "local_plan": Plan((Segment(3),), 8, stop_at=0.9),
+    },
+    "local models fine-tuned": {
+        "local_source": "finetune",
+        "local_plan": Plan((Segment(3),), 8, Optimiser("adam", 0.01)),
+    },
+    "local models that wait for a lower loss": {
+        "local_source": "scratch",
+        "local_plan": Plan((Segment(6),), 8, Optimiser(lr=0.5), patience=1),
+    },
+    "linear": {"model": Spec("linear")},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_they_agree_in_every_setting_of_training(settings: dict[str, Any]) -> None:
+    recipe = replace(TINY, query=Spec("ahfal"), **settings)
+    plain = ending(recipe)
+    check(ending(recipe, executor="stacked"), plain)
+    check(ending(recipe, runtime="bytes"), plain, atol=0)
+
+
+def test_a_network_with_batch_norm_does_not_notice_the_bytes() -> None:
+    recipe = replace(TINY, model=Spec("resnet8"), query=Spec("badge"), cycles=1)
+    check(ending(recipe, runtime="bytes"), ending(recipe), atol=0)

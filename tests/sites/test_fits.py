@@ -1,0 +1,290 @@
+"""What a site makes of an order to train: whose step, from which model, with which rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, final
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core import (
+    Ask,
+    Contract,
+    Disclosure,
+    Layout,
+    Optimiser,
+    Plan,
+    Segment,
+    State,
+    stream,
+)
+from fallow.core.local import Batch, Learner, Slot, slot, weighted_mean
+from fallow.core.messages import Request, Step
+from fallow.engine import Job, Loop, row_loss
+from fallow.network.bytes import Bytes
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
+from fallow.training import FedAvg
+from tests.engine.jobs import agree, mlp
+from tests.worlds import Forgetful
+
+PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9))
+SCRATCH = Plan((Segment(2),), 4, Optimiser("sgd", 0.05), start="scratch")
+
+
+@final
+@dataclass(frozen=True)
+class Distilling:
+    """A query that has models trained: one by its own step, which it is sent a teacher for."""
+
+    seen: list[tuple[Tensor, Batch]] = field(
+        default_factory=list
+    )  # the teacher and the batch
+
+    contract: ClassVar[Contract] = Contract(
+        "distilling", "a test", 2024, keep={"select": "-"}
+    )
+
+    def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
+        return memo
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        teacher = learn.predict(w_t, b.x)
+        self.seen.append((w_t.w, b))
+
+        def objective(f: Callable[[Tensor], Tensor]) -> Tensor:
+            return weighted_mean((f(b.x) - teacher).square().sum(-1), b.weight)
+
+        return {"w": learn.descend(s["w"], b, objective=objective)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+
+@final
+@dataclass(frozen=True)
+class Choosing:
+    """A query without a step of its own."""
+
+    contract: ClassVar[Contract] = Contract(
+        "choosing", "a test", 2024, keep={"select": "-"}
+    )
+
+
+def world(query: Any, kind: type = InProcess, pool: int = 5) -> Any:
+    model = mlp()
+    layout, store = Layout.of(model), MemoryStore()
+    methods = {"training": FedAvg(PLAN), "plain": FedAvg(), "query": query}
+    parts = Parts(model, layout, methods, 3, 0, partial(_fresh, layout))
+    members = {}
+    for name in ("a", "b"):
+        x = torch.randn(8 + pool, 6, generator=stream(0, "rows", name), dtype=torch.float64)
+        members[name] = Site(name, x, parts, store)
+        members[name].buy([Label(row, row % 2, cycle=0) for row in range(8)])
+    return kind(members, Loop(model, layout, row_loss("classification")))
+
+
+def _fresh(layout: Layout, generator: torch.Generator) -> State:
+    w = 0.3 * torch.randn(layout.d, generator=generator, dtype=torch.float64)
+    return {"w": w, "stats": torch.zeros(0, dtype=torch.float64)}
+
+
+def ordered(
+    carrier: Any, name: str, plan: Plan, owner: str = "query", **state: Tensor
+) -> None:
+    ask = Ask(carrier, Forgetful(), Disclosure(), name, owner, cycle=1)
+    ask.fit(plan, name, None, **state)
+    ask.flush()
+
+
+def sent() -> State:
+    return Layout.of(mlp()).flatten(mlp())
+
+
+@pytest.mark.parametrize("kind", [InProcess, Bytes])
+def test_a_query_with_a_step_trains_what_it_orders_by_it(kind: type) -> None:
+    query = Distilling()
+    carrier = world(query, kind)
+    ordered(carrier, "pupil", SCRATCH, **sent())
+    assert len(query.seen) == 2 * 2 * 2  # sites, epochs, batches
+    assert all(torch.equal(teacher, sent()["w"]) for teacher, _ in query.seen)
+    for site in carrier.members.values():
+        begun = site.parts.fresh(site.streams("init", "pupil", 1, 0))["w"]
+        assert not torch.equal(site.memory["pupil"]["w"], begun)
+
+
+def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
+    query, plain = Distilling(), Choosing()
+    theirs, ours = world(query), world(plain)
+    for carrier in (theirs, ours):
+        ordered(carrier, "local", SCRATCH, **sent())
+    assert not query.seen
+    for name, site in ours.members.items():
+        agree(
+            dict(site.memory["local"]), dict(theirs.members[name].memory["local"]), atol=0
+        )
+
+
+def test_a_query_without_a_step_has_its_models_trained_in_the_plain_way() -> None:
+    carrier = world(Choosing())
+    ordered(carrier, "other", PLAN, **sent())
+    ordered(carrier, "local", PLAN, owner="training", **sent())
+    for site in carrier.members.values():  # other batches, but the same kind of training
+        assert not torch.equal(site.memory["other"]["w"], sent()["w"])
+        assert not torch.equal(site.memory["other"]["w"], site.memory["local"]["w"])
+
+
+def test_where_nothing_was_sent_the_fresh_model_is_what_training_started_from() -> None:
+    query = Distilling()
+    carrier = world(query)
+    ordered(carrier, "pupil", SCRATCH)
+    first = carrier.members["a"]
+    fresh = first.parts.fresh(first.streams("init", "pupil", 1, 0))["w"]
+    assert torch.equal(query.seen[0][0], fresh)
+
+
+def test_a_query_that_sends_nothing_has_the_global_model_for_a_teacher() -> None:
+    query = Distilling()
+    carrier = world(query)
+    for site in carrier.members.values():
+        site.remember("global", sent())
+    ordered(carrier, "pupil", SCRATCH)
+    assert all(torch.equal(teacher, sent()["w"]) for teacher, _ in query.seen)
+
+
+def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site() -> None:
+    site = world(Choosing()).members["a"]
+    stats = torch.tensor([3.0], dtype=torch.float64)
+    kept = slot({"w": stats[:0], "stats": stats}, PLAN.optimiser)
+    site.remember("own/bn", kept._asdict())
+
+    def job(plan: Plan, owner: str) -> Job:
+        step = Step("fit", "local", dict(sent()), plan)
+        return site.job(step, Request("key", owner, 1, 0, (step,)))
+
+    assert torch.equal(job(PLAN, "query").start["stats"], stats)
+    assert torch.equal((job(SCRATCH, "query").sent or {})["stats"], stats)
+    assert torch.equal(
+        job(PLAN, "training").start["stats"], sent()["stats"]
+    )  # its step decides
+
+
+def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_the_plan_mixes() -> None:
+    query = Distilling()
+    carrier = world(query)
+    mixing = Plan((Segment(1),), 4, Optimiser(), mix=2.0)
+    for plan in (PLAN, mixing):
+        query.seen.clear()
+        ordered(carrier, "pupil", plan, **sent())
+        for at, (_, b) in enumerate(query.seen):
+            site = carrier.members["ab"[at // (len(query.seen) // 2)]]
+            assert b.counts.tolist() == [4.0, 4.0, 0.0]
+            assert (len(b.u) > 0) == (plan is mixing)
+            for row in b.u:
+                assert bool((site.x[site.pool] == row).all(1).any())
+
+
+def test_a_model_of_another_name_has_streams_of_its_own() -> None:
+    carrier = world(Choosing())
+    for name in ("one", "two"):
+        ordered(carrier, name, SCRATCH, **sent())
+    site = carrier.members["a"]
+    assert not torch.equal(site.memory["one"]["w"], site.memory["two"]["w"])
+
+
+@final
+@dataclass(frozen=True)
+class Doubling:
+    """A training method whose step is not plain, whose moments stay and that deploys its own."""
+
+    plan: Plan = PLAN
+    contract: ClassVar[Contract] = Contract("doubling", "a test", 2024)
+
+    def deploy(self, state: State, memory: Any) -> State:
+        return {**state, "w": 2 * state["w"]}
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        return {"w": s["w"]._replace(w=2 * s["w"].w)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {"kept": s["w"]}
+
+
+def doubling(kind: type = InProcess) -> Any:
+    carrier = world(Choosing(), kind)
+    for site in carrier.members.values():
+        site.parts.methods["training"] = Doubling()
+    return carrier
+
+
+@pytest.mark.parametrize("kind", [InProcess, Bytes])
+def test_a_plan_may_start_at_a_model_that_the_site_remembers(kind: type) -> None:
+    carrier = doubling(kind)
+    for name, site in carrier.members.items():
+        site.remember(
+            "average", {**site.parts.fresh(stream(7, name)), "score": torch.ones(())}
+        )
+    ordered(carrier, "local", replace(PLAN, start="average"), owner="training")
+    for site in carrier.members.values():
+        assert torch.equal(site.memory["local"]["w"], 2**4 * site.memory["average"]["w"])
+
+
+def test_a_plan_cannot_start_at_a_model_that_the_site_has_not() -> None:
+    with pytest.raises(
+        ValueError, match=r"site a has no model 'best' .* it remembers nothing"
+    ):
+        ordered(world(Choosing()), "local", replace(PLAN, start="best"), owner="training")
+
+
+def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewhere() -> None:
+    site = world(Choosing()).members["a"]
+    site.remember("own", kept := site.parts.fresh(stream(7)))
+    step = Step("fit", "local", dict(sent()), replace(PLAN, start="own"))
+    job = site.job(step, Request("key", "training", 1, 0, (step,)))
+    assert torch.equal(job.start["w"], kept["w"])
+    assert torch.equal((job.sent or {})["w"], sent()["w"])
+
+
+def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alone() -> (
+    None
+):
+    carrier, plain = doubling(), world(Choosing())
+    ordered(carrier, "local", PLAN, owner="training", **sent())
+    before = {name: dict(site.memory) for name, site in carrier.members.items()}
+    for each in (carrier, plain):
+        ordered(each, "tuned", PLAN, owner="training", **sent())
+    for name, site in carrier.members.items():
+        agree(site.memory["tuned"], plain.members[name].memory["tuned"], atol=0)
+        assert set(site.memory) == {"local", "own/kept", "tuned"}
+        assert torch.equal(site.memory["own/kept"]["w"], before[name]["own/kept"]["w"])
+
+
+def test_a_model_is_handed_over_as_it_is_deployed_but_for_those_beside_the_local_one() -> (
+    None
+):
+    carrier = doubling()
+    for owner, name, times in (
+        ("query", "global", 2),
+        ("training", "local", 2),
+        ("training", "average", 1),
+    ):
+        ask = Ask(carrier, Forgetful(), Disclosure(), name, owner)
+        ask.fit(None, name, None, **sent())
+        ask.flush()
+        for site in carrier.members.values():
+            assert torch.equal(site.memory[name]["w"], times * sent()["w"])

@@ -1,0 +1,112 @@
+"""A site's labels that are held back: seen for validation, and by nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fallow.core import Contract, Layout, Optimiser, Plan, Segment, State, View, stream
+from fallow.core.messages import Request, Step
+from fallow.engine import predict
+from fallow.sites import Parts, Site
+from fallow.sites.store import Label, MemoryStore
+from fallow.sites.view import SiteView
+from fallow.training import FedAvg
+from tests.engine.jobs import mlp
+
+LABELS = [Label(row, row % 3, 0, weight=1.0 + row, held=row in (2, 5)) for row in range(8)]
+
+
+class Constant:
+    """A training method that predicts the same number for every row."""
+
+    contract: ClassVar[Contract] = Contract("constant", "a test", 2024)
+
+    def predict(self, view: View, state: State, rows: Tensor) -> Tensor:
+        return torch.full((len(rows), view.classes), 7.0)
+
+
+def site(
+    store: MemoryStore | None = None, training: object = FedAvg(), classes: int = 3
+) -> Site:
+    model = mlp()
+    methods = {"training": training, "plain": FedAvg()}
+    parts = Parts(model, Layout.of(model), methods, classes, 0, None)
+    x = torch.randn(12, 6, generator=stream(0, "rows"), dtype=torch.float64)
+    return Site("a", x, parts, store or MemoryStore())
+
+
+def bought(**more: object) -> Site:
+    made = site(**more)  # type: ignore[arg-type]
+    made.buy(LABELS)
+    return made
+
+
+def test_a_row_is_in_the_pool_or_trains_or_validates() -> None:
+    made = bought()
+    kinds = {"pool": [8, 9, 10, 11], "labelled": [0, 1, 3, 4, 6, 7], "validation": [2, 5]}
+    view = SiteView(made, 0)
+    for kind, rows in kinds.items():
+        assert torch.equal(view.rows(kind), made.x[rows])  # type: ignore[arg-type]
+    assert view.pool == 4
+    assert view.labels.tolist() == [0, 1, 0, 1, 0, 1]
+    assert view.held.tolist() == [2, 2]
+    assert view.weights.tolist() == [1, 2, 4, 5, 7, 8]
+    assert view.held_weights.tolist() == [3, 6]
+    assert view.counts.tolist() == made.counts.tolist() == [3, 3, 0]
+
+
+def test_held_labels_do_not_train() -> None:
+    made = bought()
+    step = Step("fit", "local", {}, Plan((Segment(1),), 4, Optimiser()))
+    job = made.job(step, Request("key", "training", 0, 0, (step,)))
+    assert torch.equal(job.x, made.x[[0, 1, 3, 4, 6, 7]])
+    assert job.y.tolist() == [0, 1, 0, 1, 0, 1]
+    assert job.counts.tolist() == [3, 3, 0]
+
+
+def test_they_are_held_back_after_the_store_is_opened_again() -> None:
+    store = MemoryStore()
+    bought(store=store)
+    assert site(store).validation.tolist() == [2, 5]
+
+
+def test_held_numbers_are_in_the_units_that_were_agreed_on() -> None:
+    made = bought(classes=0)
+    made.remember("targets", {"mean": torch.tensor(1.0), "std": torch.tensor(0.5)})
+    assert SiteView(made, 0).held.tolist() == [2, 2]
+    assert SiteView(made, 0).held.dtype == made.x.dtype
+
+
+def test_looking_gives_features_and_the_outputs_of_a_forward_pass() -> None:
+    made, view = bought(), SiteView(bought(), 0)
+    state = Layout.of(mlp()).flatten(mlp())
+    features, outputs = view.look(state, made.x)
+    assert not outputs.requires_grad
+    head = made.parts.model.head(features)  # type: ignore[operator]
+    assert torch.allclose(head, outputs)
+    assert torch.allclose(outputs, view.forward(state, made.x))
+    assert torch.equal(
+        view.outputs(state, made.x), predict(made.parts.model, view.layout, state, made.x)
+    )
+
+
+def test_a_training_method_may_predict_in_its_own_way() -> None:
+    made = bought(training=Constant())
+    state = Layout.of(mlp()).flatten(mlp())
+    assert SiteView(made, 0).outputs(state, made.x[:2]).tolist() == [[7.0] * 3] * 2
+
+
+def test_secret_draws_come_from_the_sites_own_secret_where_it_has_one() -> None:
+    simulated, real = site(), site()
+    real.parts = replace(real.parts, secret=77)
+    drawn = [
+        torch.rand(3, generator=SiteView(one, 2).secret("mask"))
+        for one in (simulated, real, real)
+    ]
+    assert torch.equal(drawn[0], torch.rand(3, generator=simulated.streams("mask", 2)))
+    assert not torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[1], drawn[2])

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import pytest
+
+from fallow.study.names import Strategy, faithful, label, labels, trainer_label
+
+NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("entropy", "entropy"),
+        ("ksas", "KAFAL"),
+        ("ksas@training=kcfu", "KAFAL, full"),
+        ("ahfal@training=fedprox:mu=0.1", "ahfal + fedprox:mu=0.1"),
+        (
+            "ksas@local_source=finetune@training=kcfu",
+            "KAFAL + local_source=finetune + kcfu",
+        ),
+        ("fallow.compat:NaNKSAS", "NaNKSAS (code)"),
+        ("fallow.compat:NaNKSAS@training=kcfu", "NaNKSAS (code) + kcfu"),
+        ("bound:all-labels", "all labels"),
+        ("bound:all-labels@training=server-solve", "all labels + server-solve"),
+        ("random@training=server-solve", "random + server-solve"),
+        ("random@trainer=10x25", "random + 10 rounds x 25 epochs"),
+        ("random@trainer=1x1", "random + 1 round x 1 epoch"),
+        ("random@protocol=one_pass", "random + one pass"),
+        ("fale@training=server-solve", "FALE"),
+        ("fale@training=server-solve@initial=0@protocol=one_pass", "FALE"),
+        ("fale@training=server-solve@initial_by=query", "FALE + first labels"),
+        ("fale@training=server-solve:ridge=0.001", "FALE + server-solve:ridge=0.001"),
+        ("fale:weights=none@training=server-solve", "FALE, no weights"),
+        ("fale:mode=fedsvd@training=server-solve", "FALE, mode=fedsvd"),
+        ("fale:weights=none@training=fedavg@protocol=one_pass", "FALE-local"),
+        ("fale:weights=none@trainer=10x25", "FALE-local + 10 rounds x 25 epochs"),
+        ("fale@training=fedavg", "FALE-local, weighted"),
+        ("fale", "FALE-local, weighted"),
+        ("odd@", "odd + "),
+    ],
+)
+def test_a_strategy_is_called_as_a_reader_would(query, shown):
+    assert label(query, NAMES) == shown
+
+
+def test_the_longest_published_name_counts():
+    printed = {"logo@local_source=last_round": "LoGo", "logo": "LoGo from scratch"}
+    shown = label("logo@local_source=last_round@trainer=10x25", printed)
+    assert shown == "LoGo + 10 rounds x 25 epochs"
+    assert label("logo@trainer=2x1", printed) == "LoGo from scratch + 2 rounds x 1 epoch"
+
+
+def test_fale_is_called_by_how_the_study_trains():
+    assert label("fale", {}, "server-solve") == "FALE"
+    assert label("fale:weights=none", {}, "ServerSolve") == "FALE, no weights"
+    assert label("fale", {"fale": "leverage"}, "fedavg") == "leverage"
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"),
+    [
+        ("random", "FedAvg"),
+        ("random@training=local", "Local"),
+        ("random@training=Fed-Avg-FT", "FedAvg+FT"),
+        ("random@training=p-fed-graph:alpha=0.5", "pFedGraph, alpha=0.5"),
+        ("random@training=dpfl", "DPFL"),
+        ("random@training=dpfl:budget=5", "DPFL, 5 models"),
+        ("random@training=dpfl:budget=1", "DPFL, 1 model"),
+        ("random@training=dpfl:budget=[1,3]", "DPFL, 1 to 3 models"),
+        ("random@training=dpfl:graph=static:budget=5", "DPFL, random graph, 5 models"),
+        ("random@training=dpfl:period=2@rounds=7", "DPFL, period=2 + rounds=7"),
+        ("random@training=their.code:Method", "their.code:Method"),
+        ("random@training=unheard-of", "unheard-of"),
+        ("ksas", "KAFAL"),
+        ("bound:all-labels", "all labels"),
+    ],
+)
+def test_where_nothing_is_chosen_a_strategy_is_called_by_its_training(query, shown):
+    assert trainer_label(query, NAMES) == shown
+
+
+def test_by_training_no_two_strategies_share_a_name():
+    queries = ["random", "random@training=fedavg", "random@training=ditto"]
+    assert list(labels(queries, {}, by_training=True).values()) == [
+        "random",
+        "random + fedavg",
+        "Ditto",
+    ]
+
+
+def test_no_two_strategies_of_a_study_share_a_name():
+    queries = ["fale:weights=none", "fale:weights=none@training=fedavg@initial=0", "random"]
+    assert list(labels(queries, {}).values()) == [
+        "FALE-local",
+        "FALE-local + fedavg + no first labels",
+        "random",
+    ]
+    assert len(set(labels(["fale", "fale:weights=importance", "FALE"], {}).values())) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "paper"),
+    [
+        ("RatioAHFAL", "ahfal"),
+        ("PixelBADGE", "badge"),
+        ("PlainLoGo", "logo"),
+        ("PlainNoise", "noise-stability"),
+        ("PlainFEAL", "feal"),
+        ("NaNKSAS", "ksas"),
+        ("Plain", None),
+    ],
+)
+def test_the_code_of_a_method_finds_its_paper(code, paper):
+    names = [
+        "random",
+        "entropy",
+        "ahfal",
+        "badge",
+        "logo",
+        "noise-stability",
+        "feal",
+        "ksas",
+    ]
+    assert faithful(code, names) == paper
+
+
+def test_every_class_of_published_code_finds_its_paper():
+    from fallow import compat, queries
+    from fallow.core.build import names
+
+    for code in names(compat):
+        assert faithful(code, names(queries)), code
+
+
+def test_a_text_of_another_form_is_a_name_as_a_whole():
+    assert Strategy.parse("a:b=1:c").spec.name == "a:b=1:c"
+    assert Strategy.parse("module:Class:k=3@training=kcfu").spec.fields == {"k": 3}

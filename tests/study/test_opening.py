@@ -1,0 +1,89 @@
+"""What cannot work is said before anything runs: methods that are for another kind of data."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fallow import queries
+from fallow.cli.lists import spelled
+from fallow.core.build import names
+from fallow.experiment.rows import open_data
+from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.spec import Spec
+from fallow.settings.variants import variant
+from fallow.study.cell import Setup
+from fallow.study.opening import FOR_NUMBERS, check_task, prepared
+
+CLASSES = Recipe("c", data="digits", sites=3)
+NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "query", "said"),
+    [
+        (
+            CLASSES,
+            "bait",
+            "bait is for numbers to predict and digits has classes; use badge or",
+        ),
+        (
+            CLASSES,
+            "acs-fw",
+            "acs-fw is for numbers to predict and digits has classes; use badge",
+        ),
+        (
+            CLASSES,
+            "random@training=server-solve",
+            "server-solve is for numbers .*; use fedavg",
+        ),
+        (
+            CLASSES,
+            "random@training=masked-solve",
+            "masked-solve is for numbers .*; use fedavg",
+        ),
+        (
+            NUMBERS,
+            "random@training=server-solve@model=mlp",
+            "this one is mlp; set model=linear",
+        ),
+        (
+            NUMBERS,
+            "entropy",
+            f"entropy chooses by classes and diabetes has .*; use {FOR_NUMBERS}",
+        ),
+        (
+            NUMBERS,
+            "feal",
+            f"feal chooses by classes and diabetes has .*; use {FOR_NUMBERS}",
+        ),
+        (
+            NUMBERS,
+            "random@training=kcfu",
+            "kcfu trains on classes and diabetes has .*; use fedavg",
+        ),
+        (
+            NUMBERS,
+            "random@training=evidential",
+            "evidential trains on classes .*; use fedavg",
+        ),
+    ],
+)
+def test_a_method_for_other_data_is_refused_with_what_to_use(
+    recipe: Recipe, query: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        prepared(Setup(recipe, tmp_path / "study"), ["random", query], 0)
+    assert not (tmp_path / "study").exists()
+
+
+def test_what_is_named_for_numbers_is_what_works_with_them() -> None:
+    made = {spelled(c): c.contract for c in names(queries).values()}
+    works = {name for name, contract in made.items() if contract.regression} | {"random"}
+    assert set(re.split(", | or ", FOR_NUMBERS)) == works
+    found = open_data(NUMBERS, 0)
+    for name in works:
+        check_task(variant(NUMBERS, name), found)
+    check_task(with_settings(NUMBERS, {"training": "masked-solve"}), found)

@@ -1,0 +1,318 @@
+"""A finished model on a user's new rows."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.scale import Scale
+from fallow.experiment.world import build_world
+from fallow.settings.recipe import Recipe, recipe_from
+from fallow.settings.spec import Spec
+from fallow.storage.errors import Failed
+from fallow.storage.files import load_tree
+from fallow.study.cell import Cell, Setup
+from fallow.study.opening import open_study
+from fallow.study.predict import predict_file
+from fallow.study.reading import read_study
+from fallow.study.study import run_cell, study_cells
+from tests.experiment.crash import tiny
+
+ROWS = 80
+
+
+def table(path: Path, label: bool = True) -> Path:
+    """Sick is who is old and of kind b; ages are large numbers, so that scaling matters."""
+    draw = np.random.default_rng(1)
+    age, kind = draw.integers(20, 90, ROWS), draw.choice(["a", "b"], ROWS)
+    sick = np.where((age > 50) & (kind == "b"), "yes", "no")
+    lines = [
+        f"{a},{k},{7}{',' + s if label else ''}"
+        for a, k, s in zip(age, kind, sick, strict=True)
+    ]
+    path.write_text("\n".join([f"age,kind,ward{',sick' if label else ''}", *lines]))
+    return path
+
+
+def study(folder: Path, recipe: Recipe) -> Path:
+    setup = Setup(recipe, folder / "study")
+    open_study(setup, study_cells(recipe, ("random",), [0]), "", resume=False)
+    run_cell(setup, Cell("random", 0))
+    return setup.out
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("predict")
+    recipe = replace(
+        tiny(folder),
+        data=str(table(folder / "patients.csv")),
+        label="sick",
+        initial=1.0,
+        cycles=0,
+        rounds=20,
+        partition=Spec("iid"),
+    )
+    return study(folder, recipe)
+
+
+def test_rows_are_encoded_and_scaled_as_in_training(trained: Path, tmp_path: Path) -> None:
+    path, rows, _ = predict_file(trained, table(tmp_path / "new.csv", label=False))
+    assert path == tmp_path / "new-predictions.csv"
+    said = list(csv.DictReader(path.read_text().splitlines()))
+    truth = list(csv.DictReader(table(tmp_path / "truth.csv").read_text().splitlines()))
+    assert rows == len(said) == ROWS
+    right = [s["prediction"] == t["sick"] for s, t in zip(said, truth, strict=True)]
+    assert sum(right) > 0.85 * ROWS
+    assert all(0.5 <= float(s["probability"]) <= 1 for s in said)
+
+
+def test_one_row_alone_gets_the_prediction_it_gets_among_others(
+    trained: Path, tmp_path: Path
+) -> None:
+    many = table(tmp_path / "many.csv", label=False)
+    head, first, *_ = many.read_text().splitlines()
+    (tmp_path / "one.csv").write_text(f"{head}\n{first}\n")
+    alone = predict_file(trained, tmp_path / "one.csv").path
+    among = predict_file(trained, many).path
+    assert alone.read_text().splitlines()[1] == among.read_text().splitlines()[1]
+
+
+def test_rows_with_names_keep_them(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "named.csv").write_text("id,age,kind,ward\np7,80,b,7\np3,20,a,7\n")
+    path = predict_file(trained, tmp_path / "named.csv").path
+    said = csv.DictReader(path.read_text().splitlines())
+    assert [(line["id"], line["prediction"]) for line in said] == [
+        ("p7", "yes"),
+        ("p3", "no"),
+    ]
+
+
+def test_a_row_that_lacks_a_feature_has_a_line_without_a_prediction(
+    trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "gaps.csv").write_text("id,age,kind,ward\np1,,b,7\np7,80,b,7\np2,80,?,7\n")
+    path, rows, lacking = predict_file(trained, tmp_path / "gaps.csv")
+    said = csv.DictReader(path.read_text().splitlines())
+    found = [(line["id"], line["prediction"]) for line in said]
+    assert found == [("p1", ""), ("p7", "yes"), ("p2", "")]
+    assert (rows, lacking) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("age,kin,ward\n3,a,7\n", "has no column 'kind(=a)?'; did you mean 'kin'"),
+        ("age,kind,ward\nold,a,7\n", "column 'age' holds a text"),
+        ("age,kind,ward\n,a,7\n3,,7\n", "bad.csv has no row with all features"),
+        ("age,kind,ward\ninf,a,7\n", "infinite features"),
+        ("age,kind,ward\n", "has no rows"),
+        (
+            "age,kind,ward\n3,a,7\n3,c,7\n",
+            "'kind', row 2: 'c' is none of the texts .*: 'a', 'b'",
+        ),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(
+    trained: Path, tmp_path: Path, text: str, sentence: str
+) -> None:
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(ValueError, match=sentence):
+        predict_file(trained, tmp_path / "bad.csv")
+    assert not (tmp_path / "bad-predictions.csv").exists()
+
+
+def test_a_missing_file_run_or_study_is_named(trained: Path, tmp_path: Path) -> None:
+    new = table(tmp_path / "new.csv", label=False)
+    with pytest.raises(ValueError, match="there is no file"):
+        predict_file(trained, tmp_path / "nowhere.csv")
+    with pytest.raises(
+        ValueError, match=r"no finished run of ahfal .* its queries are random"
+    ):
+        predict_file(trained, new, query="ahfal")
+    with pytest.raises(ValueError, match="no finished run of random with seed 5"):
+        predict_file(trained, new, seed=5)
+    with pytest.raises(ValueError, match="is no study"):
+        predict_file(tmp_path, new)
+
+
+def test_a_model_with_one_changed_bit_is_not_used(trained: Path, tmp_path: Path) -> None:
+    model = Cell("random", 0).folder(trained) / "model.safetensors"
+    whole = model.read_bytes()
+    model.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
+    try:
+        with pytest.raises(Failed, match=r"model\.safetensors is damaged"):
+            predict_file(trained, table(tmp_path / "new.csv", label=False))
+    finally:
+        model.write_bytes(whole)
+
+
+def test_embeddings_are_predicted_from_an_npz_file(tmp_path: Path) -> None:
+    done = study(tmp_path, replace(tiny(tmp_path), cycles=0, initial=1.0, rounds=10))
+    x = 3 * np.eye(3, 6)
+    np.savez(tmp_path / "new.npz", x=x)
+    path, rows, _ = predict_file(done, tmp_path / "new.npz")
+    said = csv.DictReader(path.read_text().splitlines())
+    assert (rows, [line["prediction"] for line in said]) == (3, ["0", "1", "2"])
+    np.savez(tmp_path / "wide.npz", x=np.eye(3, 7))
+    with pytest.raises(ValueError, match=r"rows of shape \(7,\), the model takes \(6,\)"):
+        predict_file(done, tmp_path / "wide.npz")
+
+
+def test_images_are_predicted_by_their_names_wherever_they_lie_in_a_folder(
+    tmp_path: Path,
+) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for i in range(40):
+        shade = i % 2
+        file = tmp_path / "own" / "north" / ("dark", "light")[shade] / f"{i}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        image.new("L", (4, 4), i + 200 * shade).save(file)
+    data = str(tmp_path / "own")
+    done = study(
+        tmp_path,
+        replace(
+            tiny(tmp_path),
+            data=data,
+            sites=1,
+            partition=Spec("natural"),
+            cycles=0,
+            initial=1.0,
+            rounds=20,
+        ),
+    )
+    for name, shade in (("a.png", 210), ("more/b.png", 30), (".hidden.png", 0)):
+        (tmp_path / "new" / "more").mkdir(parents=True, exist_ok=True)
+        image.new("L", (4, 4), shade).save(tmp_path / "new" / name)
+    path, rows, _ = predict_file(done, tmp_path / "new")
+    said = csv.DictReader(path.read_text().splitlines())
+    assert path == tmp_path / "new-predictions.csv" and rows == 2
+    found = {line["file"]: line["prediction"] for line in said}
+    assert found == {"a.png": "light", "more/b.png": "dark"}
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ValueError, match="holds no images"):
+        predict_file(done, tmp_path / "none")
+    image.new("RGB", (4, 4)).save(tmp_path / "new" / "c.png")
+    with pytest.raises(
+        ValueError, match=r"c.png could not be read as an image: it has colours"
+    ):
+        predict_file(done, tmp_path / "new")
+
+
+def test_a_constant_column_is_scaled_to_zero() -> None:
+    scale = Scale(torch.tensor([2.0, 5.0]), torch.tensor([1.0, 0.0]))
+    assert scale(torch.tensor([[3.0, 9.0]])).tolist() == [[1.0, 0.0]]
+
+
+# -- where each site has its own ------------------------------------------------------------------
+
+
+def own(folder: Path, training: str, **changes: Any) -> Path:
+    recipe = replace(
+        tiny(folder),
+        cycles=0,
+        initial=1.0,
+        rounds=4,
+        training=Spec.parse(training),
+        partition=Spec("patho", {"classes": 1, "min_samples": 2}),
+        validation=0.2,
+        **changes,
+    )
+    np.savez(folder / "new.npz", x=3 * np.eye(3, 6))
+    return study(folder, recipe)
+
+
+def said(done: Path, **whose: Any) -> list[dict[str, str]]:
+    path = predict_file(done, done.parent / "new.npz", **whose).path
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_a_site_predicts_with_the_model_that_it_was_tested_with(tmp_path: Path) -> None:
+    done = own(tmp_path, "local")
+    path = Cell("random", 0).folder(done) / "model.safetensors"
+    saved = load_tree(path, path.parent)
+    assert saved["state"] is None and list(saved["sites"]) == ["site-0", "site-1", "site-2"]
+    by_site = {name: said(done, site=name) for name in saved["sites"]}
+    assert (
+        len({str(rows) for rows in by_site.values()}) == 3
+    )  # each has seen one class alone
+    journal = Journal()
+    recipe = replace(recipe_from(read_study(done).study.recipe), query=Spec("random"))
+    world = build_world(recipe, 0, journal)
+    Run(world, journal).go()
+    for name, site in world.members.items():
+        assert torch.equal(saved["sites"][name]["w"], site.memory["best"]["w"])
+
+
+def test_a_method_with_a_last_word_predicts_with_it(tmp_path: Path) -> None:
+    done = own(tmp_path, "fed-avg-ft")
+    alike = {str(said(done, site=f"site-{k}")) for k in range(3)}
+    assert len(alike) == 3
+
+
+def test_without_a_site_or_with_an_unknown_one_the_sites_are_named(tmp_path: Path) -> None:
+    done = own(tmp_path, "ditto")
+    with pytest.raises(
+        ValueError, match="its own; say whose with --site: site-0, site-1 and sit"
+    ):
+        said(done)
+    with pytest.raises(ValueError, match=r"has no site 'site-9'; did you mean 'site-"):
+        said(done, site="site-9")
+
+
+def test_a_model_for_all_is_meant_unless_a_site_is_named(
+    tmp_path: Path, trained: Path
+) -> None:
+    done = own(
+        tmp_path, "fedavg"
+    )  # sites keep the one that validates best, each of another round
+    path = Cell("random", 0).folder(done) / "model.safetensors"
+    saved = load_tree(path, path.parent)
+    assert said(done)
+    assert all(said(done, site=name) for name in saved["sites"])
+    with pytest.raises(
+        ValueError, match="no models of its sites alone; leave out --site hall"
+    ):
+        predict_file(trained, table(tmp_path / "new.csv", label=False), site="hall")
+
+
+def test_a_method_that_predicts_with_labelled_rows_is_refused(tmp_path: Path) -> None:
+    done = own(tmp_path, "knn-per")
+    for site in (None, "site-0"):
+        with pytest.raises(
+            ValueError, match="knn-per predicts with the labelled rows of a site"
+        ):
+            said(done, site=site)
+
+
+def test_a_resumed_run_still_has_the_models_of_its_sites(tmp_path: Path) -> None:
+    done = own(tmp_path, "local")
+    before = said(done, site="site-1")
+    (Cell("random", 0).folder(done) / "model.safetensors").unlink()
+    run_cell(Setup(recipe_from(read_study(done).study.recipe), done), Cell("random", 0))
+    assert said(done, site="site-1") == before
+
+
+def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> None:
+    recipe = replace(
+        tiny(tmp_path),
+        cycles=0,
+        rounds=1,
+        model=Spec("tests.experiment.norm:Norm"),
+        training=Spec("fedavg", {"bn": "local"}),
+    )
+    done = study(tmp_path, recipe)
+    np.savez(tmp_path / "new.npz", x=np.eye(3, 6))
+    with pytest.raises(
+        ValueError, match="deploys a model of its own; say whose with --site"
+    ):
+        predict_file(done, tmp_path / "new.npz")
+    assert predict_file(done, tmp_path / "new.npz", site="site-2")[1] == 3

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats as sp
+
+from fallow.study import statistics as stats
+
+
+def draws(n: int, seed: int = 0) -> list[float]:
+    return np.random.default_rng(seed).normal(0.3, 1, n).tolist()
+
+
+@pytest.mark.parametrize("n", [2, 5, 6, 10, 16])
+def test_the_exact_test_is_scipys_without_ties(n):
+    d = draws(n, n)
+    assert stats.wilcoxon_exact(d) == pytest.approx(sp.wilcoxon(d, method="exact").pvalue)
+
+
+@pytest.mark.parametrize(
+    "d", [[1, 1, -1, 2, 2, 3], [0, 0, 1, -2, 2], [1, 1, 1, 1], [0, -1, -1, 2, 2, 2, -3]]
+)
+def test_ties_and_zeros_agree_with_enumerating_every_sign(d):
+    kept = np.array([x for x in d if x])
+    ranks = sp.rankdata(abs(kept))
+    seen = ranks[kept > 0].sum()
+    sums = [
+        ranks[np.array(signs)].sum()
+        for signs in itertools.product([True, False], repeat=len(kept))
+    ]
+    below, above = np.mean(np.array(sums) <= seen), np.mean(np.array(sums) >= seen)
+    assert stats.wilcoxon_exact(d) == pytest.approx(min(1, 2 * min(below, above)))
+
+
+@pytest.mark.parametrize(("n", "p"), [(3, 0.25), (5, 0.0625), (6, 0.03125)])
+def test_few_pairs_bound_the_exact_p_from_below(n, p):
+    assert stats.wilcoxon_exact(list(range(1, n + 1))) == p == stats.lowest_p(n)
+
+
+def test_all_zero_differences_have_p_one():
+    assert stats.wilcoxon_exact([0.0, 0.0, 0.0]) == stats.paired_t([0.0, 0.0, 0.0]) == 1
+
+
+def test_the_t_test_and_its_interval_are_scipys():
+    d = draws(8)
+    expected = sp.ttest_1samp(d, 0)
+    interval = stats.t_interval(d)
+    assert stats.paired_t(d) == pytest.approx(expected.pvalue)
+    assert (interval.low, interval.high) == pytest.approx(
+        tuple(expected.confidence_interval())
+    )
+
+
+def test_hodges_lehmann_by_hand():
+    shift, interval = stats.hodges_lehmann([1.0, 4.0])  # Walsh averages 1, 2.5, 4
+    assert (shift, interval) == (2.5, None)
+
+
+def test_the_rank_interval_of_ten_pairs_is_the_tabled_one():
+    d = draws(10)
+    walsh = sorted((a + b) / 2 for i, a in enumerate(d) for b in d[i:])
+    _, interval = stats.hodges_lehmann(d)
+    assert interval is not None  # tables: 9th from each end, 95.1 %
+    assert (interval.low, interval.high) == pytest.approx((walsh[8], walsh[-9]))
+    assert interval.level == pytest.approx(0.951, abs=5e-4)
+
+
+@given(st.lists(st.floats(-5, 5).map(lambda x: round(x, 1)), min_size=6, max_size=12))
+def test_an_interval_without_zero_goes_with_a_small_p(d):
+    if len(set(map(abs, d))) < len(d) or 0 in d:
+        return  # the duality is exact without ties
+    _, interval = stats.hodges_lehmann(d)
+    assert interval is not None
+    outside = interval.low > 0 or interval.high < 0
+    assert outside == (stats.wilcoxon_exact(d) <= 1 - interval.level + 1e-12)
+
+
+def test_holm_by_hand():
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_keeps_the_order_and_never_lowers_a_p(p):
+    adjusted = stats.holm(p)
+    assert all(a >= q for a, q in zip(adjusted, p, strict=True))
+    assert [adjusted[i] for i in np.argsort(p, kind="stable")] == sorted(adjusted)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 6), (3, 7), (6, 8), (12, 9)])
+def test_seeds_needed_are_those_of_the_rule(m, n):
+    assert stats.seeds_needed(m) == n
+    assert stats.lowest_p(n, m) <= stats.LEVEL < stats.lowest_p(n - 1, m)
+
+
+def scores(**shift: float) -> dict[str, dict[int, float]]:
+    return {
+        name: {s: 0.5 + by + s * (1 + by) / 100 for s in range(8)}
+        for name, by in shift.items()
+    }
+
+
+def test_compare_pairs_over_common_seeds_only():
+    given_scores = scores(a=0.1, b=0.0)
+    given_scores["a"][99] = 0.0
+    (found,) = stats.compare(given_scores, reference="b")
+    assert found.pairs == 8
+    assert (found.wins, found.ties, found.losses) == (8, 0, 0)
+    assert found.difference == pytest.approx(0.1 + 0.035 * 0.1)
+    assert found.is_distinct
+    assert not found.note
+
+
+def test_holm_runs_over_all_queries_of_the_table():
+    found = stats.compare(scores(a=0.1, b=0.2, c=0.3, ref=0.0), reference="ref")
+    assert [c.holm for c in found] == [3 * c.wilcoxon for c in found]
+
+
+def test_rounding_is_a_tie_and_not_a_win():
+    (found,) = stats.compare({"a": {0: 0.1 + 0.2, 1: 0.7}, "b": {0: 0.3, 1: 0.7}}, "b")
+    assert (found.wins, found.ties, found.losses) == (0, 2, 0)
+    assert found.wilcoxon == 1
+
+
+def test_a_lower_error_is_a_win():
+    (found,) = stats.compare(scores(a=-0.1, b=0.0), "b", higher_is_better=False)
+    assert (found.wins, found.losses) == (8, 0)
+    assert found.difference < 0
+
+
+def test_too_few_seeds_are_named_with_the_number_that_would_do():
+    few = {
+        q: dict(itertools.islice(s.items(), 6))
+        for q, s in scores(a=0.1, b=0.2, c=0.0).items()
+    }
+    found = stats.compare(few, "c")
+    assert not any(c.can_tell or c.is_distinct for c in found)
+    assert "6 pairs are too few" in found[0].note
+    assert "with 7 seeds it could reach 0.05" in found[0].note
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: stats.compare({"a": {0: 1.0}}, "b"), "reference 'b'"),
+        (
+            lambda: stats.compare({"a": {0: 1.0, 1: 2.0}, "b": {1: 1.0, 2: 1.0}}, "b"),
+            "share 1 seed",
+        ),
+        (lambda: stats.wilcoxon_exact([1.0]), "at least two"),
+        (lambda: stats.paired_t([1.0, math.nan]), "finite"),
+        (lambda: stats.mean_sd([]), "no mean"),
+    ],
+)
+def test_wrong_use_is_refused_with_the_way_out(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+def test_pairs_with_different_references_are_adjusted_together():
+    base = {s: 0.5 + s / 10 for s in range(8)}
+    scores = {"a": base, "b": {s: v + 0.01 for s, v in base.items()}, "c": {0: 1.0, 1: 1.0}}
+    first, second = stats.compare_pairs(scores, [("b", "a"), ("a", "b")])
+    assert (first.difference, first.wins) == (pytest.approx(0.01), 8)
+    assert (second.difference, second.losses) == (pytest.approx(-0.01), 8)
+    assert first.holm == second.holm == 2 * first.wilcoxon
+    alone = stats.compare_pairs(scores, [("b", "a")])[0]
+    assert alone == stats.compare({"a": base, "b": scores["b"]}, "a")[0]
+    with pytest.raises(ValueError, match="share 0"):
+        stats.compare_pairs({**scores, "d": {9: 0.1}}, [("d", "a")])

@@ -1,0 +1,203 @@
+"""A study: its processes do not show in its results, and what fails does so alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.errors import Failed
+from fallow.study.cell import Cell, Setup
+from fallow.study.opening import open_study, prepared
+from fallow.study.reading import read_study
+from fallow.study.study import run_cell, run_study, study_cells
+from tests.experiment.crash import left, tiny
+
+QUERIES = ("random", "ahfal")
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(tiny(tmp_path), tmp_path / "study")
+
+
+def opened(setup: Setup, seeds: tuple[int, ...] = (0,), resume: bool = False) -> list[Cell]:
+    cells = study_cells(setup.recipe, QUERIES, seeds)
+    open_study(setup, cells, "fallow compare tiny", resume)
+    return cells
+
+
+def test_two_processes_give_bit_for_bit_what_one_gives(
+    setup: Setup, tmp_path: Path
+) -> None:
+    one, two = setup, replace(setup, out=tmp_path / "two")
+    cells = opened(one)
+    heard: list[dict[str, Any]] = []
+    assert run_study(one, cells, jobs=1) == []
+    assert run_study(two, opened(two), jobs=2, say=heard.append) == []
+    assert [left(two, cell) for cell in cells] == [left(one, cell) for cell in cells]
+    assert sum(event["event"] == "done" for event in heard) == len(cells)
+
+
+def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> None:
+    cells = [Cell("random", 0), Cell("tests.experiment.crash:Nothing", 0), Cell("ahfal", 0)]
+    heard: list[dict[str, Any]] = []
+    (failure,) = run_study(setup, cells, say=heard.append)
+    assert failure.cell == cells[1]
+    assert "'tests.experiment.crash:Nothing' could not be loaded" in failure.why
+    assert "Traceback" in failure.trace
+    assert [e["query"] for e in heard if e["event"] == "done"] == ["random", "ahfal"]
+    assert [e["why"] for e in heard if e["event"] == "failed"] == [failure.why]
+
+
+def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:
+    wild = Plan((Segment(3),), 8, Optimiser(lr=3e38, momentum=0.9))
+    (failure,) = run_study(
+        replace(setup, recipe=replace(setup.recipe, plan=wild)), [Cell("random", 0)]
+    )
+    assert "site site-0 answered 'upload' with w that is NaN or infinite" in failure.why
+    assert "diverged" in failure.why
+
+
+def test_a_study_says_what_it_is(setup: Setup) -> None:
+    opened(setup, (0, 1))
+    said = json.loads((setup.out / "study.json").read_text())
+    assert said["queries"] == ["random", "ahfal"]
+    assert said["seeds"] == [0, 1]
+    assert said["reference"] == "random"
+    assert said["digest"] == setup.recipe.digest
+    assert read_study(setup.out).study.name == "tiny"
+
+
+def test_a_resumed_study_can_grow(setup: Setup) -> None:
+    opened(setup, (0,))
+    bounded = replace(setup, recipe=replace(setup.recipe, bounds=("pooled",)))
+    open_study(
+        bounded, study_cells(bounded.recipe, ("entropy",), [3]), "again", resume=True
+    )
+    said = json.loads((setup.out / "study.json").read_text())
+    assert said["queries"] == ["random", "ahfal", "entropy", "bound:pooled"]
+    assert said["seeds"] == [0, 3]
+
+
+def test_a_study_is_not_opened_twice_by_accident(setup: Setup) -> None:
+    opened(setup)
+    with pytest.raises(ValueError, match="holds a study already; add --resume"):
+        opened(setup)
+
+
+def test_a_study_is_not_resumed_with_other_settings(setup: Setup) -> None:
+    opened(setup)
+    before = (setup.out / "study.json").read_bytes()
+    other = replace(setup, recipe=replace(setup.recipe, rounds=9, name="else"))
+    with pytest.raises(ValueError, match=r"started with other settings \(rounds differ\)"):
+        opened(other, resume=True)
+    assert (setup.out / "study.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"[]", b'{"recipe": {}}', b"\xff\xfe", b'{"recipe": 3}']
+)
+def test_a_damaged_description_is_reported(setup: Setup, content: bytes) -> None:
+    opened(setup)
+    (setup.out / "study.json").write_bytes(content)
+    with pytest.raises(Failed, match=r"study\.json is damaged .*: choose another folder"):
+        opened(setup, resume=True)
+
+
+def test_a_run_is_not_resumed_on_data_that_have_changed(setup: Setup) -> None:
+    run_cell(setup, Cell("random", 0))
+    (Cell("random", 0).folder(setup.out) / "model.safetensors").unlink()
+    content = bytearray(Path(setup.recipe.data).read_bytes())
+    tiny(Path(setup.recipe.data).parent)
+    run_cell(setup, Cell("random", 0))  # the same data, written again
+    import numpy as np
+
+    with np.load(setup.recipe.data) as arrays:
+        changed = {**arrays, "x": arrays["x"] + 1}
+    np.savez(setup.recipe.data, **changed)
+    (Cell("random", 0).folder(setup.out) / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match="has changed since"):
+        run_cell(setup, Cell("random", 0))
+    Path(setup.recipe.data).write_bytes(content)
+
+
+def test_a_damaged_checkpoint_stops_its_run_and_no_other(setup: Setup) -> None:
+    cells = opened(setup)
+    assert run_study(setup, cells) == []
+    folder = cells[0].folder(setup.out)
+    (folder / "model.safetensors").unlink()
+    (folder / "checkpoints" / "cycle-1.safetensors").write_bytes(b"no longer a model")
+    (failure,) = run_study(setup, cells)
+    assert failure.cell == cells[0]
+    assert "cycle-1.safetensors is damaged" in failure.why
+    assert f"delete the folder {folder} and run again with --resume" in failure.why
+
+
+def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) -> None:
+    recipe = setup.recipe
+    for wrong, sentence in [
+        (replace(recipe, data="digts"), "did you mean 'digits'"),
+        (replace(recipe, model=Spec("lenett")), "did you mean 'lenet'"),
+        (replace(recipe, partition=Spec("dirichlet", {"alpha": 0})), "alpha"),
+        (replace(recipe, sites=61, initial=0.5), "60 rows cannot be shared by 61 sites"),
+        (replace(recipe, sites=1), "ahfal compares sites and needs at least 2"),
+        (
+            replace(recipe, partition=Spec("natural"), sites=0),
+            "names no sites; name their column with --site",
+        ),
+        (
+            replace(recipe, executor="stacked", model=Spec("tests.cli.models:Own")),
+            "'stacked' trains",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            prepared(replace(setup, recipe=wrong), ["ahfal"], 0)
+    for query, sentence in [
+        ("ahfl", "did you mean 'ahfal'"),
+        ("ahfal:tua=3", "did you mean 'tau'"),
+        ("ahfal:tau=high", "tau is 'high'; it must be a number"),
+        ("ahfal:toggle=perhaps", "toggle is 'perhaps'"),
+    ]:
+        with pytest.raises(ValueError, match=sentence):
+            prepared(setup, ["random", query], 0)
+    assert not setup.out.exists()
+
+
+def test_every_natural_site_is_counted_where_none_is(tmp_path: Path) -> None:
+    lines = [f"{['north', 'south', 'east'][i % 3]},{i % 7},{i % 2}" for i in range(60)]
+    (tmp_path / "a.csv").write_text("\n".join(["ward,x,sick", *lines]))
+    recipe = Recipe(
+        "a",
+        data=str(tmp_path / "a.csv"),
+        label="sick",
+        site="ward",
+        partition=Spec("natural"),
+        sites=0,
+    )
+    setup, world = prepared(Setup(recipe, tmp_path / "study"), ["random"], 0)
+    assert setup.recipe.sites == 3
+    assert list(world.members) == ["east", "north", "south"]
+
+
+def test_regression_runs_without_what_needs_classes(tmp_path: Path) -> None:
+    recipe = Recipe(
+        "d", data="diabetes", partition=Spec("iid"), sites=3, rounds=2, cycles=1
+    )
+    setup, _ = prepared(Setup(recipe, tmp_path / "study"), ["random"], 0)
+    assert setup.recipe.bounds == ("all-labels",)
+    with pytest.raises(
+        ValueError, match="entropy chooses by classes and diabetes has numbers"
+    ):
+        prepared(Setup(recipe, tmp_path / "study"), ["random", "entropy"], 0)
+    run_cell(setup, Cell("random", 0))
+    lines = (Cell("random", 0).folder(setup.out) / "records.jsonl").read_text().splitlines()
+    record = json.loads(lines[-1])
+    assert record["mse"] > 0
+    assert record["accuracy"] is record["per_class"] is record["labelled_per_class"] is None

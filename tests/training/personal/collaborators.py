@@ -1,0 +1,145 @@
+"""A federation whose sites choose collaborators, and a watch on what travels and what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fallow.core import (
+    Ask,
+    Delivered,
+    Disclosure,
+    Layout,
+    Optimiser,
+    Plan,
+    Request,
+    Segment,
+    State,
+    stream,
+)
+from fallow.engine import Loop, row_loss
+from fallow.network.bytes import Bytes
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
+from fallow.training import FedAvg
+from fallow.training.personal import DPFL
+from tests.engine.jobs import CLASSES, linear
+from tests.worlds import Forgetful
+
+NAMES = "abcdefghijklmnopqrstuvwxyz"
+ROWS = (8, 6, 12, 5, 9)
+N = len(ROWS)
+PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9))
+
+
+@dataclass
+class Watch:
+    """Counts the models that each site receives, and the most foreign ones that it ever held."""
+
+    inner: InProcess | Bytes
+    received: dict[str, int] = field(default_factory=dict)
+    most: dict[str, int] = field(default_factory=dict)
+    routes: list[dict[str, list[str]]] = field(default_factory=list)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self.inner.sites
+
+    def exchange(
+        self,
+        requests: Mapping[str, Request],
+        routes: Mapping[str, Sequence[str]] | None = None,
+    ) -> Delivered:
+        found = self.inner.exchange(requests, routes)
+        for to, senders in (routes or {}).items():
+            self.received[to] = self.received.get(to, 0) + len(senders)
+        if routes is not None:
+            self.routes.append({to: list(senders) for to, senders in routes.items()})
+        for name, site in self.inner.members.items():
+            held = sum(kept.startswith("model/") for kept in site.memory)
+            self.most[name] = max(self.most.get(name, 0), held)
+        return found
+
+
+@dataclass
+class Federation:
+    """Sites with labels that train and labels that are held back, and the state of their method."""
+
+    method: Any
+    watch: Watch
+    start: State
+    state: State
+    shown: Disclosure = field(default_factory=Disclosure)
+    history: list[State] = field(default_factory=list)
+
+    @property
+    def members(self) -> dict[str, Site]:
+        return self.watch.inner.members
+
+    def rounds(self, *numbers: int) -> Federation:
+        for r in numbers:
+            key, verbs = f"0/train/{r}", self.method.contract.verbs
+            ask = Ask(
+                self.watch, Forgetful(), self.shown, key, "training", round=r, reveals=verbs
+            )
+            self.state = self.method.round(self.state, ask)
+            ask.flush()
+            self.history.append(self.state)
+        return self
+
+    def kept(self, name: str) -> Tensor:
+        """A model that every site remembers, (N, d)."""
+        return torch.stack([self.members[s].memory[name]["w"] for s in self.watch.sites])
+
+    @property
+    def labels(self) -> Tensor:
+        return torch.tensor(
+            [len(self.members[s].labels) for s in self.watch.sites]
+        ).double()
+
+
+def federation(
+    method: Any,
+    rows: Sequence[int] = ROWS,
+    make: Callable[[], nn.Module] = linear,
+    shape: tuple[int, ...] = (6,),
+    held: int | Sequence[int] = 4,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float64,
+    flipped: Sequence[int] = (),
+    runtime: type[InProcess | Bytes] = InProcess,
+) -> Federation:
+    """Site i has ``rows[i]`` labels that train and ``held`` others (or ``held[i]``), of rows whose
+    class can be learnt; those of ``flipped`` sites are mirrored."""
+    model = make().to(dtype)
+    layout, store, members = Layout.of(model), MemoryStore(), {}
+    first = layout.flatten(model)
+    methods = {"training": method, "plain": FedAvg()}
+    parts = Parts(model, layout, methods, CLASSES, seed, lambda generator: first)
+    centre = 2 * torch.randn(CLASSES, *shape, generator=stream(1, "centres"))
+    spare = [held] * len(rows) if isinstance(held, int) else held
+    for i, (n, v) in enumerate(zip(rows, spare, strict=True)):
+        draw = stream(seed, "rows", NAMES[i])
+        y = torch.randint(0, CLASSES, (n + v,), generator=draw)
+        x = centre[y] + torch.randn(n + v, *shape, generator=draw)
+        y = CLASSES - 1 - y if i in flipped else y
+        members[NAMES[i]] = Site(NAMES[i], x.to(dtype), parts, store)
+        members[NAMES[i]].buy(
+            [Label(row, float(c), cycle=0, held=row >= n) for row, c in enumerate(y)]
+        )
+    engine = Loop(model, layout, row_loss("classification"))
+    return Federation(method, Watch(runtime(members, engine)), first, first)
+
+
+def dpfl(**fields: Any) -> DPFL:
+    return DPFL(**{"plan": PLAN, **fields})
+
+
+def ran(rounds: int, world: dict[str, Any] | None = None, **fields: Any) -> Federation:
+    """So many rounds of DPFL with these fields, by default with two epochs a round."""
+    return federation(dpfl(**fields), **(world or {})).rounds(*range(rounds))

@@ -1,0 +1,107 @@
+"""A small federation that trains a personalised method, and what its sites deploy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from fallow.core import Ask, Disclosure, Layout, Optimiser, Plan, Segment, State
+from fallow.engine import Loop
+from fallow.sites.in_process import InProcess
+from fallow.training import FedAvg
+from fallow.training.personal import (
+    APFL,
+    Ditto,
+    FedAvgFT,
+    FedAvgPost,
+    FedProxFT,
+    FedRep,
+    KNNPer,
+    Local,
+    PerFedAvg,
+    PFedGraph,
+)
+from tests.laws.test_training_laws import ROWS, sites
+from tests.worlds import Forgetful
+
+PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3))
+METHODS: tuple[Any, ...] = (
+    APFL(PLAN),
+    Ditto(PLAN),
+    FedAvgFT(PLAN),
+    FedAvgPost(PLAN),
+    FedProxFT(PLAN),
+    FedRep(PLAN),
+    KNNPer(PLAN),
+    Local(PLAN),
+    PerFedAvg(PLAN),
+    PFedGraph(PLAN, lam=0.1),
+)
+
+
+def federation(
+    make: Callable[[], nn.Module],
+    method: Any,
+    rows: Mapping[str, int] = ROWS,
+    executor: type = Loop,
+) -> InProcess:
+    """Sites that have bought the labels of all their rows, with plain descent beside the method."""
+    carrier = sites(make, method, rows, executor)
+    for site in carrier.members.values():
+        site.parts = replace(site.parts, methods={"training": method, "plain": FedAvg()})
+    return carrier
+
+
+def begun(make: Callable[[], nn.Module]) -> State:
+    """The model that all sites begin at."""
+    return Layout.of(make()).flatten(make())
+
+
+def rounds(
+    carrier: InProcess,
+    method: Any,
+    state: State,
+    n: int = 3,
+    cohorts: Mapping[int, Sequence[str]] | None = None,
+    shown: Disclosure | None = None,
+    first: int = 0,
+) -> State:
+    """The state after n rounds; ``cohorts``: who takes part, of the rounds that not all do."""
+    shown = shown or Disclosure()
+    for r in range(first, first + n):
+        cohort = tuple((cohorts or {}).get(r, ()))
+        ask = Ask(carrier, Forgetful(), shown, f"{r}", "training", round=r, cohort=cohort)
+        state = method.round(state, ask)
+        ask.flush()
+    return state
+
+
+def tuned(carrier: InProcess, method: Any, state: State) -> None:
+    """What a method does after the last round."""
+    ask = Ask(carrier, Forgetful(), Disclosure(), "last", "training", round=9)
+    method.last(state, ask)
+    ask.flush()
+
+
+def deployed(carrier: InProcess, method: Any, state: State) -> dict[str, State]:
+    return {
+        name: method.deploy(state, site.memory) for name, site in carrier.members.items()
+    }
+
+
+def gone(
+    make: Callable[[], nn.Module],
+    method: Any,
+    rows: Mapping[str, int] = ROWS,
+    executor: type = Loop,
+    n: int = 3,
+) -> dict[str, State]:
+    """What the sites deploy after n rounds."""
+    carrier = federation(make, method, rows, executor)
+    state = rounds(carrier, method, begun(make), n)
+    if hasattr(method, "last"):
+        tuned(carrier, method, state)
+    return deployed(carrier, method, state)

@@ -1,0 +1,96 @@
+"""Graphs over sites: who may receive from whom, and what papers measure, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fallow.training.personal.parts.door import Limits
+from fallow.training.personal.parts.graphs import (
+    agreement,
+    churn,
+    everyone,
+    graph_of,
+    parse,
+    peers,
+    reachable,
+    reciprocity,
+    share_from,
+    sparsity,
+)
+
+SITES = ["a", "b", "c", "d"]
+ROWS = {"a": ["b", "c"], "b": ["a"], "d": ["a"]}
+GRAPH = graph_of(ROWS, SITES)  # a <-> b, a <- c, d <- a
+
+
+def test_a_graph_and_its_rows_are_the_same_thing() -> None:
+    assert GRAPH.int().tolist() == [[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
+    assert peers(GRAPH, SITES) == ROWS
+
+
+def test_measures_of_a_graph_of_four_sites() -> None:
+    assert sparsity(GRAPH) == pytest.approx(1 - 4 / 12)
+    assert sparsity(GRAPH, with_self=True) == pytest.approx(1 - 8 / 16)
+    assert agreement(GRAPH) == pytest.approx(4 / 6)  # but a-c and a-d
+    assert reciprocity(GRAPH) == pytest.approx(2 / 4)
+    assert math.isnan(reciprocity(torch.zeros(4, 4, dtype=torch.bool)))
+
+
+def test_links_from_marked_sites_are_counted_at_the_others() -> None:
+    marked = torch.tensor([False, False, True, False])
+    assert share_from(GRAPH, marked) == pytest.approx((1 / 2 + 0 + 0) / 3)
+    assert math.isnan(share_from(torch.zeros(4, 4, dtype=torch.bool), marked))
+
+
+def test_churn_is_the_mean_jaccard_distance() -> None:
+    after = graph_of({"a": ["b"], "b": ["a"], "c": ["d"]}, SITES)
+    assert churn(GRAPH, after) == pytest.approx((1 / 2 + 0 + 1 + 1) / 4)
+    assert churn(GRAPH, GRAPH) == 0
+
+
+def test_full_budgets_have_the_sparsity_of_the_papers_plots() -> None:
+    assert sparsity(reachable("ring-2", 100), with_self=True) == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 6])
+def test_nobody_reaches_itself(n: int) -> None:
+    for reach in ("all", "ring-1", "ring-9", [list(range(n))] * n):
+        graph = reachable(reach, n)
+        assert not graph.diagonal().any()
+    assert torch.equal(reachable("ring-9", n), everyone(n))
+
+
+def test_reach_may_be_listed_site_by_site() -> None:
+    assert torch.equal(reachable([[1, 2], [0], [], [0]], 4), GRAPH)
+
+
+@pytest.mark.parametrize(
+    ("reach", "said"),
+    [
+        ([[1], [0]], "lists 2 sites; give one list for each of the 3"),
+        ([[1], [3], [0]], "lists 3 sites and the number 3; .* from 0 to 2"),
+    ],
+)
+def test_a_wrong_list_is_refused(reach: list[list[int]], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        reachable(reach, 3)
+
+
+@pytest.mark.parametrize("reach", ["ring", "ring-", "ring--1", "star", "all-2", ""])
+def test_another_word_is_refused(reach: str) -> None:
+    with pytest.raises(ValueError, match="use 'all', 'ring-K', 'random-K' or a list"):
+        parse(reach)
+
+
+def test_a_budget_counts_the_site_itself_unless_told_otherwise() -> None:
+    assert Limits.of(3, True, SITES).room.tolist() == [2, 2, 2, 2]
+    assert Limits.of(3, False, SITES).room.tolist() == [3, 3, 3, 3]
+    assert Limits.of(None, True, SITES).room.tolist() == [3, 3, 3, 3]
+    each = Limits.of([1, 2, 3, 4], True, SITES)
+    assert each.room.tolist() == [0, 1, 2, 3]
+    assert each.batch == {"a": 1, "b": 2, "c": 3, "d": 4}
+    with pytest.raises(ValueError, match="budgets for 2 sites and 4 sites"):
+        Limits.of([1, 2], True, SITES)

@@ -1,0 +1,302 @@
+"""The greedy choice on toys with known answers, and its two forms against each other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from fallow.core.streams import stream
+from fallow.training.personal.parts.greedy import (
+    Greedy,
+    Member,
+    Reward,
+    averaged,
+    ggc,
+    guarded,
+    mean,
+)
+
+F64 = torch.float64
+
+
+def at(*w: float) -> Member:
+    return Member(torch.tensor(w, dtype=F64), 1)
+
+
+def near(w: Tensor) -> float:
+    """The toys' reward: -||w||²."""
+    return -float(w @ w)
+
+
+SYNERGY = at(0, 1), [at(5, 0), at(-5, 0)]
+RIVALS = at(2), [at(-2), at(-2)]
+
+
+def chosen(
+    own: Member,
+    peers: list[Member],
+    seed: int,
+    room: int | None = None,
+    reward: Reward = near,
+) -> Greedy:
+    m, draw = len(peers), stream(seed, "toy")
+    order = torch.randperm(m, generator=draw)
+    return ggc(own, peers, reward, order, torch.rand(m, dtype=F64, generator=draw), room)
+
+
+def test_a_group_that_helps_together_only_is_always_found() -> None:
+    for seed in range(1000):
+        found = chosen(*SYNERGY, seed)
+        assert found.chosen.all()
+        assert_close(found.x_reward, torch.tensor(-1 / 9, dtype=F64))
+        assert_close(
+            found.gains[found.order[0]], torch.zeros(2, dtype=F64)
+        )  # enters by 0 and 0
+
+
+def test_with_room_for_one_the_choice_is_worse_than_staying_alone() -> None:
+    for seed in range(200):
+        found = chosen(*SYNERGY, seed, room=1)
+        assert found.chosen.sum() == 1
+        assert float(found.x_reward) == -6.5 < float(found.alone) == -1
+        assert found.broke and found.evaluations == 4
+
+
+def test_of_two_peers_that_spoil_each_other_exactly_one_is_taken() -> None:
+    taken: Counter[bool] = Counter()
+    for seed in range(1000):
+        draw = stream(seed, "rivals")
+        coins = torch.rand(2, dtype=F64, generator=draw)
+        found = ggc(*RIVALS, near, torch.tensor([0, 1]), coins)
+        assert found.chosen.sum() == 1 and found.x_reward == 0
+        taken[bool(found.chosen[0])] += 1
+        assert found.conflicts == (1 if coins[0] < 1 else 0)
+    assert abs(taken[True] / 1000 - 0.9) < 0.04  # 4 / (4 + 4/9)
+
+
+def on_sets(table: dict[tuple[int, ...], float]) -> tuple[Member, list[Member], Reward]:
+    """Models and a reward under which each set of peers earns what the table says."""
+    peers = [at(1.0, 0.0), at(0.0, 1.0)]
+    averages = {(): (0.0, 0.0), (1,): (0.5, 0.0), (2,): (0.0, 0.5), (1, 2): (1 / 3, 1 / 3)}
+
+    def reward(w: Tensor) -> float:
+        near_to = {
+            s: float((w - torch.tensor(v, dtype=F64)).abs().sum())
+            for s, v in averages.items()
+        }
+        return table[min(near_to, key=near_to.__getitem__)]
+
+    return at(0.0, 0.0), peers, reward
+
+
+def test_without_a_budget_too_it_may_end_below_staying_alone() -> None:
+    own, peers, reward = on_sets({(): 0.0, (1,): -2.0, (2,): -2.0, (1, 2): -1.0})
+    for seed in range(50):
+        found = chosen(own, peers, seed, reward=reward)
+        assert found.chosen.all() and found.x_reward == -1 < found.alone
+
+
+def test_the_guard_leaves_a_site_alone_that_would_lose() -> None:
+    own, peers = SYNERGY
+    lost, won = chosen(own, peers, 0, room=1), chosen(own, peers, 0)
+    kept = guarded(lost, own)
+    assert not kept.chosen.any() and kept.x_reward == -1
+    assert torch.equal(averaged(kept, own), own.w)
+    assert guarded(won, own) is won
+
+
+def instance(seed: int, peers: int = 9, d: int = 6) -> tuple[Member, list[Member], Reward]:
+    """Random models and a random convex loss of their average."""
+    draw = stream(seed, "instance")
+    w = torch.randn(peers + 1, d, generator=draw)
+    n = torch.randint(1, 20, (peers + 1,), generator=draw).tolist()
+    target = torch.randn(d, generator=draw, dtype=F64)
+    members = [Member(row, count) for row, count in zip(w, n, strict=True)]
+    return members[0], members[1:], lambda v: -float((v.float() - target).square().sum())
+
+
+def streams(seed: int, m: int) -> tuple[Tensor, Tensor]:
+    draw = stream(seed, "streams")
+    return torch.randperm(m, generator=draw), torch.rand(m, dtype=F64, generator=draw)
+
+
+@pytest.mark.parametrize("batch", [2, 3, 7, 10])
+@pytest.mark.parametrize("room", [None, 1, 4])
+def test_batches_end_as_all_at_once_bit_for_bit(batch: int, room: int | None) -> None:
+    for seed in range(20):
+        own, peers, reward = instance(seed)
+        order, coins = streams(seed, len(peers))
+        whole = ggc(own, peers, reward, order, coins, room)
+        parts = ggc(own, peers, reward, order, coins, room, batch=batch)
+        for one, other in zip(whole, parts, strict=True):
+            assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
+
+
+def naive(
+    own: Member, peers: list[Member], reward: Reward, order: Tensor, coins: Tensor
+) -> tuple[list[int], int]:
+    """Algorithm 2 as it is printed: four averages from nothing for every candidate."""
+    x: list[int] = []
+    y, evaluations = list(range(len(peers))), 0
+
+    def earned(group: list[int]) -> float:
+        nonlocal evaluations
+        evaluations += 1
+        members = [own, *(peers[i] for i in group)]
+        total = sum(member.n for member in members)
+        average = sum((m.w * (m.n / total) for m in members), torch.zeros_like(own.w))
+        return reward(average)
+
+    for j, coin in zip(order.tolist(), coins.tolist(), strict=True):
+        a = max(earned([*x, j]) - earned(x), 0)
+        b = max(earned([i for i in y if i != j]) - earned(y), 0)
+        if coin < (1 if a + b == 0 else a / (a + b)):
+            x = [*x, j]
+        else:
+            y = [i for i in y if i != j]
+    return sorted(x), evaluations
+
+
+def test_running_sums_choose_what_averages_from_nothing_choose_with_half_the_evaluations() -> (
+    None
+):
+    for seed in range(100):
+        own, peers, reward = instance(seed)
+        order, coins = streams(seed, len(peers))
+        calls = 0
+
+        def counted(w: Tensor, reward: Reward = reward) -> float:
+            nonlocal calls
+            calls += 1
+            return reward(w)
+
+        found = ggc(own, peers, counted, order, coins)
+        group, evaluations = naive(own, peers, reward, order, coins)
+        assert found.chosen.nonzero().flatten().tolist() == group
+        assert calls == found.evaluations == 2 + 2 * len(peers)
+        assert evaluations == 4 * len(peers)
+
+
+def test_without_a_budget_it_ends_at_least_as_well_as_averaging_everybody() -> None:
+    for seed in range(100):
+        own, peers, reward = instance(seed)
+        found = ggc(own, peers, reward, *streams(seed, len(peers)))
+        total = sum((p.share for p in peers), own.share)
+        everybody = total / (own.n + sum(p.n for p in peers))
+        assert float(found.x_reward) >= reward(everybody) - 1e-6
+        assert_close(found.x_reward, found.y_reward, rtol=0, atol=1e-5)  # X and Y have met
+
+
+def test_the_best_of_a_larger_set_is_at_least_as_good() -> None:
+    own, peers, reward = instance(3, peers=6)
+    best = []
+    for n in (3, 6):
+        sets = [c for size in range(n + 1) for c in combinations(range(n), size)]
+        best.append(max(reward(mean(own, [peers[i] for i in s]).double()) for s in sets))
+    assert best[1] >= best[0]
+
+
+def test_a_peer_whose_model_is_not_finite_is_refused_and_the_others_are_chosen_as_without_it() -> (
+    None
+):
+    own, peers, reward = instance(0, peers=4)
+    broken = [*peers, Member(torch.full_like(own.w, torch.nan), 5)]
+    coins = torch.rand(5, dtype=F64, generator=stream(0, "coins"))
+    with_it = ggc(own, broken, reward, torch.tensor([4, 2, 0, 3, 1]), coins)
+    without = ggc(own, peers, reward, torch.tensor([2, 0, 3, 1]), coins[1:])
+    assert with_it.refused.tolist() == [False] * 4 + [True]
+    assert with_it.chosen.tolist() == [*without.chosen.tolist(), False]
+    assert torch.equal(with_it.x, without.x)
+    assert with_it.evaluations == without.evaluations
+
+
+def test_a_reward_that_is_not_a_number_is_the_lowest() -> None:
+    found = chosen(*SYNERGY, 0, reward=lambda w: float("nan") if float(w[0]) > 0 else 0.0)
+    assert found.x_reward == 0
+
+
+def test_where_nothing_is_earned_peers_join_until_there_is_no_room() -> None:
+    own, peers, _ = instance(0)
+    for room in (None, 0, 1, 3):
+        found = chosen(own, peers, 1, room, reward=lambda w: 0.0)
+        assert int(found.chosen.sum()) == (len(peers) if room is None else room)
+
+
+def test_tiny_gains_count_as_none_if_told_so() -> None:
+    own, peers, reward = on_sets({(): 0.0, (1,): 1e-9, (2,): -1.0, (1, 2): -1.0})
+    order, coins = torch.tensor([1, 0]), torch.tensor([0.5, 0.5], dtype=F64)
+    assert ggc(own, peers, reward, order, coins).chosen.tolist() == [True, False]
+    found = ggc(own, peers, reward, order, coins, tol=2.0)
+    assert found.chosen.all() and not found.gains.any()
+
+
+def test_a_site_without_labels_weighs_nothing_beside_its_peers() -> None:
+    own = Member(torch.tensor([9.0]), 0)
+    peers = [Member(torch.tensor([1.0]), 2), Member(torch.tensor([4.0]), 1)]
+    found = ggc(own, peers, near, torch.tensor([0, 1]), torch.tensor([0.0, 0.0]))
+    assert found.alone == -81
+    assert found.chosen.tolist() == [True, False] and float(averaged(found, own)) == 1.0
+    assert torch.equal(averaged(ggc(own, [], near, *streams(0, 0)), own), own.w)
+
+
+def test_an_average_in_the_loop_is_a_row_of_the_matrix_product() -> None:
+    draw = stream(0, "bank")
+    bank, n = (
+        torch.randn(5, 7, generator=draw, dtype=F64),
+        torch.tensor([3.0, 1, 4, 1, 5]).double(),
+    )
+    graph = torch.rand(5, 5, generator=draw) < 0.5
+    graph.fill_diagonal_(False)
+    m = (graph + torch.eye(5)) * n
+    product = (m / m.sum(1, keepdim=True)) @ bank
+    members = [Member(row, float(count)) for row, count in zip(bank, n, strict=True)]
+    for k, row in enumerate(graph):
+        peers = [members[j] for j in row.nonzero().flatten()]
+        assert_close(mean(members[k], peers), product[k], rtol=0, atol=1e-12)
+
+
+# -- gains beyond chance ------------------------------------------------------------------------
+
+
+def by_row(rows: int, spread: float) -> Reward:
+    """-||w||² as the mean over validation rows that differ by ``spread``, most where w is far."""
+    tilt = torch.linspace(-1, 1, rows, dtype=F64)
+
+    def of(w: Tensor) -> Tensor:
+        return -float(w.square().sum()) + spread * tilt * float(w.norm())
+
+    return of
+
+
+def gated(gate: float, rows: int = 8, spread: float = 0.0) -> Greedy:
+    """A site at 2 and its peers at 0 and 5: the first lowers the mean loss, the second does not."""
+    own, peers = (
+        Member(torch.tensor([2.0]), 1),
+        [Member(torch.tensor([w]), 1) for w in (0.0, 5.0)],
+    )
+    order, coins = torch.tensor([0, 1]), torch.tensor([0.5, 0.5])
+    return ggc(own, peers, by_row(rows, spread), order, coins, gate=gate)
+
+
+def test_a_gate_of_zero_is_the_paper_s_rule_whether_rewards_are_by_row_or_one() -> None:
+    assert gated(0.0).chosen.tolist() == gated(0.0, rows=1).chosen.tolist() == [True, False]
+    assert gated(0.0, spread=500.0).chosen.tolist() == [True, False]
+
+
+def test_a_clear_gain_passes_the_gate_and_one_within_chance_counts_as_none() -> None:
+    assert gated(2.0).chosen.tolist() == [True, False]
+    noisy = gated(2.0, spread=500.0)
+    assert noisy.gains.tolist() == [[0, 0], [0, 0]]
+    assert noisy.chosen.tolist() == [True, True]  # without a gain on either side both join
+
+
+def test_from_fewer_than_eight_rows_no_gain_is_clear_so_all_candidates_are_averaged() -> (
+    None
+):
+    assert gated(0.5, rows=7).chosen.tolist() == [True, True]
+    assert gated(0.5, rows=8).chosen.tolist() == [True, False]

@@ -1,0 +1,294 @@
+"""Personalised methods in whole runs on bad input: tiny sites, absent classes, diverged models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fallow.training.personal
+from fallow.core import Contract, stream
+from fallow.core.build import build, names
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.data.dataset import Dataset
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import World, methods_of, world_of
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.files import load_tree
+from fallow.study.opening import check_task, settled
+from fallow.training.personal import PFedGraph
+from fallow.training.personal.base import named
+from tests.engine.jobs import mlp
+from tests.training.personal.collaborators import dpfl, federation
+from tests.training.personal.federation import METHODS, PLAN, begun, rounds
+from tests.training.personal.federation import federation as plain_federation
+
+SIZES = (1, 2, 5, 14)  # one row, one that trains and one held, one batch, and more
+RECIPE = Recipe(
+    name="odd",
+    data="odd",
+    partition=Spec("natural"),
+    sites=4,
+    model=Spec("mlp", {"hidden": [6]}),
+    plan=Plan((Segment(1),), 4, Optimiser("sgd", 0.05)),
+    rounds=4,
+    cycles=0,
+    initial=1.0,
+    budget="proportional",
+    validation=0.2,
+    test="own",
+    score_rounds=1,
+)
+TRAINERS = ("fed-avg", "fed-prox", *names(fallow.training.personal))
+NAMES = tuple(f"site-{k}" for k in range(len(SIZES)))
+
+
+def odd(classes: int = 3, scale: Mapping[int, float] | None = None) -> Dataset:
+    """Natural sites of these sizes; the last of ``classes`` has no training row, and the rows of
+    some sites are scaled."""
+    draw = stream(0, "odd")
+    group = torch.repeat_interleave(torch.arange(len(SIZES)), torch.tensor(SIZES))
+    group_test = torch.arange(len(SIZES)).repeat(6)
+    y = torch.arange(len(group)) % (classes - 1)
+    y_test = torch.arange(len(group_test)) % classes
+    x, x_test = (torch.randn(len(label), 5, generator=draw) for label in (y, y_test))
+    for site, factor in (scale or {}).items():
+        x[group == site] *= factor
+    return Dataset(
+        name="odd",
+        x=x,
+        y=y,
+        x_test=x_test,
+        y_test=y_test,
+        groups=group,
+        groups_test=group_test,
+        classes=tuple("abcdef"[:classes]),
+        group_names=NAMES,
+    )
+
+
+def gone(
+    found: Dataset, training: str, fields: Mapping[str, Any] | None = None, **changes: Any
+) -> tuple[World, Journal, Mapping[str, Any]]:
+    """A run's world, its journal and its last record."""
+    journal = Journal()
+    recipe = replace(RECIPE, training=Spec(training, fields or {}), **changes)
+    world = world_of(recipe, 0, found, journal)
+    return world, journal, Run(world, journal).go()[-1]
+
+
+@pytest.mark.parametrize("training", TRAINERS)
+@pytest.mark.parametrize("executor", ["loop", "stacked"])
+def test_sites_of_one_row_of_one_batch_and_without_a_validation_row_are_trained_and_scored(
+    training: str, executor: Any
+) -> None:
+    world, _, row = gone(odd(), training, executor=executor)
+    held = {name: len(site.validation) for name, site in world.members.items()}
+    assert held == dict(zip(NAMES, (0, 1, 1, 3), strict=True))
+    assert row["per_site"].keys() == set(NAMES)
+    for site in world.members.values():
+        assert bool(site.memory["best"]["w"].isfinite().all())
+        assert bool(site.memory["local"]["w"].isfinite().all())
+
+
+@pytest.mark.parametrize("training", TRAINERS)
+def test_a_class_that_no_site_holds_is_scored_where_test_rows_have_it(
+    training: str,
+) -> None:
+    _, _, row = gone(odd(), training)
+    assert row["labelled_per_class"][2] == 0 and row["per_class"][2] is not None
+    _, _, row = gone(odd(), training, partition=Spec("iid"))
+    assert row["per_class"][2] is None  # by class shares nobody is given its test rows
+
+
+@pytest.mark.parametrize("graph", ["ggc", "symmetric-or", "degree", "static", "resampled"])
+def test_a_budget_beyond_the_sites_is_no_budget(graph: str) -> None:
+    fields = {"graph": graph, "tau_init": 1}
+    (one, _, a), (other, _, b) = (
+        gone(odd(), "dpfl", {**fields, "budget": budget}) for budget in (99, None)
+    )
+    for name in NAMES:
+        assert torch.equal(
+            one.members[name].memory["best"]["w"], other.members[name].memory["best"]["w"]
+        )
+    assert a["per_site"] == b["per_site"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"counts_self": False, "budget": 0}, {"budget": [1] * 4}, {"reach": "ring-0"}],
+)
+def test_no_budget_or_no_reach_for_anybody_is_local_training(
+    fields: Mapping[str, Any],
+) -> None:
+    ours, journal, _ = gone(odd(), "dpfl", {"tau_init": 0, **fields})
+    local, _, _ = gone(odd(), "local")
+    for name in NAMES:
+        for model in ("local", "best"):
+            w = ours.members[name].memory[model]["w"]
+            assert torch.equal(w, local.members[name].memory[model]["w"])
+    done = journal.finished("0/train")
+    assert done is not None and not done["state"]["graph"].any()
+
+
+def test_a_mask_that_isolates_a_site_leaves_it_to_local_training_and_nobody_sees_it() -> (
+    None
+):
+    reach = [[1, 3], [0, 3], [], [0, 1]]
+    ours, journal, _ = gone(odd(), "dpfl", {"tau_init": 0, "reach": reach})
+    local, _, _ = gone(odd(), "local")
+    memory = ours.members["site-2"].memory
+    assert torch.equal(memory["local"]["w"], local.members["site-2"].memory["local"]["w"])
+    done = journal.finished("0/train")
+    assert done is not None
+    graph = done["state"]["graph"]
+    assert graph.any() and not graph[2].any() and not graph[:, 2].any()
+
+
+@pytest.mark.parametrize("budget", [2.5, "5", True, [2, 2.0, 2, 2], [2, 0, 2, 2]])
+def test_a_budget_that_is_no_number_of_models_is_named(budget: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"DPFL's budget is .* models; it must be 1 or more"
+    ):
+        build(fallow.training.personal, "dpfl", budget=budget)
+
+
+def test_parts_of_epochs_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"a segment of 1\.5 epochs cannot be trained"):
+        gone(odd(), "dpfl", {"tau_init": 1.5})
+
+
+# -- models that are not finite -----------------------------------------------------------------
+
+
+def test_a_site_that_diverges_is_refused_in_every_round_and_the_others_train_on() -> None:
+    found = federation(dpfl(tau_init=0))
+    wild = found.members["b"]
+    wild.seen = wild.seen * 1e200  # its loss overflows in the first step
+    for r in range(3):
+        found.rounds(r)
+        assert found.state["refused"].tolist() == [
+            name == "b" for name in found.watch.sites
+        ]
+        assert not found.state["graph"][:, 1].any() and found.state["graph"].any()
+    assert not bool(found.kept("local")[1].isfinite().all())
+    others = [0, 2, 3, 4]
+    assert bool(found.kept("average")[others].isfinite().all())
+
+
+@pytest.mark.parametrize("graph", ["static", "resampled", "full"])
+def test_graphs_that_choose_by_nothing_average_without_it_too(graph: str) -> None:
+    found = federation(dpfl(tau_init=0, graph=graph))
+    found.members["b"].seen = found.members["b"].seen * 1e200
+    found.rounds(0, 1)
+    assert bool(found.kept("average")[[0, 2, 3, 4]].isfinite().all())
+
+
+def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() -> None:
+    method = PFedGraph(PLAN)
+    carrier = plain_federation(mlp, method)
+    wild = carrier.members["b"]
+    tame, wild.seen = wild.seen, wild.seen * 1e200
+    state = rounds(carrier, method, begun(mlp), 2)
+    assert named(state["refused"]) == {"b"} and named(state["sites"]) == {"a", "c"}
+    assert bool(state["models"].isfinite().all()) and bool(
+        state["weights"].isfinite().all()
+    )
+    wild.seen = tame  # it begins at the common start again
+    state = rounds(carrier, method, state, 1, first=2)
+    assert named(state["refused"]) == set() and named(state["sites"]) == {"a", "b", "c"}
+    wild.seen = tame * 1e200  # now its last model stands in
+    before = state["models"][1]
+    state = rounds(carrier, method, state, 1, first=3)
+    assert named(state["refused"]) == {"b"} and torch.equal(state["models"][1], before)
+
+
+def test_pfedgraph_stops_where_every_model_is_not_finite() -> None:
+    method = PFedGraph(PLAN)
+    carrier = plain_federation(mlp, method)
+    for site in carrier.members.values():
+        site.seen = site.seen * 1e200
+    with pytest.raises(ValueError, match="no site sent PFedGraph a model without NaN"):
+        rounds(carrier, method, begun(mlp), 1)
+
+
+AVERAGING = [
+    m for m in METHODS if "upload" in m.contract.verbs and not isinstance(m, PFedGraph)
+]
+
+
+@pytest.mark.parametrize("method", AVERAGING, ids=lambda method: type(method).__name__)
+def test_a_common_average_stops_at_a_model_that_is_not_finite_and_names_its_site(
+    method: Any,
+) -> None:
+    carrier = plain_federation(mlp, method)
+    carrier.members["b"].seen = carrier.members["b"].seen * 1e200
+    with pytest.raises(
+        ValueError, match=r"site b answered 'upload' with .* NaN or infinite"
+    ):
+        rounds(carrier, method, begun(mlp), 1)
+
+
+def test_a_run_in_which_a_site_never_had_a_finite_model_says_which() -> None:
+    with pytest.raises(
+        ValueError, match="model of site site-2 gives NaN or infinite outputs"
+    ):
+        gone(
+            odd(scale={2: 1e30}),
+            "dpfl",
+            {"tau_init": 0},
+            plan=replace(RECIPE.plan, batch=1),
+        )
+
+
+# -- what the server is told --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("training", ["dpfl", "pfedgraph"])
+def test_methods_that_need_single_models_are_refused_under_secure_sums(
+    training: str,
+) -> None:
+    recipe = replace(RECIPE, training=Spec(training), privacy=Privacy(secure_sum=True))
+    with pytest.raises(
+        ValueError, match=f"{training} does not work under secure sums .*model"
+    ):
+        methods_of(recipe)
+
+
+@pytest.mark.parametrize("training", names(fallow.training.personal))
+def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
+    training: str, tmp_path: Path
+) -> None:
+    journal = Journal()
+    recipe = replace(RECIPE, training=Spec(training), initial=0.5, per_cycle=0.2, cycles=1)
+    world = world_of(recipe, 0, odd(), journal)
+    Run(world, journal, folder=tmp_path).go()
+    state = load_tree(tmp_path / "checkpoints" / "cycle-1.safetensors", tmp_path)["state"]
+    contract: Contract = world.methods["training"].contract
+    assert state.keys() - set(contract.at_server) <= {"w", "stats", "body"}
+
+
+@pytest.mark.parametrize(("share", "taken"), [(0.5, 2), (0.7, 3)])
+def test_dpfl_with_some_sites_a_round_is_refused_before_anything_starts(
+    share: float, taken: int
+) -> None:
+    recipe = replace(RECIPE, training=Spec("dpfl"), participation=share)
+    said = rf"dpfl needs all sites in every round, and participation={share:g} takes {taken} of 4"
+    with pytest.raises(ValueError, match=f"{said}; set participation=1"):
+        methods_of(recipe)
+    assert methods_of(replace(recipe, participation=0.8))  # rounded up, these are all
+    assert methods_of(replace(recipe, training=Spec("ditto")))
+
+
+def test_where_the_data_name_the_sites_they_are_counted_first() -> None:
+    recipe = replace(RECIPE, training=Spec("dpfl"), participation=0.5, sites=0)
+    assert methods_of(recipe)
+    with pytest.raises(ValueError, match="takes 2 of 4; set participation=1"):
+        check_task(settled(recipe, odd()), odd())

@@ -1,0 +1,106 @@
+"""What a choice of collaborators rests on: the reward, coins at their threshold, losses that are
+not numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
+
+from fallow.core.streams import stream
+from fallow.engine import predict
+from fallow.sites.view import SiteView
+from fallow.training.personal.parts import greedy
+from fallow.training.personal.parts.greedy import Member, ggc
+from fallow.training.personal.parts.held import reward
+from tests.training.personal.collaborators import dpfl, federation
+
+F64 = torch.float64
+
+
+def at(*w: float) -> Member:
+    return Member(torch.tensor(w, dtype=F64), 1)
+
+
+def near(w: Tensor) -> float:
+    return -float(w @ w)
+
+
+def test_the_reward_is_minus_the_mean_over_all_validation_rows_however_they_are_batched() -> (
+    None
+):
+    found = federation(dpfl(), rows=(6, 6), held=700).rounds(
+        0
+    )  # forward passes take 512 rows
+    site = found.members["a"]
+    rows, w = site.validation, site.memory["local"]["w"]
+    outputs = predict(
+        site.parts.model, site.parts.layout, site.memory["local"], site.x[rows]
+    )
+    loss = cross_entropy(outputs, site.targets(rows), reduction="none")
+    assert_close(
+        torch.as_tensor(reward(SiteView(site, 0))(w)), -loss.mean(), rtol=0, atol=1e-12
+    )
+
+
+def test_the_reward_reads_no_row_that_trains_and_no_row_of_the_pool() -> None:
+    found = federation(dpfl(), rows=(6, 6), held=5).rounds(0)
+    site = found.members["a"]
+    w = site.memory["local"]["w"]
+    before = float(reward(SiteView(site, 0))(w))
+    site.seen = site.seen.clone()
+    site.seen[site.labelled] = torch.nan
+    assert float(reward(SiteView(site, 0))(w)) == before
+
+
+def test_of_rivals_the_first_is_taken_with_a_chance_of_exactly_nine_in_ten() -> None:
+    """The chance is 4 / (4 + 4/9): a coin below it takes the first, one above the second."""
+    own, rivals, order = at(2), [at(-2), at(-2)], torch.tensor([0, 1])
+    for coin, taken in ((0.9 - 1e-9, [True, False]), (0.9 + 1e-9, [False, True])):
+        found = ggc(own, rivals, near, order, torch.tensor([coin, 0.5], dtype=F64))
+        assert found.chosen.tolist() == taken
+        assert_close(found.gains[0], torch.tensor([4, 4 / 9], dtype=F64))
+
+
+def test_with_the_rule_that_turns_away_who_gains_nothing_the_group_would_never_be_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, peers = at(0, 1), [at(5, 0), at(-5, 0)]
+    coins = torch.tensor([0.5, 0.5], dtype=F64)
+    orders = [torch.tensor(order) for order in ([0, 1], [1, 0])]
+    assert all(ggc(own, peers, near, order, coins).chosen.all() for order in orders)
+    accepting = greedy.chance
+    monkeypatch.setattr(greedy, "chance", lambda a, b: accepting(a, b) if a + b else 0.0)
+    assert not any(ggc(own, peers, near, order, coins).chosen.any() for order in orders)
+
+
+def test_where_both_choices_lead_from_no_number_to_one_a_coin_decides() -> None:
+    """Alone and all together no number; with either one a loss."""
+    own, peers = at(0.0), [at(1.0)]
+
+    def earned(w: Tensor) -> float:
+        return next(values)
+
+    for coin, joins in ((0.49, True), (0.51, False)):
+        values = iter([torch.nan, torch.nan, -1.0, -1.0])
+        found = ggc(own, peers, earned, torch.tensor([0]), torch.tensor([coin], dtype=F64))
+        assert found.chosen.tolist() == [joins]
+
+
+@pytest.mark.parametrize("gate", [0.0, 0.5])
+@pytest.mark.parametrize("bad", [torch.nan, -torch.inf])
+def test_a_model_whose_loss_is_not_a_number_stays_outside(gate: float, bad: float) -> None:
+    """Its weights are finite, so it is not refused; it spoils every average that it enters."""
+    wild, tame = at(1e9), at(0.5)
+    draw = stream(0, "rows")
+    noise = 0.01 * torch.randn(12, generator=draw, dtype=F64)
+
+    def earned(w: Tensor) -> Tensor:
+        return torch.full_like(noise, bad) if float(w) > 1e6 else noise - (w - 0.4).abs()
+
+    for order in ([0, 1], [1, 0]):
+        coins = torch.tensor([0.5, 0.5], dtype=F64)
+        found = ggc(at(0.0), [wild, tame], earned, torch.tensor(order), coins, gate=gate)
+        assert found.chosen.tolist() == [False, True]

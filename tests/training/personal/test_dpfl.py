@@ -1,0 +1,220 @@
+"""DPFL in whole rounds: what it equals, whom it chooses, how rounds count, its controls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from fallow.sites.view import SiteView
+from fallow.training import FedAvg
+from fallow.training.personal import Local
+from fallow.training.personal.parts.graphs import everyone, share_from
+from fallow.training.personal.parts.greedy import Member, averaged, ggc
+from fallow.training.personal.parts.held import reward
+from tests.engine.jobs import mlp
+from tests.training.personal.collaborators import PLAN, N, dpfl, federation, ran
+
+# -- what it equals -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_budget_of_one_without_preprocessing_is_local_training_bit_for_bit(
+    dtype: torch.dtype,
+) -> None:
+    found = ran(3, {"dtype": dtype, "make": mlp}, budget=1, tau_init=0)
+    local = federation(Local(PLAN), dtype=dtype, make=mlp).rounds(0, 1, 2)
+    assert torch.equal(found.kept("local"), local.kept("local"))
+    assert found.watch.received == {}
+
+
+def test_averaging_everyone_in_every_round_is_fedavg() -> None:
+    full = federation(dpfl(graph="full", tau_init=0), make=mlp)
+    fedavg = federation(FedAvg(PLAN), make=mlp)
+    for r in range(3):
+        full.rounds(r)
+        fedavg.rounds(r)
+        for w in full.kept("average"):
+            assert_close(w, fedavg.state["w"], rtol=0, atol=1e-6)
+    assert full.state["graph"].sum() == N * (N - 1)
+
+
+def test_the_same_seed_gives_the_same_models_and_more_threads_change_last_digits_at_most() -> (
+    None
+):
+    first, again = (ran(3, {"make": mlp}) for _ in range(2))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    try:
+        threaded = ran(3, {"make": mlp})
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(first.kept("local"), again.kept("local"))
+    assert_close(threaded.kept("local"), first.kept("local"), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("budget", [2, 3, 4, 7])
+def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(
+    budget: int,
+) -> None:
+    """Theorem 1 through the door: sites that never hold more than a batch, and Algorithm 2."""
+    found = federation(dpfl(budget=budget)).rounds(0)
+    members = [
+        Member(site.memory["local"]["w"], len(site.labels))
+        for site in found.members.values()
+    ]
+    for k, site in enumerate(found.members.values()):
+        order = torch.randperm(N - 1, generator=site.streams("ggc order 0", 0))
+        coins = torch.rand(
+            N - 1, dtype=torch.float64, generator=site.streams("ggc coins 0", 0)
+        )
+        peers, earned = [*members[:k], *members[k + 1 :]], reward(SiteView(site, 0))
+        whole = ggc(members[k], peers, earned, order, coins, budget - 1)
+        for name, value in whole._asdict().items():
+            assert torch.equal(
+                value.nan_to_num(7.0), site.memory["search"][name].nan_to_num(7.0)
+            )
+        assert torch.equal(averaged(whole, members[k]), site.memory["average"]["w"])
+
+
+# -- whom it chooses ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"budget": 3},
+        {"budget": 2, "counts_self": False},
+        {"budget": [1, 2, 3, 4, 5]},
+        {"budget": 3, "reach": "ring-1"},
+        {"budget": 3, "reach": "random-2"},
+        {"budget": 2, "reach": [[1, 2], [0], [], [0, 1, 2], [3]]},
+        {"budget": 3, "graph": "static"},
+        {"budget": 3, "graph": "resampled", "reach": "ring-1"},
+        {"budget": 3, "graph": "degree"},
+        {"budget": 2, "graph": "symmetric-or"},
+        {"budget": 3, "graph": "symmetric-and"},
+        {"budget": 3, "guard": "loop"},
+    ],
+)
+def test_budgets_and_reach_are_never_violated(fields: dict[str, Any]) -> None:
+    found = ran(4, **fields)
+    least = int(fields.get("counts_self", True))
+    given = fields["budget"]
+    budgets = torch.tensor(given if isinstance(given, list) else [given] * N)
+    for state in found.history:
+        graph = state["graph"]
+        assert not graph.diagonal().any()
+        assert bool((graph.sum(1) <= budgets - least).all())
+        assert not bool((graph & ~state["reach"]).any())
+        if fields.get("graph", "ggc") in ("ggc", "symmetric-and", "static"):
+            assert not bool((graph & ~state["omega"]).any())
+    assert any(bool(state["graph"].any()) for state in found.history)
+    sizes = dict(zip(found.watch.sites, budgets.tolist(), strict=True))
+    assert all(most <= sizes[name] for name, most in found.watch.most.items())
+
+
+def test_the_average_of_a_round_is_the_matrix_product_of_its_graph() -> None:
+    found = ran(5, budget=3)
+    m = (found.state["graph"] + torch.eye(N)).double() * found.labels
+    product = (m / m.sum(1, keepdim=True)) @ found.kept("local")
+    assert_close(found.kept("average"), product, rtol=0, atol=1e-12)
+
+
+def test_the_break_fires_in_preprocessing_alone() -> None:
+    found = ran(5, budget=2)
+    assert found.history[0]["broke"].any()
+    assert not any(state["broke"].any() for state in found.history[2:])
+
+
+def test_each_choice_costs_two_evaluations_and_two_for_every_candidate() -> None:
+    found = ran(3)
+    sizes = found.state["omega"].sum(1)
+    assert torch.equal(found.history[0]["evaluations"], torch.full((N,), 2 * N))
+    assert torch.equal(found.state["evaluations"], torch.where(sizes > 0, 2 + 2 * sizes, 0))
+
+
+def test_sites_with_mirrored_labels_are_avoided_by_the_others() -> None:
+    rows, flipped = (12,) * 6, (0, 1)
+    found = ran(5, {"rows": rows, "flipped": flipped, "held": 12})
+    marked = torch.zeros(6, dtype=torch.bool)
+    marked[list(flipped)] = True
+    assert share_from(found.state["graph"], marked) < share_from(everyone(6), marked) / 2
+
+
+def test_the_model_of_a_site_is_the_one_it_trained_before_averaging() -> None:
+    found = ran(3)
+    memory = found.members["a"].memory
+    used = found.method.deploy(found.state, memory)
+    assert torch.equal(used["w"], memory["local"]["w"])
+    assert not torch.equal(used["w"], memory["average"]["w"])
+    assert torch.equal(found.method.deploy(found.state, {})["w"], found.start["w"])
+
+
+# -- rounds -------------------------------------------------------------------------------------
+
+
+def test_preprocessing_stands_for_as_many_rounds_as_its_epochs_would_take() -> None:
+    found = federation(dpfl(tau_init=5)).rounds(0)  # 5 epochs, 2 a round: 3 rounds
+    trained, exchanges = found.kept("local"), len(found.watch.routes)
+    found.rounds(1, 2)
+    assert (
+        torch.equal(found.kept("local"), trained) and len(found.watch.routes) == exchanges
+    )
+    found.rounds(3)
+    assert not torch.equal(found.kept("local"), trained)
+
+
+@pytest.mark.parametrize("between", ["reuse", "local"])
+def test_between_two_choices_the_last_one_is_used_again_or_none(between: Any) -> None:
+    found = ran(6, period=3, between=between)  # rounds 2 and 5 choose
+    chosen, *later = [state["graph"] for state in found.history[2:5]]
+    assert chosen.any()
+    for graph in later:
+        assert torch.equal(
+            graph, chosen if between == "reuse" else torch.zeros_like(chosen)
+        )
+    again = 2 * int(chosen.sum()) if between == "reuse" else 0
+    preprocessing, choices = N * (N - 1), 2 * int(found.state["omega"].sum())
+    assert sum(found.watch.received.values()) == preprocessing + choices + again
+
+
+# -- controls -----------------------------------------------------------------------------------
+
+
+def test_a_static_graph_is_full_and_stays_and_a_resampled_one_changes() -> None:
+    static, other = ran(5, graph="static", budget=3), ran(5, graph="resampled", budget=3)
+    drawn = [state["graph"] for state in static.history]
+    assert all(torch.equal(graph, drawn[0]) for graph in drawn)
+    assert drawn[0].sum(1).tolist() == [2] * N
+    fresh = [state["graph"] for state in other.history[2:]]
+    assert all(graph.sum(1).tolist() == [2] * N for graph in fresh)
+    assert not torch.equal(fresh[0], fresh[1])
+
+
+def test_random_peers_in_the_number_of_the_greedy_choice() -> None:
+    greedy, random = ran(3), ran(3, graph="degree")
+    degrees = greedy.state["graph"].sum(1)
+    assert torch.equal(random.state["graph"].sum(1), degrees)
+    assert not torch.equal(random.state["graph"], greedy.state["graph"])
+
+
+def test_symmetric_graphs_keep_links_with_a_reverse_or_add_it() -> None:
+    greedy = ran(3, {"flipped": (0, 1)}).state["graph"]
+    assert not torch.equal(greedy, greedy.T)
+    both = ran(3, {"flipped": (0, 1)}, graph="symmetric-and").state["graph"]
+    either = ran(3, {"flipped": (0, 1)}, graph="symmetric-or").state["graph"]
+    assert torch.equal(both, greedy & greedy.T)
+    assert torch.equal(either, greedy | greedy.T)
+
+
+def test_the_guard_leaves_sites_alone_in_the_main_loop_only() -> None:
+    found = ran(5, {"flipped": (0, 1)}, budget=3, guard="loop")
+    assert not found.history[0]["guarded"].any()
+    for state in found.history[2:]:
+        assert not state["graph"][state["guarded"].bool()].any()
+    own, average = found.kept("local"), found.kept("average")
+    for k, graph in enumerate(found.state["graph"]):
+        assert graph.any() or torch.equal(own[k], average[k])

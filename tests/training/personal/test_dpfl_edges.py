@@ -1,0 +1,193 @@
+"""DPFL: what travels, whom it keeps out, what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core import Ask, Disclosure
+from fallow.network.bytes import Bytes
+from fallow.sites.in_process import InProcess
+from fallow.sites.view import SiteView
+from fallow.training.personal.parts import door
+from fallow.training.personal.parts.graphs import everyone, graph_of
+from fallow.training.personal.parts.greedy import Member, with_each
+from fallow.training.personal.parts.held import own_model, reward
+from tests.engine.jobs import norm
+from tests.training.personal.collaborators import N, dpfl, federation, ran
+from tests.worlds import Forgetful
+
+# -- what travels -------------------------------------------------------------------------------
+
+
+def most(sites: int, budget: int, rounds: int) -> int:
+    """The models that a site receives at most: two passes, then its candidates in every round."""
+    return 2 * (sites - 1) + rounds * (budget - 1)
+
+
+def test_batches_are_paid_whole_and_what_is_received_is_bounded() -> None:
+    assert most(100, 10, 98) == 1080
+    found = ran(4, budget=3)
+    assert max(found.watch.received.values()) <= most(N, 3, 2)
+    at_once = ran(
+        4, {"held": [4, 0, 0, 0, 0]}, budget=3
+    )  # two of a batch of three are taken
+    received = [at_once.watch.received[name] for name in "bcde"]
+    assert set(received) == {(N - 1) + 3 + 2 * 2}
+
+
+def test_all_that_is_received_was_sent_and_counted() -> None:
+    found = ran(4, budget=3)
+    size = 8 * found.start["w"].numel() + 8  # weights, and how many labels they weigh
+    (relayed,) = [row for row in found.shown.rows() if row["kind"] == "relay"]
+    assert relayed["bytes"] == sum(found.watch.received.values()) * size
+
+
+@pytest.mark.parametrize("graph", ["ggc", "symmetric-or", "degree"])
+def test_nothing_relies_on_shared_objects(graph: str) -> None:
+    plain, packed = (
+        ran(4, {"runtime": runtime}, budget=3, graph=graph)
+        for runtime in (InProcess, Bytes)
+    )
+    assert torch.equal(plain.state["graph"], packed.state["graph"])
+    assert torch.equal(plain.kept("average"), packed.kept("average"))
+
+
+# -- edges --------------------------------------------------------------------------------------
+
+
+def test_without_validation_rows_peers_join_until_the_budget_is_full() -> None:
+    found = ran(3, {"held": [0, 4, 0, 4, 4]}, budget=3)
+    for k in (0, 2):
+        assert found.state["omega"][k].sum() == found.state["graph"][k].sum() == 2
+    assert found.kept("average").isfinite().all()
+
+
+def test_a_federation_without_any_validation_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no site has any; set validation=0\.2"):
+        ran(1, {"held": 0}, budget=3)
+
+
+def test_a_site_without_labels_is_nobodys_collaborator_and_takes_its_peers() -> None:
+    found = ran(3, {"rows": (8, 0, 12, 5)})
+    assert not found.state["graph"][:, 1].any()
+    assert found.history[0]["refused"].tolist() == [False, True, False, False]
+    assert found.kept("average").isfinite().all()
+    assert found.state["graph"][1].any()
+
+
+@pytest.mark.parametrize("rows", [(1, 1), (3,), (1, 9, 2)])
+def test_sites_of_one_row_and_federations_of_one_site_run(rows: tuple[int, ...]) -> None:
+    found = ran(4, {"rows": rows, "held": 1})
+    assert found.kept("average").isfinite().all()
+
+
+def test_a_model_that_is_not_finite_is_refused_and_named_and_the_round_goes_on() -> None:
+    found = ran(2)
+    kept = found.members["c"].memory["average"]
+    found.members["c"].remember(
+        "average", {**kept, "w": torch.full_like(kept["w"], torch.inf)}
+    )
+    found.rounds(2)
+    assert found.state["refused"].tolist() == [name == "c" for name in found.watch.sites]
+    assert not found.state["graph"][:, 2].any()
+    others = [i for i in range(N) if i != 2]
+    assert found.kept("average")[others].isfinite().all()
+
+
+def test_networks_with_batch_norm_are_refused() -> None:
+    found = federation(dpfl(), make=norm, shape=(2, 5, 5))
+    with pytest.raises(
+        ValueError, match=r"running statistics of batch norm .* such as lenet"
+    ):
+        found.rounds(0)
+
+
+def test_a_cohort_that_is_not_everybody_is_refused() -> None:
+    found = ran(2)
+    found.watch.inner.members.pop("a")
+    with pytest.raises(ValueError, match="over 5 sites and 4 take part in round 2"):
+        found.rounds(2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"budget": 0}, "budget is 0 models; it must be 1 or more"),
+        (
+            {"budget": [2, -1], "counts_self": False},
+            "budget is -1 models; it must be 0 or more",
+        ),
+        ({"period": 0}, "period is 0; it must be 1 or more"),
+        ({"tau_init": -1}, "tau_init is -1; it must be 0 or more"),
+        ({"gain_tol": float("nan")}, "gain_tol is nan"),
+        ({"smooth": 0}, "smooth is 0; it must be 1 or more"),
+        ({"between": "both"}, "between is 'both'; use one of reuse, local"),
+        ({"guard": "on"}, "guard is 'on'; use one of off, loop"),
+        ({"graph": "greedy"}, "graph is 'greedy'; use one of ggc, symmetric-or"),
+        ({"reach": "near"}, "reach is 'near'; use 'all'"),
+    ],
+)
+def test_wrong_fields_are_named(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        replace(dpfl(), **fields)
+
+
+def test_beyond_a_budget_the_added_links_that_earn_most_are_kept() -> None:
+    found = ran(3, budget=3)
+    ask = Ask(found.watch, Forgetful(), Disclosure(), "more", "training")
+    chosen = graph_of({"b": ["a"], "c": ["a"], "d": ["a"], "e": ["d"]}, ask.cohort)
+    either = door.either(ask, chosen, everyone(N), found.method.limits(ask))
+    view = SiteView(found.members["a"], 0)
+    local = [found.members[name] for name in "bcd"]
+    peers = [Member(site.memory["local"]["w"], len(site.labels)) for site in local]
+    earned = with_each(found.method.choice(view), own_model(view), peers, reward(view))
+    kept = either[0, 1:4]
+    assert kept.sum() == 2 and not kept[earned.argmin()]
+    assert either[3].tolist() == [True, False, False, False, True]  # d has room for e
+    assert torch.equal(either[[1, 2, 4]], chosen[[1, 2, 4]])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"budget": 3},
+        {"reach": "random-2"},
+        {"graph": "symmetric-or", "budget": 3},
+        {"graph": "degree"},
+        {"graph": "static", "budget": 3},
+        {"graph": "resampled"},
+        {"graph": "full"},
+    ],
+    ids=str,
+)
+def test_sites_that_stay_alone_send_and_average_nobody(fields: dict[str, Any]) -> None:
+    found = ran(4, alone=("b", "d"), **fields)
+    graphs = [state["graph"] for state in found.history]
+    assert not any(bool(graph[[1, 3]].any()) for graph in graphs)
+    assert any(bool(graph[[0, 2, 4]][:, [1, 3]].any()) for graph in graphs)
+    assert not {"b", "d"} & {*found.watch.received}
+    for name in "bd":
+        memory = found.members[name].memory
+        assert torch.equal(memory["average"]["w"], memory["local"]["w"])
+
+
+def test_a_site_that_stays_alone_is_one_of_the_federation() -> None:
+    with pytest.raises(ValueError, match="alone names site 'z'; known: a, b, c, d, e"):
+        ran(1, alone=("a", "z"))
+
+
+@pytest.mark.parametrize(("smooth", "kept"), [(1, 0), (2, 1), (3, 2)])
+def test_gains_are_remembered_for_as_many_choices_as_asked(smooth: int, kept: int) -> None:
+    found = ran(6, smooth=smooth)
+    for site in found.members.values():
+        assert len(site.memory["search"]["past"]) == kept
+    assert (
+        len(ran(3, smooth=smooth).members["a"].memory["search"]["past"]) == 0
+    )  # the first choice
+    packed = ran(6, {"runtime": Bytes}, smooth=smooth)
+    assert torch.equal(found.kept("average"), packed.kept("average"))

@@ -1,0 +1,99 @@
+"""DPFL from one cycle to the next, what it leaves for queries, and its gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.queries.parts import committee
+from fallow.settings.spec import Spec
+from fallow.sites.view import SiteView
+from fallow.training.personal.parts.held import brought
+from tests.sites.test_agree import TINY, check, ending
+from tests.training.personal.collaborators import Federation, ran
+
+GOES_ON = replace(
+    TINY, query=Spec("margin"), restart="continue", validation=0.25, cycles=2, rounds=3
+)
+
+
+def next_cycle(found: Federation) -> Federation:
+    """The same sites after a query: they forget all but what they go on from."""
+    for site in found.members.values():
+        site.forget(("own/", "average"))
+    return found
+
+
+def test_alone_it_goes_on_as_local_training_does_bit_for_bit() -> None:
+    alone = Spec("dpfl", {"budget": 1, "tau_init": 0})
+    check(
+        ending(replace(GOES_ON, training=alone)),
+        ending(replace(GOES_ON, training=Spec("local"))),
+        atol=0,
+    )
+
+
+def test_a_fresh_cycle_warms_up_from_the_common_model_and_a_continued_one_does_not() -> (
+    None
+):
+    first = ran(4, budget=3)
+    average = first.kept("average")
+    again = next_cycle(first).rounds(0)
+    fresh = next_cycle(ran(4, budget=3))
+    fresh.state = fresh.start
+    fresh.rounds(0)
+    near, far = ((f.kept("local") - average).norm(dim=1) for f in (again, fresh))
+    assert (near < far).all()
+    assert int(again.state["begin"]) == 1 and int(fresh.state["begin"]) == 2
+    assert again.state["omega"].sum(1).max() <= 2
+
+
+def test_a_random_graph_stays_and_goes_on_at_once() -> None:
+    first = ran(4, budget=3, graph="static")
+    before, received = first.state["omega"], sum(first.watch.received.values())
+    again = next_cycle(first).rounds(0)
+    assert torch.equal(again.state["omega"], before)
+    assert sum(again.watch.received.values()) - received == before.sum()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"budget": 3},
+        {"budget": 3, "graph": "static"},
+        {"budget": 3, "graph": "symmetric-and"},
+        {"graph": "full"},
+        {"budget": 3, "guard": "loop"},
+        {"budget": 1},
+    ],
+)
+def test_a_query_finds_the_models_that_are_in_the_average(fields: dict[str, Any]) -> None:
+    found = ran(4, **fields)
+    for k, site in enumerate(found.members.values()):
+        view = SiteView(site, 0)
+        who = committee(view)
+        assert len(who.models) == 1 + int(found.state["graph"][k].sum())
+        mixed = sum(b * m["w"] for b, m in zip(who.shares, who.models, strict=True))
+        torch.testing.assert_close(mixed, site.memory["average"]["w"])
+
+
+def test_after_preprocessing_in_batches_no_collaborator_is_at_hand() -> None:
+    found = ran(1, budget=2)
+    for site in found.members.values():
+        assert len(brought(SiteView(site, 0))) <= 2
+        assert committee(SiteView(site, 0)).is_alone
+
+
+def test_with_a_gate_and_few_validation_rows_a_round_averages_all_candidates() -> None:
+    found = ran(4, budget=3, gate=0.5)  # four validation rows at each site
+    assert torch.equal(found.state["graph"], found.state["omega"])
+    assert found.state["omega"].sum(1).tolist() == [2] * 5
+    assert found.state["conflicts"].sum() == 0
+
+
+def test_a_gate_on_many_validation_rows_still_chooses() -> None:
+    others = ran(4, {"held": 40, "flipped": (0, 1)}, gate=0.5).state["graph"][2:]
+    assert not others[:, :2].any() and others.any()  # nobody takes the mirrored sites

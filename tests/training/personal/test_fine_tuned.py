@@ -1,0 +1,100 @@
+"""FedAvg and FedProx with fine-tuning: from which model, for how long, and with which pull."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fallow.core import Layout, State
+from fallow.sites import Site
+from fallow.sites.in_process import InProcess
+from fallow.training.personal import FedAvgFT, FedProxFT
+from tests.engine.jobs import agree, mlp, optimiser_of
+from tests.training.personal.federation import (
+    PLAN,
+    begun,
+    deployed,
+    federation,
+    rounds,
+    tuned,
+)
+
+
+def by_hand(site: Site, start: State, name: str, mu: float = 0.0) -> State:
+    """Four epochs of SGD from ``start``, twice those of a round."""
+    model = mlp().train()
+    layout = Layout.of(model)
+    layout.load(model, start)
+    anchor = [p.detach().clone() for p in model.parameters()]
+    optimiser = optimiser_of(PLAN.optimiser, model)
+    for epoch in range(4):
+        draw = site.streams("batches", name, 0, 9, epoch)
+        for rows in torch.split(torch.randperm(len(site.labels), generator=draw), 4):
+            optimiser.zero_grad()
+            loss = nn.functional.cross_entropy(model(site.x[rows]), site.labels[rows])
+            pairs = zip(model.parameters(), anchor, strict=True)
+            (loss + mu / 2 * sum((p - a).square().sum() for p, a in pairs)).backward()
+            optimiser.step()
+    return layout.flatten(model)
+
+
+def trained(method: Any) -> tuple[InProcess, State]:
+    carrier = federation(mlp, method)
+    return carrier, rounds(carrier, method, begun(mlp), 2)
+
+
+def remember(carrier: InProcess, sites: Sequence[str]) -> dict[str, State]:
+    """What validation would have chosen: another model at every site."""
+    best = {}
+    for at, name in enumerate(sites):
+        best[name] = {**begun(mlp), "w": begun(mlp)["w"] * (1.1 + at)}
+        carrier.members[name].remember("best", best[name])
+    return best
+
+
+@pytest.mark.parametrize("method", [FedAvgFT(PLAN), FedProxFT(PLAN, mu=0.5)])
+def test_tuning_is_twice_the_epochs_of_a_round_from_the_model_that_validation_chose(
+    method: Any,
+) -> None:
+    carrier, state = trained(method)
+    best = remember(carrier, "abc")
+    tuned(carrier, method, state)
+    for name, site in carrier.members.items():
+        agree(deployed(carrier, method, state)[name], by_hand(site, best[name], "tuned"))
+
+
+def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
+    method = FedProxFT(PLAN, mu=0.5, tune_prox=True)
+    carrier, state = trained(method)
+    best = remember(carrier, "abc")
+    tuned(carrier, method, state)
+    for name, site in carrier.members.items():
+        agree(
+            deployed(carrier, method, state)[name],
+            by_hand(site, best[name], "local", mu=0.5),
+        )
+
+
+@pytest.mark.parametrize("tune_prox", [False, True])
+def test_without_validation_the_last_common_model_is_tuned(tune_prox: bool) -> None:
+    method = FedProxFT(PLAN, mu=0.5, tune_prox=tune_prox)
+    carrier, state = trained(method)
+    tuned(carrier, method, state)
+    site, name = carrier.members["c"], "local" if tune_prox else "tuned"
+    ours = deployed(carrier, method, state)["c"]
+    agree(ours, by_hand(site, state, name, mu=0.5 if tune_prox else 0.0))
+
+
+def test_until_then_the_common_model_is_deployed() -> None:
+    for method in (FedAvgFT(PLAN), FedProxFT(PLAN)):
+        carrier, state = trained(method)
+        assert all(model is state for model in deployed(carrier, method, state).values())
+
+
+def test_a_negative_pull_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"mu is -0.1.*0 or more"):
+        FedProxFT(mu=-0.1)

@@ -1,0 +1,75 @@
+"""Validation rows that a query did not draw evenly weigh what it attached to their labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
+
+from fallow.core import stream
+from fallow.sites.view import SiteView
+from fallow.training.personal.parts.greedy import Member, ggc
+from fallow.training.personal.parts.held import reward
+from tests.training.personal.collaborators import Federation, dpfl, federation
+
+HELD = 6
+
+
+def with_weights(weights: Sequence[float]) -> Federation:
+    """Sites whose held rows have these weights in the ledger, after one round of training."""
+    made = federation(dpfl(), held=HELD).rounds(0)
+    for site in made.members.values():
+        site.weight[site.validation] = torch.tensor(weights, dtype=site.weight.dtype)
+    return made
+
+
+def losses(view: SiteView, w: Tensor) -> Tensor:
+    """The cross-entropy of every held row, (v,)."""
+    outputs = view.forward({**view.memory["local"], "w": w}, view.rows("validation"))
+    return cross_entropy(outputs, view.held, reduction="none")
+
+
+def test_what_a_model_earns_is_the_weighted_mean_over_held_rows() -> None:
+    weights = torch.tensor([0.2, 3.0, 1.0, 0.5, 2.0, 1.0], dtype=torch.float64)
+    view = SiteView(with_weights(weights.tolist()).members["a"], 0)
+    w = view.memory["local"]["w"]
+    expected = -(weights * losses(view, w)).sum() / weights.sum()
+    assert_close(torch.as_tensor(reward(view)(w)), expected)
+    by_row = torch.as_tensor(reward(view, by_row=True)(w))
+    assert by_row.shape == (HELD,)
+    assert_close(by_row.mean(), expected)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+def test_rows_of_one_weight_count_the_same(weight: float) -> None:
+    view = SiteView(with_weights([weight] * HELD).members["a"], 0)
+    w = view.memory["local"]["w"]
+    assert_close(torch.as_tensor(reward(view)(w)), -losses(view, w).mean())
+
+
+def helpful(view: SiteView, own: Tensor) -> Tensor:
+    """A model that is better about the first held row and worse about the second."""
+    gen, before = stream(0, "peers"), losses(view, own)
+    tried = (
+        own + torch.randn(own.shape, generator=gen, dtype=own.dtype) for _ in range(200)
+    )
+    both = ((w, losses(view, w) - before) for w in tried)
+    return next(w for w, (first, second, *_) in both if first < -0.3 and second > 0.3)
+
+
+def test_weights_decide_who_is_a_collaborator() -> None:
+    view = SiteView(with_weights([1.0] * HELD).members["a"], 0)
+    site, own = view._site, view.memory["local"]["w"]
+    peers = [Member(2 * helpful(view, own) - own, 1)]
+    order, coins = torch.tensor([0]), torch.tensor([0.5], dtype=torch.float64)
+    chosen = []
+    for heavy in (0, 1):
+        weights = torch.zeros(HELD, dtype=site.weight.dtype)
+        weights[heavy] = HELD
+        site.weight[site.validation] = weights
+        chosen.append(bool(ggc(Member(own, 1), peers, reward(view), order, coins).chosen))
+    assert chosen == [True, False]

@@ -1,0 +1,41 @@
+"""Personalised methods as a study judges them: own test rows, the best round by validation rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import fallow.training.personal
+from fallow.core.build import names
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import build_world
+from fallow.settings.spec import Spec
+from tests.sites.test_agree import TINY
+
+OURS = [name for name in names(fallow.training.personal) if name != "DPFL"]
+OWN = replace(
+    TINY,
+    validation=0.25,
+    test="own",
+    query=Spec("random"),
+    cycles=1,
+    rounds=3,
+    initial=12,
+    rows=240,
+    test_rows=120,
+)
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_site_has_a_score_of_its_own_and_remembers_its_best_model(name: str) -> None:
+    journal = Journal()
+    world = build_world(replace(OWN, training=Spec(name)), 0, journal)
+    last = Run(world, journal).go()[-1]
+    assert set(last["per_site"]) == set(world.members)
+    mean = sum(last["per_site"].values()) / len(last["per_site"])
+    assert last["accuracy"] == pytest.approx(mean)
+    assert all("best" in site.memory for site in world.members.values())
+    is_tuned = name.endswith("FT")
+    assert all(("tuned" in site.memory) == is_tuned for site in world.members.values())

@@ -1,0 +1,75 @@
+"""Local training, and FedAvg whose sites deploy what they have just trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from fallow.core import Disclosure, Optimiser
+from fallow.core.disclosure import payload
+from fallow.training.personal import FedAvgPost, Local
+from tests.engine.jobs import agree, mlp
+from tests.training.personal.federation import (
+    PLAN,
+    begun,
+    deployed,
+    federation,
+    gone,
+    rounds,
+)
+
+
+def test_every_site_goes_on_from_its_own_model() -> None:
+    shared = gone(mlp, Local(PLAN), n=2)
+    alone = gone(mlp, Local(PLAN), {"b": 6}, n=2)
+    assert torch.equal(shared["b"]["w"], alone["b"]["w"])
+    assert not torch.equal(shared["a"]["w"], shared["b"]["w"])
+
+
+def test_two_rounds_are_one_optimiser_over_all_epochs_where_moments_persist() -> None:
+    plan = replace(PLAN, optimiser=Optimiser(lr=0.05, persist=True))
+    ours = gone(mlp, Local(plan), {"a": 8}, n=2)["a"]
+    carrier = federation(mlp, Local(plan), {"a": 8})
+    site = carrier.members["a"]
+    model = by_hand(
+        site.x,
+        site.labels,
+        [site.streams("batches", "local", 0, r, e) for r in (0, 1) for e in (0, 1)],
+    )
+    agree(ours, model)
+
+
+def by_hand(
+    x: torch.Tensor, y: torch.Tensor, draws: list[torch.Generator]
+) -> dict[str, torch.Tensor]:
+    model = mlp().train()
+    optimiser = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    for draw in draws:
+        for rows in torch.split(torch.randperm(len(y), generator=draw), 4):
+            optimiser.zero_grad()
+            torch.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimiser.step()
+    return {
+        "w": torch.cat([p.detach().flatten() for p in model.parameters()]),
+        "stats": torch.zeros(0, dtype=torch.float64),
+    }
+
+
+def test_a_site_is_sent_the_first_model_once_and_sends_nothing() -> None:
+    carrier, shown = federation(mlp, Local(PLAN)), Disclosure()
+    rounds(carrier, Local(PLAN), begun(mlp), 3, shown=shown)
+    assert shown.bytes_down == 3 * payload({**begun(mlp)})
+    assert shown.bytes_up == 0
+
+
+def test_after_local_training_a_site_deploys_its_own_copy_and_the_server_the_average() -> (
+    None
+):
+    method = FedAvgPost(PLAN)
+    carrier = federation(mlp, method)
+    state = rounds(carrier, method, begun(mlp), 2)
+    models = deployed(carrier, method, state)
+    mean = (8 * models["a"]["w"] + 6 * models["b"]["w"] + 12 * models["c"]["w"]) / 26
+    torch.testing.assert_close(state["w"], mean, rtol=0, atol=1e-14)
+    assert not torch.equal(models["a"]["w"], state["w"])

@@ -1,0 +1,33 @@
+"""Every method in whole runs: it gives the same whichever executor trains and whoever carries the
+messages, and it goes on where a cycle begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import fallow.training.personal
+from fallow.core.build import names
+from fallow.settings.spec import Spec
+from tests.sites.test_agree import TINY, check, ending
+
+OURS = [name for name in names(fallow.training.personal) if name != "DPFL"]
+QUICK = replace(TINY, query=Spec("margin"), cycles=1)
+each_method = pytest.mark.parametrize("name", OURS)
+
+
+@each_method
+def test_loop_stacked_and_bytes_agree(name: str) -> None:
+    recipe = replace(QUICK, training=Spec(name))
+    plain = ending(recipe)
+    check(ending(recipe, executor="stacked"), plain)
+    check(ending(recipe, runtime="bytes"), plain, atol=0)
+
+
+@each_method
+def test_a_method_goes_on_in_the_next_cycle_with_few_sites_at_a_time(name: str) -> None:
+    settings = {"restart": "continue", "participation": 0.5, "rounds": 3, "cycles": 2}
+    recipe = replace(TINY, query=Spec("margin"), training=Spec(name), **settings)
+    plain = ending(recipe)
+    check(ending(recipe, executor="stacked"), plain)
