@@ -89,7 +89,7 @@ def test_a_table_names_its_method_and_setting_and_repeats_no_cell(table: str) ->
 
 
 def test_the_index_names_every_file_once_and_says_where_it_comes_from() -> None:
-    folder = files("fallow.lab") / "published"
+    folder = files("fallow.report") / "published"
     held = {file.name.removesuffix(".csv") for file in folder.iterdir()} - {"index"}
     assert held == set(tables()) and len(held) == len(tables()) == 19
     for found in map(source, tables()):
