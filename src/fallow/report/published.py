@@ -159,7 +159,9 @@ def _rows_of(table: str, kind: str) -> list[dict[str, str]]:
 
 
 def _rows(file: str) -> list[dict[str, str]]:
-    text = (files("fallow.report") / "published" / f"{file}.csv").read_text(encoding="utf-8")
+    text = (files("fallow.report") / "published" / f"{file}.csv").read_text(
+        encoding="utf-8"
+    )
     return list(csv.DictReader(text.splitlines(), strict=True))
 
 
