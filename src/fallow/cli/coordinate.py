@@ -19,6 +19,7 @@ from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.program import Program, alone, is_running
+from fallow.federation.folders import tighten
 from fallow.federation.joining import fingerprint
 from fallow.federation.schema import schema_of
 from fallow.federation.toml import seconds_of
@@ -32,6 +33,7 @@ coordinate = typer.Typer(
     "init, then admit what the sites send, then start.",
     no_args_is_help=True,
 )
+coordinate.callback()(opt.for_a_real_site)
 Folder = Annotated[
     Path,
     typer.Argument(metavar="DIR", help="The coordinator's folder, which 'init' makes."),
@@ -130,6 +132,8 @@ def start(folder: Folder) -> None:
     with alone(folder):  # said before anything of the one that runs is touched
         _lines(console, [f"study {agreement.name}, at {office.address}: starting"])
         office.check_machine()
+        if (tightened := tighten(folder)) is not None:
+            _lines(console, [tightened])
     opt.need_flower()
     from fallow.runtimes.flower import FlowerLink
 

@@ -36,6 +36,7 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
     The page is reached from this machine only, by the address that is printed. The site need not
     run meanwhile: labels are kept, and count when it runs again.
     """
+    opt.for_a_real_site()
     for package in ("fastapi", "jinja2", "uvicorn"):
         optional(package, "fallow[deploy]", "the labelling page")
     from fallow.federation.page import Desk, serve

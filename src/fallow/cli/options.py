@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from fallow.core.private import write_for_owner_alone
+
 RecipeName = Annotated[
     str, typer.Argument(help="A recipe's name ('fallow recipes') or a .toml file.")
 ]
@@ -75,6 +77,11 @@ def console() -> Console:
     """Where commands write; a pipe has no width of its own, so tables are not squeezed there."""
     width = None if sys.stdout.isatty() else 160
     return Console(width=width, highlight=False)
+
+
+def for_a_real_site() -> None:
+    """What this command and its processes write is for the owner of the folder alone."""
+    write_for_owner_alone()
 
 
 def need_flower() -> None:

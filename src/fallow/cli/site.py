@@ -16,6 +16,7 @@ from rich.console import Console
 from fallow.cli import options as opt
 from fallow.cli.site_words import Lines, limited, process, put_back
 from fallow.cli.tables import show_table
+from fallow.federation.folders import tighten
 from fallow.federation.joining import fingerprint
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.labels_files import Key
@@ -31,6 +32,7 @@ site = typer.Typer(
     "send join.json to the coordinator, then start; to label: fallow label.",
     no_args_is_help=True,
 )
+site.callback()(opt.for_a_real_site)
 Folder = Annotated[
     Path, typer.Argument(metavar="SITE", help="The site's folder, which 'init' makes.")
 ]
@@ -130,6 +132,8 @@ def start(folder: Folder) -> None:
     found, console, stop = SiteFolder.open(folder), opt.console(), Event()
     with only_server(found):  # said before anything else
         found.check_machine()
+        if (tightened := tighten(folder)) is not None:
+            _lines(console, [tightened])
     _introduce(console, found)
     with closing(found.open_ledger()) as ledger:
         _lines(console, put_back(ledger.store.copied()))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fallow.core.contract import Contract
+from fallow.core.private import make_folder
 from fallow.lab.files import write_whole
 from fallow.lab.methods import methods_of
 from fallow.lab.recipe import Recipe
@@ -40,7 +41,7 @@ def each_budget(recipe: Recipe, folder: Path, run: Callable[[Path, int], None]) 
         if not all(
             (place / name).exists() for name in ("records.jsonl", "model.safetensors")
         ):
-            place.mkdir(exist_ok=True)
+            make_folder(place)
             run(place, cycle)
         lines.append((place / "records.jsonl").read_bytes())
         write_whole(folder / "records.jsonl", b"".join(lines))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from fallow.core.private import for_owner_alone, make_folder, rights_in
 from fallow.lab import report_run
 from fallow.lab import report_sections as part
 from fallow.lab.names import heading
@@ -105,10 +106,12 @@ def write_report(studies: Sequence[Path | str], out: Path | str | None = None) -
     target = Path(out) if out is not None else alone
     if target.is_dir():
         target /= "report.html"
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        draft.write_text(text, encoding="utf-8")
+        rights = for_owner_alone(rights_in(target.parent, 0o666))
+        with open(draft, "w", encoding="utf-8", opener=rights) as page:
+            page.write(text)
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)

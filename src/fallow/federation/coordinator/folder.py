@@ -104,6 +104,7 @@ class CoordinatorFolder:
         for host in hosts:
             check_host(host, "host")
         plan.agreement(bytes(KEY))  # what is wrong is said before keys are made
+        private_folder(folder.path)
         folder._make_keys(hosts)
         agreed = plan.agreement(verify_key(folder.secret), folder._authority)
         write_agreement(folder.path / "study.toml", agreed)

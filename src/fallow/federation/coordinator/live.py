@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, final
 
+from fallow.core.private import FILE, private_folder
 from fallow.core.types import SiteId
 from fallow.lab.errors import Failed
 from fallow.lab.files import write_json
@@ -34,8 +35,8 @@ class Control:
     folder: Path
 
     def tell(self, what: Told) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / what).touch()
+        private_folder(self.folder)
+        (self.folder / what).touch(mode=FILE)
 
     def forget(self, what: Told) -> None:
         (self.folder / what).unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, final
 
 from fallow.core.disclosure import Disclosure
+from fallow.core.private import make_folder
 from fallow.federation import locks
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import CARD, Facts, write_card
@@ -19,6 +20,7 @@ from fallow.federation.coordinator.labels import Desk
 from fallow.federation.coordinator.live import Control, Live, Stopped, Watched
 from fallow.federation.coordinator.sites import RealSites, hello, rows_of
 from fallow.federation.coordinator.tell import Teller
+from fallow.federation.folders import private_folder, tighten
 from fallow.federation.made import Made, made
 from fallow.lab.cell import Cell
 from fallow.lab.errors import sentence
@@ -87,6 +89,8 @@ class Program:
         missing for too long, ValueError where the agreement has changed.
         """
         control = Control(self.folder / "control")
+        private_folder(self.folder)
+        tighten(self.folder)  # of a study that an earlier version has begun
         with alone(self.folder):
             control.forget("stop")
             live = Live(self.folder / "live.json", self.clock)
@@ -174,7 +178,7 @@ def is_running(folder: Path) -> bool:
 @contextmanager
 def opened(place: Path, agreement: Agreement) -> Iterator[Journal]:
     """The journal of a run, if it began with this agreement."""
-    place.mkdir(parents=True, exist_ok=True)
+    make_folder(place)
     journal = Journal(place / "journal.sqlite", is_durable=True)
     try:
         if journal.about("agreement", agreement.digest) != agreement.digest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fallow.core.private import FILE
 from fallow.federation.people import MODEL
 from fallow.federation.site.folder import SiteFolder
 from fallow.lab.errors import Failed
@@ -29,4 +30,4 @@ def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
         raise Failed(
             f"{model} is damaged or cannot be read; put back a copy of it"
         ) from error
-    return predict_with(saved, site.agreement.recipe, folder, data, out)
+    return predict_with(saved, site.agreement.recipe, folder, data, out, mode=FILE)
