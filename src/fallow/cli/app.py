@@ -1,4 +1,8 @@
-"""The command's frame: which commands there are, and how errors leave it."""
+"""The command's frame: which commands there are, and how errors leave it.
+
+Commands import what they use where they use it: PyTorch and scikit-learn take seconds, and neither
+``fallow --help`` nor a mistyped word needs them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,6 @@ from rich.console import Console
 
 from fallow.cli import coordinate, label, lists, results, site, studies
 from fallow.lab.errors import Failed, sentence
-from fallow.lab.versions import versions
 
 app = typer.Typer(
     name="fallow",
@@ -48,7 +51,9 @@ REPEATED = re.compile(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fallow {versions()['fallow']}")
+        from fallow._version import __version__
+
+        typer.echo(f"fallow {__version__}")
         raise typer.Exit
 
 

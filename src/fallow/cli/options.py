@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,8 +10,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-
-from fallow.core.private import write_for_owner_alone
 
 RecipeName = Annotated[
     str, typer.Argument(help="A recipe's name ('fallow recipes') or a .toml file.")
@@ -72,6 +71,9 @@ AsObject = Annotated[
 ]
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
 
+OTHERS = 0o077
+"""As `core.private` has it, whose package loads PyTorch."""
+
 
 def console() -> Console:
     """Where commands write; a pipe has no width of its own, so tables are not squeezed there."""
@@ -81,7 +83,7 @@ def console() -> Console:
 
 def for_a_real_site() -> None:
     """What this command and its processes write is for the owner of the folder alone."""
-    write_for_owner_alone()
+    os.umask(OTHERS)
 
 
 def need_flower() -> None:

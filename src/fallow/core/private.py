@@ -18,11 +18,6 @@ FOLDER = 0o700
 FILE = 0o600
 
 
-def write_for_owner_alone() -> None:
-    """From now on, what this process and those that it starts make is their owner's alone."""
-    os.umask(OTHERS)
-
-
 def private_folder(folder: Path) -> None:
     """A folder for its owner alone, made where it is missing.  Raises OSError."""
     folder.mkdir(mode=FOLDER, parents=True, exist_ok=True)
