@@ -229,8 +229,8 @@ class CoordinatorFolder:
         if other:
             raise ValueError(
                 f"{self.path / 'study.toml'} has changed since {', '.join(other)} joined: put the "
-                "old file back (lengths of time and limits of columns may change), or have the "
-                "sites join anew"
+                "old file back (lengths of time and limits of columns may change), or the version of "
+                "Fallow if that has changed since, or have the sites join anew"
             )
         if self.missing:
             raise ValueError(

@@ -184,7 +184,8 @@ def opened(place: Path, agreement: Agreement) -> Iterator[Journal]:
         if journal.about("agreement", agreement.digest) != agreement.digest:
             raise ValueError(
                 f"study.toml has changed since {place} was started, and sites would refuse it: "
-                "restore it (lengths of time may change), or begin in a new folder"
+                "restore it (lengths of time may change), or the version of Fallow if that has "
+                "changed since, or begin in a new folder"
             )
         yield journal
     finally:

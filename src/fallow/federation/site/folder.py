@@ -138,8 +138,9 @@ class SiteFolder:
         if joined.get("study", found.digest) != found.digest:
             raise ValueError(
                 f"{file} has changed since site {self.name} was made ({joined['study'][:12]} then, "
-                f"{found.digest[:12]} now): put the old file back; only lengths of time, limits of "
-                "columns and comments may change"
+                f"{found.digest[:12]} now): put the old file back, or the version of Fallow if "
+                "that has changed since; only lengths of time, limits of columns and comments may "
+                "change"
             )
         return found
 
