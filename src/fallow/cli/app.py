@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
+from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -49,11 +50,9 @@ REPEATED = re.compile(
 )  # typer and click both suggest a command
 
 
-def _version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
-        from fallow._version import __version__
-
-        typer.echo(f"fallow {__version__}")
+        typer.echo(f"fallow {metadata.version('fallow')}")
         raise typer.Exit
 
 
@@ -65,7 +64,7 @@ def frame(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the version."
+            "--version", callback=_show_version, is_eager=True, help="Show the version."
         ),
     ] = False,
 ) -> None:

@@ -215,7 +215,7 @@ def seeds_needed(comparisons: int) -> int:
 
 
 def differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
-    """query - reference over the common seeds, with what is only rounding set to an exact tie."""
+    """The differences query - reference over the common seeds; what is only rounding is a tie."""
     seeds = sorted(set(ours) & set(theirs))
     size = max((abs(s) for seed in seeds for s in (ours[seed], theirs[seed])), default=0.0)
     grain = _NOISE * size or 1.0
