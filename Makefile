@@ -1,6 +1,6 @@
 # Every target sets up what it needs: .venv, filled once from constraints.txt.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check format bench clean
+.PHONY: help setup setup-locked lock demo test soak coverage check format bench sbom audit clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -10,12 +10,34 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt
 
-test soak check bench: export OMP_NUM_THREADS := 1
+PIP_LOCKED := --disable-pip-version-check --no-input $(PIP_FLAGS) --no-deps
+TOOLS := .venv-tools
+COVERED ?= core
+TOOLS_STAMP := $(TOOLS)/.installed
+
+test soak coverage check bench: export OMP_NUM_THREADS := 1
 
 help:  ## list the targets
-	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / {printf "make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## the virtual environment; the other targets do it by themselves
+
+# Nothing is resolved: the lock files name every package.  PyTorch may be another build than theirs,
+# such as one without CUDA; it is then taken by its version alone, which is said.
+setup-locked:  ## the same from files whose hashes are known; TORCH=any: but for PyTorch
+	$(PYTHON) -m venv --clear $(VENV)
+	$(PY) -m pip install $(PIP_LOCKED) --require-hashes -r requirements.lock
+ifeq ($(TORCH),any)
+	@echo "PyTorch is taken by its version; the hash of its file is not checked."
+	$(PIP_INSTALL) torch
+else
+	$(PY) -m pip install $(PIP_LOCKED) --require-hashes -r requirements-torch.lock
+endif
+	$(PY) -m pip install $(PIP_LOCKED) --no-build-isolation -e .
+	@touch $(STAMP)
+
+lock: $(STAMP)  ## write the lock files anew from pyproject.toml and constraints.txt
+	$(PY) scripts/lock.py
 
 demo: $(STAMP)  ## a federated active learning run on bundled digits, with a report page
 	@$(VENV)/bin/fallow demo
@@ -26,6 +48,10 @@ test: $(STAMP)  ## tests, docstring examples and the code blocks of the document
 soak: export FALLOW_SOAK := 1
 soak: $(STAMP)  ## the long form of the tests of real sites: kills, schedules, malformed messages
 	$(PY) -m pytest tests/federation tests/network/flower -m 'soak or processes or not soak'
+
+coverage: $(STAMP)  ## what tests/core reaches of src/fallow/core, with a floor; COVERED names another room
+	$(PY) -m coverage run -m pytest -q tests/$(COVERED)
+	$(PY) -m coverage report --include 'src/fallow/$(COVERED)/*'
 
 check: $(STAMP)  ## format, lint, types, layers and house rules, docstring examples
 	$(PY) -m ruff format --check .
@@ -43,8 +69,18 @@ bench: $(STAMP)  ## speed beside the reference; writes bench/results.json
 	$(PY) -m bench.regression_run
 	$(PY) -m bench.flower_exchange
 
+sbom: $(STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licences, in build/
+	mkdir -p build
+	$(TOOLS)/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+	--of JSON --output-file build/sbom.json $(PY)
+	$(PY) scripts/licences.py > build/licences.txt
+	@echo "Wrote build/sbom.json and build/licences.txt"
+
+audit: $(TOOLS_STAMP)  ## bandit's look at the source, beside ruff's S rules in make check
+	$(TOOLS)/bin/bandit -q -c pyproject.toml -r src
+
 clean:  ## remove the environment and every cache; results in runs/ stay
-	rm -rf $(VENV) build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(TOOLS) .coverage build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is written last, so an interrupted installation goes on the next time.
@@ -61,4 +97,11 @@ $(STAMP): pyproject.toml constraints.txt
 	&& $(PIP_INSTALL) --no-build-isolation -e '.[dev]'; } \
 	|| { echo "The installation failed; 'make setup PIP_FLAGS=' shows all that pip does." >&2; \
 	exit 1; }; echo "Installed in $$(($$(date +%s) - begin)) s."
+	@touch $@
+
+# Tools that look at the environment and are no part of it.
+$(TOOLS_STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv --clear $(TOOLS)
+	$(TOOLS)/bin/python -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
+	-c constraints.txt bandit cyclonedx-bom
 	@touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -118,6 +119,36 @@ def test_openml_says_in_a_description_where_the_file_is(
         OSError, match=r"the answer of .*1200 names no file.*; get it from .*d/1200"
     ):
         fetch("stock", tmp_path)
+
+
+def test_a_description_from_the_web_cannot_name_a_file_of_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("@data\n")
+    said = json.dumps({"data_set_description": {"url": (tmp_path / "secret").as_uri()}})
+
+    class Says(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(said.encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    monkeypatch.setenv("no_proxy", "*")
+    with HTTPServer(("127.0.0.1", 0), Says) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/api/v1/json/data/1200"
+        moved = dataclasses.replace(SOURCES["stock"], url=url)
+        entry = dataclasses.replace(CATALOGUE["stock"], published=moved)
+        monkeypatch.setitem(CATALOGUE, "stock", entry)
+        with pytest.raises(
+            OSError, match=r"names file:///.*, which is no address on the web"
+        ):
+            fetch("stock", tmp_path)
+        thread.join()
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
 
 
 def test_what_cannot_be_fetched_says_why(

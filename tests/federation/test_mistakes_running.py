@@ -212,7 +212,7 @@ def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
                 "--data",
                 "rows.csv",
             ),
-            "new/keys cannot be written (Permission denied)",
+            "new cannot be written (Permission denied)",
         ),
         (
             (
@@ -228,7 +228,7 @@ def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
                 "--example",
                 "rows.csv",
             ),
-            "new/keys cannot be written (Permission denied)",
+            "new cannot be written (Permission denied)",
         ),
     ],
 )

@@ -177,5 +177,6 @@ def test_the_upper_bounds_change_only_what_they_must() -> None:
     assert variant(recipe, "ahfal:tau=15").query == Spec("ahfal", {"tau": 15})
 
 
-def test_the_fields_of_a_recipe_are_plain_values(recipe: Any = RECIPES["demo"]) -> None:
+def test_the_fields_of_a_recipe_are_plain_values() -> None:
+    recipe: Any = RECIPES["demo"]
     assert json.loads(json.dumps(recipe.to_dict()))["plan"]["batch"] == recipe.plan.batch

@@ -1,17 +1,21 @@
-"""The command's frame: which commands there are, and how errors leave it."""
+"""The command's frame: which commands there are, and how errors leave it.
+
+Commands import what they use where they use it: PyTorch and scikit-learn take seconds, and neither
+``fallow --help`` nor a mistyped word needs them.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
 import traceback
+from importlib import metadata
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from fallow.cli import coordinate, label, lists, results, site, studies
-from fallow.experiment.versions import versions
 from fallow.storage.errors import Failed, sentence
 
 app = typer.Typer(
@@ -46,9 +50,9 @@ REPEATED = re.compile(
 )  # typer and click both suggest a command
 
 
-def _version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fallow {versions()['fallow']}")
+        typer.echo(f"fallow {metadata.version('fallow')}")
         raise typer.Exit
 
 
@@ -60,7 +64,7 @@ def frame(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Show the version."
+            "--version", callback=_show_version, is_eager=True, help="Show the version."
         ),
     ] = False,
 ) -> None:

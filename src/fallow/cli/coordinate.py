@@ -7,24 +7,16 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from fallow.cli import coordinate_options as of
 from fallow.cli import options as opt
-from fallow.cli.coordinate_words import Lines, after_init, show_sites
-from fallow.federation.agreement import Waits
-from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
-from fallow.federation.coordinator.live import Control
-from fallow.federation.coordinator.program import Program, alone, is_running
-from fallow.federation.joining import fingerprint
-from fallow.federation.schema import schema_of
-from fallow.federation.toml import seconds_of
-from fallow.recipes import find_recipe
-from fallow.report.live import read_live, standing, when
-from fallow.settings.recipe import with_settings
+
+if TYPE_CHECKING:
+    from fallow.cli.coordinate_words import Lines
 
 coordinate = typer.Typer(
     name="coordinate",
@@ -32,6 +24,7 @@ coordinate = typer.Typer(
     "init, then admit what the sites send, then start.",
     no_args_is_help=True,
 )
+coordinate.callback()(opt.for_a_real_site)
 Folder = Annotated[
     Path,
     typer.Argument(metavar="DIR", help="The coordinator's folder, which 'init' makes."),
@@ -68,6 +61,14 @@ def init(
     fallow coordinate init heart --recipe demo --sites basel,bern \\
     --example rows.csv --label disease --host fallow.example.org
     """
+    from fallow.cli.coordinate_words import after_init
+    from fallow.federation.agreement import Waits
+    from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
+    from fallow.federation.schema import schema_of
+    from fallow.federation.toml import seconds_of
+    from fallow.recipes import find_recipe
+    from fallow.settings.recipe import with_settings
+
     listed = tuple(word.strip() for word in classes.split(",") if word.strip())
     schema = schema_of(example, label, task, listed, ids)
     chosen = with_settings(find_recipe(recipe), opt.settings(set_, None, None, None))
@@ -97,6 +98,10 @@ def admit(
     ] = False,
 ) -> None:
     """Let sites join by the files that they sent; nobody else can answer in their names."""
+    from fallow.federation.coordinator.folder import CoordinatorFolder
+    from fallow.federation.coordinator.program import is_running
+    from fallow.federation.joining import fingerprint
+
     office, console = CoordinatorFolder.open(folder), opt.console()
     for file in files:
         before = set(office.admitted)
@@ -125,11 +130,18 @@ def admit(
 @coordinate.command()
 def start(folder: Folder) -> None:
     """Run the study until it is finished, or until Ctrl-C or 'stop'; the same command goes on."""
+    from fallow.cli.coordinate_words import Lines
+    from fallow.federation.coordinator.folder import CoordinatorFolder
+    from fallow.federation.coordinator.program import Program, alone
+    from fallow.federation.folders import tighten
+
     office, console = CoordinatorFolder.open(folder), opt.console()
     keys, agreement = office.keys, office.agreement
     with alone(folder):  # said before anything of the one that runs is touched
         _lines(console, [f"study {agreement.name}, at {office.address}: starting"])
         office.check_machine()
+        if (tightened := tighten(folder)) is not None:
+            _lines(console, [tightened])
     opt.need_flower()
     from fallow.network.flower import FlowerLink
 
@@ -153,6 +165,11 @@ def start(folder: Folder) -> None:
 @coordinate.command()
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """How the run stands: what it does, who is awaited, how far people are."""
+    from fallow.federation.coordinator.folder import CoordinatorFolder
+    from fallow.federation.coordinator.live import Control
+    from fallow.federation.coordinator.program import is_running
+    from fallow.report.live import read_live
+
     office = CoordinatorFolder.open(folder)
     state = "running" if is_running(folder) else "not started"
     found = read_live(folder) or {"state": state, "sites": {}, "refusals": []}
@@ -173,6 +190,9 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 
 def show(console: Console, about: dict[str, Any]) -> None:
     """The state of a run as lines and a table."""
+    from fallow.cli.coordinate_words import show_sites
+    from fallow.report.live import standing, when
+
     _lines(console, [f"study {about['name']} (digest {about['digest']})"])
     if about["state"] == "not started":
         rest = (
@@ -189,6 +209,9 @@ def show(console: Console, about: dict[str, Any]) -> None:
 @coordinate.command()
 def advance(folder: Folder) -> None:
     """Go on without the labels that people have not given yet; what they have given counts."""
+    from fallow.federation.coordinator.live import Control
+    from fallow.report.live import read_live
+
     _running(folder)
     found = read_live(folder) or {}
     if found.get("phase") != LABELLING:
@@ -205,12 +228,17 @@ def advance(folder: Folder) -> None:
 @coordinate.command()
 def stop(folder: Folder) -> None:
     """End the coordinator within seconds; nothing is lost, and 'start' goes on."""
+    from fallow.federation.coordinator.live import Control
+
     _running(folder)
     Control(folder / "control").tell("stop")
     _lines(opt.console(), [f"stopping; to go on: fallow coordinate start {folder}"])
 
 
 def _running(folder: Path) -> None:
+    from fallow.federation.coordinator.folder import CoordinatorFolder
+    from fallow.federation.coordinator.program import is_running
+
     CoordinatorFolder.open(folder)
     if not is_running(folder):
         raise ValueError(
@@ -222,6 +250,7 @@ def _running(folder: Path) -> None:
 @contextmanager
 def _stopped_by_signals(folder: Path, say: Lines) -> Iterator[None]:
     """Ctrl-C and SIGTERM ask for a stop in order; a second one ends at once."""
+    from fallow.federation.coordinator.live import Control
 
     def stop(number: int, frame: object) -> None:
         say.is_ending = True

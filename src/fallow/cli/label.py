@@ -9,8 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from fallow.cli import options as opt
-from fallow.data.optional import optional
-from fallow.federation.site.folder import SiteFolder
 
 PLAIN: Any = {"markup": False, "soft_wrap": True}
 Site = Annotated[
@@ -36,9 +34,13 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
     The page is reached from this machine only, by the address that is printed. The site need not
     run meanwhile: labels are kept, and count when it runs again.
     """
+    from fallow.data.optional import optional
+
+    opt.for_a_real_site()
     for package in ("fastapi", "jinja2", "uvicorn"):
         optional(package, "fallow[deploy]", "the labelling page")
     from fallow.federation.page import Desk, serve
+    from fallow.federation.site.folder import SiteFolder
 
     folder = SiteFolder.open(site)
     about = (folder.agreement.name, folder.name, folder.agreement.schema, folder.rows)

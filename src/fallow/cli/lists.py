@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import fields
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fallow import compat, queries, training
 from fallow.cli import options as opt
-from fallow.core.build import names
-from fallow.data import CATALOGUE, fetch
-from fallow.recipes import RECIPES
-from fallow.training import personal
 
-KINDS = {"query": queries, "training": training, "personal": personal, "compat": compat}
 Fetch = Annotated[
     str | None,
     typer.Option(
@@ -27,8 +22,18 @@ Fetch = Annotated[
 ]
 
 
+def kinds() -> dict[str, ModuleType]:
+    """The packages of methods, by what their methods are."""
+    from fallow import compat, queries, training
+    from fallow.training import personal
+
+    return {"query": queries, "training": training, "personal": personal, "compat": compat}
+
+
 def methods(as_json: opt.Json = False) -> None:
     """Strategies and training methods: what they need and reveal, and their fields."""
+    from fallow.core.build import names
+
     rows = [
         {
             "name": f"fallow.compat:{name}" if kind == "compat" else spelled(cls),
@@ -44,7 +49,7 @@ def methods(as_json: opt.Json = False) -> None:
             "simulator_only": cls.contract.simulator_only,
             "fields": {f.name: str(f.default) for f in fields(cls) if f.name != "plan"},
         }
-        for kind, package in KINDS.items()
+        for kind, package in kinds().items()
         for name, cls in sorted(names(package).items())
     ]
     shown = [
@@ -77,6 +82,8 @@ def datasets(
     as_json: opt.Json = False, name: Fetch = None, data_dir: opt.DataDir = None
 ) -> None:
     """Data sets by name: bundled ones need nothing, the others --data-dir or FALLOW_DATA."""
+    from fallow.data import CATALOGUE, fetch
+
     if name is not None:
         opt.console().print(str(fetch(name, data_dir)), markup=False, soft_wrap=True)
         return
@@ -101,6 +108,8 @@ def datasets(
 
 def recipes(as_json: opt.Json = False) -> None:
     """Recipes by name: a paper's experiments, and forms of them that two cores finish."""
+    from fallow.recipes import RECIPES
+
     rows = [
         {
             "name": r.name,
@@ -121,6 +130,7 @@ def recipes(as_json: opt.Json = False) -> None:
 def spelled(method: type[Any]) -> str:
     """A method's class name as one types it: as its title has it, where that is the same letters.
 
+    >>> from fallow import personal, queries, training
     >>> [spelled(m) for m in (queries.LeastConfidence, queries.LoGo, queries.ACSFW)]
     ['least-confidence', 'logo', 'acs-fw']
     >>> [spelled(m) for m in (training.FedAvg, personal.FedAvgFT, personal.KNNPer)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,11 +71,19 @@ AsObject = Annotated[
 ]
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
 
+OTHERS = 0o077
+"""As `core.private` has it, whose package loads PyTorch."""
+
 
 def console() -> Console:
     """Where commands write; a pipe has no width of its own, so tables are not squeezed there."""
     width = None if sys.stdout.isatty() else 160
     return Console(width=width, highlight=False)
+
+
+def for_a_real_site() -> None:
+    """What this command and its processes write is for the owner of the folder alone."""
+    os.umask(OTHERS)
 
 
 def need_flower() -> None:

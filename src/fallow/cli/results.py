@@ -8,12 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 from fallow.cli import options as opt
-from fallow.federation.site.folder import SETTINGS
-from fallow.federation.site.predict import predict_at
-from fallow.report.export import export_study
-from fallow.report.page import write_report
-from fallow.report.words import many
-from fallow.study.predict import predict_file
 
 Query = Annotated[
     str | None, typer.Option(help="Whose model; by default the study's reference.")
@@ -23,6 +17,9 @@ Output = Annotated[Path | None, typer.Option("--out", "-o", help="File to write.
 
 def report(studies: opt.Studies, out: Output = None) -> None:
     """Write the report page of one or several studies."""
+    from fallow.report.page import write_report
+
+    _keep_private(*studies)
     page = write_report(studies, out)
     opt.console().print(f"Report page: {page}", markup=False, soft_wrap=True)
 
@@ -38,6 +35,9 @@ def export(
     out: Output = None,
 ) -> None:
     """Write a study's records or its final table to a file."""
+    from fallow.report.export import export_study
+
+    _keep_private(study)
     path = export_study(study, to, out)
     opt.console().print(f"Wrote {path}", markup=False, soft_wrap=True)
 
@@ -58,6 +58,12 @@ def predict(
     out: Output = None,
 ) -> None:
     """Predict with a finished run's model; writes a CSV file."""
+    from fallow.federation.site.folder import SETTINGS
+    from fallow.federation.site.predict import predict_at
+    from fallow.report.words import many
+    from fallow.study.predict import predict_file
+
+    _keep_private(study)
     if (study / SETTINGS).exists() and not (query or seed or site):
         found = predict_at(study, data, out)
     else:
@@ -66,3 +72,11 @@ def predict(
     if found.lacking:
         said += f"; without one, because a feature is missing: {many(found.lacking, 'row')}"
     opt.console().print(said, markup=False, soft_wrap=True)
+
+
+def _keep_private(*folders: Path) -> None:
+    """What is made of a study at real sites is its owner's alone, wherever it is written."""
+    from fallow.federation.folders import is_real
+
+    if any(is_real(folder) for folder in folders):
+        opt.for_a_real_site()

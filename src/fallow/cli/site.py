@@ -8,22 +8,16 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from fallow.cli import options as opt
-from fallow.cli.site_words import Lines, limited, process, put_back
 from fallow.cli.tables import show_table
-from fallow.federation.joining import fingerprint
-from fallow.federation.site.folder import SiteFolder
-from fallow.federation.site.labels_files import Key
-from fallow.federation.site.labels_io import export_labels, export_questions, import_labels
-from fallow.federation.site.serve import live, only_server, serve
-from fallow.federation.site.terms import leaving, rows_told, terms
-from fallow.report.live import when
-from fallow.report.words import many
+
+if TYPE_CHECKING:
+    from fallow.federation.site.folder import SiteFolder
 
 site = typer.Typer(
     name="site",
@@ -31,6 +25,7 @@ site = typer.Typer(
     "send join.json to the coordinator, then start; to label: fallow label.",
     no_args_is_help=True,
 )
+site.callback()(opt.for_a_real_site)
 Folder = Annotated[
     Path, typer.Argument(metavar="SITE", help="The site's folder, which 'init' makes.")
 ]
@@ -92,6 +87,9 @@ def init(
     fallow site init basel-site --study study.toml --name basel \\
     --data rows.csv --test test.csv --superlink fallow.example.org:9092
     """
+    from fallow.federation.joining import fingerprint
+    from fallow.federation.site.folder import SiteFolder
+
     made = SiteFolder.create(
         folder,
         study,
@@ -126,10 +124,17 @@ def start(folder: Folder) -> None:
 
     It says first what will leave this site.
     """
+    from fallow.cli.site_words import Lines, put_back
+    from fallow.federation.folders import tighten
+    from fallow.federation.site.folder import SiteFolder
+    from fallow.federation.site.serve import only_server, serve
+
     opt.need_flower()
     found, console, stop = SiteFolder.open(folder), opt.console(), Event()
     with only_server(found):  # said before anything else
         found.check_machine()
+        if (tightened := tighten(folder)) is not None:
+            _lines(console, [tightened])
     _introduce(console, found)
     with closing(found.open_ledger()) as ledger:
         _lines(console, put_back(ledger.store.copied()))
@@ -153,6 +158,10 @@ SHOWN = 10  # refused lines of a file
 @site.command()
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Whether the site is connected, what waits for labels, what was sent, what was spent."""
+    from fallow.cli.site_words import limited, process, put_back
+    from fallow.federation.site.folder import SiteFolder
+    from fallow.report.live import when
+
     found = SiteFolder.open(folder)
     about = standing(found)
     if as_json:
@@ -188,6 +197,8 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 
 def standing(folder: SiteFolder) -> dict[str, Any]:
     """What `status` tells, as plain values."""
+    from fallow.federation.site.serve import live
+
     with closing(folder.open_ledger()) as ledger:
         waiting = ledger.questions(state="open")
         labels = {
@@ -226,7 +237,7 @@ def import_(
         bool, typer.Option("--dry-run", help="Only say what would be taken; take nothing.")
     ] = False,
     by: Annotated[
-        Key,
+        Literal["id", "row"],
         typer.Option(
             help="Which column names a sample: id as in the site's data; row for tools that write "
             "numbers of their own into id."
@@ -238,6 +249,10 @@ def import_(
     The file has the columns (.csv) or fields (.json) id and label, and perhaps who; "cannot tell"
     is a label. What 'export' wrote fits, and so does Label Studio's full JSON.
     """
+    from fallow.federation.site.folder import SiteFolder
+    from fallow.federation.site.labels_io import import_labels
+    from fallow.report.words import many
+
     found = SiteFolder.open(folder)
     about, console = (found.agreement.schema, found.rows, file, who), opt.console()
     with closing(found.open_ledger()) as ledger:
@@ -281,6 +296,10 @@ def export(
     ] = False,
 ) -> None:
     """Write the open questions to a file, to label them with another tool; then 'import' it."""
+    from fallow.federation.site.folder import SiteFolder
+    from fallow.federation.site.labels_io import export_labels, export_questions
+    from fallow.report.words import many
+
     found = SiteFolder.open(folder)
     about = (found.agreement.schema, found.rows, file, guess, tasks)
     with closing(found.open_ledger()) as ledger:
@@ -291,6 +310,8 @@ def export(
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
+    from fallow.federation.site.terms import leaving, rows_told, terms
+
     _lines(
         console,
         [f"Site {folder.name}", *terms(folder), *rows_told(folder.rows, folder.tests)],

@@ -8,23 +8,16 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from fallow.cli import options as opt
-from fallow.cli.progress import Watch
-from fallow.recipes import RECIPES, find_recipe
-from fallow.report.final_table import final_table
-from fallow.report.page import write_report
-from fallow.report.tables import WIDE, footnotes, to_rich
-from fallow.report.words import summary
-from fallow.settings.recipe import Recipe, with_settings
 from fallow.storage.errors import Failed
-from fallow.study.cell import Cell, Failure, Setup
-from fallow.study.estimate import estimate
-from fallow.study.opening import open_study, prepared
-from fallow.study.reading import read_study
-from fallow.study.study import run_study, study_cells
+
+if TYPE_CHECKING:
+    from fallow.settings.recipe import Recipe
+    from fallow.study.cell import Cell, Failure, Setup
 
 
 def demo(
@@ -34,6 +27,9 @@ def demo(
     resume: opt.Resume = False,
 ) -> None:
     """Ten sites choose which digits to have labelled: a table and a page in about a minute."""
+    from fallow.recipes import RECIPES
+    from fallow.study.cell import Setup
+
     recipe = RECIPES["demo"]
     opt.console().print(
         f"{recipe.sites} sites hold the handwritten digits of scikit-learn, each mostly a few "
@@ -59,6 +55,10 @@ def run(
     threads: opt.Threads = 1,
 ) -> None:
     """Run one strategy of a recipe under one seed."""
+    from fallow.recipes import find_recipe
+    from fallow.settings.recipe import with_settings
+    from fallow.study.cell import Setup
+
     settings = opt.settings(set_, data, label, site)
     chosen = with_settings(find_recipe(recipe), {"bounds": "false", **settings})
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
@@ -82,6 +82,10 @@ def compare(
     threads: opt.Threads = 1,
 ) -> None:
     """Run several strategies under the same seeds, with paired tests and a report page."""
+    from fallow.recipes import find_recipe
+    from fallow.settings.recipe import with_settings
+    from fallow.study.cell import Setup
+
     settings = opt.settings(set_, data, label, site)
     if any(key.split(".")[0] == "query" for key in settings):
         raise ValueError(
@@ -102,6 +106,11 @@ def _study(
     resume: bool = False,
     dry_run: bool = False,
 ) -> None:
+    from fallow.cli.progress import Watch
+    from fallow.study.estimate import estimate
+    from fallow.study.opening import open_study, prepared
+    from fallow.study.study import run_study, study_cells
+
     console, cores = opt.console(), os.cpu_count() or 1
     setup, world = prepared(setup, queries, seeds[0])
     jobs = jobs or max(1, cores // setup.threads)
@@ -148,6 +157,12 @@ def _folder(recipe: Recipe, out: Path | None, resume: bool) -> Path:
 
 def _show(console: Console, out: Path) -> None:
     """The final table and where the page is."""
+    from fallow.report.final_table import final_table
+    from fallow.report.page import write_report
+    from fallow.report.tables import WIDE, footnotes, to_rich
+    from fallow.report.words import summary
+    from fallow.study.reading import read_study
+
     study = read_study(out)
     if any(cell.records for cell in study.cells):
         final = final_table(study)

@@ -30,28 +30,41 @@ def allocate(
 
     held: labels the site has per class; shares: of each class over the federation, summing to 1.
 
+    The arithmetic is the public code's, step by step and in double precision, also where exact
+    numbers would tie: it multiplies a class's share of the site's labels by their number again,
+    which need not give the count back, and rounds up and down without a tolerance.
+
     >>> allocate(20, [5, 10, 85], [1 / 3] * 3, [True] * 3)
     [12, 6, 2]
     """
     classes = [c for c, is_there in enumerate(present) if is_there]
     missing = [c for c in classes if held[c] == 0]
-    ratio, future = ratios(held, shares), sum(held) + n
+    ratio = ratios(held, shares)
+    future = sum(held) + n
+    counts = _counts(held)
     if missing and len(missing) <= n:
         quota = _missing_first(n, ratio, classes, missing)
     else:
         quota = [0 for _ in held]
         for c in classes:
-            quota[c] = max(0, _ceil(shares[c] * future - held[c]))
+            quota[c] = max(0, math.ceil(shares[c] * future - counts[c]))
     if sum(quota) > n:
         quota = _in_steps(n, ratio, classes)
     while sum(quota) < n:
 
         def projected(c: int) -> float:
-            return (held[c] + quota[c]) / (future * shares[c]) if shares[c] else math.inf
+            wanted = future * shares[c]
+            return (counts[c] + quota[c]) / wanted if wanted > 0 else math.inf
 
         for c in sorted(classes, key=projected)[: n - sum(quota)]:
             quota[c] += 1
     return quota
+
+
+def _counts(held: Sequence[int]) -> list[float]:
+    """Labels per class as the public code has them: their share, times how many there are."""
+    total = sum(held)
+    return [count / total * total if total else 0.0 for count in held]
 
 
 def _missing_first(
@@ -63,25 +76,40 @@ def _missing_first(
         quota[c] = min(AT_ONCE, n // len(missing))
     rest = n - sum(quota)
     weight = {c: 1 / (ratio[c] + 0.01) if ratio[c] > 0 else 100.0 for c in classes}
-    total = sum(weight.values()) or 1.0
+    total = 0.0
     for c in classes:
-        quota[c] += math.floor(rest * weight[c] / total + 1e-9)
+        total += weight[c]  # not sum(), which rounds otherwise from Python 3.12 on
+    for c in classes:
+        quota[c] += math.floor(rest * weight[c] / total) if total else 0
     return quota
 
 
 def _in_steps(n: int, ratio: Sequence[float], classes: Sequence[int]) -> list[int]:
-    """Fixed portions of what is left, by ascending ratio."""
-    quota, left = [0 for _ in ratio], n
+    """Fixed portions of what is left, by ascending ratio.
+
+    A class whose turn comes after it was handed a single label loses that one: its portion takes
+    the place of what it had, as in the public code.  `allocate` gives such labels out again.
+    """
+    quota = [0 for _ in ratio]
+    left = n
     order = sorted(classes, key=lambda c: ratio[c])
     for c in order:
-        portion = 0.5 if ratio[c] < 0.5 else 0.3 if ratio[c] < 0.8 else 0.2
-        given = min(left, max(1, _ceil(portion * left)))
-        quota[c], left = quota[c] + given, left - given
+        if not left:
+            break
+        quota[c] = min(left, max(1, math.ceil(left * _portion(ratio[c]))))
+        left -= quota[c]
         if 0 < left <= FEW:
             for k in order[:left]:
                 quota[k] += 1
             left -= min(left, len(order))
     return quota
+
+
+def _portion(ratio: float) -> float:
+    """Of what is left, for a class that is so far below its share."""
+    if ratio < 0.5:
+        return 0.5
+    return 0.3 if ratio < 0.8 else 0.2
 
 
 def spill(
@@ -101,7 +129,3 @@ def spill(
     for c in sorted(range(len(caps)), key=lambda c: ratio[c]):
         filled[c] += min(n - sum(filled), caps[c] - filled[c])
     return filled
-
-
-def _ceil(x: float) -> int:
-    return math.ceil(x - 1e-9)  # 0.2 * 5 must not become 2

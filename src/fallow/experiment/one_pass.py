@@ -9,6 +9,7 @@ from fallow.core.contract import Contract
 from fallow.experiment.methods import methods_of
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import write_whole
+from fallow.storage.private import make_folder
 
 
 def is_one_pass(recipe: Recipe) -> bool:
@@ -40,7 +41,7 @@ def each_budget(recipe: Recipe, folder: Path, run: Callable[[Path, int], None]) 
         if not all(
             (place / name).exists() for name in ("records.jsonl", "model.safetensors")
         ):
-            place.mkdir(exist_ok=True)
+            make_folder(place)
             run(place, cycle)
         lines.append((place / "records.jsonl").read_bytes())
         write_whole(folder / "records.jsonl", b"".join(lines))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ssl
+import stat
 from contextlib import suppress
 from pathlib import Path
 
+from fallow.storage import private
 from fallow.storage.files import unwritable
 
 KINDS = {"site.toml": "a site", "coordinator.json": "a coordinator"}
@@ -26,10 +28,49 @@ def check_free(folder: Path) -> None:
 def private_folder(folder: Path) -> None:
     """A folder for its owner alone, made where it is missing.  Raises Failed where it cannot be."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.chmod(0o700)
+        private.private_folder(folder)
     except OSError as error:
         raise unwritable(folder, error) from error
+
+
+def is_real(folder: Path) -> bool:
+    """Whether it is the folder of a site or a coordinator, and so nobody else's business."""
+    return any((folder / name).exists() for name in KINDS)
+
+
+def tighten(folder: Path) -> str | None:
+    """Take from others what rights they have to a folder and to everything in it.
+
+    The owner's own rights stay.  Links are not followed: what they name lies elsewhere, and may
+    be shared on purpose.  Returns a sentence where something was open, None where nothing was.
+    """
+    changed = 0
+    left = 0  # what the system does not let this process change
+    for path in (folder, *folder.rglob("*")):
+        try:
+            mode = stat.S_IMODE(path.lstat().st_mode)
+            if path.is_symlink() or not mode & private.OTHERS:
+                continue
+            path.chmod(mode & ~private.OTHERS)
+        except FileNotFoundError:
+            continue  # a passing file of a process that is at work
+        except OSError:
+            left += 1
+        else:
+            changed += 1
+    said = []
+    if changed:
+        said.append(f"others had rights to {_files(changed)} in it, and have none any more")
+    if left:
+        said.append(
+            f"others have rights to {_files(left)} in it that this account cannot change: have "
+            f"the owner run 'chmod -R go= {folder}'"
+        )
+    return f"{folder}: {'; '.join(said)}" if said else None
+
+
+def _files(count: int) -> str:
+    return "one file or folder" if count == 1 else f"{count} files and folders"
 
 
 def read_authority(file: Path) -> bytes:

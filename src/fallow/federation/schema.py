@@ -264,7 +264,7 @@ def number_in(cell: str) -> float | None:
 
 
 def _as_whole(text: str) -> str:
-    """ "1.0" as "1": how a spreadsheet may write a class."""
+    """As a whole number, "1.0" as "1": how a spreadsheet may write a class."""
     number = number_in(text)
     return str(int(number)) if number is not None and number.is_integer() else text
 

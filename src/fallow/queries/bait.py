@@ -73,7 +73,7 @@ def forward_backward(rows: Reduction, n: int, more: int) -> Tensor:
     is_taken = torch.zeros(len(rows.phi), dtype=torch.bool)
     picks: list[int] = []
     for _ in range(min(more, len(rows.phi))):
-        j = first_best(rows.gain().masked_fill(is_taken, -1))
+        j = first_best(rows.gain().masked_fill(is_taken, -torch.inf))
         rows, is_taken[j] = rows.after(j), True
         picks.append(j)
     kept = torch.tensor(picks, dtype=torch.int64)

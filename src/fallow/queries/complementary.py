@@ -139,7 +139,7 @@ def class_shares(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 def need(shares: Tensor, supplied: Tensor, labels: Tensor) -> Tensor:
-    """need(c), (C,), with mean 1; 1 for every class where none is needed.
+    """How much each class is needed, (C,), with mean 1; 1 for every class where none is needed.
 
     >>> need(torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.5]), torch.tensor([1.0, 5.0]))
     tensor([1.5000, 0.5000])

@@ -178,7 +178,7 @@ def mean_prediction(view: View, model: str) -> Tensor:
 
 
 def difference(a: Tensor, b: Tensor) -> float:
-    """d = 1/C Σ_c |a_c - b_c| / (a_c + b_c) over all classes; 0/0 counts 0."""
+    """The distance d = 1/C Σ_c |a_c - b_c| / (a_c + b_c) over all classes; 0/0 counts 0."""
     both = a + b
     return float(torch.where(both > 0, (a - b).abs() / both.clamp_min(1e-300), 0.0).mean())
 

@@ -59,10 +59,10 @@ class Typicality:
 
     def select(self, view: View, n: int) -> Picks:
         pool = view.embed(self.model)
-        mixed = ranked(
-            0 * pool.sum(1), view.stream("ties")
-        )  # 0 · NaN is NaN: such rows come last
-        good = mixed[pool[mixed].isfinite().all(1)]
+        is_whole = pool.isfinite().all(1)
+        level = torch.zeros(len(pool)).masked_fill(~is_whole, torch.nan)  # NaN comes last
+        mixed = ranked(level, view.stream("ties"))
+        good = mixed[is_whole[mixed]]
         x = torch.cat([pool[good], self.labelled(view)])
         k = min(n + len(x) - len(good), MOST)
         cluster = clusters(x, k, view.stream("k-means"))

@@ -16,6 +16,7 @@ from fallow.report.live import live, read_live, refresh
 from fallow.report.personal import chooses_nothing, personal
 from fallow.report.regression import regression, warning
 from fallow.report.words import summary
+from fallow.storage.private import for_owner_alone, make_folder, rights_in
 from fallow.study.names import heading
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
@@ -105,10 +106,12 @@ def write_report(studies: Sequence[Path | str], out: Path | str | None = None) -
     target = Path(out) if out is not None else alone
     if target.is_dir():
         target /= "report.html"
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        draft.write_text(text, encoding="utf-8")
+        rights = for_owner_alone(rights_in(target.parent, 0o666))
+        with open(draft, "w", encoding="utf-8", opener=rights) as page:
+            page.write(text)
         draft.replace(target)
     finally:
         draft.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -15,6 +15,7 @@ from fallow.core.build import nearest
 from fallow.core.plan import Plan, Segment
 from fallow.privacy import Privacy
 from fallow.settings.budgets import POLICIES
+from fallow.settings.resolved import resolved
 from fallow.settings.spec import Published, Spec, literal
 
 TEXTS = (str, str | None)
@@ -187,30 +188,12 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Identifies what a run computes: every setting that is not at its default, without the
-        titles and the study's extent.  So a setting that a later version adds changes nothing.
+        """Identifies what a run computes: every setting with its value, without the titles and the
+        study's extent.  Defaults are part of it, those of methods too: where a later version has
+        others, it is another study.
         """
-        kept = {k: v for k, v in _differing(self).items() if k not in OUTSIDE}
-        text = json.dumps(kept, sort_keys=True, default=str)
+        text = json.dumps(resolved(self, OUTSIDE), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _differing(settings: Any) -> dict[str, Any]:
-    """The fields of a dataclass that differ from their defaults, also inside its parts."""
-    found = {}
-    for f in fields(settings):
-        value, default = getattr(settings, f.name), f.default
-        if f.default_factory is not MISSING:
-            default = f.default_factory()
-        if value != default:
-            found[f.name] = _plain(value)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return _differing(value)
-    return [_plain(part) for part in value] if isinstance(value, tuple | list) else value
 
 
 def _positive(recipe: Recipe, *names: str) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fallow.storage.errors import Failed
 from fallow.storage.packing import pack, unpack
+from fallow.storage.private import make_folder, rights_in
 
 DRAFT = ".part"
 
@@ -22,12 +23,14 @@ DRAFT = ".part"
 def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
     """Write a file through a temporary name, fsync, rename, fsync of the folder; its sha256.
 
-    mode: rights of the file, less those that the umask takes; 0o600 for a secret.  Raises Failed
-    when the disk is full or read-only; an older file of that name stays.
+    mode: rights of the file, less those that the umask takes and, in a folder of its owner alone,
+    those of others; 0o600 for a secret.  Raises Failed when the disk is full or read-only; an older
+    file of that name stays.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        mode = rights_in(path.parent, mode)
         try:
             with open(
                 draft, "wb", opener=lambda name, how: os.open(name, how, mode)
@@ -69,8 +72,8 @@ def only_one(path: Path, wait: bool = True) -> Iterator[None]:
     Raises Failed when another process has the lock and ``wait`` is off.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        make_folder(path.parent)
+        file = os.open(path, os.O_RDWR | os.O_CREAT, rights_in(path.parent, 0o666))
     except OSError as error:
         raise unwritable(path, error) from error
     try:

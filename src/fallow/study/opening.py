@@ -142,4 +142,11 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> dict[str, Any]:
             f"{path.parent} was started with other settings ({', '.join(changed)} differ); resume "
             "it with the settings in its study.json, or choose another folder with --out"
         )
+    if old.get("digest") != recipe.digest:
+        version = dict(old.get("versions") or {}).get("fallow", "of another version")
+        raise ValueError(
+            f"{path.parent} was started by Fallow {version}, some of whose settings had other "
+            "defaults or another form: resume it with that version, or choose another folder with "
+            "--out"
+        )
     return found

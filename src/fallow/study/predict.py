@@ -72,8 +72,10 @@ def predict_with(
     data: Path,
     out: Path | None = None,
     site: SiteId | None = None,
+    mode: int = 0o666,
 ) -> Predicted:
-    """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors."""
+    """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors,
+    ``mode`` the rights of the file, less those that the umask takes."""
     saved = {**saved, "state": _model(saved, made, folder, site)}
     rows = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
     x = rows.x[rows.whole]
@@ -81,7 +83,7 @@ def predict_with(
     found = iter(_lines(outputs, saved["about"]["classes"]))
     lines = [next(found) if is_whole else {} for is_whole in rows.whole.tolist()]
     target = out or data.with_name(f"{data.stem}-predictions.csv")
-    write_whole(target, _csv(rows.named_by, rows.names, lines))
+    write_whole(target, _csv(rows.named_by, rows.names, lines), mode=mode)
     return Predicted(target, len(x), len(lines) - len(x))
 
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
-from scipy import stats as sp
 
 LEVEL = 0.05
 """The level at which a difference counts as distinguishable from chance."""
@@ -105,12 +103,16 @@ def paired_t(differences: Sequence[float]) -> float:
     if np.ptp(d) == 0:
         return float(d[0] == 0)
     t = d.mean() / (d.std(ddof=1) / math.sqrt(len(d)))
+    from scipy import special  # 0.3 s, which workers of a study need not spend
+
     return float(2 * special.stdtr(len(d) - 1, -abs(t)))
 
 
 def t_interval(differences: Sequence[float], level: float = 0.95) -> Interval:
     """Student interval of the mean difference."""
     d = _pairs(differences)
+    from scipy import special
+
     half = special.stdtrit(len(d) - 1, (1 + level) / 2) * d.std(ddof=1) / math.sqrt(len(d))
     return Interval(float(d.mean() - half), float(d.mean() + half), level)
 
@@ -139,6 +141,8 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
     d = d[d != 0]
     if not len(d):
         return 1.0
+    from scipy import stats as sp  # a second, as above
+
     ranks = np.rint(2 * sp.rankdata(np.abs(d))).astype(
         np.int64
     )  # mean ranks end in .0 or .5
@@ -211,7 +215,7 @@ def seeds_needed(comparisons: int) -> int:
 
 
 def differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
-    """query - reference over the common seeds, with what is only rounding set to an exact tie."""
+    """The differences query - reference over the common seeds; what is only rounding is a tie."""
     seeds = sorted(set(ours) & set(theirs))
     size = max((abs(s) for seed in seeds for s in (ours[seed], theirs[seed])), default=0.0)
     grain = _NOISE * size or 1.0

@@ -181,7 +181,8 @@ def _opened(
     try:
         if journal.about("digest", recipe.digest) != recipe.digest:
             raise ValueError(
-                f"{folder} was started with other settings; choose another --out"
+                f"{folder} was started with other settings, or by a version of Fallow whose "
+                "defaults or settings differ: go on with those, or choose another folder with --out"
             )
         world = world_of(recipe, cell.seed, found, journal, setup.runtime)
         if journal.about("data", world.fingerprint) != world.fingerprint:

@@ -101,8 +101,8 @@ class ServerSolve:
         return state
 
     def penalty(self, basis: Tensor) -> Tensor:
-        """ridge Σw ‖θ‖² without the intercept, in the coordinates of a basis (k, k) of columns of
-        length 1: those are √Σw times smaller than columns of unit variance."""
+        """The term ridge Σw ‖θ‖² without the intercept, in the coordinates of a basis (k, k) of
+        columns of length 1: those are √Σw times smaller than columns of unit variance."""
         counted = basis[: len(basis) - self.intercept]
         return self.ridge * counted.T @ counted
 

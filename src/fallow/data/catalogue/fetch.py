@@ -15,6 +15,7 @@ from fallow.data.catalogue.named import CATALOGUE
 from fallow.data.catalogue.sources import Source
 
 TIMEOUT = 60.0  # seconds without an answer
+WEB = ("https://", "http://")
 
 
 def fetch(name: str, data_dir: str | Path | None = None) -> Path:
@@ -75,9 +76,14 @@ def _location(source: Source) -> str:
         return source.url
     with urlopen(source.url, timeout=TIMEOUT) as answer:
         try:
-            return str(json.load(answer)["data_set_description"]["url"])
+            found = str(json.load(answer)["data_set_description"]["url"])
         except (ValueError, KeyError, TypeError) as error:
             raise OSError(f"the answer of {source.url} names no file") from error
+    if source.url.startswith(WEB) and not found.startswith(WEB):
+        raise OSError(
+            f"the answer of {source.url} names {found}, which is no address on the web"
+        )
+    return found
 
 
 def _record(path: Path) -> Path:

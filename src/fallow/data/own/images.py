@@ -19,6 +19,8 @@ GREY, COLOUR = ("1", "L"), ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
 @final
 @dataclass(frozen=True)
 class Images:
+    """Images of one's own, each with its label and its site."""
+
     x: npt.NDArray[np.float32]  # (n, channels, height, width), in [-1, 1]
     labels: tuple[str, ...]  # "" = unlabelled
     sites: tuple[str, ...]

@@ -84,7 +84,7 @@ def _ids(y: Labels, classes: tuple[str, ...], name: str) -> Labels:
     texts = np.char.strip(y).tolist() if y.dtype.kind == "U" else None
     numbers = _as_numbers(y)
     if texts is None or (numbers is not None and not number.keys() >= set(texts)):
-        assert numbers is not None
+        assert numbers is not None  # noqa: S101 - labels that are no texts are numbers
         texts = [
             "" if np.isnan(value) else _text(value) for value in numbers
         ]  # "1.0" is "1"

@@ -104,6 +104,7 @@ class CoordinatorFolder:
         for host in hosts:
             check_host(host, "host")
         plan.agreement(bytes(KEY))  # what is wrong is said before keys are made
+        private_folder(folder.path)
         folder._make_keys(hosts)
         agreed = plan.agreement(verify_key(folder.secret), folder._authority)
         write_agreement(folder.path / "study.toml", agreed)
@@ -228,8 +229,8 @@ class CoordinatorFolder:
         if other:
             raise ValueError(
                 f"{self.path / 'study.toml'} has changed since {', '.join(other)} joined: put the "
-                "old file back (lengths of time and limits of columns may change), or have the "
-                "sites join anew"
+                "old file back (lengths of time and limits of columns may change), or the version of "
+                "Fallow if that has changed since, or have the sites join anew"
             )
         if self.missing:
             raise ValueError(

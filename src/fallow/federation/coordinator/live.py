@@ -14,6 +14,7 @@ from fallow.core.types import SiteId
 from fallow.network.envelope import Link
 from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
+from fallow.storage.private import FILE, private_folder
 
 PAUSE = 0.5  # seconds between looks at the folder of requests
 OFTEN = 2.0  # seconds between states on disk while nothing new happens
@@ -34,8 +35,8 @@ class Control:
     folder: Path
 
     def tell(self, what: Told) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / what).touch()
+        private_folder(self.folder)
+        (self.folder / what).touch(mode=FILE)
 
     def forget(self, what: Told) -> None:
         (self.folder / what).unlink(missing_ok=True)

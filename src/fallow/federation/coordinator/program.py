@@ -22,6 +22,7 @@ from fallow.federation.coordinator.labels import Desk
 from fallow.federation.coordinator.live import Control, Live, Stopped, Watched
 from fallow.federation.coordinator.sites import RealSites, hello, rows_of
 from fallow.federation.coordinator.tell import Teller
+from fallow.federation.folders import private_folder, tighten
 from fallow.federation.made import Made, made
 from fallow.network.checks import Border
 from fallow.network.envelope import Link
@@ -29,6 +30,7 @@ from fallow.network.remote import Keys, Remote
 from fallow.storage import locks
 from fallow.storage.errors import sentence
 from fallow.storage.files import sweep, write_json, write_lines
+from fallow.storage.private import make_folder
 from fallow.study.cell import Cell
 
 LOCK = "coordinator.lock"
@@ -87,6 +89,8 @@ class Program:
         missing for too long, ValueError where the agreement has changed.
         """
         control = Control(self.folder / "control")
+        private_folder(self.folder)
+        tighten(self.folder)  # of a study that an earlier version has begun
         with alone(self.folder):
             control.forget("stop")
             live = Live(self.folder / "live.json", self.clock)
@@ -174,13 +178,14 @@ def is_running(folder: Path) -> bool:
 @contextmanager
 def opened(place: Path, agreement: Agreement) -> Iterator[Journal]:
     """The journal of a run, if it began with this agreement."""
-    place.mkdir(parents=True, exist_ok=True)
+    make_folder(place)
     journal = Journal(place / "journal.sqlite", is_durable=True)
     try:
         if journal.about("agreement", agreement.digest) != agreement.digest:
             raise ValueError(
                 f"study.toml has changed since {place} was started, and sites would refuse it: "
-                "restore it (lengths of time may change), or begin in a new folder"
+                "restore it (lengths of time may change), or the version of Fallow if that has "
+                "changed since, or begin in a new folder"
             )
         yield journal
     finally:

@@ -147,7 +147,7 @@ class Desk:
             return self.ledger.resolve(row, value, who)
 
     def undoable(self, who: str) -> tuple[Question, Given] | None:
-        """This person's latest answer that can be undone."""
+        """The latest answer of this person that can be undone."""
         asked = self.ledger.undoable(who)
         given = mine(asked, who) if asked else None
         return (asked, given) if asked and given else None

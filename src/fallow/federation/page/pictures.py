@@ -26,6 +26,8 @@ SMALL = 256  # pixels a side; a smaller picture is scaled up, and its pixels sta
 @final
 @dataclass(frozen=True)
 class Picture:
+    """An image as the browser gets it."""
+
     content: bytes
     media_type: str
 

@@ -66,6 +66,8 @@ class Told(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class Views:
+    """The pages of a desk as HTML."""
+
     desk: Desk
 
     def page(

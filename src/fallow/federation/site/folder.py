@@ -11,7 +11,7 @@ from typing import Any
 
 from fallow.core.types import SiteId
 from fallow.federation.agreement import Agreement
-from fallow.federation.folders import check_free, read_authority
+from fallow.federation.folders import check_free, private_folder, read_authority
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.tables import copy_of
 from fallow.federation.site.keys import NODE, SiteKeys, kept, make_keys, read_keys
@@ -74,6 +74,7 @@ class SiteFolder:
         trusted = _trusted(settings.certificates, agreement)
         if trusted is not None:
             copied[folder / "keys" / "authority.pem"] = trusted
+        private_folder(folder)
         joining = {
             "name": settings.name,
             "study": agreement.digest,
@@ -137,8 +138,9 @@ class SiteFolder:
         if joined.get("study", found.digest) != found.digest:
             raise ValueError(
                 f"{file} has changed since site {self.name} was made ({joined['study'][:12]} then, "
-                f"{found.digest[:12]} now): put the old file back; only lengths of time, limits of "
-                "columns and comments may change"
+                f"{found.digest[:12]} now): put the old file back, or the version of Fallow if "
+                "that has changed since; only lengths of time, limits of columns and comments may "
+                "change"
             )
         return found
 

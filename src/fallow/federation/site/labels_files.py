@@ -12,22 +12,24 @@ from typing import Any, Literal
 
 from fallow.federation.site.label_studio import cells_of, is_task
 from fallow.storage.files import write_whole
+from fallow.storage.private import FILE
 
 Key = Literal["id", "row"]
 READ = ("id", "row", "label", "who")
 
 
 def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> int:
-    """Write a table whose lines share most columns; how many lines."""
+    """Write a table whose lines share most columns, for its owner alone; how many lines."""
     if _kind(path) == "json":
-        write_whole(path, (json.dumps(lines, indent=1, ensure_ascii=False) + "\n").encode())
+        content = (json.dumps(lines, indent=1, ensure_ascii=False) + "\n").encode()
+        write_whole(path, content, mode=FILE)
         return len(lines)
     text = io.StringIO()
     header = dict.fromkeys(name for line in lines for name in line) or ["id", "label"]
     table = csv.DictWriter(text, list(header), lineterminator="\n")
     table.writeheader()
     table.writerows(lines)
-    write_whole(path, text.getvalue().encode())
+    write_whole(path, text.getvalue().encode(), mode=FILE)
     return len(lines)
 
 

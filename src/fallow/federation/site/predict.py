@@ -8,6 +8,7 @@ from fallow.federation.people import MODEL
 from fallow.federation.site.folder import SiteFolder
 from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree
+from fallow.storage.private import FILE
 from fallow.study.predict import Predicted, predict_with
 
 
@@ -29,4 +30,4 @@ def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
         raise Failed(
             f"{model} is damaged or cannot be read; put back a copy of it"
         ) from error
-    return predict_with(saved, site.agreement.recipe, folder, data, out)
+    return predict_with(saved, site.agreement.recipe, folder, data, out, mode=FILE)

@@ -13,6 +13,7 @@ from threading import Event, Thread
 from time import time
 from typing import Any, Protocol
 
+from fallow.federation.folders import tighten
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import now
 from fallow.federation.site.folder import SiteFolder
@@ -69,6 +70,7 @@ def serve(
     process serves the site, and ValueError for a folder that cannot be used.
     """
     with only_server(folder):
+        tighten(folder.path)  # of a site that an earlier version has made
         ledger = folder.open_ledger()
         try:
             host = Host(folder, ledger)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fallow.privacy.extra import need
+from fallow.storage.private import FILE, make_folder
 
 PURPOSE = "a certificate"
 YEARS = 10
@@ -136,9 +137,9 @@ def _private(key: Any, kind: str) -> bytes:
 
 def _write(path: Path, content: bytes) -> None:
     """A new file that its owner alone reads; ValueError where there is one, which may be in use."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE)
     except FileExistsError as error:
         raise ValueError(
             f"{path} exists already; remove it first if it is not needed"

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 APP = Path(__file__).parent / "app"
+OTHERS = 0o077  # rights that nobody but the owner has to what Flower writes
 COMMANDS = {
     "flower-superlink": "flwr.superlink.cli.flower_superlink:flower_superlink",
     "flower-supernode": "flwr.supernode.cli.flower_supernode:flower_supernode",
@@ -64,6 +65,7 @@ TURN = 0.3
 def main() -> None:
     """Run the command that the first argument names, with the others."""
     name, sys.argv = sys.argv[1], sys.argv[1:]
+    os.umask(OTHERS)
     threading.Thread(target=_end_with, args=(_parent(),), daemon=True).start()
     if name == "flower-superlink":
         _guard("flwr.superlink.extensions", "get_middleware", _with_doorkeeper)

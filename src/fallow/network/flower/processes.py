@@ -13,6 +13,7 @@ from threading import Event, Thread
 from time import monotonic
 
 from fallow.network.flower.launch import PARENT
+from fallow.storage.private import OTHERS, for_owner_alone, private_folder, write_private
 
 LAUNCH = Path(__file__).with_name("launch.py")
 SHORTEST, LONGEST = 1.0, 15.0  # seconds before a process is started again; it doubles
@@ -54,13 +55,13 @@ def environment(folder: Path, path: Sequence[Path], **more: str) -> dict[str, st
 
 def write_commands(folder: Path, names: Sequence[str]) -> Path:
     """A folder with nothing but scripts for ``names``: what Flower may start at a machine."""
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder.parent)
+    private_folder(folder)
     for stale in folder.iterdir():
         stale.unlink()
     for name in names:
         line = " ".join(f"'{part}'" for part in command(name))
-        (folder / name).write_text(f'#!/bin/sh\nexec {line} "$@"\n', encoding="utf-8")
-        (folder / name).chmod(0o700)
+        write_private(folder / name, f'#!/bin/sh\nexec {line} "$@"\n', mode=0o700)
     return folder
 
 
@@ -110,7 +111,7 @@ class Child:
             return log.read().decode(errors="replace").strip().rpartition("\n")[2]
 
     def start(self) -> None:
-        self.log.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(self.log.parent)
         self._thread.start()
 
     def stop(self) -> None:
@@ -139,7 +140,7 @@ class Child:
         """Run the process to its end: its exit code and the end of what it wrote."""
         if self.log.exists() and self.log.stat().st_size > KEPT:
             self.log.replace(self.log.with_suffix(".old"))
-        with self.log.open("ab") as log:
+        with open(self.log, "ab", opener=for_owner_alone()) as log:
             start = log.tell()
             # A session of its own: Ctrl-C at a terminal reaches us, and we end it in order.
             self._process = subprocess.Popen(
@@ -149,6 +150,7 @@ class Child:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                umask=OTHERS,  # of the data base that Flower makes, among others
             )
             code = self._wait(self._process)
         with self.log.open("rb") as log:

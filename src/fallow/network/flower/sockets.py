@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from fallow.network.flower.app.fallow_pipe.pipe import ANSWER, LOST, MESSAGE, read, write
+from fallow.storage.private import FILE, private_folder
 
 LONGEST = 100  # bytes of a path; systems refuse from 104 or 108 on
 TURN = 0.25  # seconds until a stop is noticed
@@ -28,8 +29,7 @@ def private_socket(folder: Path) -> Iterator[Path]:
     is_short = len(os.fsencode(place / "s+")) <= LONGEST
     if not is_short:
         place = Path(tempfile.mkdtemp(prefix="fallow-"))
-    place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    place.chmod(0o700)
+    private_folder(place)
     try:
         yield place / "s"
     finally:
@@ -45,6 +45,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
     fresh.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
         server.bind(os.fspath(fresh))
+        fresh.chmod(FILE)  # before anybody finds it under its name
         server.listen()
         server.settimeout(TURN)
         fresh.replace(path)  # so whoever finds it can connect

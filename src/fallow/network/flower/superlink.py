@@ -16,6 +16,7 @@ from fallow.network.flower.app.fallow_pipe.pipe import SOCKET
 from fallow.network.flower.certificates import Tls
 from fallow.network.flower.launch import APP
 from fallow.network.flower.processes import Child, Say, command, environment, write_commands
+from fallow.storage.private import OTHERS, private_folder, write_private
 
 COMMANDS = ("flower-superexec", "flwr-serverapp")
 NAME = "fallow"  # of the connection in the private configuration of Flower's command
@@ -74,12 +75,12 @@ class Superlink:
 
     def start(self) -> None:
         home = Path(self._env["FLWR_HOME"])
-        home.mkdir(parents=True, exist_ok=True)
-        (home / "config.toml").write_text(
+        private_folder(home)
+        write_private(
+            home / "config.toml",
             f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\n'
             f"address = {json.dumps(self.local)}\n"
             f"root-certificates = {json.dumps(os.fspath(self._tls.authority.absolute()))}\n",
-            encoding="utf-8",
         )
         self._child.start()
 
@@ -123,8 +124,8 @@ class Superlink:
         for site, line in sorted(nodes.items()):
             if site not in known:
                 known[site] = (line, self._register(site, line))
-                file.write_text(json.dumps(known), encoding="utf-8")
-        file.write_text(json.dumps(known), encoding="utf-8")
+                write_private(file, json.dumps(known))
+        write_private(file, json.dumps(known))
 
     def run(self) -> None:
         """Start the app that carries messages."""
@@ -139,7 +140,7 @@ class Superlink:
 
     def _register(self, site: SiteId, line: str) -> str:
         public = self._folder / "node.pub"
-        public.write_text(line.strip() + "\n", encoding="utf-8")
+        write_private(public, line.strip() + "\n")
         given = self._flwr(
             "supernode", "register", str(public), NAME, "--name", site, "--format", "json"
         )
@@ -155,6 +156,7 @@ class Superlink:
             stdin=subprocess.DEVNULL,
             timeout=TIMEOUT,
             check=False,
+            umask=OTHERS,
         )
         start = done.stdout.find("{")
         answer: dict[str, Any] = json.loads(done.stdout[start:]) if start >= 0 else {}

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fallow.queries.parts.kcenter import CHUNK, EXACT
+from fallow.queries.parts.magnitude import within_reach
 
 NEIGHBOURS = 20  # as in Hacohen et al. (2022)
 APART = 1e-5  # copies of a row are this far apart: their density stays finite
@@ -15,7 +16,8 @@ def typicality(x: Tensor, k: int = NEIGHBOURS) -> Tensor:
     """1 / the mean distance to the ``k`` nearest other rows (Hacohen et al., 2022, Eq. 4).
 
     x: (m, d) -> (m,).  Fewer rows have fewer neighbours; a row alone has none and scores 0.  A row
-    with NaN or infinity scores NaN and is nobody's neighbour.  Scores have single precision: two
+    with NaN or infinity scores NaN and is nobody's neighbour; of rows beyond the reach of squares it
+    is that of their multiples, which ranks them alike.  Scores have single precision: two
     rows that have only each other are equally typical, and rounding must not rank them.
 
     >>> typicality(torch.tensor([[0.0], [1.0], [3.0]]), k=2)  # distances 1, 3; 1, 2; 2, 3
@@ -32,6 +34,7 @@ def _density(x: Tensor, k: int) -> Tensor:
     if k < 1:
         return x.new_zeros(len(x))
     y = x.double() if len(x) < EXACT else x
+    y = within_reach(y, y.dtype)
     y = y - y.mean(0)  # short rows: squares lose less
     half = y.square().sum(1) / 2
     found, first = [], 0

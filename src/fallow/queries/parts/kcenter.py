@@ -50,7 +50,7 @@ class Features:
         return to_j.add_(self.half[j]).clamp_min_(0)
 
     def nearest(self, other: Points) -> Tensor:
-        assert isinstance(other, Features)
+        assert isinstance(other, Features)  # noqa: S101 - points of one kind meet
         if not len(other.half):
             return torch.full_like(self.half, torch.inf)
         y, half_y = other.x.to(self.x), other.half.to(self.half)
@@ -93,7 +93,7 @@ class Gradients:
         return (self.half + self.half[j]).sub_(inner).clamp_min_(0)
 
     def nearest(self, other: Points) -> Tensor:
-        assert isinstance(other, Gradients)
+        assert isinstance(other, Gradients)  # noqa: S101 - as above
         if not len(other.half):
             return torch.full_like(self.half, torch.inf)
         q_t, z_t, half_o = (

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from fallow.queries.parts.magnitude import within_reach
+
 MANY = 2000  # clusters; from here on k-means sees the rows in mini-batches
 
 
@@ -20,7 +22,7 @@ def clusters(x: Tensor, k: int, generator: torch.Generator) -> Tensor:
     """
     from sklearn.cluster import KMeans, MiniBatchKMeans
 
-    x = x.float()
+    x = within_reach(x, torch.float32).float()  # clusters do not depend on the unit
     k = min(k, len(torch.unique(x, dim=0)))
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
     kind = KMeans if k < MANY else MiniBatchKMeans

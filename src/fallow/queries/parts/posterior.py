@@ -22,6 +22,7 @@ SIGMA = 1e-3
 LEAST = 1e-6  # of σ: its square must not drown in the rounding errors of Φ_L'Φ_L
 CERTAIN = 1e-12  # 1 - φ'Mφ of a pick that cannot be taken back
 TIED = 1e-10  # of the largest score: copies of a row differ by rounding errors
+LARGEST = 1e50  # of a feature: its fourth power times any number of rows is a double
 
 
 def check_sigma(query: Any) -> None:
@@ -67,16 +68,18 @@ class LastLayer:
 
     @staticmethod
     def of(view: View, model: str) -> LastLayer:
-        """φ, k = d + 1.  Raises ValueError where no row of the pool is finite."""
+        """φ, k = d + 1.  A row with a number beyond `LARGEST` counts as one that is not finite: its
+        fourth powers are needed.  Raises ValueError where no row of the pool is finite.
+        """
         x, known = view.embed(model), view.embed(model, "labelled")
-        good = x.isfinite().all(1)
+        good = _is_usable(x)
         if not bool(good.any()):
             raise ValueError(
-                f"the features of all {len(x)} rows are NaN or infinite: the model has diverged; "
-                "lower the learning rate or check the rows"
+                f"the features of all {len(x)} rows are NaN or infinite, or beyond {LARGEST:g}: the "
+                "model has diverged; lower the learning rate or check the rows"
             )
         rows = (~good).long().argsort(stable=True)
-        return LastLayer(with_one(x[good]), with_one(known[known.isfinite().all(1)]), rows)
+        return LastLayer(with_one(x[good]), with_one(known[_is_usable(known)]), rows)
 
     def picks(self, chosen: Tensor, n: int) -> Picks:
         """``n`` rows of the site: the ``chosen`` rows of ``pool``, then what is not finite."""
@@ -106,6 +109,11 @@ class LastLayer:
             for part in (pool, labelled)
         )
         return LastLayer(pool, labelled, self.rows)
+
+
+def _is_usable(x: Tensor) -> Tensor:
+    """Which rows of features can be computed with; false for NaN.  x: (n, d) -> (n,)."""
+    return (x.double().abs() <= LARGEST).all(1)
 
 
 def with_one(x: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
-from scipy import stats as sp
 
 from fallow.experiment.metrics_counts import (
     Imbalance,
@@ -123,6 +122,8 @@ def minority_and_score(study: StudyRecords) -> Association | None:
         if np.ptp(a) > 1e-9 and np.ptp(b) > 1e-12
     )
     pearson = float(np.corrcoef(x, y)[0, 1])
+    from scipy import stats as sp  # takes a second, and not every page asks
+
     return Association(len(both), pearson, float(sp.spearmanr(x, y).statistic), by_seed)
 
 

@@ -1,0 +1,36 @@
+"""List what is installed here, with its version and licence as it says them itself.
+
+python scripts/licences.py > build/licences.txt
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import Distribution, distributions
+
+UNKNOWN = "not said"
+LONGEST = 60  # characters: some packages put the whole text of their licence there
+
+
+def main() -> None:
+    """Print a line for each package, by name."""
+    found = {each.metadata["Name"].lower(): each for each in distributions()}
+    for name, package in sorted(found.items()):
+        sys.stdout.write(f"{name:32} {package.version:16} {licence(package)}\n")
+
+
+def licence(package: Distribution) -> str:
+    """The expression of newer packages, else the classifiers, else the field of older ones."""
+    about = package.metadata
+    classified = [
+        text.rpartition(" :: ")[2]
+        for text in about.get_all("Classifier") or []
+        if text.startswith("License ::") and text != "License :: OSI Approved"
+    ]
+    said = about.get("License-Expression") or ", ".join(classified) or about.get("License")
+    first = (said or UNKNOWN).strip().partition("\n")[0]
+    return first if len(first) <= LONGEST else f"{first[:LONGEST]}..."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""Write the lock files: every version of constraints.txt with the hashes of its files.
+
+    python scripts/lock.py
+
+It asks the package index that uv is set up for, and writes neither its name nor its address.  The
+hashes are those of every file that the index has for a version, so they hold for Linux and macOS, on
+any processor, with Python 3.11 to 3.13.  PyTorch has a file of its own, because its builds from
+elsewhere (for processors without CUDA) are other files under other hashes.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCK = "requirements.lock"
+TORCH = "requirements-torch.lock"
+WHERE = "Linux and macOS, Python 3.11 to 3.13"
+OF_TORCH = ("torch==", "triton==", "cuda-", "nvidia-")
+"""Packages that come with PyTorch and for nothing else."""
+EXTRAS = ("dev", "deploy", "flower", "hub", "privacy", "tables")  # `tools` live elsewhere
+EVERYWHERE = (
+    " ; (python_full_version < '3.14' and sys_platform == 'darwin')"
+    " or (python_full_version < '3.14' and sys_platform == 'linux')"
+)
+"""The marker of a package that all systems of `[tool.uv]` need: nothing needs to be said of it."""
+HEADS = {
+    LOCK: f"""\
+# Every package that Fallow can install, but for PyTorch, with the hashes of its files:
+# {WHERE}.  Made from pyproject.toml and constraints.txt by scripts/lock.py; 'make lock' renews it.
+# Used by 'make setup-locked': pip install --require-hashes --no-deps -r {LOCK}
+""",
+    TORCH: f"""\
+# PyTorch and the CUDA libraries that it brings on Linux, as the Python Package Index has them:
+# {WHERE}.
+# Other builds of the same version, such as those without CUDA from PyTorch's own index, have other
+# hashes and are refused by these; 'make setup-locked TORCH=any' takes them by their version alone.
+""",
+}
+
+
+def main() -> None:
+    """Write both files anew."""
+    parts: dict[str, list[str]] = {LOCK: [], TORCH: []}
+    for entry in entries(compiled()):
+        parts[TORCH if entry.startswith(OF_TORCH) else LOCK].append(entry)
+    for name, found in parts.items():
+        (ROOT / name).write_text(HEADS[name] + "".join(found), encoding="utf-8")
+        sys.stdout.write(f"{name}: {len(found)} packages\n")
+
+
+def compiled() -> str:
+    """What uv makes of the project with all its extras, as requirements with hashes."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "build.in").write_text("setuptools\n", encoding="utf-8")
+        line = [
+            *(sys.executable, "-m", "uv", "pip", "compile", "--quiet"),
+            *("--universal", "--python-version", "3.11"),
+            *(word for extra in EXTRAS for word in ("--extra", extra)),
+            *("--constraint", "constraints.txt", "--generate-hashes"),
+            *("--no-header", "--no-annotate", "--no-emit-index-url"),
+            *("pyproject.toml", f"{folder}/build.in"),
+        ]
+        done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"uv could not resolve the pins of constraints.txt: {done.stderr}")
+    return done.stdout
+
+
+def entries(text: str) -> list[str]:
+    """Requirements with their hashes, one text for each.
+
+    >>> entries("a==1 \\\\\\n    --hash=sha256:0\\nb==2 \\\\\\n    --hash=sha256:1\\n")
+    ['a==1 \\\\\\n    --hash=sha256:0\\n', 'b==2 \\\\\\n    --hash=sha256:1\\n']
+    """
+    found = re.findall(r"^[^\s#].*\n(?:[ \t]+--hash.*\n)+", text, re.MULTILINE)
+    return [entry.replace(EVERYWHERE, "", 1) for entry in found]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Numbers so large or small that their squares are lost: k-means and distances work on multiples."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+REACH = {torch.float32: 1e12, torch.float64: 1e100}
+"""Squares of numbers between 1 / reach and reach, and sums of many, neither overflow nor vanish."""
+
+
+def within_reach(x: Tensor, kind: torch.dtype) -> Tensor:
+    """``x`` over a power of two, such that the square of its largest number is one of ``kind``.
+
+    x: (m, d), finite.  A power of two rounds nothing: distances are so many times smaller, and
+    every order among them stays.  Ordinary numbers stay as they are.
+
+    >>> within_reach(
+    ...     torch.tensor([[3 * 2.0**700, 0.0]], dtype=torch.float64), torch.float64
+    ... )
+    tensor([[1.5000, 0.0000]], dtype=torch.float64)
+    """
+    most = float(x.abs().max()) if x.numel() else 0.0
+    if most == 0 or 1 / REACH[kind] <= most <= REACH[kind]:
+        return x
+    power = math.frexp(most)[1] - 1
+    power = min(max(power, -1000), 1000)  # what a double can hold
+    return (x.double() / math.ldexp(1.0, power)).to(x.dtype)

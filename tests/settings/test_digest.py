@@ -1,0 +1,116 @@
+"""The digest of a recipe names every setting with its value, those left at their defaults too."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import pytest
+
+from fallow.experiment.journal import Journal
+from fallow.settings.recipe import OUTSIDE, Recipe
+from fallow.settings.resolved import resolved
+from fallow.settings.spec import Spec
+from fallow.study.cell import Cell, Setup
+from fallow.study.opening import check_same, open_study
+from fallow.study.study import run_cell
+from tests.experiment.crash import tiny
+
+CELL = Cell("random", 0)
+
+
+@dataclass(frozen=True)
+class Mine:
+    """A method of a user, with one setting."""
+
+    tau: float = 1.0
+
+
+@dataclass(frozen=True)
+class Later:
+    """The same one in a later version."""
+
+    tau: float = 2.0
+
+
+def test_every_setting_that_decides_a_run_is_digested() -> None:
+    named = {field.name for field in fields(Recipe)} - set(OUTSIDE)
+    assert set(resolved(Recipe("a"), OUTSIDE)) == named
+
+
+def test_a_default_of_the_recipe_is_digested_with_its_value() -> None:
+    assert resolved(Recipe("a"), OUTSIDE)["rounds"] == 15
+    assert (
+        resolved(Recipe("a"), OUTSIDE)["plan"]["optimiser"]["lr"]
+        == Recipe("a").plan.optimiser.lr
+    )
+
+
+def test_a_changed_default_of_a_method_changes_the_digest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = replace(Recipe("a"), query=Spec(f"{__name__}:Mine"))
+    before = recipe.digest
+    assert recipe.digest == before
+    monkeypatch.setattr(sys.modules[__name__], "Mine", Later)
+    assert recipe.digest != before
+    assert replace(recipe, query=Spec(f"{__name__}:Mine", {"tau": 1.0})).digest == before
+
+
+def test_a_setting_at_its_default_digests_as_if_it_had_been_written_down() -> None:
+    plain = replace(Recipe("a"), query=Spec("ahfal"))
+    assert replace(plain, query=Spec("ahfal", {"tau": 12.0})).digest == plain.digest
+    assert replace(plain, query=Spec("ahfal", {"tau": 13.0})).digest != plain.digest
+
+
+def test_a_class_that_cannot_be_found_does_not_stop_the_digest() -> None:
+    assert replace(Recipe("a"), query=Spec("nowhere:Class")).digest != Recipe("a").digest
+
+
+def test_a_digest_does_not_depend_on_where_python_keeps_things() -> None:
+    import subprocess
+
+    ask = "from fallow.settings.recipe import Recipe; print(Recipe('a').digest)"
+    done = [
+        subprocess.run(
+            [sys.executable, "-c", ask], capture_output=True, text=True, check=True
+        )
+        for _ in range(2)
+    ]
+    assert {run.stdout.strip() for run in done} == {Recipe("a").digest}
+
+
+def test_a_study_of_an_earlier_version_is_refused_before_anything_runs(
+    tmp_path: Path,
+) -> None:
+    setup = Setup(tiny(tmp_path), tmp_path / "study")
+    open_study(setup, [CELL], "fallow compare", resume=False)
+    page = tmp_path / "study" / "study.json"
+    about = json.loads(page.read_text())
+    about["digest"] = "0123456789abcdef"
+    about["versions"]["fallow"] = "0.0.9"
+    page.write_text(json.dumps(about))
+    said = (
+        f"{tmp_path / 'study'} was started by Fallow 0.0.9, some of whose settings had other "
+        "defaults or another form: resume it with that version, or choose another folder with --out"
+    )
+    with pytest.raises(ValueError) as refused:
+        check_same(page, setup.recipe, resume=True)
+    assert str(refused.value) == said
+
+
+def test_a_journal_of_an_earlier_version_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    setup = Setup(tiny(tmp_path), tmp_path / "study")
+    folder = CELL.folder(setup.out)
+    folder.mkdir(parents=True)
+    journal = Journal(folder / "journal.sqlite")
+    journal.about("digest", "0123456789abcdef")
+    journal.close()
+    with pytest.raises(
+        ValueError, match="was started with other settings, or by a version"
+    ) as e:
+        run_cell(setup, CELL)
+    assert "choose another folder with --out" in str(e.value)
+    assert (folder / "journal.sqlite").exists()

@@ -1,0 +1,55 @@
+"""The lock files have every pin of constraints.txt with hashes, and do not say where they were made."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCKS = ("requirements.lock", "requirements-torch.lock")
+ENTRY = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([\w.]+)(?: ;[^\\]*)? \\$")
+TOOLS = "# extra `tools`"  # the last part of constraints.txt: another environment
+
+
+def pins(text: str) -> dict[str, Version]:
+    found = {}
+    for line in text.splitlines():
+        name, is_pin, version = line.partition("==")
+        if is_pin and not line.startswith("#"):
+            found[name] = Version(version)
+    return found
+
+
+def locked(name: str) -> dict[str, Version]:
+    lines = (ROOT / name).read_text().splitlines()
+    heads = [ENTRY.match(line) for line in lines if line[:1].isalnum()]
+    assert all(heads), "each package is one line with its version"
+    return {head[1]: Version(head[2]) for head in heads if head}
+
+
+def test_every_pin_has_its_hashes_in_one_of_the_lock_files() -> None:
+    wanted = pins((ROOT / "constraints.txt").read_text().partition(TOOLS)[0])
+    have = locked(LOCKS[0]) | locked(LOCKS[1])
+    missing = wanted.keys() - have.keys()
+    assert missing <= {"tzdata"}, "run make lock"  # of Windows alone
+    assert {name: have[name] for name in wanted.keys() - missing} == {
+        name: wanted[name] for name in wanted.keys() - missing
+    }
+    assert have.keys() <= wanted.keys(), "run make lock"
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_package_of_a_lock_file_has_a_hash(name: str) -> None:
+    text = (ROOT / name).read_text()
+    entries = re.split(r"^(?=[\w])", text, flags=re.MULTILINE)[1:]
+    assert len(entries) == len(locked(name))
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_file_names_no_address_and_no_path(name: str) -> None:
+    text = (ROOT / name).read_text()
+    assert not re.search(r"https?:|file:|--(extra-)?index|--find-links|/\w+/\w+/", text)
