@@ -22,7 +22,7 @@ from fallow.federation.people_scores import told_hits
 from fallow.lab.files import save_tree
 from fallow.lab.recipe import Recipe
 from fallow.lab.scale import Scale, in_units
-from fallow.lab.steps import held_back
+from fallow.lab.steps import held_back, is_stratified
 from fallow.lab.versions import versions
 from fallow.runtimes import Label, Site
 from fallow.runtimes.relays import bytes_of
@@ -126,7 +126,8 @@ class People:
 
         def hold(labels: list[Label]) -> list[Label]:
             drawn = seed_of(at.agreement.seed, "validation", step, at.site.id)
-            return held_back(labels, recipe.validation, bool(at.site.parts.classes), drawn)
+            by_class = is_stratified(recipe, at.site.parts.classes)
+            return held_back(labels, recipe.validation, by_class, drawn)
 
         closed = at.ledger.purchases.close(at.run, step, hold)
         part = int(step.partition("query-")[2] or 0)

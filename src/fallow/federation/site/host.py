@@ -23,7 +23,7 @@ from fallow.federation.people import PICKED, Office, People, begin_cycle
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
 from fallow.lab.errors import Failed, sentence
-from fallow.lab.steps import held_back
+from fallow.lab.steps import held_back, is_stratified
 from fallow.runtimes.border import check_order, stats_of
 from fallow.runtimes.envelope import Order, Reply, open_order, seal
 from fallow.runtimes.gathering import EPSILON
@@ -56,7 +56,6 @@ class Host:
         agreement = folder.agreement
         self._folder, self._ledger, self._agreement = folder, ledger, agreement
         self._made = made(agreement)
-        privacy = agreement.recipe.privacy.over(agreement.recipe.cycles)
         self._parts = Parts(
             self._made.model,
             self._made.layout,
@@ -64,7 +63,7 @@ class Host:
             self._made.classes,
             agreement.seed,
             self._made.fresh,
-            privacy=privacy,
+            privacy=agreement.recipe.protected,
             noise="os",
         )
         self._x = folder.rows.x.to(self._made.dtype)
@@ -156,8 +155,9 @@ class Host:
             if value is not None and row not in taken
         ]
         drawn = seed_of(self._agreement.seed, "validation", "brought", self._folder.name)
-        share, is_class = self._agreement.recipe.validation, bool(self._made.classes)
-        held = held_back(brought, share, is_class, drawn)
+        recipe = self._agreement.recipe
+        by_class = is_stratified(recipe, self._made.classes)
+        held = held_back(brought, recipe.validation, by_class, drawn)
         self._ledger.store.write(self._folder.name, held)
 
     def _take_turn(self, order: Order) -> None:
