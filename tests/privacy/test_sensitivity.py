@@ -280,7 +280,7 @@ def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -
             after = small_site(method(), [labels], corrected={2: second}, **about)
             counts[labels, second] = [before.counts, released(after, verb).counts]
             sensitivity = before.sensitivity
-    for (labels, second), history in counts.items():
+    for (labels, _), history in counts.items():
         for first, other in itertools.product(map(float, range(CLASSES)), repeat=2):
             changed = (*labels[:2], first, *labels[3:])
             changes = [

@@ -110,11 +110,11 @@ class AHFAL:
 
     def post_noisy(self, counts: Tensor) -> Answer:
         """The same for counts with noise: where none is above 0 all classes are alike."""
-        answer = self.post(counts)
-        if float(answer["one"]):
-            return answer
-        p = torch.full_like(counts, 1 / len(counts))
-        return answer | {"one": torch.ones_like(answer["one"]), "share": p, "square": p**2}
+        if bool((counts > 0).any()):
+            return self.post(counts)
+        equal = torch.full_like(counts, 1 / len(counts))
+        shares: Answer = {"one": equal.new_ones(()), "share": equal, "square": equal**2}
+        return self.post(counts) | shares
 
     def select(self, view: View, n: int, low: Tensor, mean: Tensor) -> Picks:
         local = view.logits("local")

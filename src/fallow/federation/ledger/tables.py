@@ -160,8 +160,19 @@ class Tables:
             self.write("VACUUM INTO ?", str(draft))
             with closing(Database(draft, words, SYNCHRONOUS)) as copy:
                 copy.write("INSERT OR REPLACE INTO about VALUES (?, ?)", COPIED, now())
+                # a key that masked a part since would mask a second one
+                copy.write("DELETE FROM secret")
                 copy.read("PRAGMA journal_mode=DELETE")  # the copy is one file
             draft.replace(self.copy)
+
+    def check_in_place(self) -> None:
+        """Raise Failed where another file has taken the place of this one since it was opened."""
+        if not self._file.is_in_place():
+            raise Failed(
+                f"ledger {self.path} of site {self.site} was moved away or replaced while the site "
+                "was running: end the site and its page, see to it that the right file is there, "
+                "and start the site again"
+            )
 
     def close(self) -> None:
         self._file.close()

@@ -41,6 +41,10 @@ from fallow.runtimes.site import Parts, Site
 from fallow.runtimes.store import Label
 
 
+class OlderLedger(ValueError):
+    """The coordinator has counted an exchange that the site's ledger does not know."""
+
+
 @final
 class Host:
     """One site of a study.
@@ -92,7 +96,21 @@ class Host:
     # -- which orders are performed ---------------------------------------------------------
 
     def _answer(self, order: Order) -> Answer:
+        """What the order asks for.
+
+        A coordinator that has counted what this ledger does not know proves that the ledger is
+        older.  Unless that is known already, nobody can say what the site released since.
+        """
         self._check_addressed(order)
+        self._ledger.check_in_place()
+        try:
+            return self._in_turn(order)
+        except OlderLedger as error:
+            store = self._ledger.store
+            said = "" if store.is_known_older() else store.spend_the_rest()
+            raise ValueError(f"{error}; {said}" if said else str(error)) from error
+
+    def _in_turn(self, order: Order) -> Answer:
         if order.errand == "progress":
             self._counted(order)
             return self._people.progress(self._office(order.run))
@@ -138,7 +156,7 @@ class Host:
                     "begin in a new folder"
                 )
             store.run = newest or run
-            store.trust(self._parts.privacy.epsilon)
+            store.trust()
             orders.begin(run)
             store.clear()
             store.bring()
@@ -180,11 +198,11 @@ class Host:
             self._site = None
 
     def _counted(self, order: Order) -> int:
-        """The number of the exchange that counted last; ValueError where it is not known here."""
+        """The number of the exchange that counted last; OlderLedger where it is not known here."""
         orders, site = self._ledger.orders, self._folder.name
         found = 0 if order.counted is None else orders.number(order.run, order.counted)
         if found is None:
-            raise ValueError(
+            raise OlderLedger(
                 f"site {site} knows nothing of exchange {order.counted}, which the coordinator has "
                 "counted: its ledger is older, perhaps from a backup; put the newest one back, or "
                 "let the study go on without this site until a new run, which keeps its labels"
@@ -236,7 +254,7 @@ class Host:
             self._draft.flush(self._folder.name)
             if is_closing:
                 store.settle(store.exchange)
-                store.trust(self._parts.privacy.epsilon)
+                store.trust()
         return answer
 
     def _delivered(self, order: Order) -> Brought:
