@@ -27,7 +27,7 @@ from fallow.runtimes.store import checksum
 
 NAME = "releases.log"
 VERSION = 1
-LATER = 60.0
+LATER = 10.0
 """Seconds after its last line in which a file may have been changed and still count as one that
 nobody put back."""
 
