@@ -235,6 +235,21 @@ def test_an_older_ledger_written_over_one_that_is_open_is_charged(tmp_path: Path
     leader.ledger.close()
 
 
+def test_a_copy_of_a_ledger_that_was_put_back_is_a_copy_like_any_other(
+    tmp_path: Path,
+) -> None:
+    leader = noisy(tmp_path)
+    put_in_place(leader, own_copy(leader))
+    kept, book = tmp_path / "kept", tmp_path / "book"
+    shutil.copyfile(own_copy(leader), kept)
+    shutil.copyfile(leader.site.path / NAME, book)
+    release(leader, 0)
+    os.replace(book, leader.site.path / NAME)  # put back too: nobody knows of the release
+    put_in_place(leader, kept)
+    assert leader.ledger.store.spent() == LIMIT
+    leader.ledger.close()
+
+
 def test_a_ledger_that_was_deleted_takes_its_releases_with_it_nowhere(
     tmp_path: Path,
 ) -> None:

@@ -74,10 +74,18 @@ def test_a_simulation_asks_for_seeded_noise_and_can_be_repeated() -> None:
 def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
     epsilon: float | None,
 ) -> None:
-    """The same rows are bought first, once with other labels at two sites of three."""
+    """The same rows are bought first, once with other labels at two sites of four."""
     held = []
     for flip in (0, 2):
-        world, _ = simulated(validation=0.5, flip=flip, privacy={"epsilon": epsilon})
+        world, _ = simulated(
+            validation=0.5,
+            flip=flip,
+            rows=200,
+            test_rows=80,
+            sites=4,
+            partition="patho:min_samples=2",
+            privacy={"epsilon": epsilon},
+        )
         members = world.members  # type: ignore[attr-defined]
         first = [e for name, s in members.items() for e in s.store.written(name)]
         held.append([(e.row, e.held) for e in first if e.cycle < 0])

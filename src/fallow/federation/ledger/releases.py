@@ -32,7 +32,7 @@ LATER = 10.0
 nobody put back."""
 
 
-class Release(NamedTuple):
+class Entry(NamedTuple):
     """One line: in which run and under which key, what it cost, and the line of the ledger."""
 
     run: str
@@ -55,7 +55,7 @@ class Releases:
     def __init__(self, path: Path, site: SiteId) -> None:
         self.path, self._site = path, site
 
-    def begin(self, releases: Iterable[Release]) -> None:
+    def begin(self, releases: Iterable[Entry]) -> None:
         """A new file with these; a file that is there is kept under another name."""
         if self.path.exists():
             self.path.replace(self.path.with_name(f"{NAME}-damaged"))
@@ -73,7 +73,7 @@ class Releases:
         finally:
             os.close(folder)
 
-    def add(self, release: Release) -> None:
+    def add(self, release: Entry) -> None:
         """One more; when this returns a power cut does not take it back."""
         with self._locked() as file:
             file.truncate(_whole(file))
@@ -81,7 +81,7 @@ class Releases:
             file.write(_release_line(release))
             _to_disk(file)
 
-    def read(self) -> list[Release] | None:
+    def read(self) -> list[Entry] | None:
         """All of them, oldest first; None where there is no file.
 
         A last line without an end was being written when the process died: what it is about never
@@ -103,7 +103,7 @@ class Releases:
         head, _, written, about = found
         return head["number"] == about.st_ino and about.st_ctime <= written + LATER
 
-    def _read(self) -> tuple[dict[str, Any], list[Release], float, os.stat_result] | None:
+    def _read(self) -> tuple[dict[str, Any], list[Entry], float, os.stat_result] | None:
         """The first line, the releases, when the last one was written, and the file's facts."""
         if not self.path.exists():
             return None
@@ -116,7 +116,7 @@ class Releases:
             if (head["version"], head["site"]) != (VERSION, self._site):
                 raise ValueError(f"it is of {head['site']}, version {head['version']}")
             releases = [
-                Release(e["run"], e["key"], float(e["epsilon"]), bytes.fromhex(e["line"]))
+                Entry(e["run"], e["key"], float(e["epsilon"]), bytes.fromhex(e["line"]))
                 for e in lines[1:]
             ]
             return head, releases, float(lines[-1]["at"]), about
@@ -151,7 +151,7 @@ def _whole(file: BinaryIO) -> int:
     return size
 
 
-def _release_line(release: Release) -> bytes:
+def _release_line(release: Entry) -> bytes:
     return _line({**release._asdict(), "line": release.line.hex()})
 
 

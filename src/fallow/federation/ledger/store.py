@@ -9,8 +9,8 @@ from typing import Any, final
 
 from fallow.core.types import SiteId, State
 from fallow.federation.ledger.questions import now
-from fallow.federation.ledger.releases import NAME, Damaged, Release, Releases
-from fallow.federation.ledger.tables import COPIED, Tables
+from fallow.federation.ledger.releases import NAME, Damaged, Entry, Releases
+from fallow.federation.ledger.tables import COPIED, NOTICED, Tables
 from fallow.lab.journal import sealed
 from fallow.privacy import Released
 from fallow.privacy.ledger import added_up, as_written, doubtful
@@ -25,9 +25,9 @@ OLDEST = (
 )
 PUT_BACK = "put back"
 """Before the time, in the key of what a site counts as spent because its ledger was put back."""
-RECORDED, NOTICED, SAID = "releases are recorded", "is older since", "put back, in words"
-"""What a ledger says of itself: that `Releases` has all of its releases; that it was put back,
-until the labels of a cycle have been entered; what that cost."""
+RECORDED, SAID = "releases are recorded", "put back, in words"
+"""What a ledger says of itself: that `Releases` has all of its releases; what it cost that it was
+put back."""
 
 
 @final
@@ -137,7 +137,7 @@ class SiteStore:
                         "site.toml, or leave the study"
                     )
             line = sealed({**released._asdict(), "key": key})
-            self._enter(Release(self.run, key, cost, line))
+            self._enter(Entry(self.run, key, cost, line))
 
     def _in_doubt(self) -> str:
         """How much of what was spent in all runs is counted because nobody knows, in words."""
@@ -145,7 +145,7 @@ class SiteStore:
         costs = self._tables.read(sql, PUT_BACK, PUT_BACK)
         return doubtful(Released(cost, "", {}) for (cost,) in costs)
 
-    def _enter(self, release: Release) -> None:
+    def _enter(self, release: Entry) -> None:
         """Write a new release into both books."""
         if self._epsilon is not None:
             self._releases.add(release)
@@ -175,9 +175,8 @@ class SiteStore:
         strange = [release for at, release in known.items() if at not in in_both]
         is_older = is_copy or bool(missing) or (noted is None and recorded is not None)
         if recorded is None:
-            is_new = (
-                noted is None and copied is None
-            )  # or of a version without a second book
+            # a new ledger, and one of a version without a second book, have nothing to hide
+            is_new = noted is None and copied is None
             is_in_doubt = not is_new
         else:
             # a second book that lacks what its ledger has was put back too
@@ -192,19 +191,18 @@ class SiteStore:
             for release in strange:
                 self._releases.add(release)
         self._note(RECORDED, now())
-        # one line that is missing may also be of an order in the middle of which the site died
+        # A single line may be of an order in the middle of which the site died: that is no reason
+        # to stop listening to a coordinator that knows more than this ledger.
+        is_loss = len(missing) > 1 or any(e.key.startswith(PUT_BACK) for e in missing)
         if is_in_doubt:
             self.spend_the_rest()
-        elif (
-            is_copy or len(missing) > 1 or any(e.key.startswith(PUT_BACK) for e in missing)
-        ):
+        elif is_copy or is_loss:
             again = added_up(release.epsilon for release in missing)
             self._note(
                 SAID,
                 f"noise: this ledger was put back; {len(missing)} releases that it did not know, "
                 f"ε {float(again):g}, were entered again from {NAME}",
             )
-        if is_older or is_in_doubt:
             self._note(NOTICED, now())
 
     def spend_the_rest(self) -> str:
@@ -222,7 +220,7 @@ class SiteStore:
                 taken = self._tables.read("SELECT count(*) FROM spent")[0][0]
                 key = f"{PUT_BACK} {now()} {taken}"
                 line = sealed({**Released(cost, "", {})._asdict(), "key": key})
-                self._enter(Release(run, key, cost, line))
+                self._enter(Entry(run, key, cost, line))
             self._note(NOTICED, now())
             said = (
                 f"noise: this ledger was put back, and nothing here says what site "
@@ -233,7 +231,7 @@ class SiteStore:
             self._note(SAID, said)
             return said
 
-    def _recorded(self) -> tuple[list[Release] | None, bool]:
+    def _recorded(self) -> tuple[list[Entry] | None, bool]:
         """The second book, None where there is none that can be read, and whether it is the one
         that this site has written."""
         try:
@@ -241,9 +239,9 @@ class SiteStore:
         except Damaged:
             return None, False
 
-    def _entered(self) -> dict[tuple[str, str], Release]:
+    def _entered(self) -> dict[tuple[str, str], Entry]:
         rows = self._tables.read("SELECT * FROM spent ORDER BY rowid")
-        return {release[:2]: release for release in map(Release._make, rows)}
+        return {release[:2]: release for release in map(Entry._make, rows)}
 
     def _noted(self, name: str) -> str | None:
         found = self._tables.read("SELECT value FROM about WHERE name = ?", name)
