@@ -90,7 +90,9 @@ def step(bound: float, sites: int) -> float:
 
     It keeps 40 bits after the point, or as many as let the sum of all stay below 2^63.
     """
-    return max(2.0**-40, sites * bound * 2.0**-61.99)
+    finest: float = 2.0**-40
+    coarse: float = sites * bound * 2.0**-61.99
+    return max(finest, coarse)
 
 
 def rounding(bound: float, sites: int, k: int) -> float:
