@@ -72,7 +72,7 @@ def selection(n: int, d: int) -> float:
     model = build_model("linear", (d,), 1, stream(0, "template"))
     layout = Layout.of(model)
     methods = {"query": FALE(), "training": FedAvg(), "plain": FedAvg()}
-    parts = Parts(model, layout, methods, 0, 0, None)
+    parts = Parts(model, layout, methods, 0, 0, None, noise="seeded")
     members = {}
     for at in range(SITES):
         x = torch.randn(n // SITES, d, generator=stream(0, "rows", at))

@@ -138,7 +138,14 @@ def world(
     fresh = _read_out(model, layout, 0, classes)
     hidden = {name: table.hidden() for name, table in sites.items()}
     parts = Parts(
-        model, layout, methods, classes, seed, lambda generator: fresh, hidden=hidden
+        model,
+        layout,
+        methods,
+        classes,
+        seed,
+        lambda generator: fresh,
+        hidden=hidden,
+        noise="seeded",
     )
     store, members = MemoryStore(), {}
     for name, table in sites.items():

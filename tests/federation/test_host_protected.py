@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,50 +72,6 @@ def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
     leader.miss(late)
     assert leader.people("hello", "0/hello")["rows"]
     assert leader.ledger.store.spent() == 0.5
-    leader.ledger.close()
-
-
-def put_back(path: Path) -> Leader:
-    """A site that released counts which were never counted, and lost its ledger then."""
-    leader = noisy(path, epsilon=9.0)
-    leader.people("close", "0/initial", -1, step="0/initial", cycle=-1)
-    assert leader.send(leader.order(SHARE)).refused is None
-    leader.ledger.close()
-    for name in ("ledger.sqlite-wal", "ledger.sqlite-shm"):
-        (leader.site.path / name).unlink(missing_ok=True)
-    shutil.copyfile(
-        leader.site.path / "ledger-backup.sqlite", leader.site.path / "ledger.sqlite"
-    )
-    leader.start()
-    return leader
-
-
-def test_a_ledger_that_was_put_back_draws_no_second_noise_for_what_it_forgot(
-    tmp_path: Path,
-) -> None:
-    leader = put_back(tmp_path)
-    for _ in range(2):
-        refused = str(leader.send(leader.order(SHARE)).refused)
-        assert (
-            "was put back from its copy of 20" in refused
-            and "begin in a new folder" in refused
-        )
-    assert leader.ledger.store.spent() == 0.5  # what is forgotten is counted, once
-    leader.people("close", "0/query", step="0/query", cycle=0)
-    assert (
-        leader.send(leader.order(replace(SHARE, key="1/query/0", cycle=1))).refused is None
-    )
-    assert leader.ledger.store.spent() == 1.0
-    leader.ledger.close()
-
-
-def test_a_new_run_counts_what_a_ledger_that_was_put_back_may_have_forgotten(
-    tmp_path: Path,
-) -> None:
-    leader = put_back(tmp_path)
-    leader.run = "second"
-    assert leader.send(leader.order(SHARE, counted=None)).refused is None
-    assert leader.ledger.store.spent() == 1.0
     leader.ledger.close()
 
 

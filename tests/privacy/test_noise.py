@@ -8,10 +8,22 @@ import torch
 from scipy import stats
 
 from fallow.core import stream
-from fallow.privacy.noise import from_os, seeded
+from fallow.privacy.noise import Mechanism, from_os, seeded
 
 DRAWS = 4000
 SMALL = 1e-4  # a sound sampler fails once in ten thousand runs; seeded ones never change
+
+
+def drawn(
+    counts: torch.Tensor,
+    *,
+    epsilon: float,
+    sensitivity: float = 2.0,
+    mechanism: Mechanism = "laplace",
+) -> torch.Tensor:
+    """Noise of the operating system."""
+    pytest.importorskip("opendp")
+    return from_os(counts, sensitivity=sensitivity, epsilon=epsilon, mechanism=mechanism)
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, 40.0])
@@ -22,7 +34,7 @@ def test_seeded_laplace_noise_has_scale_sensitivity_over_epsilon(scale: float) -
 
 
 def test_laplace_noise_of_the_operating_system_has_the_same_scale() -> None:
-    noise = from_os(torch.full((DRAWS,), 7.0), 4.0, "laplace", 2.0).numpy() - 7
+    noise = drawn(torch.full((DRAWS,), 7.0), epsilon=0.5).numpy() - 7
     assert stats.kstest(noise, stats.laplace(scale=4.0).cdf).pvalue > SMALL
     assert stats.kstest(noise, stats.laplace(scale=5.0).cdf).pvalue < SMALL
 
@@ -31,7 +43,7 @@ def test_laplace_noise_of_the_operating_system_has_the_same_scale() -> None:
 def test_discrete_noise_is_whole_and_two_sided_geometric(source: str) -> None:
     counts, scale = torch.full((DRAWS,), 3.0), 2.0
     if source == "os":
-        noisy = from_os(counts, scale, "discrete_laplace", 2.0)
+        noisy = drawn(counts, epsilon=1.0, mechanism="discrete_laplace")
     else:
         noisy = seeded(counts, scale, "discrete_laplace", stream(0, "noise", "a"))
     noise = (noisy - counts).numpy()
@@ -44,7 +56,7 @@ def test_discrete_noise_is_whole_and_two_sided_geometric(source: str) -> None:
 
 
 def test_noise_of_the_operating_system_is_different_every_time() -> None:
-    a, b = (from_os(torch.zeros(8), 2.0, "laplace", 2.0) for _ in range(2))
+    a, b = (drawn(torch.zeros(8), epsilon=1.0) for _ in range(2))
     assert not torch.equal(a, b)
 
 

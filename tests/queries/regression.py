@@ -59,7 +59,7 @@ def federation(
         "stats": torch.zeros(0, dtype=x.dtype),
     }
     methods = {"query": strategy, "training": solver or ServerSolve(), "plain": FedAvg()}
-    parts = Parts(model, layout, methods, 0, seed, lambda generator: zero)
+    parts = Parts(model, layout, methods, 0, seed, lambda generator: zero, noise="seeded")
     if privacy is not None:
         parts = replace(parts, privacy=privacy)
     members = {name: Site(name, rows, parts, store) for name, rows in sites.items()}

@@ -102,6 +102,7 @@ def test_a_training_method_may_predict_in_its_own_way() -> None:
 
 def test_secret_draws_come_from_the_sites_own_secret_where_it_has_one() -> None:
     simulated, real = site(), site()
+    simulated.parts = replace(simulated.parts, noise="seeded")
     real.parts = replace(real.parts, secret=77)
     drawn = [
         torch.rand(3, generator=SiteView(one, 2).secret("mask"))

@@ -137,7 +137,7 @@ def start(folder: Folder) -> None:
             _lines(console, [tightened])
     _introduce(console, found)
     with closing(found.open_ledger()) as ledger:
-        _lines(console, put_back(ledger.store.copied()))
+        _lines(console, put_back(ledger.store.copied(), ledger.store.put_back()))
     _lines(
         console,
         [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"],
@@ -182,7 +182,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
             f"site {about['site']} of study {about['study']} (digest {about['digest'][:12]})",
             f"process: {process(about, folder)}",
             f"coordinator: {about['problem'] or 'its machine is reached'}",
-            *put_back(about["copied"]),
+            *put_back(about["copied"], about["put_back"]),
             f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
             f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
             f"{labels['open']} open{until}",
@@ -207,6 +207,7 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
         }
         epsilon, sent = ledger.store.spent(), [asdict(line) for line in ledger.sent()]
         asked, copied = ledger.purchases.asked, ledger.store.copied()
+        said = ledger.store.put_back()
     return {
         "site": folder.name,
         "study": folder.agreement.name,
@@ -216,6 +217,7 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
         "asked": asked,
         "limit": folder.settings.limit,
         "copied": copied,
+        "put_back": said,
         "epsilon": epsilon,
         "epsilon_limit": folder.settings.epsilon,
         "sent": sent,

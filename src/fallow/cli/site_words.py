@@ -54,16 +54,18 @@ def over(event: dict[str, Any], folder: Path) -> list[str]:
     ]
 
 
-def put_back(copied: str | None) -> list[str]:
-    """What a ledger that was put back says of itself."""
-    return (
-        []
-        if copied is None
-        else [
+def put_back(copied: str | None, noise: str | None) -> list[str]:
+    """What a ledger that was put back says of itself: of when it is, and what that cost in
+    noise."""
+    lines = []
+    if copied is not None:
+        lines.append(
             f"ledger: was put back from its copy of {when(copied)}; labels that were given here since "
             "then are lost, and asked for again if their cycle is still open"
-        ]
-    )
+        )
+    if noise is not None:
+        lines.append(noise)
+    return lines
 
 
 def limited(about: dict[str, Any]) -> str:

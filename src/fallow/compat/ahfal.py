@@ -90,10 +90,15 @@ class RatioAHFAL:
     # -- site half --------------------------------------------------------------------------
 
     def share(self, view: View) -> Release:
-        return Release(view.counts, sensitivity=2, post=self.post)
+        return Release(
+            view.counts, sensitivity=2, post=self.post, post_noisy=self.post_noisy
+        )
 
     def post(self, counts: Tensor) -> Answer:
         return AHFAL().post(counts) | {"count": counts.clamp_min(0)}
+
+    def post_noisy(self, counts: Tensor) -> Answer:
+        return AHFAL().post_noisy(counts) | {"count": counts.clamp_min(0)}
 
     def select(self, view: View, n: int, low: Tensor, target: Tensor) -> Picks:
         local, common = view.logits("local"), view.logits("global")

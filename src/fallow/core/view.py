@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -81,12 +82,23 @@ class Release:
     """Counts of people on their way out: noise is added behind the verb, then ``post`` runs.
 
     counts: (C,) true counts; ``sensitivity``: the largest change of the counts, in L1, when one
-    labelled row is replaced by another; ``post``: from noisy counts to what is sent.
+    labelled row is replaced by another; ``post``: from counts to what is sent, which sees nothing
+    of the site but its argument; ``post_noisy``: where counts with noise are sent in another way.
+
+    Raises ValueError for a sensitivity that is not above 0 and finite: no noise would be added.
     """
 
     counts: Tensor
     sensitivity: float
     post: Callable[[Tensor], Answer] = _as_is
+    post_noisy: Callable[[Tensor], Answer] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sensitivity < math.inf:
+            raise ValueError(
+                f"the sensitivity of a release is {self.sensitivity}; it must be above 0 and "
+                "finite: the largest change of the counts when one labelled row is replaced"
+            )
 
 
 @dataclass(frozen=True)

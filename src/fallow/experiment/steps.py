@@ -19,6 +19,7 @@ from fallow.data import validation_split
 from fallow.experiment.environment import Done, Environment, Simulation
 from fallow.experiment.journal import Journal
 from fallow.experiment.versions import threads, versions
+from fallow.settings.recipe import Recipe
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers
 
@@ -47,18 +48,31 @@ def ledger(cycle: int, kept: State, answers: dict[int, float]) -> list[Label]:
     return [Label(row, answers[row], cycle, w, p) for row, w, p in lines if row in answers]
 
 
-def held_back(labels: list[Label], share: float, is_class: bool, seed: int) -> list[Label]:
+def held_back(
+    labels: list[Label], share: float, is_stratified: bool, seed: int
+) -> list[Label]:
     """One purchase of a site with ``share`` of its labels held back for validation.
 
-    Stratified by class where each has two labels or more.  At least one label is held back and one
-    trains; a purchase of a single label trains.
+    is_stratified: by class where each has two labels or more, as `is_stratified` says; else which
+    ones are held back depends on their number and on the seed, never on what the labels are.  At
+    least one label is held back and one trains; a purchase of a single label trains.
     """
     if share == 0 or len(labels) < 2:
         return labels
     y = np.array([label.value for label in labels])
-    y = y.astype(np.int64) if is_class else y
+    y = y.astype(np.int64) if is_stratified else y
     held = set(validation_split(y, share, np.random.default_rng(seed))[1].tolist())
     return [label._replace(held=at in held) for at, label in enumerate(labels)]
+
+
+def is_stratified(recipe: Recipe, classes: int) -> bool:
+    """Whether labels are held back class by class.
+
+    Never under local privacy: one changed label would move others between training and validation,
+    and change the counts that a query releases by more than the 2 for which noise is added.  Even
+    how many labels train, which is sent without noise, would depend on what they are.
+    """
+    return classes > 0 and recipe.privacy.epsilon is None
 
 
 def bought(
@@ -82,8 +96,8 @@ def bought(
         for name, site in members.items():
             lines = ledger(cycle, picks.get(name, {}), answers.get(name, {}))
             drawn = seed_of(world.seed, "validation", step, name)
-            is_class = bool(world.dataset.classes)
-            site.buy(held_back(lines, world.recipe.validation, is_class, drawn))
+            by_class = is_stratified(world.recipe, len(world.dataset.classes))
+            site.buy(held_back(lines, world.recipe.validation, by_class, drawn))
             site.forget(keep)
         return journal.finish(step, done)
 

@@ -244,7 +244,8 @@ def world_of(
         seed,
         fresh,
         hidden=shown,
-        privacy=recipe.privacy.over(recipe.cycles),
+        privacy=recipe.protected,
+        noise="seeded",
     )
     members = {name: Site(name, x[at], parts, store) for name, at in rows.items()}
     executor = executor_of(recipe, model)

@@ -128,7 +128,7 @@ def _scores(agreement: Agreement, facts: Facts) -> Iterator[str]:
 
 
 def _privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
-    privacy = agreement.recipe.privacy.over(agreement.recipe.cycles)
+    privacy = agreement.recipe.protected
     if privacy.epsilon is None:
         yield "- No noise was added to counts."
     else:

@@ -14,7 +14,7 @@ from fallow.core.contract import Contract
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
 from fallow.experiment.scale import Scale, in_units
-from fallow.experiment.steps import held_back
+from fallow.experiment.steps import held_back, is_stratified
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import Facts, write_card
@@ -127,7 +127,8 @@ class People:
 
         def hold(labels: list[Label]) -> list[Label]:
             drawn = seed_of(at.agreement.seed, "validation", step, at.site.id)
-            return held_back(labels, recipe.validation, bool(at.site.parts.classes), drawn)
+            by_class = is_stratified(recipe, at.site.parts.classes)
+            return held_back(labels, recipe.validation, by_class, drawn)
 
         closed = at.ledger.purchases.close(at.run, step, hold)
         part = int(step.partition("query-")[2] or 0)

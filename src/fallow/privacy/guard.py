@@ -28,14 +28,14 @@ Noise = Literal["seeded", "os"]
 @final
 @dataclass(frozen=True)
 class Guard:
-    """One site's guard.  ``noise``: from the stream of ``seed`` in a simulator, else from the
-    operating system."""
+    """One site's guard.  ``noise``: from the operating system, unless a simulator asks for the
+    stream of ``seed``, which everybody can repeat."""
 
     site: SiteId
     privacy: Privacy
     ledger: Ledger
     seed: int
-    noise: Noise = "seeded"
+    noise: Noise = "os"
 
     def check(self, step: Step) -> None:
         """Raise ValueError for a request that would let a part of a sum out without its mask.
@@ -101,17 +101,21 @@ class Guard:
             return book[key].answer
         total = self.privacy.over(1).total  # one release, where nobody said how many
         check_budget(self.site, book, epsilon, total)
-        answer = release.post(self._noisy(key, release, epsilon))
+        answer = (release.post_noisy or release.post)(self._noisy(key, release, epsilon))
         self.ledger.spend(self.site, key, Released(epsilon, digest, answer))
         return answer
 
     def _noisy(self, key: str, release: Release, epsilon: float) -> Tensor:
-        counts, scale = release.counts, release.sensitivity / epsilon
         if self.noise == "os":
-            return from_os(counts, scale, self.privacy.mechanism, release.sensitivity)
+            return from_os(
+                release.counts,
+                sensitivity=release.sensitivity,
+                epsilon=epsilon,
+                mechanism=self.privacy.mechanism,
+            )
         return seeded(
-            counts,
-            scale,
+            release.counts,
+            release.sensitivity / epsilon,
             self.privacy.mechanism,
             stream(self.seed, "noise", self.site, key),
         )

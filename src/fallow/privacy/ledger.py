@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
 from fallow.core.types import Answer, SiteId
 
 
 class Released(NamedTuple):
-    """One noisy answer: what it cost, what it answered to, and itself."""
+    """One noisy answer: what it cost, what it answered to, and itself.
+
+    Without a ``digest`` nothing is known of the answer: the site may have given one, and counts it
+    as spent.
+    """
 
     epsilon: float
     digest: str
@@ -37,10 +41,38 @@ def check_budget(
 
     Releases compose sequentially: ε adds up, because earlier labels are in every later count.
     """
-    spent = math.fsum(line.epsilon for line in book.values())
-    if total is not None and spent + epsilon > total * (1 + 1e-9):
+    if total is None:
+        return
+    spent = added_up(line.epsilon for line in book.values())
+    if spent + as_written(epsilon) > as_written(total):
         raise ValueError(
-            f"site {site} has spent epsilon {spent:g} of {total:g} in {len(book)} releases and "
-            f"releases nothing more: another would cost {epsilon:g}; raise privacy.total, lower "
-            "privacy.epsilon or ask fewer queries, in a new run"
+            f"site {site} has spent epsilon {float(spent):g} of {total:g} in {len(book)} releases "
+            f"{doubtful(book.values())}and releases nothing more: another would cost {epsilon:g}; "
+            "raise privacy.total, lower privacy.epsilon or ask fewer queries, in a new run"
         )
+
+
+def as_written(epsilon: float) -> Fraction:
+    """The number that a person reads: 0.1 is one tenth, not the nearest binary fraction.
+
+    >>> as_written(0.1) * 3 == as_written(0.3)
+    True
+    """
+    return Fraction(repr(float(epsilon)))
+
+
+def added_up(costs: Iterable[float]) -> Fraction:
+    """ε of several releases, without any rounding: no slack is needed where it is compared.
+
+    >>> added_up([0.1, 0.1, 0.1]) == as_written(0.3)
+    True
+    """
+    return sum(map(as_written, costs), Fraction(0))
+
+
+def doubtful(lines: Iterable[Released]) -> str:
+    """How much of what is spent the site only may have spent, in words; empty where it is none."""
+    cost = added_up(line.epsilon for line in lines if not line.digest)
+    if not cost:
+        return ""
+    return f"({float(cost):g} of it because its ledger was put back from a copy) "

@@ -17,7 +17,9 @@ from torch import Tensor
 from fallow.privacy.extra import need
 
 Mechanism = Literal["laplace", "discrete_laplace"]
-SLACK = 1e-9  # OpenDP rounds the ε of a scale upwards in its last bits
+NUDGE = 2.0**-50
+"""OpenDP rounds the ε of a scale upwards in its last bits: the scale grows until that is no more
+than what may be spent."""
 
 
 def seeded(
@@ -41,21 +43,30 @@ def seeded(
 
 
 def from_os(
-    counts: Tensor, scale: float, mechanism: Mechanism, sensitivity: float
+    counts: Tensor, *, sensitivity: float, epsilon: float, mechanism: Mechanism
 ) -> Tensor:
-    """The same with noise from the operating system (OpenDP): for real sites.
+    """Counts with noise from the operating system (OpenDP): for real sites.
+
+    counts: (C,) -> (C,) float64.  OpenDP samples both forms in exact arithmetic, the continuous one
+    on a grid finer than any float, and rounds once at the end: the last bits of a noisy number say
+    nothing about the true one (Mironov, 2012, is the attack).
 
     Raises RuntimeError unless OpenDP proves that a change of ``sensitivity`` in L1 costs no more
-    than sensitivity / scale.
+    than ``epsilon``.
     """
     dp = need("opendp.prelude", "noise at a real site")
     dp.enable_features("contrib")
     is_whole = mechanism == "discrete_laplace"
     atom: Any = dp.atom_domain(T=int) if is_whole else dp.atom_domain(T=float, nan=False)
     metric = dp.l1_distance(T=int if is_whole else float)
+    change = math.ceil(sensitivity) if is_whole else float(sensitivity)
+    scale, growth = sensitivity / epsilon, NUDGE
     release = dp.m.make_laplace(dp.vector_domain(atom), metric, scale=scale)
-    cost = release.map(math.ceil(sensitivity) if is_whole else float(sensitivity))
-    if cost > sensitivity / scale * (1 + SLACK):
+    while release.map(change) > epsilon and growth < 2**-40:
+        scale, growth = scale * (1 + growth), 2 * growth
+        release = dp.m.make_laplace(dp.vector_domain(atom), metric, scale=scale)
+    cost = release.map(change)
+    if cost > epsilon:
         raise RuntimeError(
             f"noise of scale {scale} costs epsilon {cost}, more than was allowed"
         )

@@ -8,9 +8,14 @@ from typing import Literal
 
 from fallow.core.contract import Contract
 from fallow.privacy.extra import need
+from fallow.privacy.ledger import as_written
 
 SMALLEST = 3
 """Sites in a secure sum: of two, each can subtract its own part and has the other's."""
+
+LEAST, MOST = 1e-6, 1e6
+"""ε of one release.  Beyond these the scale of the noise is no number to compute with; far below
+``MOST`` nothing is protected any more."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,17 @@ class Privacy:
     def __post_init__(self) -> None:
         for name in ("epsilon", "total", "bound"):
             value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
+            if value is None:
+                continue
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not (value > 0 and math.isfinite(value)):
                 raise ValueError(
                     f"privacy.{name} is {value}; it must be above 0 and finite"
                 )
+        if self.epsilon is not None and not LEAST <= self.epsilon <= MOST:
+            raise ValueError(
+                f"privacy.epsilon is {self.epsilon:g}; give a number between {LEAST:g} and {MOST:g}"
+            )
         if self.mechanism not in ("laplace", "discrete_laplace"):
             raise ValueError(
                 f"privacy.mechanism is {self.mechanism!r}; use 'laplace' or 'discrete_laplace'"
@@ -65,7 +77,11 @@ class Privacy:
         """
         if self.epsilon is None or self.total is not None:
             return self
-        return replace(self, total=self.epsilon * max(queries, 1))
+        exact = as_written(self.epsilon) * max(queries, 1)
+        total = float(exact)
+        if as_written(total) < exact:  # rounded down, the last release would be refused
+            total = math.nextafter(total, math.inf)
+        return replace(self, total=total)
 
 
 def noise_refusal(name: str, contract: Contract) -> str | None:

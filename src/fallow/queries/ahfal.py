@@ -34,7 +34,9 @@ class AHFAL:
     fall below it.  So ``tau_scale="percent"`` is the default.  In percent, tau does not carry over
     to other numbers of classes: with 100 classes use ``tau_scale="cv", tau=1.2``.
     Rounding of Eq. 4 is not stated: largest remainders.  A site without labels is left out of the
-    mean and the spread.  Ties are broken at random from a named stream.
+    mean and the spread; behind noise (privacy.epsilon) nobody is, because noisy counts do not tell
+    such a site, and one whose noisy counts are all below 0 answers with equal shares.  Ties are
+    broken at random from a named stream.
     The paper counts 40 bytes a site and query, ten shares of 4 bytes.  Here it is 168: the squares
     of the shares go along, so that the server needs totals alone, and numbers take 8 bytes.
     """
@@ -92,7 +94,9 @@ class AHFAL:
     # -- site half --------------------------------------------------------------------------
 
     def share(self, view: View) -> Release:
-        return Release(view.counts, sensitivity=2, post=self.post)
+        return Release(
+            view.counts, sensitivity=2, post=self.post, post_noisy=self.post_noisy
+        )
 
     def post(self, counts: Tensor) -> Answer:
         """p_i and what its mean and population spread need; zeros from a site without labels."""
@@ -103,6 +107,14 @@ class AHFAL:
         if self.tau_scale == "count":
             answer |= {"count": counts, "count_square": counts**2}
         return answer
+
+    def post_noisy(self, counts: Tensor) -> Answer:
+        """The same for counts with noise: where none is above 0 all classes are alike."""
+        if bool((counts > 0).any()):
+            return self.post(counts)
+        equal = torch.full_like(counts, 1 / len(counts))
+        shares: Answer = {"one": equal.new_ones(()), "share": equal, "square": equal**2}
+        return self.post(counts) | shares
 
     def select(self, view: View, n: int, low: Tensor, mean: Tensor) -> Picks:
         local = view.logits("local")

@@ -209,13 +209,22 @@ class FALE:
     def from_totals(self, ask: Ask, columns: Columns, at: dict[str, Any]) -> Directions:
         """Two passes over the rows: a basis in which they are orthonormal."""
         k, ridge = len(columns.unit), self.ridge / columns.rows
-        bound = None if at["lead"] else BOUND
-        total = sum_of_all(ask, "gram", bound, **at)
-        basis = leverage.first_pass(
-            leverage.matrix(total["products"], k), columns.rows, ridge
-        )
-        total = sum_of_all(ask, "gram", bound, basis=basis, **at)
-        return leverage.second_pass(leverage.matrix(total["products"], k), basis, ridge)
+        is_rotated, is_masked = bool(at["lead"]), ask.masking is not None
+        first_bound = None if is_rotated else BOUND
+        second_bound = first_bound
+        first_error, second_error = 0.0, 0.0
+        if is_masked:  # sums are rounded, the more the larger an addend may be
+            sites = len(ask.cohort)
+            first_bound = leverage.rotated_bound(columns.unit) if is_rotated else BOUND
+            second_bound = BOUND
+            first_error = leverage.rounding(first_bound, sites, k)
+            second_error = leverage.rounding(second_bound, sites, k)
+        total = sum_of_all(ask, "gram", first_bound, **at)
+        gram = leverage.matrix(total["products"], k)
+        basis = leverage.first_pass(gram, columns.rows, ridge, first_error)
+        total = sum_of_all(ask, "gram", second_bound, basis=basis, **at)
+        gram = leverage.matrix(total["products"], k)
+        return leverage.second_pass(gram, basis, ridge, second_error)
 
     def finish(self, ask: Ask, n: int, common: dict[str, Any]) -> float:
         """The log of the time when the n-th row is drawn for the first time, from histograms."""

@@ -104,6 +104,11 @@ class Recipe:
     )  # upper bounds
     published: Published | None = None
 
+    @property
+    def protected(self) -> Privacy:
+        """The protections of a whole run, with what all its queries may spend together."""
+        return self.privacy.over(self.cycles * self.queries_per_cycle)
+
     def __post_init__(self) -> None:
         _positive(
             self,

@@ -37,8 +37,8 @@ class Parts:
     ``methods``: "plain" fits the models that only a query looks at, unless the query has a step of
     its own, and is asked nothing; the verbs of all others may be.
     ``hidden``: true labels of all rows of each site; empty but in a simulation of a strategy that
-    reads them.  ``secret``: of what a site draws for itself alone; None in a simulation, where it
-    comes from ``seed`` too.
+    reads them.  ``secret``: of what a site draws for itself alone; None in a simulation, whose
+    noise is "seeded": there it comes from ``seed`` too.
     """
 
     model: torch.nn.Module
@@ -51,7 +51,7 @@ class Parts:
         default_factory=dict
     )  # for contract.simulator_only
     privacy: Privacy = Privacy()
-    noise: Noise = "seeded"  # "os": from the operating system, as at every real site
+    noise: Noise = "os"  # "seeded": from the run's seed, in simulations; all can repeat it
     secret: int | None = None
 
     @property

@@ -124,6 +124,16 @@ class SiteView:
         return self._site.streams(purpose, self.cycle)
 
     def secret(self, purpose: str) -> torch.Generator:
+        """Draws that nobody else can repeat; in a simulation they come from the run's seed.
+
+        Raises RuntimeError at a real site that was given no secret.
+        """
         parts = self._site.parts
-        seed = parts.seed if parts.secret is None else parts.secret
-        return stream(seed, purpose, self.cycle, self.site)
+        if parts.secret is not None:
+            return stream(parts.secret, purpose, self.cycle, self.site)
+        if parts.noise != "seeded":
+            raise RuntimeError(
+                f"site {self.site} has no secret to draw {purpose!r} from, and the seed of the run "
+                'is known to all; in a simulation say Parts(noise="seeded")'
+            )
+        return stream(parts.seed, purpose, self.cycle, self.site)

@@ -123,6 +123,13 @@ class Database:
             found: list[Any] = self._db.execute(sql, values).fetchall()
             return found
 
+    def is_in_place(self) -> bool:
+        """Whether the file at the path is still the one that was opened."""
+        try:
+            return _place(self.path) == self._place
+        except OSError:
+            return False
+
     def close(self) -> None:
         with self._turn:
             self._db.close()

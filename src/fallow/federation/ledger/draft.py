@@ -63,7 +63,6 @@ class Draft:
         return sorted([*self._store.written(site), *self._labels])
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
-        self._store.doubt(site, key, released.epsilon)
         self._spent[key] = released
 
     def released(self, site: SiteId) -> dict[str, Released]:

@@ -94,6 +94,10 @@ class Ledger:
         """Copy the file to ``<name>-backup`` beside it: the way out if it is ever damaged."""
         self._tables.backup()
 
+    def check_in_place(self) -> None:
+        """Raise Failed where another file has taken the place of this one since it was opened."""
+        self._tables.check_in_place()
+
     def close(self) -> None:
         self._tables.close()
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, final
 
 from fallow.core.types import SiteId, State
 from fallow.experiment.journal import sealed
-from fallow.federation.ledger.tables import COPIED, Tables
+from fallow.federation.ledger.questions import now
+from fallow.federation.ledger.releases import NAME, Damaged, Entry, Releases
+from fallow.federation.ledger.tables import COPIED, NOTICED, Tables
 from fallow.privacy import Released
+from fallow.privacy.ledger import added_up, as_written, doubtful
 from fallow.sites.store import Label
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.packing import unpack
@@ -20,8 +24,11 @@ REMEMBER = (
 OLDEST = (
     "FROM undo AS u WHERE exchange = (SELECT min(exchange) FROM undo WHERE name = u.name)"
 )
-LOST = ", perhaps released"
-"""Behind the key of what the site may have released, and no longer knows."""
+PUT_BACK = "put back"
+"""Before the time, in the key of what a site counts as spent because its ledger was put back."""
+RECORDED, SAID = "releases are recorded", "put back, in words"
+"""What a ledger says of itself: that `Releases` has all of its releases; what it cost that it was
+put back."""
 
 
 @final
@@ -31,12 +38,15 @@ class SiteStore:
     What is kept can be undone until its exchange counts: the table ``undo`` holds what each
     ``exchange`` found under the names that it changed.  Labels, releases and secrets are never
     undone.  ``run``: whose releases are in the book; what other runs spent counts against the
-    site's own limit, ``epsilon``, alone.
+    site's own limit, ``epsilon``, alone.  Where there is one, every release stands in a second
+    book too (`Releases`), and both are compared whenever something is released.
     """
 
     def __init__(self, tables: Tables, epsilon: float | None = None) -> None:
         self._tables, self._epsilon = tables, epsilon
         self.run, self.exchange = "", 0
+        self._releases = Releases(tables.path.with_name(NAME), tables.site)
+        self.compare()
 
     # -- memory -----------------------------------------------------------------------------
 
@@ -111,59 +121,167 @@ class SiteStore:
     # -- noise and masks --------------------------------------------------------------------
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
+        """A release: in the second book first, so that a ledger that is put back cannot hide it.
+
+        Raises ValueError beyond the site's own limit.
+        """
         with self._tables.transaction():
-            so_far = self.spent()
+            self.compare()
             cost = released.epsilon
-            if self._epsilon is not None and so_far + cost > self._epsilon * (1 + 1e-9):
-                raise ValueError(
-                    f"site {site} has spent epsilon {so_far:g} of the {self._epsilon:g} that it "
-                    f"allows over all runs, and another release costs {cost:g}: raise the limit "
-                    "under [privacy] in its site.toml, or leave the study"
-                )
+            if self._epsilon is not None:
+                so_far = self._spent_exactly()
+                if so_far + as_written(cost) > as_written(self._epsilon):
+                    raise ValueError(
+                        f"site {site} has spent epsilon {float(so_far):g} of the "
+                        f"{self._epsilon:g} {self._in_doubt()}that it allows over all runs, and "
+                        f"another release costs {cost:g}: raise the limit under [privacy] in its "
+                        "site.toml, or leave the study"
+                    )
             line = sealed({**released._asdict(), "key": key})
-            self._tables.write(
-                "INSERT INTO spent VALUES (?, ?, ?, ?)", self.run, key, cost, line
+            self._enter(Entry(self.run, key, cost, line))
+
+    def _in_doubt(self) -> str:
+        """How much of what was spent in all runs is counted because nobody knows, in words."""
+        sql = "SELECT epsilon FROM spent WHERE substr(key, 1, length(?)) = ?"
+        costs = self._tables.read(sql, PUT_BACK, PUT_BACK)
+        return doubtful(Released(cost, "", {}) for (cost,) in costs)
+
+    def _enter(self, release: Entry) -> None:
+        """Write a new release into both books."""
+        if self._epsilon is not None:
+            self._releases.add(release)
+        self._tables.write("INSERT INTO spent VALUES (?, ?, ?, ?)", *release)
+
+    # -- a ledger that was put back ---------------------------------------------------------
+
+    def compare(self) -> None:
+        """Put right what this ledger has forgotten, where it is older than what the site released.
+
+        What stands in the second book is entered again, with its answer.  Where that book is gone,
+        damaged or was put back itself, nobody here knows what left the site since: all that was
+        left up to the site's limit counts as spent.
+        """
+        if self._epsilon is None:
+            return
+        with self._tables.transaction():
+            self._compare()
+
+    def _compare(self) -> None:
+        known = self._entered()
+        noted, copied = self._noted(RECORDED), self.copied()
+        is_copy = copied is not None and self._noted(NOTICED) is None
+        recorded, is_sure = self._recorded()
+        missing = [release for release in recorded or () if release[:2] not in known]
+        in_both = {release[:2] for release in recorded or ()}
+        strange = [release for at, release in known.items() if at not in in_both]
+        is_older = is_copy or bool(missing) or (noted is None and recorded is not None)
+        if recorded is None:
+            # a new ledger, and one of a version without a second book, have nothing to hide
+            is_new = noted is None and copied is None
+            is_in_doubt = not is_new
+        else:
+            # a second book that lacks what its ledger has was put back too
+            is_in_doubt = bool(strange) or (is_older and not is_sure)
+        if not (is_older or is_in_doubt or recorded is None):
+            return
+        for release in missing:
+            self._tables.write("INSERT INTO spent VALUES (?, ?, ?, ?)", *release)
+        if recorded is None:
+            self._releases.begin(self._entered().values())
+        else:
+            for release in strange:
+                self._releases.add(release)
+        self._note(RECORDED, now())
+        # A single line may be of an order in the middle of which the site died: that is no reason
+        # to stop listening to a coordinator that knows more than this ledger.
+        is_loss = len(missing) > 1 or any(e.key.startswith(PUT_BACK) for e in missing)
+        if is_in_doubt:
+            self.spend_the_rest()
+        elif is_copy or is_loss:
+            again = added_up(release.epsilon for release in missing)
+            self._note(
+                SAID,
+                f"noise: this ledger was put back; {len(missing)} releases that it did not know, "
+                f"ε {float(again):g}, were entered again from {NAME}",
             )
+            self._note(NOTICED, now())
 
-    def doubt(self, site: SiteId, key: str, epsilon: float) -> None:
-        """Refuse noise where the ledger was put back from its copy: the site may have answered the
-        same with other noise before, and both together say more.  That one is counted as spent."""
-        copied = self.copied()
-        if copied is None:
-            return
-        self._charge(f"{key}{LOST}", epsilon)
-        raise ValueError(
-            f"the ledger of site {site} was put back from its copy of {copied}, and what the site "
-            "released since is not in it: it releases nothing until the labels of this cycle have "
-            "been entered; go on without it until then (quorum), or begin in a new folder"
-        )
+    def spend_the_rest(self) -> str:
+        """Count everything up to the site's limit as spent; what was done, in a sentence."""
+        with self._tables.transaction():
+            if self._epsilon is None:
+                return ""
+            rest = max(as_written(self._epsilon) - self._spent_exactly(), as_written(0.0))
+            cost = float(rest)
+            if as_written(cost) < rest:
+                cost = math.nextafter(cost, math.inf)
+            if cost > 0:
+                found = self._tables.read("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
+                run = found[0][0] if found else self.run
+                taken = self._tables.read("SELECT count(*) FROM spent")[0][0]
+                key = f"{PUT_BACK} {now()} {taken}"
+                line = sealed({**Released(cost, "", {})._asdict(), "key": key})
+                self._enter(Entry(run, key, cost, line))
+            self._note(NOTICED, now())
+            said = (
+                f"noise: this ledger was put back, and nothing here says what site "
+                f"{self._tables.site} released since; so ε {cost:g}, all that was left up to its "
+                f"limit of {self._epsilon:g}, counts as spent; to release more, raise the limit "
+                "under [privacy] in site.toml"
+            )
+            self._note(SAID, said)
+            return said
 
-    def trust(self, epsilon: float | None) -> None:
-        """What may be asked from now on was never asked before: a ledger that was put back is as
-        good as any.  epsilon: of the release that it has perhaps forgotten."""
-        if self.copied() is None:
-            return
-        sql = "SELECT 1 FROM spent WHERE run = ? AND substr(key, -length(?)) = ?"
-        if epsilon is not None and not self._tables.read(sql, self.run, LOST, LOST):
-            self._charge(LOST, epsilon)
-        self._tables.write("DELETE FROM about WHERE name = ?", COPIED)
+    def _recorded(self) -> tuple[list[Entry] | None, bool]:
+        """The second book, None where there is none that can be read, and whether it is the one
+        that this site has written."""
+        try:
+            return self._releases.read(), self._releases.is_the_one_written_here()
+        except Damaged:
+            return None, False
+
+    def _entered(self) -> dict[tuple[str, str], Entry]:
+        rows = self._tables.read("SELECT * FROM spent ORDER BY rowid")
+        return {release[:2]: release for release in map(Entry._make, rows)}
+
+    def _noted(self, name: str) -> str | None:
+        found = self._tables.read("SELECT value FROM about WHERE name = ?", name)
+        return found[0][0] if found else None
+
+    def _note(self, name: str, value: str) -> None:
+        self._tables.write("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
+
+    def trust(self) -> None:
+        """The labels of a cycle have been entered, or another run begins: that this ledger was put
+        back matters no more."""
+        for name in (COPIED, NOTICED):
+            self._tables.write("DELETE FROM about WHERE name = ?", name)
 
     def copied(self) -> str | None:
         """When the copy was made that this ledger was put back from, until the labels of a cycle
         have been entered; None for a ledger that is no copy."""
-        found = self._tables.read("SELECT value FROM about WHERE name = ?", COPIED)
-        return found[0][0] if found else None
+        return self._noted(COPIED)
 
-    def _charge(self, key: str, epsilon: float) -> None:
-        line = sealed({**Released(epsilon, "", {})._asdict(), "key": key})
-        sql = "INSERT OR IGNORE INTO spent VALUES (?, ?, ?, ?)"
-        self._tables.write(sql, self.run, key, epsilon, line)
+    def put_back(self) -> str | None:
+        """What it cost in noise that this ledger was put back, in a sentence; None where it never
+        was."""
+        return self._noted(SAID)
+
+    def is_known_older(self) -> bool:
+        """Whether what this ledger has forgotten has been counted already."""
+        return self._noted(NOTICED) is not None or self.copied() is not None
+
+    # -- what was spent ---------------------------------------------------------------------
 
     def spent(self) -> float:
         """ε of all releases of all runs."""
-        return math.fsum(cost for (cost,) in self._tables.read("SELECT epsilon FROM spent"))
+        return float(self._spent_exactly())
+
+    def _spent_exactly(self) -> Fraction:
+        return added_up(cost for (cost,) in self._tables.read("SELECT epsilon FROM spent"))
 
     def released(self, site: SiteId) -> dict[str, Released]:
+        self.compare()
         found = {}
         sql = "SELECT key, line FROM spent WHERE run = ? ORDER BY rowid"
         for key, blob in self._tables.read(sql, self.run):

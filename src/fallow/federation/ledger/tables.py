@@ -13,8 +13,9 @@ from fallow.storage.database import BUSY, Database, Durability, Words, make_priv
 from fallow.storage.errors import Failed
 
 SYNCHRONOUS: Durability = "FULL"  # a power cut loses nothing that was answered
-COPIED = "copied at"
-"""What a copy says of itself, until it is known again what was released."""
+COPIED, NOTICED = "copied at", "is older since"
+"""What a ledger says of itself: that it is a copy, and that what it forgot has been counted, both
+until the labels of a cycle have been entered."""
 VERSION = 1
 """Of the tables; a file of a later version is refused rather than misread."""
 
@@ -160,8 +161,21 @@ class Tables:
             self.write("VACUUM INTO ?", str(draft))
             with closing(Database(draft, words, SYNCHRONOUS)) as copy:
                 copy.write("INSERT OR REPLACE INTO about VALUES (?, ?)", COPIED, now())
+                # what was noticed of this ledger is not known of a copy that is put back later
+                copy.write("DELETE FROM about WHERE name = ?", NOTICED)
+                # a key that masked a part since would mask a second one
+                copy.write("DELETE FROM secret")
                 copy.read("PRAGMA journal_mode=DELETE")  # the copy is one file
             draft.replace(self.copy)
+
+    def check_in_place(self) -> None:
+        """Raise Failed where another file has taken the place of this one since it was opened."""
+        if not self._file.is_in_place():
+            raise Failed(
+                f"ledger {self.path} of site {self.site} was moved away or replaced while the site "
+                "was running: end the site and its page, see to it that the right file is there, "
+                "and start the site again"
+            )
 
     def close(self) -> None:
         self._file.close()

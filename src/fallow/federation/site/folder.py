@@ -227,7 +227,7 @@ class SiteFolder:
         agreement allows one run.  None where there is no noise."""
         recipe = self.agreement.recipe
         own = self.settings.epsilon
-        return own if own is not None else recipe.privacy.over(recipe.cycles).total
+        return own if own is not None else recipe.protected.total
 
 
 def _trusted(ca: str | None, agreement: Agreement) -> bytes | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fallow.core.messages import KEYS, Request
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer
-from fallow.experiment.steps import held_back
+from fallow.experiment.steps import held_back, is_stratified
 from fallow.federation.agreement import Agreement
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.draft import Draft
@@ -41,6 +41,10 @@ from fallow.sites.store import Label
 from fallow.storage.errors import Failed, sentence
 
 
+class OlderLedger(ValueError):
+    """The coordinator has counted an exchange that the site's ledger does not know."""
+
+
 @final
 class Host:
     """One site of a study.
@@ -56,7 +60,6 @@ class Host:
         agreement = folder.agreement
         self._folder, self._ledger, self._agreement = folder, ledger, agreement
         self._made = made(agreement)
-        privacy = agreement.recipe.privacy.over(agreement.recipe.cycles)
         self._parts = Parts(
             self._made.model,
             self._made.layout,
@@ -64,7 +67,7 @@ class Host:
             self._made.classes,
             agreement.seed,
             self._made.fresh,
-            privacy=privacy,
+            privacy=agreement.recipe.protected,
             noise="os",
         )
         self._x = folder.rows.x.to(self._made.dtype)
@@ -93,7 +96,21 @@ class Host:
     # -- which orders are performed ---------------------------------------------------------
 
     def _answer(self, order: Order) -> Answer:
+        """What the order asks for.
+
+        A coordinator that has counted what this ledger does not know proves that the ledger is
+        older.  Unless that is known already, nobody can say what the site released since.
+        """
         self._check_addressed(order)
+        self._ledger.check_in_place()
+        try:
+            return self._in_turn(order)
+        except OlderLedger as error:
+            store = self._ledger.store
+            said = "" if store.is_known_older() else store.spend_the_rest()
+            raise ValueError(f"{error}; {said}" if said else str(error)) from error
+
+    def _in_turn(self, order: Order) -> Answer:
         if order.errand == "progress":
             self._counted(order)
             return self._people.progress(self._office(order.run))
@@ -139,7 +156,7 @@ class Host:
                     "begin in a new folder"
                 )
             store.run = newest or run
-            store.trust(self._parts.privacy.epsilon)
+            store.trust()
             orders.begin(run)
             store.clear()
             store.bring()
@@ -156,8 +173,9 @@ class Host:
             if value is not None and row not in taken
         ]
         drawn = seed_of(self._agreement.seed, "validation", "brought", self._folder.name)
-        share, is_class = self._agreement.recipe.validation, bool(self._made.classes)
-        held = held_back(brought, share, is_class, drawn)
+        recipe = self._agreement.recipe
+        by_class = is_stratified(recipe, self._made.classes)
+        held = held_back(brought, recipe.validation, by_class, drawn)
         self._ledger.store.write(self._folder.name, held)
 
     def _take_turn(self, order: Order) -> None:
@@ -180,11 +198,11 @@ class Host:
             self._site = None
 
     def _counted(self, order: Order) -> int:
-        """The number of the exchange that counted last; ValueError where it is not known here."""
+        """The number of the exchange that counted last; OlderLedger where it is not known here."""
         orders, site = self._ledger.orders, self._folder.name
         found = 0 if order.counted is None else orders.number(order.run, order.counted)
         if found is None:
-            raise ValueError(
+            raise OlderLedger(
                 f"site {site} knows nothing of exchange {order.counted}, which the coordinator has "
                 "counted: its ledger is older, perhaps from a backup; put the newest one back, or "
                 "let the study go on without this site until a new run, which keeps its labels"
@@ -236,7 +254,7 @@ class Host:
             self._draft.flush(self._folder.name)
             if is_closing:
                 store.settle(store.exchange)
-                store.trust(self._parts.privacy.epsilon)
+                store.trust()
         return answer
 
     def _delivered(self, order: Order) -> Brought:

@@ -78,7 +78,7 @@ def terms(folder: SiteFolder) -> list[str]:
         f"model {recipe.model}, trained by {recipe.training}; rows are chosen by {recipe.query}",
         f"labels: {labels_wanted(recipe)}{limit}",
         f"people have {duration(about.waits.deadline)} for the labels of a cycle{agree}",
-        f"privacy: {_protected(recipe.privacy.over(recipe.cycles), own.epsilon)}",
+        f"privacy: {_protected(recipe.protected, own.epsilon)}",
     ]
 
 

@@ -28,6 +28,9 @@ FINE = 2.0**20
 masked sums keep 40 bits after the point, too few for small directions."""
 
 BOUND = 2 * FINE
+"""Of products of columns of length 1, as they stand.  One more bit than they need: the length of a
+column is known from a sum that is rounded too.  Rotated ones need more: `rotated_bound`."""
+
 STEEP = 1e10  # condition number beyond which the smallest direction is rounding error
 
 
@@ -64,6 +67,38 @@ def scales(squares: Tensor, varies: Tensor) -> Tensor:
             "or lower privacy.bound"
         )
     return torch.where(varies > 0, squares.rsqrt(), 0.0)
+
+
+def rotated_bound(unit: Tensor) -> float:
+    """The most that one site can add to products of rotated columns, from what is public.
+
+    unit: (k,), 0 for constant columns.  Over all sites the scaled columns have length 1, so the
+    products C = XᵀX have 1 on the diagonal and no eigenvalue above their trace, the number m of
+    columns that vary.  A site's own addend C_i is positive semidefinite and so is C - C_i, the sum
+    of the others': no eigenvalue of C_i is above m either, and a rotation changes no eigenvalue, so
+    no entry of QᵀC_iQ is above m.  Columns that say the same, all rows at one site, reach it.
+
+    Of N sites and m columns a masked sum then keeps 63 - log2(N m) bits after the point of C, 54
+    for 10 sites and 50 columns: what float64 itself keeps of numbers near 1.
+    """
+    varying = int((unit > 0).sum())
+    return BOUND * max(varying, 1)
+
+
+def step(bound: float, sites: int) -> float:
+    """What a masked sum rounds an addend of so many sites to, and no less.
+
+    It keeps 40 bits after the point, or as many as let the sum of all stay below 2^63.
+    """
+    finest: float = 2.0**-40
+    coarse: float = sites * bound * 2.0**-61.99
+    return max(finest, coarse)
+
+
+def rounding(bound: float, sites: int, k: int) -> float:
+    """How far the products of columns (k, k) from a masked sum can be off, as a spectral norm:
+    every entry by half a step of each site."""
+    return k * sites * step(bound, sites) / 2 / FINE
 
 
 def finite(x: Tensor, may_drop: bool) -> Tensor:
@@ -160,26 +195,34 @@ class Directions:
         return self.basis.shape[1]
 
 
-def first_pass(gram: Tensor, rows: int, ridge: float = 0.0) -> Tensor:
+def first_pass(
+    gram: Tensor, rows: int, ridge: float = 0.0, rounding: float = 0.0
+) -> Tensor:
     """A basis (k, k) in which the scaled columns are nearly orthonormal.
 
-    gram: (k, k) their products, at most 1; ridge: added to its diagonal.  The shift is as large as
-    the rounding errors of the products can be, so that no direction is blown up beyond 1.
+    gram: (k, k) their products, at most 1; ridge: added to its diagonal; ``rounding``: how far they
+    are off beyond the rounding of float64.  The shift is as large as the rounding errors of the
+    products can be, so that no direction is blown up beyond 1; beyond 2 with both kinds of errors,
+    and `BOUND` holds for the second pass, rotated or not.
     """
     k = len(gram)
     values, vectors = torch.linalg.eigh(gram + ridge * torch.eye(k, dtype=gram.dtype))
-    shift = 11 * (k + k * (k + 1) / max(rows, 1)) * EPS * values[-1]
+    shift = (11 * (k + k * (k + 1) / max(rows, 1)) * EPS * values[-1]).clamp_min(rounding)
     basis: Tensor = vectors / (values.clamp_min(0) + shift).clamp_min(EPS).sqrt()
     return basis.contiguous()  # as a wire delivers it: other strides give other last bits
 
 
-def second_pass(gram: Tensor, basis: Tensor, ridge: float = 0.0) -> Directions:
+def second_pass(
+    gram: Tensor, basis: Tensor, ridge: float = 0.0, rounding: float = 0.0
+) -> Directions:
     """The directions, from the products of rows projected on the basis of the first pass.
 
-    A direction is kept where its spread is above rounding; the others are none.
+    A direction is kept where its spread is above rounding, that of float64 and that of a masked
+    sum (``rounding``, as a spectral norm); the others are none.
     """
     values, vectors = torch.linalg.eigh(gram + ridge * basis.T @ basis)
-    keep = values > len(values) * EPS * values[-1].clamp_min(EPS)
+    least = len(values) * EPS * values[-1].clamp_min(EPS)
+    keep = values > least.clamp_min(rounding)
     found = basis @ vectors[:, keep] / values[keep].sqrt()
     lost = span(basis @ vectors[:, ~keep])
     sizes = torch.linalg.svdvals(found - lost @ (lost.T @ found))

@@ -1,0 +1,170 @@
+"""A second book of what a site released, beside its ledger: a ledger may be put back, this is not.
+
+A ledger that was put back, from its copy or from one made by hand, does not know what the site
+released since.  This file does: each release is added to it, and reaches the disk, before the
+ledger takes it over and long before it leaves the site.  It holds the noisy answers themselves, so
+that the same question has the same answer also after that.
+
+The file tells whether it is itself one that was put back: it knows its own number on the disk, and
+when it was written last.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, final
+
+from fallow.core.types import SiteId
+from fallow.storage.checksums import checksum
+from fallow.storage.database import make_private
+from fallow.storage.errors import Failed
+
+NAME = "releases.log"
+VERSION = 1
+LATER = 10.0
+"""Seconds after its last line in which a file may have been changed and still count as one that
+nobody put back."""
+
+
+class Entry(NamedTuple):
+    """One line: in which run and under which key, what it cost, and the line of the ledger."""
+
+    run: str
+    key: str
+    epsilon: float
+    line: bytes
+
+
+class Damaged(ValueError):
+    """The file cannot be read, or is another site's."""
+
+
+@final
+class Releases:
+    """The releases of one site, in the file ``path``, which nobody else may read.
+
+    Several processes may use it: each reads and adds under a lock of the file.
+    """
+
+    def __init__(self, path: Path, site: SiteId) -> None:
+        self.path, self._site = path, site
+
+    def begin(self, releases: Iterable[Entry]) -> None:
+        """A new file with these; a file that is there is kept under another name."""
+        if self.path.exists():
+            self.path.replace(self.path.with_name(f"{NAME}-damaged"))
+        make_private(self.path)
+        with self._locked() as file:
+            number = os.fstat(file.fileno()).st_ino
+            head = {"version": VERSION, "site": self._site, "number": number}
+            lines = [_line(head), *map(_release_line, releases)]
+            file.write(b"".join(lines))
+            _to_disk(file)
+        # the name of the file has to reach the disk too
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def add(self, release: Entry) -> None:
+        """One more; when this returns a power cut does not take it back."""
+        with self._locked() as file:
+            file.truncate(_whole(file))
+            file.seek(0, os.SEEK_END)
+            file.write(_release_line(release))
+            _to_disk(file)
+
+    def read(self) -> list[Entry] | None:
+        """All of them, oldest first; None where there is no file.
+
+        A last line without an end was being written when the process died: what it is about never
+        left the site.  Raises Damaged for any other line that cannot be read.
+        """
+        found = self._read()
+        return None if found is None else found[1]
+
+    def is_the_one_written_here(self) -> bool:
+        """Whether nobody has put the file back since it was written last.
+
+        A file that was copied has another number on the disk; one whose content was replaced has
+        been changed after the time of its last line.  A machine that goes back as a whole, to a
+        snapshot of all its disks, is not noticed.
+        """
+        found = self._read()
+        if found is None:
+            return False
+        head, _, written, about = found
+        return head["number"] == about.st_ino and about.st_ctime <= written + LATER
+
+    def _read(self) -> tuple[dict[str, Any], list[Entry], float, os.stat_result] | None:
+        """The first line, the releases, when the last one was written, and the file's facts."""
+        if not self.path.exists():
+            return None
+        with self._locked() as file:
+            content = file.read(_whole(file))
+            about = os.fstat(file.fileno())
+        try:
+            lines = [_opened(line) for line in content.splitlines()]
+            head = lines[0]
+            if (head["version"], head["site"]) != (VERSION, self._site):
+                raise ValueError(f"it is of {head['site']}, version {head['version']}")
+            releases = [
+                Entry(e["run"], e["key"], float(e["epsilon"]), bytes.fromhex(e["line"]))
+                for e in lines[1:]
+            ]
+            return head, releases, float(lines[-1]["at"]), about
+        except (ValueError, LookupError, TypeError) as error:
+            raise Damaged(f"{self.path} cannot be read: {error}") from error
+
+    @contextmanager
+    def _locked(self) -> Iterator[BinaryIO]:
+        """The file, open and locked.  Raises Failed where it cannot be read or written."""
+        try:
+            with self.path.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield file
+        except OSError as error:
+            raise Failed(
+                f"{self.path}, the second book of what site {self._site} released, cannot be read "
+                f"or written ({error.strerror}): free some space or make the folder writable; "
+                "nothing was released"
+            ) from error
+
+
+def _to_disk(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _whole(file: BinaryIO) -> int:
+    """Bytes up to the end of the last line that has one; the file is then at its beginning."""
+    file.seek(0)
+    size = file.read().rfind(b"\n") + 1
+    file.seek(0)
+    return size
+
+
+def _release_line(release: Entry) -> bytes:
+    return _line({**release._asdict(), "line": release.line.hex()})
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    text = json.dumps({**content, "at": time.time()}).encode()
+    return checksum(text).hex().encode() + b" " + text + b"\n"
+
+
+def _opened(line: bytes) -> dict[str, Any]:
+    mark, _, text = line.partition(b" ")
+    if checksum(text).hex().encode() != mark:
+        raise ValueError("a line has another checksum")
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise TypeError("a line is no record")
+    return found

@@ -1,0 +1,336 @@
+"""Every method that releases counts declares what one row can change in them, and no less.
+
+By exhaustive search: all labels of a few rows, all neighbours of each.  Two neighbouring sites
+differ in one row, in its label alone or in its features too.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+from torch import Tensor
+
+import fallow
+from fallow import compat, queries, training
+from fallow.core import Release
+from fallow.core.banks import Layout
+from fallow.core.contract import Contract
+from fallow.experiment.steps import held_back, is_stratified
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.sites import Parts, Site
+from fallow.sites.store import Label, MemoryStore
+from fallow.sites.view import SiteView
+from fallow.training import FedAvg, personal
+from tests.worlds import Linear
+
+SOURCE = Path(fallow.__file__).parent
+ROOMS = (queries, training, personal, compat)
+CLASSES, POOL = 3, 2
+MODEL = Linear((2,), CLASSES).to(torch.float64)
+LAYOUT = Layout.of(MODEL)
+STATE = {
+    "w": torch.linspace(-1, 1, LAYOUT.d, dtype=torch.float64),
+    "stats": torch.zeros(0, dtype=torch.float64),
+}
+SLACK = 1e-9
+"""Of sums of floating-point numbers, in the comparison of L1 norms."""
+
+
+def methods() -> list[type]:
+    """All methods that a study can name."""
+    found = [getattr(room, name) for room in ROOMS for name in room.__all__]
+    return [each for each in found if isinstance(getattr(each, "contract", None), Contract)]
+
+
+def releasing() -> list[tuple[type, str]]:
+    """Every verb whose annotation says that it returns `Release`, with its method."""
+    return [
+        (method, verb)
+        for method in methods()
+        for verb in method.contract.verbs  # type: ignore[attr-defined]
+        if Release in _returned(getattr(method, verb))
+    ]
+
+
+def _returned(verb: Callable[..., Any]) -> tuple[Any, ...]:
+    found = get_type_hints(verb).get("return")
+    return (found, *getattr(found, "__args__", ()))
+
+
+RELEASING = releasing()
+NAMES = [f"{method.__name__}.{verb}" for method, verb in RELEASING]
+
+
+# -- small sites ----------------------------------------------------------------------------
+
+
+def small_site(
+    method: Any,
+    purchases: Sequence[Sequence[float]],
+    *,
+    validation: float = 0.0,
+    withdrawn: Sequence[int] = (),
+    weights: Sequence[float] | None = None,
+    corrected: dict[int, float] | None = None,
+    features: dict[int, float] | None = None,
+    fresh_first: bool = False,
+    epsilon: float | None = 1.0,
+) -> Site:
+    """A site that bought labels in several purchases, which are split as its run would split
+    them; some rows were withdrawn, some labels corrected, some rows have other ``features``."""
+    privacy = Privacy(epsilon=epsilon)
+    recipe = Recipe("small", validation=validation, privacy=privacy)
+    n = sum(map(len, purchases))
+    x = torch.arange(float(n + POOL)).double().unsqueeze(1).repeat(1, 2)
+    for row, value in (features or {}).items():
+        x[row] = value
+    parts = Parts(
+        MODEL,
+        LAYOUT,
+        {"query": method, "training": FedAvg()},
+        CLASSES,
+        0,
+        None,
+        hidden={"a": torch.zeros(n + POOL, dtype=torch.int64)},
+        privacy=privacy,
+    )
+    site = Site("a", x, parts, MemoryStore())
+    row = 0
+    for turn, purchase in enumerate(purchases):
+        labels = []
+        for value in purchase:
+            weight = 1.0 if weights is None else weights[row]
+            labels.append(Label(row, value, turn - 1, weight))
+            row += 1
+        site.buy(held_back(labels, validation, is_stratified(recipe, CLASSES), turn))
+    labels = site.store.written("a")
+    if corrected:  # keeps all but its value, as in a site's ledger
+        site.reread([e._replace(value=corrected.get(e.row, e.value)) for e in labels])
+    if fresh_first:
+        newest = len(purchases) - 2
+        site.held[[label.row for label in labels if label.cycle == newest]] = True
+    site.leave(withdrawn)
+    for name in ("local", "global"):
+        site.memory[name] = STATE
+    return site
+
+
+def released(site: Site, verb: str) -> Release:
+    method = site.method("query")
+    view = SiteView(site, 0, method.contract.simulator_only)
+    found = getattr(method, verb)(view)
+    assert isinstance(found, Release)
+    return found
+
+
+def shapes() -> Iterator[tuple[str, dict[str, Any], tuple[int, ...]]]:
+    """Histories of a site: what happened to it, and how many labels each purchase brought."""
+    yield "plain", {}, (3,)
+    yield "two purchases", {}, (2, 2)
+    for share in (0.34, 0.5, 0.8):
+        yield f"validation {share}", {"validation": share}, (4,)
+    yield "validation, two purchases", {"validation": 0.5}, (2, 2)
+    yield "fresh labels validate", {"validation": 0.5, "fresh_first": True}, (2, 2)
+    yield "withdrawn", {"validation": 0.5, "withdrawn": (1,)}, (4,)
+    yield "weights", {"validation": 0.5, "weights": (0.1, 7.0, 3.0, 0.5)}, (4,)
+    yield "corrected", {"validation": 0.5, "corrected": {0: 2.0, 1: 1.0}}, (4,)
+
+
+SHAPES = [(about, sizes) for _, about, sizes in shapes()]
+
+
+def labelled(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], ...]]:
+    """All labels of purchases of these sizes."""
+    for values in itertools.product(map(float, range(CLASSES)), repeat=sum(sizes)):
+        ends = list(itertools.accumulate(sizes, initial=0))
+        yield tuple(values[a:b] for a, b in itertools.pairwise(ends))
+
+
+def neighbours(
+    purchases: tuple[tuple[float, ...], ...],
+) -> Iterator[tuple[tuple[float, ...], ...]]:
+    """The same purchases with one label replaced by a larger one: each pair once."""
+    for turn, values in enumerate(purchases):
+        for at, value in enumerate(values):
+            for other in map(float, range(int(value) + 1, CLASSES)):
+                changed = (*values[:at], other, *values[at + 1 :])
+                yield (*purchases[:turn], changed, *purchases[turn + 1 :])
+
+
+def largest_change(counts: dict[Any, Tensor]) -> float:
+    """Over all neighbours, in L1."""
+    return max(
+        float((counts[one] - counts[other]).abs().sum())
+        for one in counts
+        for other in neighbours(one)
+    )
+
+
+# -- what is declared -----------------------------------------------------------------------
+
+
+def test_the_methods_that_release_counts_are_found() -> None:
+    assert {"AHFAL.share", "RatioAHFAL.share", "OracleHistogram.histogram"} <= set(NAMES)
+
+
+def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
+    """A verb without the annotation would not be found here."""
+    known = {f"{method.__name__}.{verb}" for method, verb in RELEASING}
+    found = set()
+    for path in sorted(SOURCE.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "Release(" not in text:
+            continue
+        tree = ast.parse(text)
+        calls = [node for node in ast.walk(tree) if _builds_release(node)]
+        inside = {}
+        for outer in ast.walk(tree):
+            if not isinstance(outer, ast.ClassDef):
+                continue
+            for verb in outer.body:
+                if isinstance(verb, ast.FunctionDef):
+                    inside |= {id(e): f"{outer.name}.{verb.name}" for e in ast.walk(verb)}
+        found |= {inside.get(id(call), f"{path}:{call.lineno}") for call in calls}
+    assert found == known
+
+
+def _builds_release(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "Release"
+    )
+
+
+@pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
+def test_a_verb_that_releases_counts_is_asked_for_totals_or_answers_alone(
+    method: Any, verb: str
+) -> None:
+    """What is kept at a site has no noise: later verbs could let it out."""
+    assert verb not in {**method.contract.keep, **method.contract.relay}
+    parameters = [*inspect.signature(getattr(method, verb)).parameters][2:]
+    assert not parameters, "add arguments of this verb to the search"
+
+
+@pytest.mark.parametrize(("about", "sizes"), SHAPES, ids=[name for name, *_ in shapes()])
+@pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
+def test_one_label_changes_counts_by_no_more_than_is_declared(
+    method: Any, verb: str, about: dict[str, Any], sizes: tuple[int, ...]
+) -> None:
+    found = {
+        labels: released(small_site(method(), labels, **about), verb)
+        for labels in labelled(sizes)
+    }
+    declared = {release.sensitivity for release in found.values()}
+    assert len(declared) == 1, "the sensitivity itself would tell of the labels"
+    change = largest_change({labels: release.counts for labels, release in found.items()})
+    assert 0 < change <= declared.pop() + SLACK
+
+
+@pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
+def test_one_row_changes_counts_by_no_more_than_is_declared(method: Any, verb: str) -> None:
+    """Its features and its label, among other rows with labels and in the pool."""
+    about: dict[str, Any] = {"validation": 0.5}
+    for (labels,) in labelled((3,)):
+        one = released(small_site(method(), [labels], **about), verb)
+        for at, value in itertools.product(range(3), range(CLASSES)):
+            changed = [(*labels[:at], float(value), *labels[at + 1 :])]
+            features = {at: 9.0}
+            other = released(
+                small_site(method(), changed, features=features, **about), verb
+            )
+            change = float((one.counts - other.counts).abs().sum())
+            assert change <= one.sensitivity + SLACK
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0])
+@pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
+def test_what_follows_the_noise_sees_nothing_but_noisy_counts(
+    method: Any, verb: str, epsilon: float | None
+) -> None:
+    noisy = [torch.tensor(row).double() for row in ([2.5, -1, 4], [0, 0, 0], [-1, -2, -3])]
+    sent: list[list[Any]] = []
+    for (labels,) in labelled((3,)):
+        release = released(small_site(method(), [labels], epsilon=epsilon), verb)
+        posts = (release.post, release.post_noisy or release.post)
+        sent.append([post(counts) for post in posts for counts in noisy])
+    for other in sent[1:]:
+        for one, another in zip(sent[0], other, strict=True):
+            assert one.keys() == another.keys()
+            assert all(torch.equal(one[name], another[name]) for name in one)
+
+
+@pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
+def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -> None:
+    """A row has a label first and another one after a correction; its neighbour has others.  Each
+    release changes by no more than is declared, so that both together cost twice its epsilon."""
+    about: dict[str, Any] = {"validation": 0.5}
+    counts: dict[Any, list[Tensor]] = {}
+    sensitivity = 0.0
+    for (labels,) in labelled((4,)):
+        for second in map(float, range(CLASSES)):
+            before = released(small_site(method(), [labels], **about), verb)
+            after = small_site(method(), [labels], corrected={2: second}, **about)
+            counts[labels, second] = [before.counts, released(after, verb).counts]
+            sensitivity = before.sensitivity
+    for (labels, _), history in counts.items():
+        for first, other in itertools.product(map(float, range(CLASSES)), repeat=2):
+            changed = (*labels[:2], first, *labels[3:])
+            changes = [
+                float((a - b).abs().sum())
+                for a, b in zip(history, counts[changed, other], strict=True)
+            ]
+            assert max(changes) <= sensitivity + SLACK
+
+
+# -- which labels are held back -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.1, 0.34, 0.5, 0.8])
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_under_local_privacy_no_label_says_which_ones_are_held_back(
+    share: float, n: int
+) -> None:
+    recipe = Recipe("small", validation=share, privacy=Privacy(epsilon=0.5))
+    by_class = is_stratified(recipe, CLASSES)
+    held = {
+        tuple(
+            label.held
+            for label in held_back(
+                [Label(row, y, 0) for row, y in enumerate(values)], share, by_class, 3
+            )
+        )
+        for (values,) in labelled((n,))
+    }
+    assert len(held) == 1
+
+
+def test_the_split_that_was_once_measured_is_as_it_should_be() -> None:
+    """By class, one label moved six counts: [3, 3, 1] became [6, 1, 0]."""
+    labels = (1.0, 1, 0, 0, 2, 2, 0, 1, 0, 1, 0, 0, 0, 1)
+    changed = (*labels[:5], 0.0, *labels[6:])
+    one, other = (
+        small_site(queries.AHFAL(), [values], validation=0.5)
+        for values in (labels, changed)
+    )
+    assert float((one.counts - other.counts).abs().sum()) <= 2
+    assert torch.equal(one.labelled, other.labelled)
+
+
+def test_without_noise_labels_are_held_back_by_class_as_before() -> None:
+    assert is_stratified(Recipe("small", validation=0.5), CLASSES)
+    assert not is_stratified(Recipe("small", validation=0.5), 0)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf")])
+def test_a_release_without_a_sensitivity_is_none(wrong: float) -> None:
+    with pytest.raises(ValueError, match="must be above 0 and finite"):
+        Release(torch.zeros(3), sensitivity=wrong)
