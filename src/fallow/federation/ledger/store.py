@@ -111,6 +111,7 @@ class SiteStore:
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         with self._tables.transaction():
+            self._tables.check("spent")
             so_far = self.spent()
             cost = released.epsilon
             if self._epsilon is not None and so_far + cost > self._epsilon * (1 + 1e-9):
@@ -120,9 +121,8 @@ class SiteStore:
                     "under [privacy] in its site.toml, or leave the study"
                 )
             line = sealed({**released._asdict(), "key": key})
-            self._tables.write(
-                "INSERT INTO spent VALUES (?, ?, ?, ?)", self.run, key, cost, line
-            )
+            sql = "INSERT INTO spent (run, key, epsilon, line) VALUES (?, ?, ?, ?)"
+            self._tables.write(sql, self.run, key, cost, line)
 
     def doubt(self, site: SiteId, key: str, epsilon: float) -> None:
         """Refuse noise where the ledger was put back from its copy: the site may have answered the
@@ -155,7 +155,7 @@ class SiteStore:
 
     def _charge(self, key: str, epsilon: float) -> None:
         line = sealed({**Released(epsilon, "", {})._asdict(), "key": key})
-        sql = "INSERT OR IGNORE INTO spent VALUES (?, ?, ?, ?)"
+        sql = "INSERT OR IGNORE INTO spent (run, key, epsilon, line) VALUES (?, ?, ?, ?)"
         self._tables.write(sql, self.run, key, epsilon, line)
 
     def spent(self) -> float:

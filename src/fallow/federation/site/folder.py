@@ -217,6 +217,7 @@ class SiteFolder:
             known.limit,
             known.annotators,
             self.epsilon,
+            known.shown,
         )
 
     @property
