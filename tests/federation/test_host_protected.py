@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from fallow.core import Request, Step
+from fallow.core.plan import Segment
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.sealed import unseal
 from fallow.runtimes.envelope import Order
 from fallow.runtimes.gathering import EPSILON
 from fallow.runtimes.relays import DELIVER, bytes_of, delivery, request_body, sealed_letters
 from fallow.runtimes.wire import unpack
-from tests.federation.hosts import RUN, SECOND, Leader, about, agreement, folder
+from tests.federation.hosts import RUN, SECOND, Leader, about, agreement, folder, keep
 
 pytest.importorskip("cryptography")
 
@@ -129,7 +130,8 @@ def relaying(path: Path) -> tuple[Leader, Order, bytes]:
     leader = Leader(
         folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
     )
-    plan, secret = leader.site.agreement.recipe.plan, new_secret()
+    plan = replace(leader.site.agreement.recipe.plan, segments=(Segment(4),))  # the first
+    secret = new_secret()
     fit = Step("fit", "local", dict(leader.first_model()), plan)
     request = Request("0/train/0/0", "training", 0, 0, (fit, Step("relay", "model", {})))
     body = request_body(request, {"south": public_half(secret)})
@@ -233,7 +235,7 @@ def test_a_damaged_ledger_is_a_refusal_with_the_way_out(tmp_path: Path) -> None:
     db.close()
     leader.start()
     for _ in range(2):
-        reply = leader.send(leader.order(about("hello", "0/hello")))
+        reply = leader.send(leader.order(keep("0/query/0", "select", n=1)))
         assert "is damaged" in str(reply.refused)
         assert "copy ledger-backup.sqlite" in str(reply.refused)
     leader.ledger.close()

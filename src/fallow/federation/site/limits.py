@@ -126,7 +126,8 @@ class Limits:
             most = sum(self._most(contract, total) for total in contract.sum)
         turns = 2 + 2 * sum(self._most(contract, known) for known in contract.verbs)
         if request.owner == "people":
-            turns = 2 * most
+            is_masked = self.agreement.recipe.privacy.secure_sum
+            turns = 2 * most if is_masked else most
         if place.turn >= turns:
             raise ValueError(
                 f"the order {request.key} is number {place.turn}, counted from 0, and there are at "
