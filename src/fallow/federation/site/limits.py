@@ -122,7 +122,9 @@ class Limits:
         verb = last.verb or last.kind
         contract = self._contract(request.owner)
         most = self._most(contract, verb)
-        if last.verb == KEYS and last.kind == "each":
+        if last.kind == "fit":  # what is asked besides is asked of other sites
+            most = FITS
+        elif last.verb == KEYS and last.kind == "each":
             most = sum(self._most(contract, total) for total in contract.sum)
         turns = 2 + 2 * sum(self._most(contract, known) for known in contract.verbs)
         if request.owner == "people":
