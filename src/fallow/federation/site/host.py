@@ -118,7 +118,6 @@ class Host:
         if order.errand == "progress":
             self._counted(order)
             return self._people.progress(self._office(order.run))
-        check_run(order.run, self._clock())
         place = self._limits.schedule.place(order.key)
         request: Request | None = None
         to: dict[SiteId, bytes] = {}
@@ -171,6 +170,7 @@ class Host:
                     f"site {self._folder.name} has left run {run} for {newest}: this is a replay, "
                     "or two coordinators lead one study"
                 )
+            check_run(run, self._clock())
             latest = orders.latest_run()
             if latest is not None and run < latest:  # names sort by when runs began
                 raise ValueError(
