@@ -164,7 +164,7 @@ def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:
     assert "is number 0: this is a replay" in str(leader.send(late).refused)
 
 
-def test_an_order_that_fails_changes_nothing_and_can_be_asked_again(tmp_path: Path) -> None:
+def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
     agreed = agreement("query=entropy", "training=perfedavg")
     leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     state = leader.first_model()
@@ -181,7 +181,7 @@ def test_an_order_that_fails_changes_nothing_and_can_be_asked_again(tmp_path: Pa
     )
     assert "has no model 'common'" in str(leader.send(leader.order(wrong)).refused)
     assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
-    leader.round(0, state)
+    leader.round(1, state)
     assert "local" in leader.ledger.store.kept("north")
     leader.ledger.close()
 

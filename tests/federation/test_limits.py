@@ -437,6 +437,53 @@ def test_scores_are_not_asked_as_something_else(leader: Leader) -> None:
     assert ROWS and CLOSE
 
 
+def test_what_makes_an_order_fail_cannot_be_searched_for(leader: Leader) -> None:
+    """Whether a model overflows depends on the largest value among the test rows."""
+    state = leader.first_model()
+    huge = {**state, "w": state["w"] + 1e308}
+    for _ in range(2):
+        assert "training diverged" in refused(leader, score(leader, huge))
+    leader.again()
+    other = {**state, "w": state["w"] + 1e307}
+    assert refused(leader, score(leader, other))
+    assert leader.ledger.orders.scores() == 1
+    steps = (fit("local", {}, leader.site.agreement.recipe.plan), Step("sum", "upload", {}))
+    first = training(*steps, r=0, cycle=1)
+    refused(leader, first)
+    second = training(
+        fit("local", state, leader.site.agreement.recipe.plan), *steps[1:], r=0, cycle=1
+    )
+    assert "has tried exchange 1/train/0/0 with other contents" in refused(leader, second)
+
+
+def test_a_relay_goes_to_sites_of_the_study(tmp_path: Path) -> None:
+    from fallow.runtimes.relays import request_body
+
+    leader = Leader(
+        folder(tmp_path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
+    )
+    plan = replace(leader.site.agreement.recipe.plan, segments=(Segment(4),))
+    steps = (fit("local", leader.first_model(), plan), Step("relay", "model", {}))
+    body = request_body(training(*steps), {"mallory": bytes(32)})
+    reply = leader.send(leader.order(training(*steps), body=body))
+    assert "is to relay to 'mallory', which is no site of this study" in str(reply.refused)
+    leader.ledger.close()
+
+
+@pytest.mark.parametrize(
+    "changed", [{"exchange": "0/train/1/0"}, {"exchange": "x"}, {"attempt": 3}]
+)
+def test_a_masked_sum_belongs_to_its_step(tmp_path: Path, changed: dict[str, Any]) -> None:
+    from fallow.core.ask import KEYS, Masked
+
+    agreed = agreement("query=entropy", "privacy.secure_sum=true")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+    about_it = replace(Masked("0/train/0/0", 0, None), **changed)
+    step = Step("each", KEYS, {}, masked=about_it)
+    assert "which does not belong to it" in refused(leader, training(step))
+    leader.ledger.close()
+
+
 # -- runs -----------------------------------------------------------------------------------
 
 
@@ -460,3 +507,14 @@ def test_a_run_from_a_day_that_has_not_come_is_refused_at_once(leader: Leader) -
         if not is_taken:
             assert "wrong by more than a day" in reply.refused
             assert leader.ledger.orders.newest_run() is None
+
+
+def test_a_study_begins_only_so_often(tmp_path: Path) -> None:
+    """Each run can ask all its verbs anew."""
+    site, told = folder(tmp_path, runs=2), []
+    for run in (RUN, SECOND, LATER[0]):
+        leader = Leader(site, run=run)
+        told.append(leader.send(leader.order(about("hello", "0/hello"))).refused)
+        leader.ledger.close()
+    assert told[:2] == [None, None]
+    assert "has taken part in 2 runs of this study and allows 2" in str(told[2])

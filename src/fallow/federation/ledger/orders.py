@@ -104,6 +104,10 @@ class Orders:
 
     # -- runs -------------------------------------------------------------------------------
 
+    def runs(self) -> int:
+        """How many runs the site took part in."""
+        return int(self._tables.read("SELECT count(*) FROM run")[0][0])
+
     def latest_run(self) -> str | None:
         """The run that began last by its name, of those that people have not left."""
         sql = "SELECT max(id) FROM run WHERE id NOT IN (SELECT id FROM left_run)"
@@ -170,6 +174,24 @@ class Orders:
         answer: Answer = unpack(blob[MARK:])
         return answer
 
+    def attempt(self, order: Order) -> None:
+        """Before an order is performed: from now on its key means this order, also where it fails.
+        Else what makes it fail could be searched for, and that depends on rows.
+
+        Raises ValueError for another order under the key of one that failed.
+        """
+        digest = digest_of(order)
+        self._tables.write(
+            "INSERT OR IGNORE INTO attempt (run, key, digest) VALUES (?, ?, ?)",
+            *(order.run, order.key, digest),
+        )
+        sql = "SELECT digest FROM attempt WHERE run = ? AND key = ?"
+        if self._tables.read(sql, order.run, order.key) != [(digest,)]:
+            raise ValueError(
+                f"site {self._tables.site} has tried exchange {order.key} with other contents and "
+                "it failed: one key never means two things"
+            )
+
     def finish(self, order: Order, verbs: str, answer: Answer) -> int:
         """An order is done: its answer is kept until it counts.  Returns the exchange's number."""
         kept = sealed(answer)
@@ -178,6 +200,8 @@ class Orders:
         number = self._tables.write(
             f"{sql} VALUES (?, ?, ?, ?, ?, ?, ?, ?)", order.run, order.key, *about
         )
+        sql = "DELETE FROM attempt WHERE run = ? AND key = ?"
+        self._tables.write(sql, order.run, order.key)
         sql = "UPDATE run SET place = ?, newest = ? WHERE id = ?"
         self._tables.write(sql, order.place, order.key, order.run)
         return number

@@ -102,6 +102,8 @@ END;
 
 CREATE TABLE model (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL,
     scored INTEGER NOT NULL, PRIMARY KEY (run, step)) STRICT;
+CREATE TABLE attempt (run TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL,
+    PRIMARY KEY (run, key)) STRICT;
 CREATE TABLE left_run (id TEXT PRIMARY KEY, at TEXT NOT NULL) STRICT;
 """
 MARKED = {
@@ -122,6 +124,7 @@ MARKED = {
     ),
     "given": ("id", "question", "who", "value", "at", "kind", "undoes"),
     "model": ("run", "step", "digest", "scored"),
+    "attempt": ("run", "key", "digest"),
     "left_run": ("id", "at"),
 }
 """Tables whose lines carry a checksum of these columns.  The others have one of their own: labels

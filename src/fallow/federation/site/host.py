@@ -27,6 +27,7 @@ from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.limits import Limits, Noted
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.schedule import Place
+from fallow.federation.site.settings import RUNS
 from fallow.lab.errors import Failed, sentence
 from fallow.lab.steps import held_back
 from fallow.runtimes.border import check_order, stats_of
@@ -180,6 +181,13 @@ class Host:
                     f"{latest} was begun with a wrong clock, people at the site can leave it: "
                     "fallow site unlock"
                 )
+            own = self._folder.settings.runs
+            most = RUNS if own is None else own
+            if orders.runs() >= most:
+                raise ValueError(
+                    f"site {self._folder.name} has taken part in {orders.runs()} runs of this study "
+                    f"and allows {most}: raise runs.limit in its site.toml, or leave the study"
+                )
             store.run = newest or run
             store.trust(self._parts.privacy.epsilon)
             orders.begin(run)
@@ -252,7 +260,14 @@ class Host:
         """Do it; the answer and every change are written in one transaction, and last."""
         check_order(request, self._parts)
         pool = len(self._here(request).pool)
+        self._limits.check_receivers(request, to)
         noted = self._limits.check(order.run, request, place, pool)
+        with self._ledger.transaction():
+            self._ledger.orders.attempt(order)
+            if noted.model is not None:
+                self._ledger.orders.note_model(
+                    order.run, noted.step, noted.model, noted.is_scored
+                )
         verb = request.steps[-1].verb or request.steps[-1].kind
         is_writing = request.owner == "people" and verb in self._people.writes
         with self._ledger.transaction() if is_writing else nullcontext():
@@ -291,8 +306,6 @@ class Host:
             store.exchange = orders.finish(order, verb, answer)
             if noted.rows_of_all is not None:
                 orders.note_rows_of_all(noted.rows_of_all)
-            if noted.model is not None:
-                orders.note_model(order.run, noted.step, noted.model, noted.is_scored)
             self._draft.flush(self._folder.name)
             if is_closing:
                 store.settle(store.exchange)

@@ -89,6 +89,7 @@ class Limits:
         noted when the order is done.  pool: rows that can still be chosen."""
         self._check_often(run, request, place)
         self._check_fits(request, place)
+        self._check_masked(request, place)
         last = request.steps[-1]
         if last.kind != "fit" and last.verb != KEYS:
             self._check_words(request, last)
@@ -99,6 +100,20 @@ class Limits:
             if "n" in step.args and step.kind != "fit":
                 noted = self._check_asked(request.key, step.args["n"], place, pool)
         return self._check_models(run, request, place, noted)
+
+    def check_receivers(self, request: Request, to: Mapping[SiteId, bytes]) -> None:
+        """Raise ValueError for receivers that are no sites of the study, or where nothing is
+        relayed."""
+        is_relay = request.steps[-1].kind == "relay" if request.steps else False
+        if to and not is_relay:
+            raise ValueError(
+                f"the order {request.key} names receivers, and it relays nothing to them"
+            )
+        if unknown := sorted(set(to) - set(self.agreement.sites)):
+            raise ValueError(
+                f"the order {request.key} is to relay to {unknown[0]!r:.80}, which is no site of "
+                "this study"
+            )
 
     def check_delivery(self, key: str, place: Place, verb: str, senders: Any) -> None:
         """Raise ValueError unless the agreed methods relay by this verb at this place."""
@@ -147,6 +162,25 @@ class Limits:
         most = contract.often.get(verb, 1) or 4 * self.sites + 8
         is_masked = self.agreement.recipe.privacy.secure_sum and verb in contract.sum
         return most * self.sites if is_masked else most
+
+    def _check_masked(self, request: Request, place: Place) -> None:
+        """A masked sum is of the step that asks for it, and among sites of the study."""
+        for step in request.steps:
+            about = step.masked
+            if about is None:
+                continue
+            asks, _, turn = about.exchange.rpartition("/")
+            is_here = asks == place.asks and turn.isdecimal() and len(turn) < 10
+            if not is_here or int(turn) > place.turn or about.attempt >= self.sites:
+                raise ValueError(
+                    f"the order {request.key} is part of a masked sum {about.exchange!r:.80}, "
+                    f"attempt {about.attempt}, which does not belong to it"
+                )
+            if unknown := sorted(set(about.keys) - set(self.agreement.sites)):
+                raise ValueError(
+                    f"the order {request.key} has a key of {unknown[0]!r:.80}, which is no site of "
+                    "this study"
+                )
 
     # -- local training ---------------------------------------------------------------------
 

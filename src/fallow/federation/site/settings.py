@@ -16,13 +16,20 @@ SECTIONS = {
     "labels": {"limit": "limit", "annotators": "annotators", "shown": "shown"},
     "privacy": {"limit": "epsilon"},
     "scores": {"limit": "scores"},
+    "runs": {"limit": "runs"},
 }
 TEXTS = ("name", "data", "test", "superlink", "certificates")
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(TEXTS, ((str,), "a text in quotes")),
-    **dict.fromkeys(("limit", "annotators", "shown", "scores"), ((int,), "a whole number")),
+    **dict.fromkeys(
+        ("limit", "annotators", "shown", "scores", "runs"), ((int,), "a whole number")
+    ),
     "epsilon": ((int, float), "a number"),
 }
+
+
+RUNS = 10
+"""Runs of one study that a site takes part in, where it says nothing else."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,8 @@ class Settings:
     the system trusts.  limit: labels that its people ever give; annotators: how many must agree on
     each; epsilon: what it ever spends on noise, None: as the agreement says.  shown: questions that
     its people ever see, None: twice the labels that they may be asked for; scores: how often models
-    are scored on its test rows, None: twice as often as one run does.  All are over all runs.
+    are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
+    which it takes part in ``runs``, None: `RUNS`.
     """
 
     name: SiteId
@@ -47,6 +55,7 @@ class Settings:
     epsilon: float | None = None
     shown: int | None = None
     scores: int | None = None
+    runs: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("name", self.name), ("data", self.data)):
@@ -58,6 +67,7 @@ class Settings:
             "labels.limit": self.limit,
             "labels.shown": self.shown,
             "scores.limit": self.scores,
+            "runs.limit": self.runs,
         }
         for name, count in counts.items():
             if count is not None and count < 0:
@@ -141,6 +151,9 @@ def settings_text(settings: Settings, study: str) -> str:
                 "# how often models are scored on the test rows; otherwise twice as often as one run",
                 "# of the study does",
                 line("limit", settings.scores, "100"),
+                "\n[runs]",
+                "# how often the study may begin here: each run can ask all its methods anew",
+                line("limit", settings.runs, str(RUNS)),
             ]
         )
         + "\n"
