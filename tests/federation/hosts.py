@@ -27,7 +27,8 @@ from fallow.settings.recipe import Recipe, with_settings
 
 SECRET = b"coordinator's signing key, 32 b."
 STRANGER = b"somebody else's signing key, 32."
-SITE, SITES, RUN = "north", ("north", "south", "west"), "first"
+SITE, SITES = "north", ("north", "south", "west")
+RUN, SECOND = "0000000001-" + 16 * "a", "0000000002-" + 16 * "b"
 ASK = {"step": "0/query", "cycle": 0, "allowed": 3}
 CLOSE = {"step": "0/query", "cycle": 0}
 CLASSES, FEATURES, ROWS, TESTS = 3, 4, 18, 12
@@ -160,7 +161,10 @@ class Leader:
     # -- what a program does ----------------------------------------------------------------
 
     def people(self, verb: str, key: str, owned: int = 0, **args: Any) -> Answer:
-        ask = self.ask(f"{key}/{verb}", "people", owned)
+        about: dict[str, int] = (
+            {"round": int(key.rsplit("/", 1)[1])} if verb == "score" else {}
+        )
+        ask = self.ask(keyed(key, verb), "people", owned, **about)
         return ask.each(verb, **args)[self.site.name]
 
     def label(self, who: str = "ann") -> None:
@@ -211,7 +215,12 @@ def keep(key: str, verb: str, **args: Any) -> Request:
 
 def about(verb: str, key: str, **args: Any) -> Request:
     """An order of people."""
-    return Request(f"{key}/{verb}/0", "people", 0, 0, (Step("each", verb, args),))
+    return Request(f"{keyed(key, verb)}/0", "people", 0, 0, (Step("each", verb, args),))
+
+
+def keyed(key: str, verb: str) -> str:
+    """The key under which people are asked: with the verb behind that of the step."""
+    return key if verb == "hello" else f"{key}/{verb}"
 
 
 def picked(leader: Leader) -> Order:

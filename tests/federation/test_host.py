@@ -17,6 +17,7 @@ from tests.federation.hosts import (
     CLOSE,
     NUMBERS,
     ROWS,
+    SECOND,
     STRANGER,
     Leader,
     about,
@@ -95,7 +96,7 @@ def test_nothing_but_verbs_of_the_study_runs(leader: Leader, request_: Request) 
         ("training", "each", "upload", "FedAvg allows it by sum alone"),
         ("query", "each", "select", "Entropy sampling allows it by keep alone"),
         ("query", "sum", "upload", "Entropy sampling allows select by keep; nothing else"),
-        ("plain", "sum", "upload", "is of 'plain'; this study has"),
+        ("plain", "sum", "upload", "by its key it would be of 'training'"),
         ("retention", "keep", "best", "is of 'retention'; this study has"),
         ("people", "sum", "hello", "People and scores allows it by each alone"),
     ],
@@ -104,7 +105,13 @@ def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_train
     leader: Leader, owner: str, kind: Any, verb: str, why: str
 ) -> None:
     fit = Step("fit", "local", dict(leader.first_model()), Plan())
-    order = leader.order(Request("0/train/0/0", owner, 0, 0, (fit, Step(kind, verb, {}))))
+    keys = {
+        "query": "0/query/0",
+        "retention": "0/train/0/best/0",
+        "people": "0/hello/0",
+    }
+    key = keys.get(owner, "0/train/0/0")
+    order = leader.order(Request(key, owner, 0, 0, (fit, Step(kind, verb, {}))))
     assert why in str(leader.send(order).refused)
     assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
 
@@ -153,26 +160,30 @@ def test_an_answer_that_has_counted_is_not_given_again(leader: Leader) -> None:
 
 def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:
     picked(leader)
-    late = replace(leader.order(about("hello", "0/hello")), place=0)
+    late = replace(leader.order(about("ask", "0/query", **ASK)), place=0)
     assert "is number 0: this is a replay" in str(leader.send(late).refused)
 
 
-def test_an_order_that_fails_changes_nothing_and_can_be_asked_again(leader: Leader) -> None:
+def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path) -> None:
+    agreed = agreement("query=entropy", "training=perfedavg")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
     state = leader.first_model()
+    plan = replace(agreed.recipe.plan, batch=8, start="common")  # pairs of batches
     wrong = Request(
         "0/train/0/0",
         "training",
         0,
         0,
         (
-            Step("fit", "local", dict(state), Plan(start="nowhere")),
+            Step("fit", "local", {}, plan),
             Step("sum", "upload", {}),
         ),
     )
-    assert "has no model 'nowhere'" in str(leader.send(leader.order(wrong)).refused)
+    assert "has no model 'common'" in str(leader.send(leader.order(wrong)).refused)
     assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
-    leader.round(0, state)
+    leader.round(1, state)
     assert "local" in leader.ledger.store.kept("north")
+    leader.ledger.close()
 
 
 def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) -> None:
@@ -185,7 +196,8 @@ def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) 
     assert len(leader.ledger.questions()) == 3
     more = about("ask", "0/query", **{**ASK, "allowed": 9})
     later = leader.order(replace(more, key="0/query/ask/1"))
-    assert leader.send(later).answer == {"asked": 3}  # a step keeps its questions
+    assert "and there are at most" in str(leader.send(later).refused)
+    assert len(leader.ledger.questions()) == 3
 
 
 def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None:
@@ -248,7 +260,8 @@ def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
     late = leader.order(about("close", "0/query", **CLOSE))
     assert leader.send(late).refused is None
     leader.miss(late)
-    assert leader.people("hello", "1/hello")["labelled"] == 9
+    leader.round(0, leader.first_model(), 1)
+    assert len(leader.host._here().labelled) == 9
     assert "picks" not in leader.ledger.store.kept("north")
 
 
@@ -260,12 +273,12 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
     leader.people("ask", "0/query", **ASK)
     leader.label()
     leader.people("close", "0/query", **CLOSE)
-    second = Leader(leader.site, run="second")
+    second = Leader(leader.site, run=SECOND)
     assert second.people("hello", "0/hello")["labelled"] == 9
     assert {label.cycle for label in second.ledger.store.written("north")} == {-1}
     assert second.ledger.questions() == []
-    reply = leader.send(leader.order(about("hello", "2/hello")))
-    assert "has left run first for second" in str(reply.refused)
+    reply = leader.send(leader.order(about("ask", "0/query", **ASK)))
+    assert f"has left run {leader.run} for {SECOND}" in str(reply.refused)
     second.ledger.close()
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from fallow.core import Request, Step
-from fallow.core.plan import Plan
 from fallow.network.envelope import Order
 from tests.federation.hosts import (
     ASK,
     CLOSE,
     ROWS,
+    RUN,
     Leader,
     about,
     agreement,
@@ -63,9 +63,7 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     leader.people("ask", "0/query", **ASK)
     leader.ledger.answer(leader.ledger.questions()[0].row, 1, "ann")
     sent = leader.ledger.sent()
-    order = Order(
-        leader.site.agreement.digest, "first", "north", "progress/7", 0, "progress"
-    )
+    order = Order(leader.site.agreement.digest, RUN, "north", "progress/7", 0, "progress")
     found = leader.send(order).answer
     assert found == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
     assert leader.send(replace(order, run="another")).answer["asked"] == 0
@@ -76,9 +74,9 @@ def test_labels_train_from_the_close_on(leader: Leader) -> None:
     picked(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
-    before = leader.people("hello", "0/again")
+    before = len(leader.host._here().labelled)
     after = leader.people("close", "0/query", **CLOSE)
-    assert (before["labelled"], after["labelled"], after["pool"]) == (6, 9, ROWS - 9)
+    assert (before, after["labelled"], after["pool"]) == (6, 9, ROWS - 9)
     values = {label.row: label.value for label in leader.ledger.store.written("north")}
     assert all(value == truth(row) for row, value in values.items())
 
@@ -96,20 +94,22 @@ def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_on
     leader.people("hello", "0/hello")
     leader.ledger.withdraw(0, "ann")  # which has a label
     leader.ledger.withdraw(9, "ann")  # which has none
+    plan = leader.site.agreement.recipe.plan
     middle = Request(
         "0/train/0/1",
         "training",
         0,
         0,
-        (Step("fit", "local", dict(state), Plan()), Step("sum", "upload", {})),
+        (Step("fit", "local", dict(state), plan), Step("sum", "upload", {})),
     )
     assert leader.exchange({"north": middle}).answers["north"]["n"] == 6.0
-    first = replace(middle, key="0/train/1/0")
+    first = replace(middle, key="0/train/1/0", round=1)
     assert leader.exchange({"north": first}).answers["north"]["n"] == 5.0
-    told = leader.people("hello", "1/hello")
-    assert (told["labelled"], told["pool"]) == (5, ROWS - 6 - 1)
+    site = leader.host._here()
+    assert (len(site.labelled), len(site.pool)) == (5, ROWS - 6 - 1)
     leader.again()
-    assert leader.people("hello", "2/hello")["labelled"] == 5
+    assert leader.send(leader.orders[-1]).refused is None
+    assert len(leader.host._here().labelled) == 5
 
 
 def test_brought_labels_cost_nothing_and_are_held_back_like_others(tmp_path: Path) -> None:

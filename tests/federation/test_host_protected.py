@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import pytest
 import torch
 
 from fallow.core import Request, Step
+from fallow.core.plan import Segment
 from fallow.network.envelope import Order
 from fallow.network.gathering import EPSILON
 from fallow.network.relays import DELIVER, bytes_of, delivery, request_body, sealed_letters
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.sealed import unseal
 from fallow.storage.packing import unpack
-from tests.federation.hosts import Leader, about, agreement, folder
+from tests.federation.hosts import RUN, SECOND, Leader, about, agreement, folder, keep
 
 pytest.importorskip("cryptography")
 
@@ -46,7 +48,7 @@ def test_noise_is_drawn_once_and_says_what_it_cost(tmp_path: Path) -> None:
 def test_a_new_run_is_not_answered_from_the_book_of_the_last_one(tmp_path: Path) -> None:
     leader = noisy(tmp_path)
     first = leader.send(leader.order(SHARE)).answer
-    second = Leader(leader.site, run="second")
+    second = Leader(leader.site, run=SECOND)
     other = second.send(second.order(SHARE)).answer
     assert other[EPSILON] == 0.5 and not torch.equal(first["share"], other["share"])
     assert second.ledger.store.spent() == 1.0
@@ -57,7 +59,7 @@ def test_a_new_run_is_not_answered_from_the_book_of_the_last_one(tmp_path: Path)
 def test_a_site_spends_no_more_than_it_allows_and_says_so(tmp_path: Path) -> None:
     leader = noisy(tmp_path, epsilon=0.6)
     assert leader.send(leader.order(SHARE)).refused is None
-    second = Leader(leader.site, run="second")
+    second = Leader(leader.site, run=SECOND)
     refused = second.send(second.order(SHARE)).refused
     assert "has spent epsilon 0.5 of the 0.6 that it allows over all runs" in str(refused)
     assert second.ledger.store.spent() == 0.5
@@ -70,7 +72,7 @@ def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
     late = leader.order(SHARE)
     leader.send(late)
     leader.miss(late)
-    assert leader.people("hello", "0/hello")["rows"]
+    assert leader.people("ask", "0/query", step="0/query", cycle=0, allowed=0)["asked"] == 0
     assert leader.ledger.store.spent() == 0.5
     leader.ledger.close()
 
@@ -83,7 +85,8 @@ def relaying(path: Path) -> tuple[Leader, Order, bytes]:
     leader = Leader(
         folder(path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
     )
-    plan, secret = leader.site.agreement.recipe.plan, new_secret()
+    plan = replace(leader.site.agreement.recipe.plan, segments=(Segment(4),))  # the first
+    secret = new_secret()
     fit = Step("fit", "local", dict(leader.first_model()), plan)
     request = Request("0/train/0/0", "training", 0, 0, (fit, Step("relay", "model", {})))
     body = request_body(request, {"south": public_half(secret)})
@@ -95,10 +98,10 @@ def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None
     answer = leader.send(order).answer
     assert set(answer) == {"letter/south", "bytes"}
     letter = bytes_of(answer["letter/south"], "a letter")
-    model = unpack(unseal(secret, letter, repr(("first", order.key, "north", "south"))))
+    model = unpack(unseal(secret, letter, repr((RUN, order.key, "north", "south"))))
     assert torch.equal(model["w"], leader.ledger.store.kept("north")["local"]["w"])
     with pytest.raises(ValueError, match="seal does not open"):
-        unseal(leader.site.keys.seal, letter, repr(("first", order.key, "north", "south")))
+        unseal(leader.site.keys.seal, letter, repr((RUN, order.key, "north", "south")))
     leader.ledger.close()
 
 
@@ -129,7 +132,7 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
     assert torch.equal(leader.send(order).answer["letter/south"], first["letter/south"])
     assert leader.send(second).answer == {"refused": ""}
     leader.miss(second)  # it never counts
-    leader.people("hello", "0/hello")
+    leader.people("score", "0/train/0", retained=True, **leader.first_model())
     assert leader.ledger.store.kept("north") == {}
     leader.ledger.close()
 
@@ -168,9 +171,9 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     brought = leader.order(about("hello", key), "deliver", key=key, body=body)
     assert leader.send(brought).answer == {"refused": ""}
     leader.count(brought)
-    fit = Step("fit", "global", dict(leader.first_model()))
+    fit = Step("fit", "local", dict(leader.first_model()))
     leader.exchange({"north": Request("1/train/0/1", "training", 1, 0, (fit,))})
-    assert leader.ledger.store.kept("north").keys() == {"cycle", "global", "model/south"}
+    assert leader.ledger.store.kept("north").keys() == {"cycle", "local", "model/south"}
     leader.ledger.close()
 
 
@@ -186,8 +189,8 @@ def test_a_damaged_ledger_is_a_refusal_with_the_way_out(tmp_path: Path) -> None:
     db.commit()
     db.close()
     leader.start()
-    for turn in range(2):
-        reply = leader.send(leader.order(about("hello", f"{turn}/again")))
+    for _ in range(2):
+        reply = leader.send(leader.order(keep("0/query/0", "select", n=1)))
         assert "is damaged" in str(reply.refused)
         assert "copy ledger-backup.sqlite" in str(reply.refused)
     leader.ledger.close()
@@ -203,9 +206,10 @@ def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -
     for leftover in ("-wal", "-shm"):
         Path(f"{leader.site.ledger_path}{leftover}").unlink(missing_ok=True)
     leader.start()
-    reply = leader.send(leader.order(about("hello", "1/hello")))
+    upload = (Step("sum", "upload", {}),)
+    reply = leader.send(leader.order(Request("1/train/1/0", "training", 1, 1, upload)))
     assert "its ledger is older, perhaps from a backup" in str(reply.refused)
-    second = Leader(leader.site, run="second")
+    second = Leader(leader.site, run=SECOND)
     assert (
         second.people("hello", "0/hello")["labelled"] == 9
     )  # labels are those of the close

@@ -15,6 +15,7 @@ import torch
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.draft import Draft
 from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.tables import MARK_OF, mark_of
 from fallow.privacy import Released
 from fallow.sites.store import Label, Letter
 from fallow.storage.database import Database
@@ -35,6 +36,7 @@ def made(folder: Path, limit: int | None = None, rows: int = 0) -> Ledger:
 def by_hand(ledger: Ledger, sql: str, *values: Any) -> None:
     """What somebody does to the file without asking."""
     db = sqlite3.connect(ledger.path, isolation_level=None)
+    db.create_function(MARK_OF, -1, mark_of, deterministic=True)
     try:
         db.execute(sql, values)
     finally:

@@ -16,7 +16,7 @@ import torch
 from fallow.network.envelope import Reply, open_order, open_reply, seal
 from fallow.network.wire import pack_request, unpack_request
 from fallow.storage.packing import pack, unpack
-from tests.federation.hosts import ROWS, SECRET, SITE, Leader, folder
+from tests.federation.hosts import ROWS, SECOND, SECRET, SITE, Leader, folder
 from tests.federation.messages import broken, changed, malformed, nested, odd_value
 from tests.federation.remotes import Federation, Waits, federation
 from tests.privacy.federation import Asker
@@ -101,9 +101,8 @@ def test_a_host_answers_every_malformed_order_and_goes_on(
         blob = leader.host.handle(malformed(valid, SECRET, draw))
         refused += open_reply(leader.site.keys.verify, blob, SITE).refused is not None
     assert refused > MANY // 2
-    newest = leader.ledger.orders.newest_run()
     leader.ledger.close()
-    later = Leader(leader.site, run=f"{newest}+")
+    later = Leader(leader.site, run=SECOND)
     assert later.people("hello", "0/hello")["rows"] == ROWS
     later.round(0, state)
     assert (

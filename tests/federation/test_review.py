@@ -34,7 +34,7 @@ def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
 ) -> None:
     """The coordinator began a run, began anew, and somebody kept an order of the first."""
     late = leader.order(about("hello", "0/hello"), run=new_run(1e9))
-    leader.run = new_run(2e9)
+    leader.run = new_run(1.5e9)
     picked(leader)
     memory = leader.ledger.store.kept("north").keys()
     assert "this is a replay, or the coordinator's clock" in str(leader.send(late).refused)
@@ -150,7 +150,7 @@ def test_runs_begun_again_do_not_average_noise_away(tmp_path: Path) -> None:
     site = folder(tmp_path, agreed, brought=range(9))
     assert site.settings.epsilon is None and site.epsilon == 1.0
     refused = []
-    for run in ("a", "b", "c"):
+    for run in (f"000000000{at}-" + 16 * "a" for at in (1, 2, 3)):
         leader = Leader(site, run=run)
         refused.append(leader.send(leader.order(SHARE)).refused)
         leader.ledger.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -193,6 +194,40 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     sent = [tuple(map(str, line.values())) for line in about["sent"]]
     heads = ("run", "verb", "exchanges", "bytes")
     show_table(console, "What left this site", heads, sent, whole=2, words=2)
+
+
+@site.command()
+def unlock(
+    folder: Folder,
+    run: Annotated[
+        str | None,
+        typer.Option(help="The run to leave; by default the newest one, which is shown."),
+    ] = None,
+) -> None:
+    """Leave the newest run for good, so that another one can begin: for a run that began with a
+    wrong clock, and that no later run can follow.
+
+    It shows what is kept and what is lost, and asks first.
+    """
+    from fallow.cli.site_words import leaving_run
+    from fallow.federation.site.folder import SiteFolder
+
+    found, console = SiteFolder.open(folder), opt.console()
+    with closing(found.open_ledger()) as ledger:
+        newest = ledger.orders.latest_run()
+        if newest is None:
+            raise ValueError(f"site {found.name} is in no run: there is nothing to leave")
+        if run not in (None, newest):
+            raise ValueError(
+                f"site {found.name} is in run {newest} and not in {run}: nothing was changed"
+            )
+        labels = len(ledger.store.written(found.name))
+        _lines(console, leaving_run(newest, labels, time.time()))
+        if not typer.confirm(f"Leave run {newest} for good?", default=False):
+            _lines(console, ["Nothing was changed."])
+            return
+        ledger.orders.leave(newest)
+    _lines(console, [f"Run {newest} is left: site {found.name} waits for another one."])
 
 
 def standing(folder: SiteFolder) -> dict[str, Any]:

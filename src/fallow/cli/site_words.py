@@ -10,7 +10,9 @@ from rich.console import Console
 
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
+from fallow.federation.site.clocks import began, told
 from fallow.report.live import when
+from fallow.report.words import many
 
 FINISH = "model/finish"  # the last exchange of a study
 
@@ -82,3 +84,20 @@ def process(about: dict[str, Any], folder: Path) -> str:
     if about["since"] is None:
         return "has just been started"
     return f"runs (process {about['pid']}, since {when(about['since'])})"
+
+
+def leaving_run(run: str, labels: int, now: float) -> list[str]:
+    """What it means to leave a run, before somebody decides."""
+    start = began(run)
+    if start is None:
+        began_at = "its name does not say when it began"
+    else:
+        began_at = f"began at {told(start)} by the coordinator's clock"
+    return [
+        f"Newest run: {run}; {began_at}, and it is {told(now)} here.",
+        "Leave it only where that time is wrong, and the coordinator begins another run.",
+        f"Kept: {many(labels, 'label')}, all answers and their history, what was spent on noise, all "
+        "limits and what they count, the keys.",
+        "Lost: the models and picks that the site remembers of this run; its open questions are",
+        "closed and asked again only if they are chosen again. The run can never go on here.",
+    ]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
+from fallow.core.plan import Plan
+
 Operation = Literal["sum", "each", "keep", "relay"]
 Words = Mapping[str, str]
 
@@ -52,6 +54,11 @@ class Contract:
     at_server: tuple[
         str, ...
     ] = ()  # parts of a training method's state that no site is sent
+    models: tuple[str, ...] = ()  # names of models that it orders beside "local"
+    own_start: bool = False  # the server sends each site a model of its own to start at
+    # verbs that one round or query asks more than once, and how often at most; 0: a few times
+    # for each site
+    often: Mapping[str, int] = field(default_factory=dict)
     simulator_only: bool = (
         False  # reads hidden labels: an upper bound, never at a real site
     )
@@ -99,6 +106,15 @@ class Contract:
             for how, words in self.asked.items()
         }
         return replace(self, verbs={}, **left)  # type: ignore[arg-type]
+
+
+@runtime_checkable
+class Planning(Protocol):
+    """A method that orders local training by other plans than its ``plan``."""
+
+    def trains_by(self, plan: Plan) -> bool:
+        """Whether the server half may order this plan; a site trains by no other."""
+        ...
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import Facts, write_card
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.purchases import Bounds, Line
 from fallow.federation.ledger.questions import Progress
 from fallow.federation.people_scores import told_hits
 from fallow.network.relays import bytes_of
@@ -48,7 +48,8 @@ class Office:
     """What the verbs about people work with: one site, its ledger and its files.
 
     ``x``, ``y``: its test rows as they stand in the file, (m, *shape) and (m,).  ``run``: whose
-    questions.  ``seal``: the public key by which others seal letters to the site.
+    questions.  ``seal``: the public key by which others seal letters to the site.  ``bounds``: of
+    questions over all runs.
     """
 
     site: Site
@@ -59,6 +60,7 @@ class Office:
     run: str
     seal: bytes
     path: Path
+    bounds: Bounds
 
 
 @final
@@ -117,8 +119,16 @@ class People:
             kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
             picks = {name: values[kept] for name, values in picks.items()}
         lines = [] if picks is None else list(_lines(at, cycle, picks))
-        about = (at.run, step, cycle, allowed, deadline, lines)
-        return {"asked": at.ledger.purchases.ask(*about)}
+        asked = at.ledger.purchases.ask(
+            run=at.run,
+            step=step,
+            cycle=cycle,
+            allowed=allowed,
+            deadline=deadline,
+            lines=lines,
+            bounds=at.bounds,
+        )
+        return {"asked": asked}
 
     def close(self, at: Office, step: str, cycle: int) -> Answer:
         """Answers become labels and the cycle's memory is forgotten, as when a simulated site

@@ -60,6 +60,7 @@ class IFAL:
         year=2025,
         keep={"select": "number of picks"},
         needs=("local", "global"),
+        models=("kd",),
         draws=True,
     )
 
@@ -77,6 +78,9 @@ class IFAL:
         return Plan(
             segments, self.batch, optimiser, start="scratch", patience=self.patience
         )
+
+    def trains_by(self, plan: Plan) -> bool:
+        return plan == self.plan
 
     def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
         to = orders(budget)

@@ -83,6 +83,12 @@ class Database:
         ) as error:  # the latter: of its schema
             raise self._words.damaged(str(error)) from error
 
+    def teach(self, name: str, function: Callable[..., Any]) -> None:
+        """A function of plain values that triggers and statements may call by a name; equal values
+        give equal results."""
+        with self._turn:
+            self._db.create_function(name, -1, function, deterministic=True)
+
     def create(self, script: str) -> None:
         """Make tables, all or none."""
         with self.transaction():

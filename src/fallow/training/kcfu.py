@@ -55,6 +55,9 @@ class KCFU:
         regression=False,
     )
 
+    def trains_by(self, plan: Plan) -> bool:
+        return plan == replace(self.plan, mix=SHARES)
+
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(replace(self.plan, mix=SHARES), "local", None, **state)
         return average(ask.sum("upload"), state)

@@ -66,6 +66,7 @@ class ServerSolve:
             "centre": "totals over sites of labelled columns",
             "normal": "totals over sites of products of labelled rows and labels",
         },
+        often={"normal": 2},
         missing="stops: all exchanges are over the same rows; a resumed run asks again",
         regression=True,
         classes=False,

@@ -46,7 +46,8 @@ class Ledger:
     path: the file, made if it is not there; ``classes``: how many, 0 where there are numbers to
     predict; ``limit``: labels that people of this site are ever asked for, None: as many as the
     study says; ``annotators``: how many must agree; ``epsilon``: what the site ever spends on
-    noise, over all runs.  ``store`` is what `Site` keeps things in, ``orders`` the exchanges,
+    noise, over all runs; ``shown``: questions that its people ever see, None: as the study says.
+    ``store`` is what `Site` keeps things in, ``orders`` the exchanges,
     ``purchases`` the questions as the coordinator's program sees them.
 
     Raises Failed for a file that is damaged, of another site, or cannot be written.
@@ -60,6 +61,7 @@ class Ledger:
         limit: int | None,
         annotators: int = 1,
         epsilon: float | None = None,
+        shown: int | None = None,
     ) -> None:
         if annotators < 1 or (limit is not None and limit < 0):
             raise ValueError(
@@ -76,7 +78,7 @@ class Ledger:
         self.store = SiteStore(self._tables, epsilon)
         self.orders = Orders(self._tables)
         self.purchases = Purchases(self._tables, self.store)
-        self.purchases.limit_to(limit)
+        self.purchases.limit_to(limit, shown)
         self.orders.belongs_to(site, classes)
 
     @contextmanager
@@ -236,7 +238,8 @@ class Ledger:
             )
         with self.transaction():
             self._tables.write(
-                "INSERT INTO gone VALUES (?, 'withdrawn', ?, ?, ?, 0) ON CONFLICT (row) DO UPDATE "
+                "INSERT INTO gone (row, why, who, note, at, applied) "
+                "VALUES (?, 'withdrawn', ?, ?, ?, 0) ON CONFLICT (row) DO UPDATE "
                 "SET why = 'withdrawn', who = excluded.who, note = excluded.note, "
                 "at = excluded.at WHERE why = 'declined'",
                 *(row, who, why, now()),

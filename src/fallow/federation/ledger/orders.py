@@ -16,6 +16,8 @@ from fallow.storage.checksums import MARK, checksum
 from fallow.storage.errors import Failed
 from fallow.storage.packing import pack, unpack
 
+ROWS_OF_ALL = "rows of all sites, at most"
+
 
 @dataclass(frozen=True)
 class Sent:
@@ -44,7 +46,8 @@ class Orders:
         self._about("number of rows", str(rows), way_out)
 
     def _about(self, name: str, value: str, way_out: str) -> None:
-        self._tables.write("INSERT OR IGNORE INTO about VALUES (?, ?)", name, value)
+        sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
+        self._tables.write(sql, name, value)
         found = self._tables.read("SELECT value FROM about WHERE name = ?", name)[0][0]
         if found != value:
             raise Failed(
@@ -56,6 +59,69 @@ class Orders:
         """How many rows the site has; None before its first start."""
         found = self._tables.read("SELECT value FROM about WHERE name = 'number of rows'")
         return int(found[0][0]) if found else None
+
+    def rows_of_all(self) -> int | None:
+        """The most rows that all sites of the study have together, by the first number of labels
+        that the site was asked for; None where no number said it yet."""
+        found = self._tables.read("SELECT value FROM about WHERE name = ?", ROWS_OF_ALL)
+        return int(found[0][0]) if found else None
+
+    def note_rows_of_all(self, rows: int) -> None:
+        """Once and for all runs: rows of a study do not change."""
+        sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
+        self._tables.write(sql, ROWS_OF_ALL, str(rows))
+
+    # -- what was asked of models -----------------------------------------------------------
+
+    def times(self, run: str, asks: str, verb: str) -> int:
+        """How many exchanges of the keys ``<asks>/<turn>`` asked for a verb."""
+        sql = "SELECT count(*) FROM exchange WHERE run = ? AND key > ? AND key < ? AND verbs = ?"
+        found = self._tables.read(sql, run, f"{asks}/", f"{asks}0", verb)
+        return int(found[0][0])
+
+    def model(self, run: str, step: str) -> str | None:
+        """The digest of the common model after a round; None where it is not known."""
+        sql = "SELECT digest FROM model WHERE run = ? AND step = ?"
+        found = self._tables.read(sql, run, step)
+        return found[0][0] if found else None
+
+    def is_scored(self, run: str, step: str) -> bool:
+        sql = "SELECT 1 FROM model WHERE run = ? AND step = ? AND scored = 1"
+        return bool(self._tables.read(sql, run, step))
+
+    def scores(self) -> int:
+        """How many models were scored here, over all runs."""
+        found = self._tables.read("SELECT count(*) FROM model WHERE scored = 1")
+        return int(found[0][0])
+
+    def note_model(self, run: str, step: str, digest: str, is_scored: bool) -> None:
+        """What the common model after a round was; it never changes."""
+        self._tables.write(
+            "INSERT INTO model (run, step, digest, scored) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (run, step) DO UPDATE SET scored = max(scored, excluded.scored)",
+            *(run, step, digest, int(is_scored)),
+        )
+
+    # -- runs -------------------------------------------------------------------------------
+
+    def runs(self) -> int:
+        """How many runs the site took part in."""
+        return int(self._tables.read("SELECT count(*) FROM run")[0][0])
+
+    def latest_run(self) -> str | None:
+        """The run that began last by its name, of those that people have not left."""
+        sql = "SELECT max(id) FROM run WHERE id NOT IN (SELECT id FROM left_run)"
+        found = self._tables.read(sql)
+        return found[0][0] if found else None
+
+    def leave(self, run: str) -> None:
+        """People gave a run up: nothing of it is performed any more, and another one may begin."""
+        self._tables.write(
+            "INSERT OR IGNORE INTO left_run (id, at) VALUES (?, ?)", run, now()
+        )
+
+    def is_left(self, run: str) -> bool:
+        return bool(self._tables.read("SELECT 1 FROM left_run WHERE id = ?", run))
 
     def newest_run(self) -> str | None:
         found = self._tables.read("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
@@ -108,6 +174,24 @@ class Orders:
         answer: Answer = unpack(blob[MARK:])
         return answer
 
+    def attempt(self, order: Order) -> None:
+        """Before an order is performed: from now on its key means this order, also where it fails.
+        Else what makes it fail could be searched for, and that depends on rows.
+
+        Raises ValueError for another order under the key of one that failed.
+        """
+        digest = digest_of(order)
+        self._tables.write(
+            "INSERT OR IGNORE INTO attempt (run, key, digest) VALUES (?, ?, ?)",
+            *(order.run, order.key, digest),
+        )
+        sql = "SELECT digest FROM attempt WHERE run = ? AND key = ?"
+        if self._tables.read(sql, order.run, order.key) != [(digest,)]:
+            raise ValueError(
+                f"site {self._tables.site} has tried exchange {order.key} with other contents and "
+                "it failed: one key never means two things"
+            )
+
     def finish(self, order: Order, verbs: str, answer: Answer) -> int:
         """An order is done: its answer is kept until it counts.  Returns the exchange's number."""
         kept = sealed(answer)
@@ -116,6 +200,8 @@ class Orders:
         number = self._tables.write(
             f"{sql} VALUES (?, ?, ?, ?, ?, ?, ?, ?)", order.run, order.key, *about
         )
+        sql = "DELETE FROM attempt WHERE run = ? AND key = ?"
+        self._tables.write(sql, order.run, order.key)
         sql = "UPDATE run SET place = ?, newest = ? WHERE id = ?"
         self._tables.write(sql, order.place, order.key, order.run)
         return number

@@ -43,6 +43,17 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Bounds:
+    """What a study may have of a site over all runs; None: as much as there is.
+
+    labels: questions that did not expire.  shown: questions that people ever saw.
+    """
+
+    labels: int | None = None
+    shown: int | None = None
+
+
+@dataclass(frozen=True)
 class Closed:
     """What came of the questions of one step."""
 
@@ -58,8 +69,11 @@ class Purchases:
     def __init__(self, tables: Tables, store: SiteStore) -> None:
         self._tables, self._store = tables, store
 
-    def limit_to(self, most: int | None) -> None:
-        """What the site allows in all; a limit below what was asked stops further questions."""
+    def limit_to(self, most: int | None, shown: int | None = None) -> None:
+        """What the site allows in all, and how many questions people are ever ``shown``; a limit
+        below what was asked stops further questions."""
+        sql = "UPDATE attention SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, shown) END"
+        self._tables.write(sql, shown)
         sql = (
             "UPDATE purse SET most = CASE WHEN ?1 IS NULL THEN NULL ELSE max(?1, asked) END"
         )
@@ -71,6 +85,11 @@ class Purchases:
         expired; a limit counts them."""
         return int(self._tables.read("SELECT asked FROM purse")[0][0])
 
+    @property
+    def shown(self) -> int:
+        """Questions that people of this site ever saw, over all runs; none is given back."""
+        return int(self._tables.read("SELECT shown FROM attention")[0][0])
+
     def ask(
         self,
         run: str,
@@ -79,18 +98,21 @@ class Purchases:
         allowed: int,
         deadline: str | None,
         lines: Iterable[Line],
+        bounds: Bounds | None = None,
     ) -> int:
         """Turn rows into questions, the first ones where the budget does not reach; how many.
 
         A step that has asked keeps its questions.  Rows that have a label, have left, were asked in
         this cycle or in a step that was never closed, or whose answer waits to enter, are passed
-        over.  Questions of earlier steps that are still open expire.
+        over.  Questions of earlier steps that are still open expire.  ``bounds``: over all runs.
         """
         if allowed < 0:
             raise ValueError(
                 f"site {self._tables.site} is allowed {allowed} labels in {step}"
             )
+        bounds = bounds or Bounds()
         with self._tables.transaction():
+            self._tables.check()
             found = self._purchase(run, step)
             if found is not None:
                 return self._count(found)
@@ -102,7 +124,7 @@ class Purchases:
                 "VALUES (?, ?, ?, ?, ?, ?)"
             )
             at = self._tables.write(sql, run, step, cycle, allowed, now(), deadline)
-            asked = free[: min(allowed, self._left(len(free)))]
+            asked = free[: min(allowed, self._left(len(free), bounds))]
             for place, line in enumerate(asked):
                 self._add(at, run, cycle, place, line)
             return len(asked)
@@ -124,9 +146,18 @@ class Purchases:
                 f"site {self._tables.site} cannot ask for row {line.row} in cycle {cycle}: {error}"
             ) from error
 
-    def _left(self, wanted: int) -> int:
+    def _left(self, wanted: int, bounds: Bounds) -> int:
+        """How many of so many questions no limit over all runs forbids."""
         most, asked = self._tables.read("SELECT most, asked FROM purse")[0]
-        return wanted if most is None else int(most - asked)
+        most_shown, shown = self._tables.read("SELECT most, shown FROM attention")[0]
+        limits = [
+            (most, asked),
+            (bounds.labels, asked),
+            (most_shown, shown),
+            (bounds.shown, shown),
+        ]
+        left = [int(limit) - int(used) for limit, used in limits if limit is not None]
+        return max(0, min([wanted, *left]))
 
     def _purchase(self, run: str, step: str) -> int | None:
         found = self._tables.read(
@@ -154,6 +185,7 @@ class Purchases:
         trains, a corrected one keeps all but its value.
         """
         with self._tables.transaction():
+            self._tables.check()
             self._expire()
             self._tables.write("UPDATE purchase SET closed = 1")
             at = self._purchase(run, step)
@@ -175,7 +207,10 @@ class Purchases:
         self._tables.write("UPDATE question SET entered = ? WHERE id = ?", last, at)
         if state == "declined":
             self._store.erase(row)
-            sql = "INSERT OR IGNORE INTO gone VALUES (?, 'declined', '', '', ?, 1)"
+            sql = (
+                "INSERT OR IGNORE INTO gone (row, why, who, note, at, applied) "
+                "VALUES (?, 'declined', '', '', ?, 1)"
+            )
             self._tables.write(sql, row, now())
             return None
         self._tables.write("DELETE FROM gone WHERE row = ? AND why = 'declined'", row)

@@ -29,6 +29,7 @@ PUT_BACK = "put back"
 RECORDED, SAID = "releases are recorded", "put back, in words"
 """What a ledger says of itself: that `Releases` has all of its releases; what it cost that it was
 put back."""
+NEW_RELEASE = "INSERT INTO spent (run, key, epsilon, line) VALUES (?, ?, ?, ?)"
 
 
 @final
@@ -126,6 +127,7 @@ class SiteStore:
         Raises ValueError beyond the site's own limit.
         """
         with self._tables.transaction():
+            self._tables.check("spent")
             self.compare()
             cost = released.epsilon
             if self._epsilon is not None:
@@ -150,7 +152,7 @@ class SiteStore:
         """Write a new release into both books."""
         if self._epsilon is not None:
             self._releases.add(release)
-        self._tables.write("INSERT INTO spent VALUES (?, ?, ?, ?)", *release)
+        self._tables.write(NEW_RELEASE, *release)
 
     # -- a ledger that was put back ---------------------------------------------------------
 
@@ -185,7 +187,7 @@ class SiteStore:
         if not (is_older or is_in_doubt or recorded is None):
             return
         for release in missing:
-            self._tables.write("INSERT INTO spent VALUES (?, ?, ?, ?)", *release)
+            self._tables.write(NEW_RELEASE, *release)
         if recorded is None:
             self._releases.begin(self._entered().values())
         else:
@@ -241,7 +243,7 @@ class SiteStore:
             return None, False
 
     def _entered(self) -> dict[tuple[str, str], Entry]:
-        rows = self._tables.read("SELECT * FROM spent ORDER BY rowid")
+        rows = self._tables.read("SELECT run, key, epsilon, line FROM spent ORDER BY rowid")
         return {release[:2]: release for release in map(Entry._make, rows)}
 
     def _noted(self, name: str) -> str | None:
@@ -249,7 +251,9 @@ class SiteStore:
         return found[0][0] if found else None
 
     def _note(self, name: str, value: str) -> None:
-        self._tables.write("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
+        self._tables.write(
+            "INSERT OR REPLACE INTO about (name, value) VALUES (?, ?)", name, value
+        )
 
     def trust(self) -> None:
         """The labels of a cycle have been entered, or another run begins: that this ledger was put

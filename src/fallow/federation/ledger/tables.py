@@ -9,6 +9,7 @@ from typing import Any, final
 
 from fallow.core.types import SiteId
 from fallow.federation.ledger.questions import now
+from fallow.storage.checksums import checksum
 from fallow.storage.database import BUSY, Database, Durability, Words, make_private
 from fallow.storage.errors import Failed
 
@@ -16,7 +17,7 @@ SYNCHRONOUS: Durability = "FULL"  # a power cut loses nothing that was answered
 COPIED, NOTICED = "copied at", "is older since"
 """What a ledger says of itself: that it is a copy, and that what it forgot has been counted, both
 until the labels of a cycle have been entered."""
-VERSION = 1
+VERSION = 2
 """Of the tables; a file of a later version is refused rather than misread."""
 
 TABLES = """
@@ -86,6 +87,75 @@ BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
 """
 
 
+# What a file of version 1 does not have; a new file is made as one and then brought up to date.
+SECOND = """
+DROP TRIGGER history_stays;
+CREATE TRIGGER history_stays
+BEFORE UPDATE OF id, question, who, value, at, kind, undoes ON given
+BEGIN SELECT RAISE(ABORT, 'history is only added to'); END;
+
+CREATE TABLE attention (one INTEGER PRIMARY KEY CHECK (one = 1), most INTEGER,
+    shown INTEGER NOT NULL DEFAULT 0, CHECK (most IS NULL OR shown <= most)) STRICT;
+INSERT INTO attention (one, shown) SELECT 1, count(*) FROM question;
+CREATE TRIGGER showing_counts AFTER INSERT ON question BEGIN
+    UPDATE attention SET shown = shown + 1;
+END;
+
+CREATE TABLE model (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL,
+    scored INTEGER NOT NULL, PRIMARY KEY (run, step)) STRICT;
+CREATE TABLE attempt (run TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL,
+    PRIMARY KEY (run, key)) STRICT;
+CREATE TABLE left_run (id TEXT PRIMARY KEY, at TEXT NOT NULL) STRICT;
+"""
+MARKED = {
+    "about": ("name", "value"),
+    "run": ("id", "turn", "place", "newest"),
+    "exchange": ("id", "run", "key", "digest", "place", "verbs", "bytes", "at"),
+    "spent": ("run", "key", "epsilon"),
+    "gone": ("row", "why", "who", "note", "at", "applied"),
+    "purse": ("one", "most", "asked"),
+    "attention": ("one", "most", "shown"),
+    "purchase": (
+        *("id", "run", "step", "cycle", "allowed", "asked"),
+        *("asked_at", "deadline", "closed"),
+    ),
+    "question": (
+        *("id", "purchase", "run", "cycle", "row", "place", "why", "weight"),
+        *("probability", "state", "entered"),
+    ),
+    "given": ("id", "question", "who", "value", "at", "kind", "undoes"),
+    "model": ("run", "step", "digest", "scored"),
+    "attempt": ("run", "key", "digest"),
+    "left_run": ("id", "at"),
+}
+"""Tables whose lines carry a checksum of these columns.  The others have one of their own: labels
+(`store`), what is remembered and kept secret, answers of exchanges, releases (`sealed`)."""
+PEOPLES = ("gone", "purse", "attention", "purchase", "question", "given")
+"""Of these, what labels are made from."""
+MARK_OF = "fallow_mark"
+"""By what name the database calls `mark_of`."""
+
+
+def mark_of(*line: Any) -> bytes:
+    """The checksum of a line: the name of its table, and its values."""
+    return checksum(repr(line).encode())
+
+
+def _marking(table: str) -> str:
+    """Statements by which the database itself keeps the checksums of a table's lines."""
+    names = ", ".join(MARKED[table])
+    mark = (
+        f"UPDATE {table} SET mark = {MARK_OF}('{table}', {names}) WHERE rowid = NEW.rowid"
+    )
+    return (
+        f"ALTER TABLE {table} ADD COLUMN mark BLOB;\n"
+        f"UPDATE {table} SET mark = {MARK_OF}('{table}', {names});\n"
+        f"CREATE TRIGGER {table}_is_marked AFTER INSERT ON {table} BEGIN {mark}; END;\n"
+        f"CREATE TRIGGER {table}_is_marked_again AFTER UPDATE OF {names} ON {table} "
+        f"BEGIN {mark}; END;\n"
+    )
+
+
 def copy_of(ledger: Path) -> Path:
     """Where the copy of a ledger's file lies."""
     return ledger.with_name(f"{ledger.stem}-backup{ledger.suffix}")
@@ -102,8 +172,10 @@ class Tables:
         self.path, self.site, self._copying = path, site, Lock()
         words = Words(self.damaged, self._unwritable)
         self._file = Database(path, words, SYNCHRONOUS, is_private=True)
+        self._file.teach(MARK_OF, mark_of)
         with self.transaction():
             self._create()
+            self.check(*MARKED)
 
     def _create(self) -> None:
         found = self.read("PRAGMA user_version")[0][0]
@@ -111,9 +183,24 @@ class Tables:
             raise Failed(
                 f"ledger {self.path} was written by a later version of Fallow: install that one"
             )
-        if found < VERSION:
+        if found < 1:
             self._file.create(TABLES)
+        if found < VERSION:
+            self._file.create(SECOND + "".join(map(_marking, MARKED)))
             self.write(f"PRAGMA user_version = {VERSION}")
+
+    def check(self, *names: str) -> None:
+        """Raise Failed where a line is not what was written: of these tables, or of those that
+        labels are made from."""
+        for table in names or PEOPLES:
+            columns = ", ".join(MARKED[table])
+            sql = (
+                f"SELECT rowid FROM {table} WHERE mark IS NOT "
+                f"{MARK_OF}('{table}', {columns}) LIMIT 1"
+            )
+            found = self.read(sql)
+            if found:
+                raise self.damaged(f"line {found[0][0]} of its table {table} was changed")
 
     @property
     def copy(self) -> Path:
@@ -160,7 +247,12 @@ class Tables:
             make_private(draft)
             self.write("VACUUM INTO ?", str(draft))
             with closing(Database(draft, words, SYNCHRONOUS)) as copy:
-                copy.write("INSERT OR REPLACE INTO about VALUES (?, ?)", COPIED, now())
+                copy.teach(MARK_OF, mark_of)
+                copy.write(
+                    "INSERT OR REPLACE INTO about (name, value) VALUES (?, ?)",
+                    COPIED,
+                    now(),
+                )
                 # what was noticed of this ledger is not known of a copy that is put back later
                 copy.write("DELETE FROM about WHERE name = ?", NOTICED)
                 # a key that masked a part since would mask a second one

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
 
 from fallow.federation.page.door import ENTRANCE, Door
-from fallow.federation.page.forms import row_of
+from fallow.federation.page.forms import row_of, whole_number
 from fallow.federation.page.people import Who, person, remember
 from fallow.federation.page.pictures import picture
 from fallow.federation.page.views import HERE, Views
@@ -56,7 +56,7 @@ def name(request: Request, views: Page) -> Response:
 def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
     """What comes after ``row`` for this person, or that nothing waits."""
     about: dict[str, Any] = {"told": views.told(request.query_params, who)}
-    _, after = views.desk.around(int(row) if row.isdecimal() else None, who)
+    _, after = views.desk.around(whole_number(row), who)
     asked = after or next(iter(views.desk.waiting(who)), None)
     return views.sample(asked, who, **about) if asked else views.done(who, **about)
 
@@ -76,7 +76,7 @@ def conflicts(request: Request, who: Who, views: Page) -> Response:
 
 @router.get("/mine")
 def mine(request: Request, who: Who, views: Page, page: str = "1") -> Response:
-    return views.own_labels(who, max(1, int(page)) if page.isdecimal() else 1)
+    return views.own_labels(who, max(1, whole_number(page) or 1))
 
 
 @router.get("/withdraw/{row}")
@@ -86,13 +86,15 @@ def withdrawal(who: Who, views: Page, row: Row) -> Response:
 
 @router.get("/picture/{row}")
 def image(views: Page, row: Row) -> Response:
-    found = picture(views.desk.shown(row), views.desk.rows.x[row])
+    found = picture(views.desk.rows, row)
+    if found is None:
+        return views.plain(404, "This sample is no picture: its page shows what it has.")
     return Response(found.content, media_type=found.media_type)
 
 
 @router.get("/state")
 def state(who: Who, views: Page, row: str = "") -> Response:
-    return JSONResponse(views.live(who, int(row) if row.isdecimal() else None))
+    return JSONResponse(views.live(who, whole_number(row)))
 
 
 @router.get("/static/{file}")

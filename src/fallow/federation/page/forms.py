@@ -44,8 +44,22 @@ def field(given: Mapping[str, str], name: str) -> str:
 
 def row_of(text: str, rows: int) -> int:
     """The row that a form or an address names."""
-    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) >= rows:
-        raise ValueError(f"there is no sample {text!r} at this site: nothing was changed")
+    row = whole_number(text)
+    if row is None or row >= rows:
+        raise ValueError(
+            f"there is no sample {text!r:.40} at this site: nothing was changed"
+        )
+    return row
+
+
+def whole_number(text: str) -> int | None:
+    """A number of at most nine digits, 0 or above; None for any other text.
+
+    >>> whole_number("12"), whole_number("-1"), whole_number("1" * 5000), whole_number("²")
+    (12, None, None, None)
+    """
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        return None
     return int(text)
 
 

@@ -10,7 +10,7 @@ from typing import Any, final
 from torch import Tensor
 
 from fallow.data.optional import optional
-from fallow.federation.site.rows import Shown
+from fallow.federation.site.rows import SiteRows
 
 SHOWN = {  # what every browser shows as it is
     ".png": "image/png",
@@ -32,39 +32,46 @@ class Picture:
     media_type: str
 
 
-def picture(shown: Shown, x: Tensor) -> Picture:
-    """The file itself where browsers know its kind, else pixels as PNG.
+def picture(rows: SiteRows, row: int) -> Picture | None:
+    """The file itself where browsers know its kind, else pixels as PNG, drawn from a row of the
+    shape (1 or 3, h, w) where there is no file; None for a row that is no picture.
 
-    x: (1 or 3, h, w), drawn where there is no file.  Raises ValueError when the file is gone or is
-    no image.
+    Raises ValueError when the file is gone, is no image or is not the one that the site began with.
     """
+    shown = rows.shown(row)
     if not isinstance(shown, Path):
-        return _png(_drawn(x))
+        return _png(_drawn(rows.x[row])) if _is_picture(rows.x[row]) else None
+    content = rows.content(row) or b""
     try:
         if kind := SHOWN.get(shown.suffix.lower()):
-            return Picture(shown.read_bytes(), kind)
-        with optional("PIL.Image", "pillow", "showing this kind of image").open(
-            shown
-        ) as opened:
+            return Picture(content, kind)
+        images = optional("PIL.Image", "pillow", "showing this kind of image")
+        with images.open(BytesIO(content)) as opened:
             return _png(opened.convert("RGBA" if "A" in opened.getbands() else "RGB"))
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
 
 
-def size(shown: Shown, x: Tensor) -> tuple[int, int] | None:
+def size(rows: SiteRows, row: int) -> tuple[int, int] | None:
     """Width and height in pixels of what `picture` shows; None for what is no picture.
 
     Rows without a file are pictures when they have the shape of one.
     """
-    if not isinstance(shown, Path):
-        is_picture = x.dim() == 3 and len(x) in (1, 3) and min(x.shape[1:]) > 1
-        return (x.shape[2], x.shape[1]) if is_picture else None
+    x = rows.x[row]
+    if not isinstance(rows.shown(row), Path):
+        return (x.shape[2], x.shape[1]) if _is_picture(x) else None
     try:
-        with optional("PIL.Image", "pillow", "showing images").open(shown) as opened:
+        content = BytesIO(rows.content(row) or b"")
+        with optional("PIL.Image", "pillow", "showing images").open(content) as opened:
             width, height = opened.size
-    except (OSError, SyntaxError):
+    except (OSError, SyntaxError, ValueError):
         return SMALL, SMALL  # the address of the picture says what is wrong with it
     return int(width), int(height)
+
+
+def _is_picture(x: Tensor) -> bool:
+    """Whether a row has the shape of a picture."""
+    return x.dim() == 3 and len(x) in (1, 3) and min(x.shape[1:]) > 1
 
 
 def _drawn(x: Tensor) -> Any:

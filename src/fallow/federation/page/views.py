@@ -24,6 +24,7 @@ from fallow.federation.page.desk import (
     sent,
     spoken,
 )
+from fallow.federation.page.forms import whole_number
 from fallow.federation.page.pictures import SMALL, size
 
 HERE = Path(__file__).parent
@@ -198,7 +199,7 @@ class Views:
     def _row(self, row: int) -> dict[str, Any]:
         """A row's readable form: a picture with its size, or cells of a table."""
         shown = self.desk.shown(row)
-        if found := size(shown, self.desk.rows.x[row]):
+        if found := size(self.desk.rows, row):
             return {"picture": found, "is_small": max(found) <= SMALL, "cells": ()}
         return {"picture": None, "is_small": False, "cells": shown}
 
@@ -226,11 +227,13 @@ class Views:
     def told(self, query: Mapping[str, str], who: str) -> Told | None:
         """What has just happened, as the address of the page that a form led on to names it."""
         what, row = query.get("told", ""), query.get("row", "")
-        if what not in TOLD or not row.isdecimal() or int(row) >= len(self.desk.rows.ids):
+        if what not in TOLD or (at := whole_number(row)) is None:
             return None
-        own = [given for given in self.desk.ledger.history(int(row)) if given.who == who]
+        if at >= len(self.desk.rows.ids):
+            return None
+        own = [given for given in self.desk.ledger.history(at) if given.who == who]
         label = self.desk.label(own[-1].value) if own else ""
-        named = {"id": f"“{self.desk.rows.ids[int(row)]}”", "label": f"“{label}”"}
+        named = {"id": f"“{self.desk.rows.ids[at]}”", "label": f"“{label}”"}
         return Told(TOLD[what].format(**named), what in QUIET)
 
 

@@ -219,6 +219,7 @@ class SiteFolder:
             known.limit,
             known.annotators,
             self.epsilon,
+            known.shown,
         )
 
     @property

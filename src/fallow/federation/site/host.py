@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import final
@@ -14,15 +15,20 @@ from torch import Tensor
 
 from fallow.core.messages import KEYS, Request
 from fallow.core.streams import seed_of
-from fallow.core.types import Answer
+from fallow.core.types import Answer, SiteId
 from fallow.experiment.steps import held_back, is_stratified
 from fallow.federation.agreement import Agreement
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.draft import Draft
+from fallow.federation.ledger.purchases import Bounds
 from fallow.federation.made import made
 from fallow.federation.people import PICKED, Office, People, begin_cycle
+from fallow.federation.site.clocks import check_run
 from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.limits import Limits, Noted
 from fallow.federation.site.rows import SiteRows
+from fallow.federation.site.schedule import Place
+from fallow.federation.site.settings import RUNS
 from fallow.network.checks import check_order, stats_of
 from fallow.network.envelope import Order, Reply, open_order, seal
 from fallow.network.gathering import EPSILON
@@ -54,9 +60,16 @@ class Host:
     process died in the middle of it, and an order that fails changes nothing.  What the site did
     after the exchange that the coordinator counted last came too late: its memory is put back
     before the next order; labels, questions, releases and secrets stay.
+
+    ``clock`` tells the time of day, by which a run from the future is known.
     """
 
-    def __init__(self, folder: SiteFolder, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        folder: SiteFolder,
+        ledger: Ledger,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         agreement = folder.agreement
         self._folder, self._ledger, self._agreement = folder, ledger, agreement
         self._made = made(agreement)
@@ -74,6 +87,15 @@ class Host:
         self._tests = rows_to_score(agreement, folder.tests)
         self._draft = Draft(ledger.store)
         self._people = People()
+        self._clock = clock
+        self._limits = Limits(
+            agreement=agreement,
+            made=self._made,
+            ledger=ledger,
+            rows=len(self._x),
+            width=self._x[0].numel(),
+            scores=folder.settings.scores,
+        )
         self._turn = threading.Lock()
         self._site: Site | None = None
         ledger.orders.holds(len(self._x))
@@ -114,14 +136,26 @@ class Host:
         if order.errand == "progress":
             self._counted(order)
             return self._people.progress(self._office(order.run))
+        place = self._limits.schedule.place(order.key)
+        request: Request | None = None
+        to: dict[SiteId, bytes] = {}
+        if order.errand == "request":
+            request, to = read_request(order)
+            self._limits.schedule.check(request, place)
+        if (order.errand == "deliver") != order.key.endswith(DELIVER):
+            raise ValueError(
+                f"the order {order.key} is to {order.errand}, which its key denies"
+            )
         with self._ledger.transaction():
             self._enter(order.run)
             stored = self._ledger.orders.recall(order)
             if stored is not None:
                 return stored
-            self._take_turn(order)
+            self._take_turn(order, place)
         try:
-            return self._performed(order)
+            if request is None:
+                return self._bring_letters(order, place)
+            return self._perform(order, request, place, to)
         except BaseException:
             self._draft.clear()
             self._site = None  # what the order did to it is forgotten with it
@@ -143,17 +177,33 @@ class Host:
         """Go on with the newest run, or begin a new one, to which earlier labels are brought."""
         orders, store = self._ledger.orders, self._ledger.store
         newest = orders.newest_run()
+        if orders.is_left(run):
+            raise ValueError(
+                f"people at site {self._folder.name} have left run {run}: begin another one, in a "
+                "new folder"
+            )
         if run != newest:
             if orders.is_known(run):
                 raise ValueError(
                     f"site {self._folder.name} has left run {run} for {newest}: this is a replay, "
                     "or two coordinators lead one study"
                 )
-            if newest is not None and run < newest:  # names sort by when runs began
+            check_run(run, self._clock())
+            latest = orders.latest_run()
+            if latest is not None and run < latest:  # names sort by when runs began
                 raise ValueError(
-                    f"site {self._folder.name} is in run {newest}, and run {run} began before it: "
+                    f"site {self._folder.name} is in run {latest}, and run {run} began before it: "
                     "this is a replay, or the coordinator's clock was set back; set it right and "
-                    "begin in a new folder"
+                    "begin in a new folder; where run "
+                    f"{latest} was begun with a wrong clock, people at the site can leave it: "
+                    "fallow site unlock"
+                )
+            own = self._folder.settings.runs
+            most = RUNS if own is None else own
+            if orders.runs() >= most:
+                raise ValueError(
+                    f"site {self._folder.name} has taken part in {orders.runs()} runs of this study "
+                    f"and allows {most}: raise runs.limit in its site.toml, or leave the study"
                 )
             store.run = newest or run
             store.trust()
@@ -178,20 +228,26 @@ class Host:
         held = held_back(brought, recipe.validation, by_class, drawn)
         self._ledger.store.write(self._folder.name, held)
 
-    def _take_turn(self, order: Order) -> None:
-        """Put back what came too late.  Raises ValueError for an order that is none of the next.
+    def _take_turn(self, order: Order, place: Place) -> None:
+        """Put back what came too late.  Raises ValueError for an order that is none of the next: a
+        run goes on from step to step, and never back.
 
         The second leg of a relay goes on from the first, which does not count before both are done.
         """
         orders, store, site = self._ledger.orders, self._ledger.store, self._folder.name
-        place, newest = orders.standing(order.run)
-        if order.place < place:
+        number, newest = orders.standing(order.run)
+        if order.place < number:
             raise ValueError(
-                f"site {site} is at exchange {place} and order {order.key} is number "
+                f"site {site} is at exchange {number} and order {order.key} is number "
                 f"{order.place}: this is a replay, or the coordinator's folder was put back"
             )
         if order.key == f"{newest}{DELIVER}":
             return
+        if newest is not None and place.rank < self._limits.schedule.place(newest).rank:
+            raise ValueError(
+                f"site {site} has performed {newest}, and order {order.key} comes before it in a "
+                "run of this study: a run goes on and never back"
+            )
         store.settle(self._counted(order))
         orders.drop()
         if store.restore():
@@ -211,27 +267,37 @@ class Host:
 
     # -- what they do -----------------------------------------------------------------------
 
-    def _performed(self, order: Order) -> Answer:
+    def _bring_letters(self, order: Order, place: Place) -> Answer:
+        brought = self._delivered(order, place)
+        told = "; ".join(brought.refused.values())
+        return self._finished(order, brought.verb, {"refused": told}, Noted())
+
+    def _perform(
+        self, order: Order, request: Request, place: Place, to: Mapping[SiteId, bytes]
+    ) -> Answer:
         """Do it; the answer and every change are written in one transaction, and last."""
-        if order.errand == "deliver":
-            brought = self._delivered(order)
-            told = "; ".join(brought.refused.values())
-            return self._finished(order, brought.verb, {"refused": told})
-        request, to = read_request(order)
         check_order(request, self._parts)
+        pool = len(self._here(request).pool)
+        self._limits.check_receivers(request, to)
+        noted = self._limits.check(order.run, request, place, pool)
+        with self._ledger.transaction():
+            self._ledger.orders.attempt(order)
+            if noted.model is not None:
+                self._ledger.orders.note_model(
+                    order.run, noted.step, noted.model, noted.is_scored
+                )
         verb = request.steps[-1].verb or request.steps[-1].kind
         is_writing = request.owner == "people" and verb in self._people.writes
         with self._ledger.transaction() if is_writing else nullcontext():
             answer = (
                 self._about_people(order, request)
                 if request.owner == "people"
-                else (self._by_method(request))
+                else self._by_method(request, place)
             )
             if request.steps[-1].kind == "relay":
                 answer = sealed_letters(order, answer, to)
-            answer = self._finished(
-                order, verb, answer, is_closing=is_writing and verb == "close"
-            )
+            is_closing = is_writing and verb == "close"
+            answer = self._finished(order, verb, answer, noted, is_closing=is_closing)
         if is_writing and verb == "close":
             with suppress(
                 Failed, OSError
@@ -240,7 +306,12 @@ class Host:
         return answer
 
     def _finished(
-        self, order: Order, verb: str, answer: Answer, is_closing: bool = False
+        self,
+        order: Order,
+        verb: str,
+        answer: Answer,
+        noted: Noted,
+        is_closing: bool = False,
     ) -> Answer:
         """A cycle that is closed stays closed, whether or not that counted."""
         orders, store, epsilon = (
@@ -251,23 +322,27 @@ class Host:
         answer = {**answer, EPSILON: epsilon} if epsilon else answer
         with self._ledger.transaction():
             store.exchange = orders.finish(order, verb, answer)
+            if noted.rows_of_all is not None:
+                orders.note_rows_of_all(noted.rows_of_all)
             self._draft.flush(self._folder.name)
             if is_closing:
                 store.settle(store.exchange)
                 store.trust()
         return answer
 
-    def _delivered(self, order: Order) -> Brought:
+    def _delivered(self, order: Order, place: Place) -> Brought:
         sizes = {"w": self._parts.layout.d, "stats": stats_of(self._parts)}
         brought = read_delivery(order, self._folder.keys.seal, sizes)
+        senders = brought.letters
+        self._limits.check_delivery(order.key, place, brought.verb, senders)
         site = self._here()
-        begin_cycle(site, brought.cycle, self._agreement.recipe)
+        begin_cycle(site, place.cycle, self._agreement.recipe)
         site.receive(brought.verb, brought.letters)
         return brought
 
-    def _by_method(self, request: Request) -> Answer:
+    def _by_method(self, request: Request, place: Place) -> Answer:
         site = self._here(request)
-        begin_cycle(site, request.cycle, self._agreement.recipe)
+        begin_cycle(site, max(place.cycle, 0), self._agreement.recipe)
         before = site.memory.get("picks")
         with self._fresh_held(site, request):
             answer = perform({site.id: site}, self._made.executor, {site.id: request})[
@@ -330,7 +405,20 @@ class Host:
             run,
             self._folder.keys.seal_public,
             self._folder.path,
+            self._bounds(),
         )
+
+    def _bounds(self) -> Bounds:
+        """What the study may have of the people here over all runs: what one run asks for, unless
+        they set a limit of their own; and twice as many questions, as some expire."""
+        agreed = self._limits.budget.total
+        own = self._folder.settings.limit
+        labels = agreed if own is None else own
+        known = [number for number in (agreed, own) if number is not None]
+        shown = None
+        if self._folder.settings.shown is None and known:
+            shown = 2 * min(known)
+        return Bounds(labels=labels, shown=shown)
 
     @contextmanager
     def _fresh_held(self, site: Site, request: Request) -> Iterator[None]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -20,6 +24,79 @@ class Pictures:
     x: Tensor
     labels: tuple[str, ...]
     files: tuple[Path, ...]
+    originals: Originals
+
+
+@final
+@dataclass(frozen=True)
+class Originals:
+    """Files of images below a folder, and what was in each of them when the site read them.
+
+    digests: of each file's content; None for one that could not be read then.
+    """
+
+    folder: Path
+    files: tuple[Path, ...]
+    digests: tuple[bytes | None, ...]
+
+    @staticmethod
+    def of(folder: Path, files: Sequence[Path]) -> Originals:
+        digests: list[bytes | None] = []
+        for file in files:
+            try:
+                digests.append(_digest(read_inside(file, folder)))
+            except ValueError:  # whoever shows it says so
+                digests.append(None)
+        return Originals(folder, tuple(files), tuple(digests))
+
+    def read(self, row: int) -> bytes:
+        """The content of a row's image; ValueError where it is gone, leads out of the folder or is
+        another one than the site began with."""
+        file = self.files[row]
+        content = read_inside(file, self.folder)
+        known = self.digests[row]
+        if known is not None and known != _digest(content):
+            raise ValueError(
+                f"the image {file.name} is not the one that this site began with: put the old file "
+                "back, or start again if it was corrected"
+            )
+        return content
+
+
+def read_inside(file: Path, folder: Path) -> bytes:
+    """The content of a file in a folder; ValueError where it leads out of it or cannot be read.
+
+    The folder's files may be swapped for links at any time.  So links are resolved first, and then
+    each part of the way is opened from the one before, and no link is followed any more.
+    """
+    try:
+        inside = file.resolve(strict=True)
+        top = folder.resolve(strict=True)
+        check_inside(file, folder)
+        way = inside.relative_to(top).parts
+        here = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for part in way[:-1]:
+                follow = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+                below = os.open(part, follow, dir_fd=here)
+                os.close(here)
+                here = below
+            # without O_NONBLOCK a pipe in place of the file would never open
+            found = os.open(
+                way[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here
+            )
+        finally:
+            os.close(here)
+        with open(found, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(found).st_mode):
+                raise ValueError(f"the image {file.name} cannot be shown: it is no file")
+            return opened.read()
+    except (OSError, RuntimeError) as error:  # the latter: a circle of links
+        raise ValueError(f"the image {file.name} cannot be shown: {error}") from error
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
@@ -45,7 +122,7 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     labels = tuple(
         "" if f.parent.name == UNLABELLED_FOLDER else f.parent.name for f in files
     )
-    return Pictures(x, labels, tuple(files))
+    return Pictures(x, labels, tuple(files), Originals.of(folder, files))
 
 
 def check_inside(file: Path, folder: Path) -> None:

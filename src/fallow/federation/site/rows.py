@@ -19,7 +19,12 @@ from fallow.data.own.features import read_arrays
 from fallow.data.own.open import TABLES
 from fallow.data.own.table import EMPTY, Columns, read_cells
 from fallow.federation.schema import Column, Schema, number_in
-from fallow.federation.site.pictures import check_inside, read_pictures
+from fallow.federation.site.pictures import (
+    Originals,
+    check_inside,
+    read_inside,
+    read_pictures,
+)
 
 Shown = tuple[tuple[str, str, str], ...] | Path
 """A row as a person reads it: (column, text, unit) for each column of a table, or the file of an
@@ -34,7 +39,7 @@ class SiteRows:
     x: (n, *shape) float32.  labels: class id, number, or None where unlabelled.  ids: names of the
     rows, no two alike; without a column of names their numbers in the file; of an image the name of
     its file, after that of its folder only where two are alike.  notes: what a person should know
-    of them, in sentences.
+    of them, in sentences.  originals: the files of images that ``shown`` names.
     """
 
     x: Tensor
@@ -42,6 +47,15 @@ class SiteRows:
     ids: tuple[str, ...]
     shown: Callable[[int], Shown]
     notes: tuple[str, ...] = ()
+    originals: Originals | None = None
+
+    def content(self, row: int) -> bytes | None:
+        """The file of a row's image, None for a row without one; ValueError where it is gone,
+        leads out of its folder, or is another one than when the site was started."""
+        if self.originals is not None:
+            return self.originals.read(row)
+        file = self.shown(row)
+        return read_inside(file, file.parent) if isinstance(file, Path) else None
 
     @property
     def labelled(self) -> int:
@@ -237,7 +251,13 @@ def _images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         f.name if times[f.name] == 1 else f.relative_to(folder).as_posix()
         for f in found.files
     )
-    return SiteRows(found.x, labels, ids, lambda row: found.files[row])
+    return SiteRows(
+        found.x,
+        labels,
+        ids,
+        shown=lambda row: found.files[row],
+        originals=found.originals,
+    )
 
 
 def _arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
@@ -279,7 +299,11 @@ def _arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         numbers: list[float] = x[rows[row]].flatten().tolist()
         return tuple((f"x{i}", f"{number:g}", "") for i, number in enumerate(numbers))
 
-    return SiteRows(x[whole], labels, ids, shown, notes)
+    originals = None
+    if "files" in kept:
+        files = [file.parent / name for name in kept["files"]]
+        originals = Originals.of(file.parent, files)
+    return SiteRows(x[whole], labels, ids, shown, notes, originals)
 
 
 def _check_shape(x: Tensor, schema: Schema) -> None:

@@ -13,15 +13,23 @@ from fallow.federation.address import check_address
 from fallow.federation.toml import toml_of
 
 SECTIONS = {
-    "labels": {"limit": "limit", "annotators": "annotators"},
+    "labels": {"limit": "limit", "annotators": "annotators", "shown": "shown"},
     "privacy": {"limit": "epsilon"},
+    "scores": {"limit": "scores"},
+    "runs": {"limit": "runs"},
 }
 TEXTS = ("name", "data", "test", "superlink", "certificates")
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(TEXTS, ((str,), "a text in quotes")),
-    **dict.fromkeys(("limit", "annotators"), ((int,), "a whole number")),
+    **dict.fromkeys(
+        ("limit", "annotators", "shown", "scores", "runs"), ((int,), "a whole number")
+    ),
     "epsilon": ((int, float), "a number"),
 }
+
+
+RUNS = 10
+"""Runs of one study that a site takes part in, where it says nothing else."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,10 @@ class Settings:
     data, test: its rows; paths count from the folder.  superlink: ``host:port`` of the coordinator;
     certificates: of the authority by which the coordinator's machine is known, None: those that
     the system trusts.  limit: labels that its people ever give; annotators: how many must agree on
-    each; epsilon: what it ever spends on noise, None: as the agreement says.
+    each; epsilon: what it ever spends on noise, None: as the agreement says.  shown: questions that
+    its people ever see, None: twice the labels that they may be asked for; scores: how often models
+    are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
+    which it takes part in ``runs``, None: `RUNS`.
     """
 
     name: SiteId
@@ -42,6 +53,9 @@ class Settings:
     limit: int | None = None
     annotators: int = 1
     epsilon: float | None = None
+    shown: int | None = None
+    scores: int | None = None
+    runs: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("name", self.name), ("data", self.data)):
@@ -49,8 +63,15 @@ class Settings:
                 raise ValueError(
                     f"{name} is empty; write it into site.toml, or give --{name}"
                 )
-        if self.limit is not None and self.limit < 0:
-            raise ValueError(f"labels.limit is {self.limit}; it must be 0 or more")
+        counts = {
+            "labels.limit": self.limit,
+            "labels.shown": self.shown,
+            "scores.limit": self.scores,
+            "runs.limit": self.runs,
+        }
+        for name, count in counts.items():
+            if count is not None and count < 0:
+                raise ValueError(f"{name} is {count}; it must be 0 or more")
         if self.annotators < 1:
             raise ValueError(
                 f"labels.annotators is {self.annotators}; somebody must answer"
@@ -120,9 +141,19 @@ def settings_text(settings: Settings, study: str) -> str:
                 line("limit", settings.limit, "100"),
                 "# people who must agree on a label",
                 line("annotators", settings.annotators, "1"),
+                "# questions that the people here ever see, also those that nobody answers in time;",
+                "# otherwise twice the labels that they may be asked for",
+                line("shown", settings.shown, "200"),
                 "\n[privacy]",
                 "# what this site ever spends on noise (ε), whatever the agreement allows",
                 line("limit", settings.epsilon, "4.0"),
+                "\n[scores]",
+                "# how often models are scored on the test rows; otherwise twice as often as one run",
+                "# of the study does",
+                line("limit", settings.scores, "100"),
+                "\n[runs]",
+                "# how often the study may begin here: each run can ask all its methods anew",
+                line("limit", settings.runs, str(RUNS)),
             ]
         )
         + "\n"

@@ -78,7 +78,19 @@ def terms(folder: SiteFolder) -> list[str]:
         f"model {recipe.model}, trained by {recipe.training}; rows are chosen by {recipe.query}",
         f"labels: {labels_wanted(recipe)}{limit}",
         f"people have {duration(about.waits.deadline)} for the labels of a cycle{agree}",
+        *_unknown(recipe, own.limit),
         f"privacy: {_protected(recipe.protected, own.epsilon)}",
+    ]
+
+
+def _unknown(recipe: Recipe, limit: int | None) -> list[str]:
+    """A line where only the coordinator knows how many labels are asked for."""
+    shares = [s for s in (recipe.initial, recipe.per_cycle) if isinstance(s, float) and s]
+    if limit is not None or not shares or recipe.budget == "proportional":
+        return []
+    return [
+        "how many labels that is follows from the rows of all sites, which only the coordinator "
+        "knows: the first number that it asks for holds; to set one, give limit in site.toml"
     ]
 
 

@@ -136,6 +136,7 @@ class DPFL:
         },
         secure_sum=False,  # a site evaluates every peer's model by itself
         everyone=True,
+        often=dict.fromkeys(("order", "found", "weigh", "search", "average", "model"), 0),
         at_server=STATE,
         missing="stops: the graph is over all sites",
         regression=False,
@@ -246,6 +247,10 @@ class DPFL:
             "average", to={s: {"of": "held" if s in rows else "own"} for s in ask.cohort}
         )
         return {"graph": graph}
+
+    def trains_by(self, plan: Plan) -> bool:
+        first = replace(self.plan, segments=(Segment(self.first_epochs),))
+        return plan in (first, replace(self.plan, start="average"))
 
     @property
     def first_epochs(self) -> int:

@@ -70,6 +70,9 @@ class FedRep:
 
     # -- server half ------------------------------------------------------------------------
 
+    def trains_by(self, plan: Plan) -> bool:
+        return plan == self.local_plan
+
     def round(self, state: State, ask: Ask) -> State:
         begun = named(state.get("begun"))
         common: Answer = {name: state[name] for name in ("body", "stats") if name in state}

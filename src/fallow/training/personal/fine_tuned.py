@@ -40,7 +40,11 @@ class FedAvgFT:
         year=2017,
         sum=TOTALS,
         keep=CHOSEN,
+        models=("tuned",),
     )
+
+    def trains_by(self, plan: Plan) -> bool:
+        return plan == self.plan or plan in tuning_plans(self.plan)
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.plan, "local", None, **state)
@@ -96,6 +100,7 @@ class FedProxFT:
         year=2020,
         sum=TOTALS,
         keep={**CHOSEN, "tuned": "number of sites that tuned"},
+        models=("tuned",),
     )
 
     def __post_init__(self) -> None:
@@ -103,6 +108,9 @@ class FedProxFT:
             raise ValueError(f"FedProxFT's mu is {self.mu}; it must be 0 or more")
         if not self.tune_prox:
             object.__setattr__(self, "contract", FedProxFT.contract.without("tuned"))
+
+    def trains_by(self, plan: Plan) -> bool:
+        return plan == self.plan or plan in tuning_plans(self.plan)
 
     def round(self, state: State, ask: Ask) -> State:
         ask.fit(self.plan, "local", None, **state)
@@ -143,11 +151,17 @@ class FedProxFT:
 def tune(plan: Plan, into: str, state: State, ask: Ask) -> None:
     """Order twice the epochs of a round from the model that each site's validation rows chose; the
     last one where no site has validation rows."""
-    twice = replace(plan, segments=plan.segments * 2)
+    from_sent, from_best = tuning_plans(plan)
     if ask.keep("chosen"):
-        ask.fit(replace(twice, start="best"), into)
+        ask.fit(from_best, into)
     else:
-        ask.fit(twice, into, None, **model(state))
+        ask.fit(from_sent, into, None, **model(state))
+
+
+def tuning_plans(plan: Plan) -> tuple[Plan, Plan]:
+    """Twice the epochs of a round: from the model that was sent, and from the best one."""
+    twice = replace(plan, segments=plan.segments * 2)
+    return twice, replace(twice, start="best")
 
 
 def best(view: View) -> Answer:

@@ -32,6 +32,9 @@ class Local:
         at_server=("begun",),
     )
 
+    def trains_by(self, plan: Plan) -> bool:
+        return plan in (self.plan, replace(self.plan, start="own/w"))
+
     def round(self, state: State, ask: Ask) -> State:
         begun = named(state.get("begun"))
         ask.fit(

@@ -51,6 +51,7 @@ class PerFedAvg:
         year=2020,
         sum={"upload": "totals over sites of rows and of weighted models"},
         at_server=("holders",),
+        models=("common", "adapted"),
     )
 
     def __post_init__(self) -> None:
@@ -92,6 +93,13 @@ class PerFedAvg:
             schedule=Schedule(),
             start="common",
         )
+
+    def trains_by(self, plan: Plan) -> bool:
+        pairs = replace(self.plan, batch=2 * self.plan.batch)
+        if plan in (pairs, replace(pairs, start="common")):
+            return True
+        adapts = self.adaptation(plan.batch)  # one step is taken on all rows, however many
+        return self.eval_adapt != "after_local" and plan == adapts
 
     # -- site half --------------------------------------------------------------------------
 

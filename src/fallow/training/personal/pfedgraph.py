@@ -57,6 +57,8 @@ class PFedGraph:
         year=2023,
         each={"upload": "each site's model and its number of rows"},
         secure_sum=False,
+        models=("mixture",),
+        own_start=True,
         at_server=("sites", "models", "statistics", "rows", "weights", "refused"),
     )
 
@@ -69,6 +71,9 @@ class PFedGraph:
             raise ValueError(f"PFedGraph's lam_sign is {self.lam_sign}; use -1 or 1")
 
     # -- server half ------------------------------------------------------------------------
+
+    def trains_by(self, plan: Plan) -> bool:
+        return plan in (self.plan, replace(self.plan, start="mixture"))
 
     def round(self, state: State, ask: Ask) -> State:
         self.order(state, ask)

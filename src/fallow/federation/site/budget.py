@@ -1,0 +1,128 @@
+"""How many labels a study may ask of one site, by the site's own copy of the agreement."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from fallow.federation.site.schedule import Place
+from fallow.settings.budgets import budgets
+from fallow.settings.recipe import Recipe
+
+MOST_ROWS = 2**40
+"""More rows than a federation has."""
+
+
+@final
+@dataclass(frozen=True)
+class Budget:
+    """What the recipe lets one of so many ``sites`` be asked, a site that has ``rows`` rows.
+
+    Where the agreement says a share of the rows of all sites, the number follows from how many
+    these are, which a site is never told.  So it goes by ``rows_of_all``: the most rows that the
+    first number it was asked for speaks of (`implied`).  Without such a number it is unknown, None.
+
+    is_shared: the query spends one budget of all sites; then numbers are of all of them.
+    """
+
+    recipe: Recipe
+    sites: int
+    rows: int
+    is_shared: bool = False
+    is_one_pass: bool = False
+    rows_of_all: int | None = None
+
+    def of(self, place: Place) -> int | None:
+        """Labels that the step at a place may ask for."""
+        recipe = self.recipe
+        if place.cycle < 0:
+            return self.first
+        a_cycle = self._of_site(recipe.per_cycle)
+        if a_cycle is None:
+            return None
+        if self.is_one_pass:
+            before = self.first_by_query
+            if before is None:
+                return None
+            return self._of_all(a_cycle * recipe.cycles) + before
+        parts, part = recipe.queries_per_cycle, place.part
+        of_part = a_cycle * (part + 1) // parts - a_cycle * part // parts
+        if self.recipe.budget == "proportional" and self.is_shared:
+            of_part = a_cycle // parts + self.sites  # every site rounds its own part
+        return self._of_all(of_part)
+
+    @property
+    def first(self) -> int | None:
+        """The first labels, where they are drawn: each site has its own number of them."""
+        if self.recipe.initial_by != "random":
+            return 0
+        return self._of_site(self.recipe.initial, is_shared=False)
+
+    @property
+    def first_by_query(self) -> int | None:
+        """The first labels, where the query chooses them with all others."""
+        if self.recipe.initial_by != "query":
+            return 0
+        found = self._of_site(self.recipe.initial)
+        return None if found is None else self._of_all(found)
+
+    @property
+    def total(self) -> int | None:
+        """Labels that one run may ask of this site in all."""
+        first = self.first
+        by_query = self.first_by_query
+        a_cycle = self._of_site(self.recipe.per_cycle)
+        if first is None or by_query is None or a_cycle is None:
+            return None
+        return first + by_query + self.recipe.cycles * self._of_all(a_cycle)
+
+    def implied(self, place: Place, asked: int) -> int | None:
+        """The most rows that all sites can have together, where so many labels are asked for; None
+        where the number does not depend on that.  It grows with the rows, so halving finds it."""
+        if self._with(None).of(place) is not None:
+            return None
+        low, high = 0, MOST_ROWS
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = self._with(middle).of(place)
+            if found is not None and found <= asked:
+                low = middle
+            else:
+                high = middle - 1
+        return max(low, self.rows)
+
+    def _with(self, rows_of_all: int | None) -> Budget:
+        return Budget(
+            recipe=self.recipe,
+            sites=self.sites,
+            rows=self.rows,
+            is_shared=self.is_shared,
+            is_one_pass=self.is_one_pass,
+            rows_of_all=rows_of_all,
+        )
+
+    def _of_site(self, share: float | int, is_shared: bool | None = None) -> int | None:
+        """A site's number, as `lab.budgets` has it; with one budget for all sites and shares of
+        each one's rows: the number of all."""
+        is_shared = self.is_shared if is_shared is None else is_shared
+        policy = self.recipe.budget
+        if isinstance(share, int):
+            return share
+        if policy == "proportional" and not is_shared:
+            return math.ceil(share * self.rows - 1e-9)
+        if self.rows_of_all is None:
+            return None
+        if policy == "proportional":
+            return math.ceil(share * self.rows_of_all) + self.sites
+        rest = {str(site): 0 for site in range(1, self.sites)}
+        return budgets(policy, share, {"0": self.rows_of_all, **rest})["0"]
+
+    def _of_all(self, of_site: int) -> int:
+        """The number of all sites, where they share one budget."""
+        if not self.is_shared:
+            return of_site
+        is_sum = self.recipe.budget == "proportional" and not isinstance(
+            self.recipe.per_cycle, int
+        )
+        return of_site if is_sum else of_site * self.sites

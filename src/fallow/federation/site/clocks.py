@@ -1,0 +1,44 @@
+"""When a run began, by its name, and by how much a site believes it."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+RUN = re.compile(r"([0-9a-f]{10})-[0-9a-f]{16}")
+"""The name of a run: the second in which it began, and what tells two of one second apart."""
+AHEAD = 86400  # seconds by which a coordinator's clock may be ahead of the site's
+
+
+def began(run: str) -> float | None:
+    """When a run began, in seconds since 1970; None for what is no name of a run.
+
+    >>> began("003b9aca00-0123456789abcdef"), began("zzz")
+    (1000000000.0, None)
+    """
+    found = RUN.fullmatch(run)
+    return None if found is None else float(int(found[1], 16))
+
+
+def check_run(run: str, now: float) -> None:
+    """Raise ValueError for a run that is none, or begins more than a day after the site's clock:
+    no earlier run could ever be led again."""
+    start = began(run)
+    if start is None:
+        raise ValueError(
+            f"{run!r:.80} is no name of a run: a coordinator names it by the time when it begins"
+        )
+    if start > now + AHEAD:
+        raise ValueError(
+            f"run {run} begins at {told(start)} and it is {told(now)} here: the clock of the "
+            "coordinator or of this site is wrong by more than a day; set it right, and begin in a "
+            "new folder if it is the coordinator's"
+        )
+
+
+def told(seconds: float) -> str:
+    """A time of day as ISO text, UTC."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="minutes")
+    except (OverflowError, ValueError, OSError):  # beyond the calendar
+        return f"second {seconds:.0f} since 1970"

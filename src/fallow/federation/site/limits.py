@@ -1,0 +1,407 @@
+"""What a site lets a coordinator have: what the agreed recipe asks for, and no more.
+
+Everything here is computed from the site's own copy of the agreement and counted in its own ledger.
+Nothing that an order says can raise a limit.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, final
+
+from torch import Tensor
+
+from fallow.core.contract import Contract, Planning
+from fallow.core.messages import KEYS, Request, Step
+from fallow.core.types import SiteId
+from fallow.experiment.methods import is_shared, local_plan
+from fallow.federation.agreement import Agreement
+from fallow.federation.ledger import Ledger
+from fallow.federation.made import Made
+from fallow.federation.site.budget import Budget
+from fallow.federation.site.schedule import Place, Schedule
+from fallow.storage.files import digest_of
+from fallow.training.base import Finishing
+
+PARTS = ("w", "stats")
+"""Of a common model."""
+FITS = 6  # of one order: models that are trained or handed over
+DEADLINE = 40  # letters of a time of day
+
+
+@dataclass(frozen=True)
+class Noted:
+    """What the ledger notes when an order is done.
+
+    rows_of_all: the most rows that all sites have, as the numbers of the order imply.  model: the
+    digest of the common model after the round of ``step``.  is_scored: it was scored.
+    """
+
+    step: str = ""
+    model: str | None = None
+    is_scored: bool = False
+    rows_of_all: int | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Limits:
+    """The limits of one site.  rows: how many it has; width: numbers in one of them; scores: how
+    often models are scored over all runs."""
+
+    agreement: Agreement
+    made: Made
+    ledger: Ledger
+    rows: int
+    width: int
+    scores: int | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.agreement.recipe)
+
+    @property
+    def site(self) -> SiteId:
+        return self.ledger.site
+
+    @property
+    def sites(self) -> int:
+        return len(self.agreement.sites)
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(
+            recipe=self.agreement.recipe,
+            sites=self.sites,
+            rows=self.rows,
+            is_shared=is_shared(self.made.methods["query"]),
+            is_one_pass=self.schedule.is_one_pass,
+            rows_of_all=self.ledger.orders.rows_of_all(),
+        )
+
+    # -- before anything is done ------------------------------------------------------------
+
+    def check(self, run: str, request: Request, place: Place, pool: int) -> Noted:
+        """Raise ValueError, in a sentence, for what the agreement does not allow; what is to be
+        noted when the order is done.  pool: rows that can still be chosen."""
+        self._check_often(run, request, place)
+        self._check_fits(request, place)
+        self._check_masked(request, place)
+        last = request.steps[-1]
+        if last.kind != "fit" and last.verb != KEYS:
+            self._check_words(request, last)
+        if request.owner == "people":
+            return self._check_people(run, request, last, place, pool)
+        noted = Noted()
+        for step in request.steps:
+            if "n" in step.args and step.kind != "fit":
+                noted = self._check_asked(request.key, step.args["n"], place, pool)
+        return self._check_models(run, request, place, noted)
+
+    def check_receivers(self, request: Request, to: Mapping[SiteId, bytes]) -> None:
+        """Raise ValueError for receivers that are no sites of the study, or where nothing is
+        relayed."""
+        is_relay = request.steps[-1].kind == "relay" if request.steps else False
+        if to and not is_relay:
+            raise ValueError(
+                f"the order {request.key} names receivers, and it relays nothing to them"
+            )
+        if unknown := sorted(set(to) - set(self.agreement.sites)):
+            raise ValueError(
+                f"the order {request.key} is to relay to {unknown[0]!r:.80}, which is no site of "
+                "this study"
+            )
+
+    def check_delivery(self, key: str, place: Place, verb: str, senders: Any) -> None:
+        """Raise ValueError unless the agreed methods relay by this verb at this place."""
+        contract = self._contract(place.owner)
+        if verb not in contract.relay:
+            raise ValueError(
+                f"the order {key} brings what was relayed by {verb!r}, and the contract of "
+                f"{contract.title} relays {', '.join(contract.relay) or 'nothing'}"
+            )
+        if unknown := sorted(set(senders) - set(self.agreement.sites)):
+            raise ValueError(
+                f"the order {key} brings what {unknown[0]!r:.80} sent, which is no site of this "
+                "study"
+            )
+
+    # -- how often --------------------------------------------------------------------------
+
+    def _check_often(self, run: str, request: Request, place: Place) -> None:
+        """A verb is asked as often as its contract says, and keys go no further than that."""
+        last = request.steps[-1]
+        verb = last.verb or last.kind
+        contract = self._contract(request.owner)
+        most = self._most(contract, verb)
+        if last.kind == "fit":  # what is asked besides is asked of other sites
+            most = FITS
+        elif last.verb == KEYS and last.kind == "each":
+            most = sum(self._most(contract, total) for total in contract.sum)
+        turns = 2 + 2 * sum(self._most(contract, known) for known in contract.verbs)
+        if request.owner == "people":
+            is_masked = self.agreement.recipe.privacy.secure_sum
+            turns = 2 * most if is_masked else most
+        if place.turn >= turns:
+            raise ValueError(
+                f"the order {request.key} is number {place.turn}, counted from 0, and there are at "
+                f"most {turns} of {place.asks}"
+            )
+        before = self.ledger.orders.times(run, place.asks, verb)
+        if before >= most:
+            raise ValueError(
+                f"the order {request.key} asks site {self.site} for {verb!r} in {place.asks} once "
+                f"more, and the agreed method asks {most} times at most"
+            )
+
+    def _most(self, contract: Contract, verb: str) -> int:
+        """How often one step asks a verb.  A masked sum begins again when a site falls silent."""
+        most = contract.often.get(verb, 1) or 4 * self.sites + 8
+        is_masked = self.agreement.recipe.privacy.secure_sum and verb in contract.sum
+        return most * self.sites if is_masked else most
+
+    def _check_masked(self, request: Request, place: Place) -> None:
+        """A masked sum is of the step that asks for it, and among sites of the study."""
+        for step in request.steps:
+            about = step.masked
+            if about is None:
+                continue
+            asks, _, turn = about.exchange.rpartition("/")
+            is_here = asks == place.asks and turn.isdecimal() and len(turn) < 10
+            if not is_here or int(turn) > place.turn or about.attempt >= self.sites:
+                raise ValueError(
+                    f"the order {request.key} is part of a masked sum {about.exchange!r:.80}, "
+                    f"attempt {about.attempt}, which does not belong to it"
+                )
+            if unknown := sorted(set(about.keys) - set(self.agreement.sites)):
+                raise ValueError(
+                    f"the order {request.key} has a key of {unknown[0]!r:.80}, which is no site of "
+                    "this study"
+                )
+
+    # -- local training ---------------------------------------------------------------------
+
+    def _check_fits(self, request: Request, place: Place) -> None:
+        """A model goes where the agreed methods put it, and is trained as they train it."""
+        fits = [step for step in request.steps if step.kind == "fit"]
+        if len(fits) > FITS:
+            raise ValueError(
+                f"the order {request.key} brings {len(fits)} models; a site takes {FITS}"
+            )
+        for step in fits:
+            known = self._models(request, place)
+            if step.verb not in known:
+                raise ValueError(
+                    f"the order {request.key} would write {step.verb!r:.80} into the memory of "
+                    f"site {self.site}; of this study it may write {', '.join(known) or 'nothing'}"
+                )
+            if step.plan is not None and not self._is_agreed(request.owner, step, place):
+                raise ValueError(
+                    f"the order {request.key} is to train {step.verb!r} by a plan that is not the "
+                    f"agreed one ({step.plan.epochs} epochs, batch {step.plan.batch}, rate "
+                    f"{step.plan.optimiser.lr:g}, start {step.plan.start!r})"
+                )
+            if strange := [name for name in step.args if not self._is_sent(name)]:
+                raise ValueError(
+                    f"the order {request.key} brings {strange[0]!r:.80} with a model, which is no "
+                    "name of a part of one"
+                )
+
+    def _models(self, request: Request, place: Place) -> tuple[str, ...]:
+        """The names under which orders leave models at a site."""
+        if place.kind in ("round", "last"):
+            return ("local", *self._contract("training").models)
+        if place.kind == "query":
+            own = self._contract("query").models
+            if place.part:
+                return own
+            return ("global", "local", *own)
+        return ()
+
+    def _is_agreed(self, owner: str, step: Step, place: Place) -> bool:
+        plan = step.plan
+        if plan is None:
+            return False
+        method = self.made.methods[owner]
+        if owner == "query" and step.verb in ("local", "global"):
+            wanted = local_plan(self.agreement.recipe, method)
+            return step.verb == "local" and plan == wanted and place.part == 0
+        if isinstance(method, Planning):
+            return method.trains_by(plan)
+        return owner == "training" and bool(plan == method.plan)
+
+    def _is_sent(self, name: str) -> bool:
+        return name.isidentifier() and name not in self._contract("training").at_server
+
+    # -- what verbs are given ---------------------------------------------------------------
+
+    def _check_words(self, request: Request, step: Step) -> None:
+        """Raise unless a verb can be called so, with numbers of a size that it can mean."""
+        verb = getattr(self.made.methods[request.owner], step.verb)
+        try:
+            inspect.signature(verb).bind(None, **step.args)
+        except TypeError as error:
+            raise ValueError(f"the order {request.key} to {step.verb}: {error}") from error
+        sizes = {
+            "size": self.width + 1,
+            "width": self.width + 1,
+            "candidates": self.sites,
+            "room": self.rows + self.sites,
+        }
+        for name, most in sizes.items():
+            value = step.args.get(name)
+            if value is not None and (type(value) is not int or value > most):
+                raise ValueError(
+                    f"the order {request.key} says {name}={value!r:.40}, and it is a whole number "
+                    f"of at most {most}"
+                )
+
+    # -- labels and scores ------------------------------------------------------------------
+
+    def _check_people(
+        self, run: str, request: Request, step: Step, place: Place, pool: int
+    ) -> Noted:
+        verb = KEYS if step.verb == KEYS else step.verb
+        if verb != KEYS and verb != place.kind:
+            raise ValueError(
+                f"the order {request.key} asks for {verb!r}, and its key is of {place.kind}"
+            )
+        if place.kind in ("ask", "close"):
+            said = (step.args.get("step"), step.args.get("cycle"))
+            if said != (place.step, place.cycle):
+                raise ValueError(
+                    f"the order {request.key} is for step {said[0]!r:.80} of cycle {said[1]!r:.40} "
+                    f"and not for {place.step!r} of cycle {place.cycle}"
+                )
+        if place.kind == "ask":
+            _check_deadline(request.key, step.args.get("deadline"))
+            return self._check_asked(request.key, step.args["allowed"], place, pool)
+        if place.kind == "score" and verb != KEYS:
+            return self._check_score(run, request.key, step.args, place)
+        if place.kind == "finish":
+            last = (
+                f"{self.agreement.recipe.cycles}/train/{self.agreement.recipe.rounds - 1}"
+            )
+            self._check_same(run, request.key, last, step.args)
+        return Noted()
+
+    def _check_asked(self, key: str, asked: object, place: Place, pool: int) -> Noted:
+        """A number of labels, which is the agreed one or less."""
+        if type(asked) is not int or asked < 0:
+            raise ValueError(
+                f"the order {key} asks for {asked!r:.40} labels; it is a whole number, 0 or more"
+            )
+        budget = self.budget
+        most = budget.of(place)
+        if most is not None and asked > most:
+            raise ValueError(
+                f"the order {key} asks site {self.site} for {asked} labels and the agreement allows "
+                f"{most} in {place.step}: nothing was asked"
+            )
+        is_of_all = budget.is_shared and place.cycle >= 0
+        if most is None and (asked < pool or is_of_all):
+            # a number that is cut to the rows that a site has says nothing of the rows of all
+            return Noted(rows_of_all=budget.implied(place, asked))
+        return Noted()
+
+    def _check_score(
+        self, run: str, key: str, args: Mapping[str, Any], place: Place
+    ) -> Noted:
+        recipe = self.agreement.recipe
+        is_last = place.round == recipe.rounds - 1
+        ends = isinstance(self.made.methods["training"], Finishing)
+        is_retained = recipe.validation > 0 and not (ends and is_last)
+        if args.get("retained") is not is_retained:
+            raise ValueError(
+                f"the order {key} says retained={args.get('retained')!r:.40}, and by the agreement "
+                f"it is {is_retained}"
+            )
+        if strange := [name for name in args if not self._is_sent(name)]:
+            raise ValueError(f"the order {key} brings {strange[0]!r:.80} to be scored")
+        model = self._check_same(run, key, place.step, args)
+        if model is None:
+            raise ValueError(f"the order {key} brings no model to score")
+        orders = self.ledger.orders
+        most = self.most_scores
+        if not orders.is_scored(run, place.step) and orders.scores() >= most:
+            raise ValueError(
+                f"site {self.site} has scored {orders.scores()} models and allows {most} over all "
+                "runs: raise scores.limit in its site.toml, or leave the study"
+            )
+        return Noted(step=place.step, model=model, is_scored=True)
+
+    @property
+    def most_scores(self) -> int:
+        """How often models are scored over all runs: the site's own limit, or else twice what one
+        run has scored, so that a run can begin anew once."""
+        return 2 * self.schedule.scores if self.scores is None else self.scores
+
+    # -- one model a round ------------------------------------------------------------------
+
+    def _check_models(
+        self, run: str, request: Request, place: Place, noted: Noted
+    ) -> Noted:
+        """The model that was scored after a round is the one that the run goes on with."""
+        recipe = self.agreement.recipe
+        if place.kind == "best":
+            model = self._check_same(run, request.key, place.step, request.steps[-1].args)
+            return Noted(step=place.step, model=model)
+        before = None
+        if place.kind == "query" and not self.schedule.is_one_pass:
+            before = f"{place.cycle}/train/{recipe.rounds - 1}"
+        elif place.kind == "round" and not self._contract("training").own_start:
+            before = self._round_before(place)
+        for step in request.steps:
+            is_common = step.verb == "global" or (
+                step.verb == "local"
+                and step.plan is not None
+                and step.plan.start == "given"
+            )
+            if before is not None and step.kind == "fit" and is_common:
+                self._check_same(run, request.key, before, step.args)
+        return noted
+
+    def _round_before(self, place: Place) -> str | None:
+        recipe = self.agreement.recipe
+        if place.round:
+            return f"{place.cycle}/train/{place.round - 1}"
+        if recipe.restart == "continue" and place.cycle:
+            return f"{place.cycle - 1}/train/{recipe.rounds - 1}"
+        return None
+
+    def _check_same(
+        self, run: str, key: str, step: str, args: Mapping[str, Any]
+    ) -> str | None:
+        """The digest of a model, which is the one of the round ``step`` where that is known; None
+        where there is none."""
+        parts = {name: args[name] for name in PARTS if isinstance(args.get(name), Tensor)}
+        if len(parts) < len(PARTS):
+            return None
+        found = digest_of(parts)
+        known = self.ledger.orders.model(run, step)
+        if known is not None and known != found:
+            raise ValueError(
+                f"the order {key} brings site {self.site} another common model of {step} than the "
+                "one that it knows: a round has one model, and that one is scored and trained on"
+            )
+        return found
+
+    def _contract(self, owner: str) -> Contract:
+        found: Contract = self.made.methods[owner].contract
+        return found
+
+
+def _check_deadline(key: str, deadline: object) -> None:
+    if deadline is None:
+        return
+    try:
+        if not isinstance(deadline, str) or len(deadline) > DEADLINE:
+            raise ValueError
+        datetime.fromisoformat(deadline)
+    except ValueError as error:
+        raise ValueError(
+            f"the order {key} has the deadline {deadline!r:.60}, which is no time of day"
+        ) from error

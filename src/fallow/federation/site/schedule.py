@@ -1,0 +1,220 @@
+"""Which orders the agreed recipe can lead to, and where in a run each of them stands.
+
+A coordinator names every exchange by a key, such as ``2/train/7/score/0``.  A site reads the key
+with its own copy of the recipe, so that an order for a cycle, a round or a step that the recipe
+does not have is refused, whatever else it says.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, final
+
+from fallow.core.messages import Request
+from fallow.experiment.one_pass import is_one_pass
+from fallow.network.relays import DELIVER
+from fallow.settings.recipe import Recipe
+
+Part = Literal[
+    "hello",
+    "features",
+    "initial",
+    "targets",
+    "round",
+    "best",
+    "last",
+    "score",
+    "query",
+    "ask",
+    "close",
+    "finish",
+]
+NUMBER = r"(?P<{}>0|[1-9][0-9]{{0,8}})"
+TURN, CYCLE, ROUND = (NUMBER.format(name) for name in ("turn", "cycle", "round"))
+QUERY = rf"{CYCLE}/query(?:-(?P<part>[1-9][0-9]{{0,8}}))?"
+KEYS: dict[Part, re.Pattern[str]] = {
+    "hello": re.compile(rf"0/hello/{TURN}"),
+    "features": re.compile(rf"0/initial/features/{TURN}"),
+    "initial": re.compile(rf"0/initial/{TURN}"),
+    "ask": re.compile(rf"(?:0/initial|{QUERY})/ask/{TURN}"),
+    "close": re.compile(rf"(?:0/initial|{QUERY})/close/{TURN}"),
+    "targets": re.compile(rf"{CYCLE}/train/targets/{TURN}"),
+    "round": re.compile(rf"{CYCLE}/train/{ROUND}/{TURN}"),
+    "best": re.compile(rf"{CYCLE}/train/{ROUND}/best/{TURN}"),
+    "last": re.compile(rf"{CYCLE}/train/{ROUND}/last/{TURN}"),
+    "score": re.compile(rf"{CYCLE}/train/{ROUND}/score/{TURN}"),
+    "query": re.compile(rf"{QUERY}/{TURN}"),
+    "finish": re.compile(rf"model/finish/{TURN}"),
+}
+OWNER: dict[Part, str] = {
+    "hello": "people",
+    "features": "scaling",
+    "initial": "initial",
+    "targets": "scaling",
+    "round": "training",
+    "best": "retention",
+    "last": "training",
+    "score": "people",
+    "query": "query",
+    "ask": "people",
+    "close": "people",
+    "finish": "people",
+}
+"""Whose verbs each part of a run asks."""
+PHASES: tuple[tuple[Part, ...], ...] = (
+    ("hello", "features", "initial", "targets", "round", "query", "finish"),
+    ("best", "ask"),
+    ("last", "close"),
+    ("score",),
+)
+"""Parts of one step, in the order in which they come."""
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """Where in a run an order stands.
+
+    ``step``: what the exchange belongs to, by its name in the journal: ``2/query`` for a query and
+    what follows from it, ``2/train/7`` for a round; ``asks``: the key without the turn.
+    ``cycle``: -1 for the first labels; ``round``: of the cycle, 0 where there is none; ``part``:
+    which part of a cycle's budget; ``turn``: exchanges before it under the same key.
+    """
+
+    kind: Part
+    step: str
+    asks: str
+    cycle: int
+    round: int
+    part: int
+    turn: int
+    rank: tuple[int, ...]
+
+    @property
+    def owner(self) -> str:
+        return OWNER[self.kind]
+
+
+@final
+@dataclass(frozen=True)
+class Schedule:
+    """The exchanges of a run of the recipe, in their order."""
+
+    recipe: Recipe
+
+    def place(self, key: str) -> Place:
+        """Where the order of a key stands; ValueError for a key that the recipe cannot lead to."""
+        asked = key.removesuffix(DELIVER)
+        for kind, pattern in KEYS.items():
+            found = pattern.fullmatch(asked)
+            if found is not None:
+                return self._place(key, kind, asked, found.groupdict())
+        raise ValueError(
+            f"the order {key!r:.80} belongs to no exchange of this study: sites perform what the "
+            "agreed recipe leads to"
+        )
+
+    def check(self, request: Request, place: Place) -> None:
+        """Raise ValueError unless the request is of the owner, cycle and round that its key says.
+
+        Queries are numbered on where a cycle has several (`Run._query`).
+        """
+        cycle = place.cycle
+        if place.kind == "query":
+            cycle = place.cycle * self.recipe.queries_per_cycle + place.part
+        elif place.kind == "initial":
+            cycle = 0
+        wanted = (place.owner, cycle, place.round)
+        found = (request.owner, request.cycle, request.round)
+        if found != wanted:
+            raise ValueError(
+                f"the order {request.key} is of {found[0]!r} in cycle {found[1]}, round {found[2]}; "
+                f"by its key it would be of {wanted[0]!r} in cycle {wanted[1]}, round {wanted[2]}"
+            )
+
+    def _place(
+        self, key: str, kind: Part, asked: str, groups: dict[str, str | None]
+    ) -> Place:
+        cycle = int(groups.get("cycle") or 0)
+        round_ = int(groups.get("round") or 0)
+        part = int(groups.get("part") or 0)
+        turn = int(groups["turn"] or 0)
+        is_first = asked.startswith("0/initial/")
+        if is_first and kind in ("ask", "close", "initial"):
+            cycle = -1
+        elif kind == "finish":
+            cycle = self.recipe.cycles
+        if why := self._refusal(kind, cycle, round_, part):
+            raise ValueError(f"the order {key} is none of this study: {why}")
+        asks = asked.rpartition("/")[0]
+        step = asks
+        if kind in ("ask", "close", "best", "last", "score"):
+            step = asks.rpartition("/")[0]
+        rank: tuple[int, ...] = (
+            *self._phase(kind, cycle, round_, part),
+            _within(kind),
+            turn,
+        )
+        if key != asked:  # what a relay brings comes after what it sent
+            rank = (*rank, 1)
+        return Place(kind, step, asks, cycle, round_, part, turn, rank)
+
+    def _refusal(self, kind: Part, cycle: int, round_: int, part: int) -> str | None:
+        """Why the recipe has no such exchange; None where it has."""
+        recipe = self.recipe
+        if cycle == -1 or kind in ("hello", "features", "finish"):
+            return None
+        is_query = kind in ("query", "ask", "close")
+        first, last = self._cycles(is_query)
+        if not first <= cycle <= last:
+            what = "queries" if is_query else "trains"
+            return f"it {what} in cycles {first} to {last}, and not in {cycle}"
+        if round_ >= recipe.rounds:
+            return f"a cycle has {recipe.rounds} rounds, numbered from 0, and not round {round_}"
+        if part >= recipe.queries_per_cycle:
+            return f"a cycle has {recipe.queries_per_cycle} queries"
+        scored = recipe.rounds - recipe.score_rounds
+        if kind == "score" and round_ < scored:
+            return f"models are scored from round {scored} on, and not in round {round_}"
+        if kind == "last" and round_ < recipe.rounds - 1:
+            return f"the last word comes after round {recipe.rounds - 1}"
+        return None
+
+    def _cycles(self, is_query: bool) -> tuple[int, int]:
+        """The first and the last cycle in which the run queries, or trains."""
+        last = self.recipe.cycles - is_query
+        return (last if self.is_one_pass else 0), last
+
+    @property
+    def is_one_pass(self) -> bool:
+        return is_one_pass(self.recipe)
+
+    def _phase(self, kind: Part, cycle: int, round_: int, part: int) -> tuple[int, int]:
+        """What grows from step to step of a run.  Of one number of cycle a query comes after
+        training; with the protocol one_pass it is the query of the cycle before that does."""
+        if kind == "hello":
+            return (-2, 0)
+        if kind == "features":
+            return (-1, 0)
+        if cycle == -1:
+            return (-1, 1)
+        if kind == "finish":
+            return (2 * cycle + 2, 0)
+        if kind == "targets":
+            return (2 * cycle, 0)
+        if kind in ("query", "ask", "close"):
+            return (2 * cycle + 1, part)
+        return (2 * cycle, 1 + round_)
+
+    # -- how many there are -----------------------------------------------------------------
+
+    @property
+    def scores(self) -> int:
+        """How often a run has models scored."""
+        first, last = self._cycles(is_query=False)
+        return (last - first + 1) * min(self.recipe.score_rounds, self.recipe.rounds)
+
+
+def _within(kind: Part) -> int:
+    return next(at for at, kinds in enumerate(PHASES) if kind in kinds)

@@ -1,0 +1,180 @@
+"""Every line of a ledger carries a checksum: nothing that was changed is read as if it were whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from fallow.federation.ledger import Ledger
+from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.tables import MARKED, TABLES, VERSION
+from fallow.privacy import Released
+from fallow.storage.errors import Failed
+from tests.federation.ledgers import close, values
+
+RUN, STEP = "run", "0/query"
+
+
+def filled(folder: Path) -> Ledger:
+    """A ledger with a line in every table that has checksums."""
+    ledger = Ledger(folder / "ledger.sqlite", "north", 3, 9)
+    if ledger.orders.newest_run() is None:
+        ledger.orders.begin(RUN)
+        ledger.purchases.ask(RUN, STEP, 0, 3, None, [Line(row) for row in range(3)])
+        for row in range(3):
+            ledger.answer(row, 1, "ann")
+        ledger.withdraw(2, "ann", "consent")
+        ledger.store.run = RUN
+        ledger.store.spend("north", "0/query/0", Released(0.5, "laplace", {}))
+        ledger.orders.note_model(RUN, "0/train/0", "digest", is_scored=True)
+        ledger.orders.leave("an earlier one")
+    return ledger
+
+
+def damage(path: Path, sql: str) -> None:
+    """What a disk does: the file has other bytes, and no rule of the tables was asked."""
+    db = sqlite3.connect(path, isolation_level=None)
+    names = db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    saved = db.execute("SELECT sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    for (name,) in names:
+        db.execute(f"DROP TRIGGER {name}")
+    db.execute(sql)
+    for (trigger,) in saved:
+        db.execute(trigger)
+    db.close()
+
+
+CHANGES = {
+    "given": ("value = 2.0", "who = 'bob'", "question = 2", "kind = 'imported'"),
+    "question": (
+        "row = 7",
+        "state = 'expired'",
+        "weight = 2.0",
+        "entered = 99",
+        "why = '[]'",
+    ),
+    "purchase": ("allowed = 9", "closed = 1", "step = '1/query'"),
+    "purse": ("most = 8", "asked = 2"),
+    "attention": ("shown = 0", "most = 99"),
+    "spent": ("epsilon = 0.25", "key = '0/query/1'"),
+    "gone": ("row = 1", "applied = 1", "note = ''"),
+    "model": ("digest = 'another'", "scored = 0"),
+    "run": ("place = 7", "id = 'rum'"),
+    "left_run": ("id = 'run'",),
+    "about": ("value = '4'",),
+}
+
+
+@pytest.mark.parametrize(
+    "sql", [f"{t} SET {c}" for t, some in CHANGES.items() for c in some]
+)
+def test_a_changed_line_is_noticed_when_the_ledger_is_opened(
+    tmp_path: Path, sql: str
+) -> None:
+    filled(tmp_path).close()
+    table = sql.split()[0]
+    only = f" WHERE rowid = (SELECT min(rowid) FROM {table})"
+    damage(tmp_path / "ledger.sqlite", f"UPDATE {sql}{only}")
+    with pytest.raises(Failed, match=f"of its table {table} was changed"):
+        filled(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "sql", ["given SET value = 2.0 WHERE id = 1", "question SET row = 5 WHERE id = 1"]
+)
+def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> None:
+    """Also where it changes while the site is at work."""
+    ledger = filled(tmp_path)
+    damage(ledger.path, f"UPDATE {sql}")
+    with pytest.raises(Failed, match="was changed"):
+        close(ledger)
+    assert ledger.store.written("north") == []
+    ledger.close()
+
+
+def test_a_changed_cost_of_noise_is_noticed_before_more_is_spent(tmp_path: Path) -> None:
+    ledger = filled(tmp_path)
+    damage(ledger.path, "UPDATE spent SET epsilon = 0.0")
+    with pytest.raises(Failed, match="of its table spent was changed"):
+        ledger.store.spend("north", "1/query/0", Released(0.5, "laplace", {}))
+    ledger.close()
+
+
+def test_every_table_has_checksums_or_holds_what_has_its_own(tmp_path: Path) -> None:
+    ledger = filled(tmp_path)
+    sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    found = {name for (name,) in ledger._tables.read(sql)}
+    assert found - MARKED.keys() == {"kept", "undo", "secret", "label"}
+    for table, columns in MARKED.items():
+        there = {line[1] for line in ledger._tables.read(f"PRAGMA table_info({table})")}
+        assert there - {*columns, "mark"} <= {"answer", "line"}  # sealed by themselves
+    ledger.close()
+
+
+def test_lines_that_change_as_they_may_are_whole(tmp_path: Path) -> None:
+    ledger = filled(tmp_path)
+    ledger.take_back("ann")
+    ledger.answer(1, 2, "ann")
+    close(ledger)
+    ledger.close()
+    again = filled(tmp_path)
+    assert values(again) == {0: 1.0, 1: 2.0}
+    again.close()
+
+
+# -- older files ----------------------------------------------------------------------------
+
+
+def old(path: Path) -> None:
+    """A file as the first version made it, with an answered question in it."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.executescript(TABLES)
+    db.execute("PRAGMA user_version = 1")
+    db.execute("INSERT INTO run (id, turn) VALUES ('run', 1)")
+    db.execute("UPDATE purse SET most = 9")
+    db.execute(
+        "INSERT INTO purchase (run, step, cycle, allowed, asked_at) "
+        "VALUES ('run', '0/query', 0, 2, '2026-01-01')"
+    )
+    for row in (4, 5):
+        db.execute(
+            "INSERT INTO question (purchase, run, cycle, row, place, why, weight) "
+            f"VALUES (1, 'run', 0, {row}, {row - 4}, '{{}}', 1.0)"
+        )
+    db.execute(
+        "INSERT INTO given (question, who, value, at, kind) "
+        "VALUES (1, 'ann', 2.0, '2026-01-01', 'answer')"
+    )
+    db.execute("UPDATE question SET state = 'answered' WHERE id = 1")
+    db.close()
+
+
+def test_a_ledger_of_the_first_version_is_brought_up_to_date(tmp_path: Path) -> None:
+    old(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, 9)
+    assert ledger._tables.read("PRAGMA user_version") == [(VERSION,)]
+    assert ledger.purchases.shown == 2 and ledger.purchases.asked == 2
+    close(ledger)
+    assert values(ledger) == {4: 2.0}
+    ledger.close()
+    Ledger(tmp_path / "ledger.sqlite", "north", 3, 9).close()
+
+
+def test_a_ledger_that_cannot_be_brought_up_to_date_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    old(path)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("CREATE TABLE model (x)")  # in the way of one of the new tables
+    db.close()
+    with pytest.raises(Failed, match="cannot be read or written"):
+        Ledger(path, "north", 3, 9)
+    db = sqlite3.connect(path, isolation_level=None)
+    assert db.execute("PRAGMA user_version").fetchone() == (1,)
+    assert (
+        db.execute("SELECT name FROM sqlite_master WHERE name = 'attention'").fetchall()
+        == []
+    )
+    assert db.execute("SELECT count(*) FROM given").fetchone() == (1,)
+    db.close()

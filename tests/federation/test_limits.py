@@ -1,0 +1,520 @@
+"""What a hostile coordinator cannot have of a site: each order is signed with the right key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core import Plan, Request, Step
+from fallow.core.plan import Optimiser, Segment
+from fallow.core.types import State
+from tests.federation.hosts import (
+    ASK,
+    CLOSE,
+    ROWS,
+    RUN,
+    SECOND,
+    Leader,
+    about,
+    agreement,
+    folder,
+    keep,
+    picked,
+)
+
+pytest.importorskip("cryptography")
+LATER = tuple(f"{at:010x}-" + 16 * "c" for at in range(3, 10))
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[Leader]:
+    found = Leader(folder(tmp_path, brought=range(6)))
+    yield found
+    found.ledger.close()
+
+
+def refused(leader: Leader, request: Request) -> str:
+    """Why the site does not do it; it has done nothing then."""
+    before = leader.ledger.sent()
+    reply = leader.send(leader.order(request))
+    assert reply.refused is not None, request
+    assert leader.ledger.sent() == before
+    return reply.refused
+
+
+def fit(name: str, state: State, plan: Plan | None = None) -> Step:
+    return Step("fit", name, dict(state), plan)
+
+
+def training(*steps: Step, cycle: int = 0, r: int = 0, turn: int = 0) -> Request:
+    return Request(f"{cycle}/train/{r}/{turn}", "training", cycle, r, steps)
+
+
+def score(
+    leader: Leader, model: State, r: int = 1, cycle: int = 0, turn: int = 0
+) -> Request:
+    args = {"retained": False, **model}
+    key = f"{cycle}/train/{r}/score/{turn}"
+    return Request(key, "people", cycle, r, (Step("each", "score", args),))
+
+
+# -- labels ---------------------------------------------------------------------------------
+
+
+def test_more_questions_than_the_agreement_has_are_refused_with_both_numbers(
+    leader: Leader,
+) -> None:
+    picked(leader)
+    why = refused(leader, about("ask", "0/query", **{**ASK, "allowed": 12}))
+    assert "asks site north for 12 labels and the agreement allows 3 in 0/query" in why
+    assert leader.ledger.questions() == []
+
+
+def test_more_picks_than_the_agreement_has_are_refused_before_anything_is_chosen(
+    leader: Leader,
+) -> None:
+    state = leader.first_model()
+    leader.round(0, state)
+    steps = (fit("global", state), Step("keep", "select", {"n": 4}))
+    why = refused(leader, Request("0/query/0", "query", 0, 0, steps))
+    assert "asks site north for 4 labels and the agreement allows 3" in why
+    assert "picks" not in leader.ledger.store.kept("north")
+
+
+def test_the_first_labels_have_a_budget_of_their_own(leader: Leader) -> None:
+    request = Request("0/initial/0", "initial", 0, 0, (Step("keep", "select", {"n": 5}),))
+    assert "for 5 labels and the agreement allows 4 in 0/initial" in refused(
+        leader, request
+    )
+
+
+@pytest.mark.parametrize("wrong", [-1, 2.0, True, "3", None])
+def test_a_number_of_labels_that_is_none_is_refused(leader: Leader, wrong: Any) -> None:
+    picked(leader)
+    why = refused(leader, about("ask", "0/query", **{**ASK, "allowed": wrong}))
+    assert "labels; it is a whole number, 0 or more" in why
+
+
+def test_a_part_of_a_cycle_has_its_part_of_the_budget(tmp_path: Path) -> None:
+    agreed = agreement("query=entropy", "queries_per_cycle=2")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+    leader.round(0, leader.first_model())
+    first = {"step": "0/query", "cycle": 0, "allowed": 2}
+    assert "allows 1 in 0/query" in refused(leader, about("ask", "0/query", **first))
+    second = {"step": "0/query-1", "cycle": 0, "allowed": 3}
+    assert "allows 2 in 0/query-1" in refused(leader, about("ask", "0/query-1", **second))
+    leader.ledger.close()
+
+
+def test_questions_are_asked_for_the_step_that_the_key_names(leader: Leader) -> None:
+    """Else each key would open a budget of its own."""
+    picked(leader)
+    for said in ({"step": "1/query"}, {"cycle": 1}, {"step": "anything"}):
+        assert "is for step" in refused(leader, about("ask", "0/query", **{**ASK, **said}))
+    assert leader.ledger.questions() == []
+
+
+@pytest.mark.parametrize("deadline", ["soon", 3, "x" * 5000, torch.zeros(1)])
+def test_a_deadline_is_a_time_of_day(leader: Leader, deadline: Any) -> None:
+    picked(leader)
+    request = about("ask", "0/query", **ASK, deadline=deadline)
+    assert "which is no time of day" in refused(leader, request)
+
+
+def test_runs_begun_again_do_not_ask_for_the_budget_again(tmp_path: Path) -> None:
+    """The study is worth 4 labels at first and 3 in each of 2 cycles, however often it begins."""
+    site, asked = folder(tmp_path), 0
+    for run in (RUN, SECOND, *LATER):
+        leader = Leader(site, run=run)
+        leader.initial()
+        asked = leader.ledger.purchases.asked
+        leader.ledger.close()
+    assert asked == 4 + 2 * 3
+
+
+def test_a_limit_of_the_site_holds_over_all_runs_and_for_what_people_see(
+    tmp_path: Path,
+) -> None:
+    """Questions that expire are given back, and people have seen them all the same."""
+    site, seen = folder(tmp_path, limit=3), 0
+    for run in (RUN, SECOND, *LATER):
+        leader = Leader(site, run=run)
+        leader.host._made.methods["initial"].query(
+            leader.ask("0/initial", "initial"), {"north": 4}, {}
+        )
+        first = {"step": "0/initial", "cycle": -1}
+        seen += leader.people("ask", "0/initial", -1, **first, allowed=4)["asked"]
+        leader.people("close", "0/initial", -1, **first)
+        assert leader.ledger.purchases.asked == 0  # nobody has answered in time
+        leader.ledger.close()
+    assert seen == 2 * 3
+
+
+def test_people_set_how_many_questions_they_ever_see(tmp_path: Path) -> None:
+    site = folder(tmp_path, shown=2)
+    leader = Leader(site)
+    leader.initial()
+    assert leader.ledger.purchases.shown == 2
+    leader.ledger.close()
+
+
+@pytest.mark.parametrize("policy", ["equal", "proportional"])
+def test_a_share_of_all_rows_is_a_number_of_the_site_from_the_first_order_on(
+    tmp_path: Path, policy: str
+) -> None:
+    """Of how many rows all sites have, a site knows what the first number says, for good."""
+    agreed = agreement("query=entropy", "initial=0.1", "per_cycle=0.1", f"budget={policy}")
+    leader = Leader(folder(tmp_path, agreed))
+    share = 2  # of 18 rows, as if each site had as many
+    leader.initial(share)
+    leader.round(0, leader.first_model())
+    more = about("ask", "0/query", step="0/query", cycle=0, allowed=3)
+    assert "for 3 labels and the agreement allows 2" in refused(leader, more)
+    leader.query(leader.first_model(), n=share)
+    told = {"step": "0/query", "cycle": 0, "allowed": share}
+    assert leader.people("ask", "0/query", **told) == {"asked": share}
+    leader.ledger.close()
+
+
+def test_one_budget_of_all_sites_is_that_of_the_agreement(tmp_path: Path) -> None:
+    agreed = agreement("query=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
+    leader = Leader(folder(tmp_path, agreed))
+    told = {"step": "0/query", "cycle": 0, "allowed": 3 * (4 + 3) + 1}
+    why = refused(leader, about("ask", "0/query", **told))
+    assert "for 22 labels and the agreement allows 21 in 0/query" in why
+    leader.ledger.close()
+
+
+# -- memory ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["picks", "picked in", "cycle", "features", "targets", "best", "own/w", "average", ""],
+)
+def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
+    leader: Leader, name: str
+) -> None:
+    leader.round(0, leader.first_model())
+    before = leader.ledger.store.kept("north").keys()
+    planted = {"rows": torch.arange(6, 18)}
+    for args in (planted, leader.first_model()):
+        step = Step("fit", name, dict(args))
+        upload = Step("sum", "upload", {})
+        assert refused(leader, training(step, upload, r=1))
+        steps = (step, Step("keep", "select", {"n": 3}))
+        assert refused(leader, Request("0/query/0", "query", 0, 0, steps))
+    assert leader.ledger.store.kept("north").keys() == before
+
+
+def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
+    state = {**leader.first_model(), "a/b": torch.zeros(3)}
+    steps = (
+        fit("local", state, leader.site.agreement.recipe.plan),
+        Step("sum", "upload", {}),
+    )
+    assert "no name of a part" in refused(leader, training(*steps))
+
+
+# -- plans ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"segments": (Segment(3),)},
+        {"segments": (Segment(2), Segment(2))},
+        {"batch": 1},
+        {"optimiser": Optimiser(lr=5.0)},
+        {"start": "scratch"},
+        {"start": "best"},
+        {"mix": 0.5},
+        {"patience": 1},
+        {"stop_at": 0.5},
+    ],
+)
+def test_a_site_trains_by_the_agreed_plan_alone(
+    leader: Leader, changed: dict[str, Any]
+) -> None:
+    plan = replace(leader.site.agreement.recipe.plan, **changed)
+    steps = (fit("local", leader.first_model(), plan), Step("sum", "upload", {}))
+    assert "by a plan that is not the agreed one" in refused(leader, training(*steps))
+    assert leader.ledger.store.kept("north") == {}
+
+
+def test_an_order_brings_few_models(leader: Leader) -> None:
+    one = fit("local", leader.first_model(), leader.site.agreement.recipe.plan)
+    steps = (*[one] * 7, Step("sum", "upload", {}))
+    assert "brings 7 models; a site takes 6" in refused(leader, training(*steps))
+
+
+# -- what the recipe leads to ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (training(r=2), "a cycle has 2 rounds"),
+        (training(cycle=3), "it trains in cycles 0 to 2, and not in 3"),
+        (keep("2/query/0", "select", n=3), "it queries in cycles 0 to 1, and not in 2"),
+        (keep("0/query-1/0", "select", n=3), "a cycle has 1 queries"),
+        (keep("0/train/0/0", "select", n=3), "by its key it would be of 'training'"),
+        (keep("0/extra/0", "select", n=3), "belongs to no exchange of this study"),
+        (keep("00/query/0", "select", n=3), "belongs to no exchange of this study"),
+        (keep("0/query/9999999999", "select", n=3), "belongs to no exchange"),
+        (keep("0/query/7", "select", n=3), "and there are at most"),
+        (keep("0/query/0/deliver", "select", n=3), "which its key denies"),
+        (
+            replace(keep("0/query/0", "select", n=3), cycle=1),
+            "of 'query' in cycle 0, round 0",
+        ),
+        (replace(keep("0/query/0", "select", n=3), round=1), "in cycle 0, round 0"),
+    ],
+)
+def test_an_order_that_the_recipe_does_not_lead_to_is_refused(
+    leader: Leader, request_: Request, why: str
+) -> None:
+    assert why in refused(leader, request_)
+
+
+def test_a_run_goes_on_and_never_back(leader: Leader) -> None:
+    picked(leader)
+    upload = Step("sum", "upload", {})
+    again = training(upload, r=1)
+    assert "a run goes on and never back" in refused(leader, again)
+    first = Request("0/initial/0", "initial", 0, 0, (Step("keep", "select", {"n": 4}),))
+    assert "a run goes on and never back" in refused(leader, first)
+
+
+def test_a_verb_is_asked_as_often_as_its_method_asks_it(leader: Leader) -> None:
+    """Each answer is a function of rows that nobody else sees, of what the order brings."""
+    state = leader.first_model()
+    leader.round(0, state)
+    again = training(
+        fit("local", state, leader.site.agreement.recipe.plan),
+        Step("sum", "upload", {}),
+        turn=1,
+    )
+    assert "and the agreed method asks 1 times at most" in refused(leader, again)
+
+
+@pytest.mark.parametrize("more", [{"m": 1}, {"n": 3, "gen": 1}, {}])
+def test_a_verb_is_given_what_it_takes(leader: Leader, more: dict[str, Any]) -> None:
+    leader.round(0, leader.first_model())
+    steps = (fit("global", leader.first_model()), Step("keep", "select", more))
+    assert "the order 0/query/0 to select" in refused(
+        leader, Request("0/query/0", "query", 0, 0, steps)
+    )
+
+
+def test_a_number_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    agreed = agreement("query=fale", "initial_by=query", "protocol=one_pass", "cycles=1")
+    leader = Leader(folder(tmp_path, agreed))
+    step = Step("relay", "rotation", {"size": 10**7})
+    why = refused(leader, Request("0/query/0", "query", 0, 0, (step,)))
+    assert "says size=10000000, and it is a whole number of at most 5" in why
+    leader.ledger.close()
+
+
+def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> None:
+    """A delivery takes the place of what stood under the name of its verb."""
+    from fallow.network.relays import DELIVER, delivery
+
+    key = f"0/train/0/0{DELIVER}"
+    body = delivery("own", {})
+    order = leader.order(about("hello", "0/hello"), "deliver", key=key, body=body)
+    assert "and the contract of FedAvg relays nothing" in str(leader.send(order).refused)
+
+
+# -- scores ---------------------------------------------------------------------------------
+
+
+def test_a_model_of_a_round_is_scored_once(leader: Leader) -> None:
+    state = leader.first_model()
+    order = leader.order(score(leader, state))
+    told = leader.send(order)
+    again = leader.send(order)
+    assert told.refused is None and told.answer["hits"] == again.answer["hits"]
+    other = {**state, "w": state["w"] + 1}
+    assert "with other contents" in str(
+        leader.send(leader.order(score(leader, other))).refused
+    )
+    leader.count(order)
+    assert "there are at most 1" in refused(leader, score(leader, other, turn=1))
+
+
+def test_a_round_that_has_no_score_in_the_agreement_gives_none(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, agreement("query=entropy", "score_rounds=1")))
+    why = refused(leader, score(leader, leader.first_model(), r=0))
+    assert "models are scored from round 1 on" in why
+    leader.ledger.close()
+
+
+def test_the_model_that_was_scored_is_the_one_that_goes_on(leader: Leader) -> None:
+    """A coordinator that has a crafted model scored cannot go on with another one."""
+    state = leader.first_model()
+    other = {**state, "w": state["w"] + 1}
+    leader.exchange({"north": score(leader, other, r=0)})
+    plan = leader.site.agreement.recipe.plan
+    upload = Step("sum", "upload", {})
+    why = refused(leader, training(fit("local", state, plan), upload, r=1))
+    assert "another common model of 0/train/0 than the one that it knows" in why
+    leader.exchange({"north": score(leader, other, r=1)})
+    steps = (fit("global", state), Step("keep", "select", {"n": 3}))
+    assert "another common model of 0/train/1" in refused(
+        leader, Request("0/query/0", "query", 0, 0, steps)
+    )
+
+
+def test_the_last_model_that_was_scored_is_the_one_that_is_left_behind(
+    leader: Leader,
+) -> None:
+    state = leader.first_model()
+    leader.exchange({"north": score(leader, state, r=1, cycle=2)})
+    other = {**state, "w": state["w"] + 1}
+    request = Request(
+        "model/finish/0", "people", 2, 0, (Step("keep", "finish", dict(other)),)
+    )
+    assert "another common model of 2/train/1" in refused(leader, request)
+
+
+def test_the_model_that_validates_is_the_one_that_is_scored(tmp_path: Path) -> None:
+    agreed = agreement("query=entropy", "validation=0.34")
+    leader = Leader(folder(tmp_path, agreed, brought=range(9)))
+    state = leader.first_model()
+    other = {**state, "w": state["w"] + 1}
+    best = Step("keep", "best", {**other, "turn": 0})
+    leader.exchange({"north": Request("0/train/0/best/0", "retention", 0, 0, (best,))})
+    args = {**state, "retained": True}
+    request = Request("0/train/0/score/0", "people", 0, 0, (Step("each", "score", args),))
+    assert "another common model of 0/train/0" in refused(leader, request)
+    wrong = replace(request, steps=(Step("each", "score", {**other, "retained": False}),))
+    assert "says retained=False, and by the agreement it is True" in refused(leader, wrong)
+    leader.ledger.close()
+
+
+def test_scores_are_counted_over_all_runs(tmp_path: Path) -> None:
+    """A run has 3 cycles with 2 rounds each; as many again are for a run that begins anew."""
+    site, told = folder(tmp_path), []
+    for run in (RUN, SECOND, *LATER):
+        leader = Leader(site, run=run)
+        state = leader.first_model()
+        for cycle in range(3):
+            for r in range(2):
+                crafted = {**state, "w": state["w"] + len(told)}
+                reply = leader.send(leader.order(score(leader, crafted, r, cycle)))
+                told.append(reply.refused)
+        leader.ledger.close()
+    assert told[:12] == [None] * 12 and None not in told[12:]
+    assert "has scored 12 models and allows 12 over all runs" in str(told[12])
+
+
+def test_a_site_says_itself_how_often_models_are_scored(tmp_path: Path) -> None:
+    leader = Leader(folder(tmp_path, scores=0))
+    why = refused(leader, score(leader, leader.first_model()))
+    assert "has scored 0 models and allows 0 over all runs" in why
+    leader.ledger.close()
+
+
+def test_a_score_brings_a_model_and_nothing_else(leader: Leader) -> None:
+    state = leader.first_model()
+    bare = Request("0/train/1/score/0", "people", 0, 1, (Step("each", "score", {}),))
+    assert refused(leader, bare)
+    assert "brings no model" in refused(leader, score(leader, {}))
+    assert "to be scored" in refused(leader, score(leader, {**state, "a/b": state["w"]}))
+
+
+def test_scores_are_not_asked_as_something_else(leader: Leader) -> None:
+    state = leader.first_model()
+    step = Step("each", "score", {"retained": False, **state})
+    request = Request("0/query/ask/0", "people", 0, 0, (step,))
+    assert "asks for 'score', and its key is of ask" in refused(leader, request)
+    assert ROWS and CLOSE
+
+
+def test_what_makes_an_order_fail_cannot_be_searched_for(leader: Leader) -> None:
+    """Whether a model overflows depends on the largest value among the test rows."""
+    state = leader.first_model()
+    huge = {**state, "w": state["w"] + 1e308}
+    for _ in range(2):
+        assert "training diverged" in refused(leader, score(leader, huge))
+    leader.again()
+    other = {**state, "w": state["w"] + 1e307}
+    assert refused(leader, score(leader, other))
+    assert leader.ledger.orders.scores() == 1
+    steps = (fit("local", {}, leader.site.agreement.recipe.plan), Step("sum", "upload", {}))
+    first = training(*steps, r=0, cycle=1)
+    refused(leader, first)
+    second = training(
+        fit("local", state, leader.site.agreement.recipe.plan), *steps[1:], r=0, cycle=1
+    )
+    assert "has tried exchange 1/train/0/0 with other contents" in refused(leader, second)
+
+
+def test_a_relay_goes_to_sites_of_the_study(tmp_path: Path) -> None:
+    from fallow.network.relays import request_body
+
+    leader = Leader(
+        folder(tmp_path, agreement("training=dpfl", "validation=0.3"), brought=range(9))
+    )
+    plan = replace(leader.site.agreement.recipe.plan, segments=(Segment(4),))
+    steps = (fit("local", leader.first_model(), plan), Step("relay", "model", {}))
+    body = request_body(training(*steps), {"mallory": bytes(32)})
+    reply = leader.send(leader.order(training(*steps), body=body))
+    assert "is to relay to 'mallory', which is no site of this study" in str(reply.refused)
+    leader.ledger.close()
+
+
+@pytest.mark.parametrize(
+    "changed", [{"exchange": "0/train/1/0"}, {"exchange": "x"}, {"attempt": 3}]
+)
+def test_a_masked_sum_belongs_to_its_step(tmp_path: Path, changed: dict[str, Any]) -> None:
+    from fallow.core.messages import KEYS, Masked
+
+    agreed = agreement("query=entropy", "privacy.secure_sum=true")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+    about_it = replace(Masked("0/train/0/0", 0, None), **changed)
+    step = Step("each", KEYS, {}, masked=about_it)
+    assert "which does not belong to it" in refused(leader, training(step))
+    leader.ledger.close()
+
+
+# -- runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["zzz", "", "9" * 10, "0000000001-" + 16 * "A", "x" * 500])
+def test_a_run_with_a_name_that_says_no_time_is_refused(leader: Leader, run: str) -> None:
+    """It would sort behind all others, and lock them out."""
+    reply = leader.send(leader.order(about("hello", "0/hello"), run=run))
+    assert "is no name of a run" in str(reply.refused)
+    assert leader.ledger.orders.newest_run() is None
+
+
+def test_a_run_from_a_day_that_has_not_come_is_refused_at_once(leader: Leader) -> None:
+    from fallow.federation.site.host import Host
+
+    host = Host(leader.site, leader.ledger, clock=lambda: 1e9)
+    leader.host = host
+    for ahead, is_taken in ((90_000, False), (80_000, True)):
+        run = f"{int(1e9) + ahead:010x}-" + 16 * "a"
+        reply = leader.send(leader.order(about("hello", "0/hello"), run=run))
+        assert (reply.refused is None) is is_taken
+        if not is_taken:
+            assert "wrong by more than a day" in reply.refused
+            assert leader.ledger.orders.newest_run() is None
+
+
+def test_a_study_begins_only_so_often(tmp_path: Path) -> None:
+    """Each run can ask all its verbs anew."""
+    site, told = folder(tmp_path, runs=2), []
+    for run in (RUN, SECOND, LATER[0]):
+        leader = Leader(site, run=run)
+        told.append(leader.send(leader.order(about("hello", "0/hello"))).refused)
+        leader.ledger.close()
+    assert told[:2] == [None, None]
+    assert "has taken part in 2 runs of this study and allows 2" in str(told[2])

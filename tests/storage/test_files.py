@@ -1,0 +1,72 @@
+"""Files are either whole or not there, also after a power cut."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from fallow.storage.files import load_tree, save_tree, write_whole
+
+Synced = list[tuple[str, str]]
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> Synced:
+    """What is done to files, in its order: each fsync is done, and each rename."""
+    seen: Synced = []
+    fsync: Callable[[int], None] = os.fsync
+    replace = os.replace
+
+    def watch_fsync(file: int) -> None:
+        about = os.fstat(file)
+        kind = "folder" if stat.S_ISDIR(about.st_mode) else "file"
+        seen.append((f"fsync {kind}", str(about.st_ino)))
+        fsync(file)
+
+    def watch_replace(old: Path, new: Path) -> None:
+        replace(old, new)
+        seen.append(("rename", str(os.stat(new).st_ino)))
+
+    monkeypatch.setattr(os, "fsync", watch_fsync)
+    monkeypatch.setattr(os, "replace", watch_replace)
+    return seen
+
+
+def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_anything_else(
+    tmp_path: Path, synced: Synced
+) -> None:
+    path = tmp_path / "a.json"
+    write_whole(path, b"whole")
+    file, folder = str(path.stat().st_ino), str(tmp_path.stat().st_ino)
+    assert synced == [("fsync file", file), ("rename", file), ("fsync folder", folder)]
+
+
+def test_a_checkpoint_is_on_the_disk_when_it_is_written(
+    tmp_path: Path, synced: Synced
+) -> None:
+    path = tmp_path / "checkpoints" / "cycle-0.safetensors"
+    saved = save_tree(path, {"w": torch.ones(3)})
+    file, folder = str(path.stat().st_ino), str(path.parent.stat().st_ino)
+    assert synced == [("fsync file", file), ("rename", file), ("fsync folder", folder)]
+    assert torch.equal(load_tree(path, tmp_path, saved)["w"], torch.ones(3))
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_that_cannot_be_renamed_leaves_the_old_one_and_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.json"
+    write_whole(path, b"old")
+
+    def refuse(old: Path, new: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(Exception, match="free some space"):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old" and len(list(tmp_path.iterdir())) == 1

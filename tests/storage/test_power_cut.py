@@ -1,0 +1,27 @@
+"""What a power cut may take back, asked of the files as sites and coordinators open them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fallow.federation.coordinator.program import opened
+from tests.federation.hosts import agreement, folder
+
+FULL = 2  # a transaction is on the disk when it is over
+
+
+def test_what_people_answered_survives_a_power_cut(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    ledger = folder(tmp_path).open_ledger()
+    assert ledger._tables.read("PRAGMA synchronous") == [(FULL,)]
+    assert ledger._tables.read("PRAGMA journal_mode") == [("wal",)]
+    ledger.close()
+
+
+def test_what_sites_answered_survives_a_power_cut_at_the_coordinator(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path / "run", agreement("query=entropy")) as journal:
+        assert journal._file.read("PRAGMA synchronous") == [(FULL,)]
