@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from torch import Tensor
@@ -19,6 +19,7 @@ from fallow.lab.rows import features
 from fallow.lab.scale import is_standardised
 from fallow.lab.spec import Spec
 from fallow.privacy.settings import SMALLEST
+from fallow.runtimes.plausible import Bounds
 
 KEY = 32  # bytes of an Ed25519 key
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # is a file's name on any system
@@ -52,7 +53,8 @@ class Agreement:
 
     recipe: as `at_sites` makes it.  coordinator: the key by which sites know its orders.
     authority: the certificate (PEM) by which they know its machine; None where that is agreed on
-    elsewhere.  smallest: scores over fewer test rows leave no site.
+    elsewhere.  smallest: scores over fewer test rows leave no site.  bounds: how unusual an answer
+    may be before the coordinator does not count it, or not in full.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Agreement:
     waits: Waits = Waits()
     smallest: int = 5
     authority: str | None = None
+    bounds: Bounds = Bounds()
 
     def __post_init__(self) -> None:
         for what, name in [("name", self.name), *(("sites", site) for site in self.sites)]:
@@ -118,6 +121,10 @@ class Agreement:
             self.smallest,
             self.authority,
         ]
+        if (
+            self.bounds != Bounds()
+        ):  # an agreement from before there were any keeps its digest
+            agreed.append(asdict(self.bounds))
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @cached_property

@@ -12,7 +12,6 @@ from fallow.core.ask import Delivered, Request, payload_of
 from fallow.core.disclosure import payload
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
-from fallow.runtimes.alike import is_ragged, odd
 from fallow.runtimes.border import Border
 from fallow.runtimes.envelope import Errand, Link, Order
 from fallow.runtimes.gathering import Gathering, Waiting
@@ -98,13 +97,15 @@ class Remote:
             return self.border.check(site, requests[site], answer)
 
         def strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
-            asked = {s: a for s, a in found.items() if requests[s].steps[-1].kind != "fit"}
-            return odd(asked, any(map(is_ragged, requests.values())))
+            return self.border.refusals(requests, found)
 
         needs_all = any(request.needs_all for request in requests.values())
         found = self._gather(requests, bodies, taken, needs_all=needs_all, odd=strange)
         up = sum(map(payload, found.answers.values()))
-        return Delivered(found.answers, up, down, found.dearest)
+        answers, cut = self.border.weighed(requests, found.answers)
+        for site, why in cut.items():
+            self.say({"event": "weighed", "site": site, "key": found.key, "why": why})
+        return Delivered(answers, up, down, found.dearest)
 
     def progress(self) -> dict[SiteId, Answer]:
         """How labelling goes at the sites that say so soon; changes nothing."""

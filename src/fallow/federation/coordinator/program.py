@@ -17,7 +17,7 @@ from fallow.federation.agreement import Agreement
 from fallow.federation.card import CARD, Facts, write_card
 from fallow.federation.coordinator.labels import Desk
 from fallow.federation.coordinator.live import Control, Live, Stopped, Watched
-from fallow.federation.coordinator.sites import RealSites, hello, rows_of
+from fallow.federation.coordinator.sites import RealSites, hello
 from fallow.federation.coordinator.tell import Teller
 from fallow.federation.made import Made, made
 from fallow.lab.cell import Cell
@@ -114,19 +114,27 @@ class Program:
             "stats": sum(parts.layout.buffer_sizes),
         }
         width, many = math.prod(self.agreement.schema.shape), len(self.agreement.sites)
-        border = Border(sizes=sizes, sites=many, width=width)
+        border = Border(
+            sizes=sizes,
+            sites=many,
+            width=width,
+            schema=self.agreement.schema.digest,
+            dtype=parts.dtype,
+            bounds=self.agreement.bounds,
+        )
 
         with opened(self.place, self.agreement) as journal:
             run = journal.about("run", new_run(self.clock()))
             about = (self.agreement.digest, run, waits, tell, border, self.ticks)
             carrier = Remote(link, journal, self.keys, *about)
             greeted = hello(parts, carrier, journal)
-            border.rows |= rows_of(greeted["sites"])
             tell.greeted(greeted["sites"])
             desk = Desk(
                 carrier, journal, control, waits.deadline, tell, self.clock, self.poll
             )
-            sites = RealSites(self.agreement, parts, carrier, journal, desk, greeted)
+            sites = RealSites(
+                self.agreement, parts, carrier, journal, desk, greeted, border=border
+            )
             self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
 
     def _run(self, run: Run, parts: Made, sites: RealSites) -> None:

@@ -1,0 +1,251 @@
+"""What one site may say beside the others: how large its numbers are, and how much it weighs.
+
+One finite number is enough to end a study: 1e300 is infinite in float32, and a model of such
+numbers stops every later round, again after each restart.  So what is about to count is looked at
+in the type in which it is used, and beside the answers of the other sites.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Request
+from fallow.core.types import Answer, SiteId
+
+MODELS = ("w", "stats", "body")
+"""Fields that hold a model, or a part of one; in a sum they are multiplied by the rows ``n``."""
+ROWS = "n"
+"""The field by which an answer weighs in an average of models."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far one site may be from the others before its answer does not count, or not in full.
+
+    farthest: the largest norm of a site's model, in units of the median over sites or of the last
+    model, whichever is larger.  Other numbers, which may be squares, have the square of it.
+    largest_share, largest_ratio: the most that a site weighs in an average of models, as a share
+    of all, and in units of the median over sites; the rest of its weight is cut.  They hold from
+    three sites on, because of two nobody can say which one is unusual.
+    """
+
+    farthest: float = 1000.0
+    largest_share: float = 0.5
+    largest_ratio: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("farthest", 1.0), ("largest_ratio", 1.0)):
+            value = getattr(self, name)
+            if not value >= least:  # infinite: no bound
+                raise ValueError(
+                    f"federation.{name} is {value}; it must be {least:g} or more, or inf for no "
+                    "bound"
+                )
+        if not 0 < self.largest_share <= 1:
+            raise ValueError(
+                f"federation.largest_share is {self.largest_share}; it must be above 0 and at "
+                "most 1, which is no bound"
+            )
+
+
+# -- how large --------------------------------------------------------------------------------
+
+
+def does_fit(value: Tensor, dtype: torch.dtype) -> bool:
+    """Whether numbers stay finite in a type, and their squares and the sum of these too.
+
+    >>> (
+    ...     does_fit(torch.tensor([1e18]), torch.float32),
+    ...     does_fit(torch.tensor([5e40], dtype=torch.float64), torch.float32),
+    ... )
+    (True, False)
+    """
+    used = value.to(dtype)
+    return bool(used.isfinite().all()) and bool(used.square().sum().isfinite())
+
+
+def too_far(
+    answers: Mapping[SiteId, Answer],
+    requests: Mapping[SiteId, Request],
+    dtype: torch.dtype,
+    bounds: Bounds,
+) -> dict[SiteId, str]:
+    """Sites whose numbers the server half could not use, or lie far beyond those of the others.
+
+    dtype: that of models.  Answers have one form (`alike.odd`) and finite numbers by now.
+    """
+    refused: dict[SiteId, str] = {}
+    sizes: dict[str, dict[SiteId, float]] = {}
+    for site in sorted(answers):
+        try:
+            for name, value in _used(answers[site], requests[site]).items():
+                measured = _size_of(name, value, dtype)
+                sizes.setdefault(name, {})[site] = measured
+        except ValueError as error:
+            refused[site] = str(error)
+    for name, found in sizes.items():
+        last = max((_last_norm(requests[site], name) for site in found), default=0.0)
+        for site, why in _beyond(name, found, last, bounds).items():
+            refused.setdefault(site, why)
+    return refused
+
+
+def _used(answer: Answer, request: Request) -> dict[str, Tensor]:
+    """The numbers of an answer as the server half will use them: a model that was multiplied by
+    its rows is divided by them."""
+    numbers = {
+        name: torch.as_tensor(value, dtype=torch.float64)
+        for name, value in answer.items()
+        if isinstance(value, float)
+        or (isinstance(value, Tensor) and value.is_floating_point() and value.numel())
+    }
+    if request.steps[-1].kind != "sum" or ROWS not in answer:  # not multiplied by rows
+        return numbers
+    n = number_of(answer[ROWS])
+    for name in MODELS:
+        if name not in numbers or n is None:
+            continue
+        if n == 0 and bool((numbers[name] != 0).any()):
+            raise ValueError(
+                f"{name} is not 0 although {ROWS} is 0: a site without labels adds nothing"
+            )
+        numbers[name] = numbers[name] / max(n, 1.0)
+    return numbers
+
+
+def number_of(value: object) -> float | None:
+    """A single number; None for anything else."""
+    if isinstance(value, Tensor):
+        return None if value.ndim else float(value)
+    return float(value) if isinstance(value, float | int) else None
+
+
+def _size_of(name: str, value: Tensor, dtype: torch.dtype) -> float:
+    """The norm of a model, or the largest absolute value of other numbers.
+
+    Raises ValueError where that, or its square, is not finite in the type in which it is used.
+    """
+    if name not in MODELS:
+        if not does_fit(value, torch.float64):
+            raise ValueError(
+                f"{name} has values up to {float(value.abs().max()):.3g}, whose squares no number "
+                "can hold: check the site's rows"
+            )
+        return float(value.abs().max())
+    if not does_fit(value, dtype):
+        raise ValueError(
+            f"{name} has the norm {float(value.norm()):.3g}, which {dtype} cannot hold squared: "
+            "training diverged or the answer is wrong; lower the learning rate or check the site"
+        )
+    return float(value.norm())
+
+
+def _last_norm(request: Request, name: str) -> float:
+    """The norm of the model that an exchange brings to a site; 0 where it brings none."""
+    brought = (step.args.get(name) for step in request.steps)
+    norms = (float(v.double().norm()) for v in brought if isinstance(v, Tensor))
+    return max(norms, default=0.0)
+
+
+def _beyond(
+    name: str, sizes: Mapping[SiteId, float], last: float, bounds: Bounds
+) -> dict[SiteId, str]:
+    """Sites whose size is beyond the bound that follows from all of them and the last model."""
+    usual = max(lower_median(sizes.values()), last, 1.0)
+    is_norm = name in ("w", "body")  # statistics have variances among them
+    factor = bounds.farthest if is_norm else bounds.farthest**2
+    what = "the norm" if name in MODELS else "values up to"
+    return {
+        site: f"{name} has {what} {size:.3g}, beyond {factor:g} times {usual:.3g}, the largest of "
+        "the median over sites, the last model and 1: its training diverged, its rows have other "
+        "units, or the answer is wrong (federation.farthest in study.toml says how far it may be)"
+        for site, size in sizes.items()
+        if size > factor * usual
+    }
+
+
+def lower_median(values: Iterable[float]) -> float:
+    """The median of those above 0, of two in the middle the smaller one; 0 where there are none.
+
+    >>> lower_median([0.0, 9.0, 1.0]), lower_median([])
+    (1.0, 0.0)
+    """
+    found = sorted(value for value in values if value > 0)
+    return found[(len(found) - 1) // 2] if found else 0.0
+
+
+# -- how much ---------------------------------------------------------------------------------
+
+
+def cut_weights(
+    answers: Mapping[SiteId, Answer], requests: Mapping[SiteId, Request], bounds: Bounds
+) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+    """Answers in which no site weighs more than the bounds allow, and a sentence for each that did.
+
+    Only answers that are models with their number of rows ``n`` are touched.  In a sum all fields
+    of a site shrink alike, so that its model stays what it was.
+    """
+    weights = {
+        site: n
+        for site, answer in answers.items()
+        if _is_model(answer) and (n := number_of(answer[ROWS])) is not None
+    }
+    allowed = dict(zip(weights, capped([*weights.values()], bounds), strict=True))
+    found: dict[SiteId, Answer] = dict(answers)
+    words: dict[SiteId, str] = {}
+    for site, n in weights.items():
+        if allowed[site] >= n:
+            continue
+        share = allowed[site] / n
+        is_sum = requests[site].steps[-1].kind == "sum"
+        names = answers[site].keys() if is_sum else {ROWS}
+        found[site] = {
+            name: value * share if name in names else value  # type: ignore[operator]
+            for name, value in answers[site].items()
+        }
+        words[site] = (
+            f"site {site} weighs by {n:g} rows and counts as {allowed[site]:g}: more than "
+            f"{bounds.largest_share:g} of all or {bounds.largest_ratio:g} times the median site "
+            "(federation.largest_share and largest_ratio in study.toml)"
+        )
+    return found, words
+
+
+def _is_model(answer: Answer) -> bool:
+    names = set(answer)
+    return ROWS in names and len(names) > 1 and names <= {ROWS, *MODELS}
+
+
+def capped(weights: Sequence[float], bounds: Bounds) -> list[float]:
+    """Weights, none of them above the share of all or the multiple of the median that is allowed.
+
+    >>> capped([4.0, 4.0, 1000.0], Bounds()), capped([4.0, 1000.0], Bounds())
+    ([4.0, 4.0, 8.0], [4.0, 1000.0])
+    >>> capped([1.0, 2.0, 3.0], Bounds(largest_share=0.25))
+    [1.0, 1.0, 1.0]
+    """
+    counted = sorted(weight for weight in weights if weight > 0)
+    if len(counted) < 3:
+        return list(weights)
+    most = bounds.largest_ratio * lower_median(counted)
+    most = min(most, _most_by_share([min(n, most) for n in counted], bounds.largest_share))
+    return [min(weight, most) for weight in weights]
+
+
+def _most_by_share(ascending: Sequence[float], share: float) -> float:
+    """The weight to which all larger ones have to be cut so that none is above a share of what is
+    left; the smallest weight where there are too few sites for such a share."""
+    for larger in range(len(ascending)):  # how many sites are cut
+        left = 1.0 - larger * share
+        if left <= 0:
+            break
+        rest = math.fsum(ascending[: len(ascending) - larger])
+        most = share * rest / left  # what solves most = share * (rest + larger * most)
+        if most >= ascending[-1 - larger]:
+            return most
+    return ascending[0]
