@@ -14,16 +14,17 @@ from rich.console import Console
 
 from fallow.cli import coordinate_options as of
 from fallow.cli import options as opt
-from fallow.cli.coordinate_words import Lines, after_init, show_sites
+from fallow.cli.coordinate_words import Lines, after_init, show_sites, why_not_advanced
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
 from fallow.federation.coordinator.live import Control
-from fallow.federation.coordinator.program import Program, alone, is_running
+from fallow.federation.coordinator.program import Program, alone, is_running, strike_out
+from fallow.federation.coordinator.strikes import describe_key, round_key
 from fallow.federation.joining import fingerprint
 from fallow.federation.schema import schema_of
 from fallow.federation.toml import seconds_of
 from fallow.lab.recipe import with_settings
-from fallow.lab.report_live import read_live, standing, when
+from fallow.lab.report_live import read_live, standing, when, without
 from fallow.recipes import find_recipe
 
 coordinate = typer.Typer(
@@ -181,6 +182,7 @@ def show(console: Console, about: dict[str, Any]) -> None:
         _lines(console, [f"The run was not started yet{rest}."])
         return
     _lines(console, [standing(about)])
+    _lines(console, without(about))
     show_sites(console, about)
     for line in about.get("refusals", [])[-3:]:
         _lines(console, [f"{when(line['at'])}  {line['site']}: {line['why']}"])
@@ -188,17 +190,69 @@ def show(console: Console, about: dict[str, Any]) -> None:
 
 @coordinate.command()
 def advance(folder: Folder) -> None:
-    """Go on without the labels that people have not given yet; what they have given counts."""
+    """Go on without what is waited for: labels that people have not given yet, or, where columns
+    are scaled over all sites, the sites that do not answer, for the rest of the study."""
     _running(folder)
     found = read_live(folder) or {}
-    if found.get("phase") != LABELLING:
-        raise ValueError(
-            f"{folder} does not wait for people now, so there is nothing to cut short"
+    control = Control(folder / "control")
+    if found.get("phase") == LABELLING:
+        control.tell("advance")
+        _lines(
+            opt.console(),
+            ["open questions are given back, and the run goes on within two minutes"],
         )
-    Control(folder / "control").tell("advance")
+        return
+    waiting = found.get("waiting")
+    if not waiting:
+        raise ValueError(
+            f"{folder} waits neither for people nor longer than usual for sites, so there is "
+            "nothing to cut short"
+        )
+    names = ", ".join(waiting["sites"])
+    if not waiting["can_advance"]:
+        raise ValueError(why_not_advanced(folder, found))
+    control.tell("advance")
+    _lines(opt.console(), [f"the study goes on without {names}, within seconds"])
+
+
+@coordinate.command()
+def strike(
+    folder: Folder,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="Whose answer.")],
+    round_: Annotated[
+        str | None,
+        typer.Option(
+            "--round", metavar="CYCLE/ROUND", help="The round, as 'status' counts: 1/4."
+        ),
+    ] = None,
+    exchange: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="An exchange, as 'start' shows it: 1/query/0."),
+    ] = None,
+) -> None:
+    """Strike out what a site answered in a round or query: the run goes back there, and on without
+    it.  Without --round or --exchange: where the run stopped with an error.
+
+    For example:
+
+    fallow coordinate strike heart basel --round 1/4
+    """
+    office = CoordinatorFolder.open(folder)
+    if round_ is not None and exchange is not None:
+        raise ValueError("give --round or --exchange, not both: they name one place")
+    key = exchange if round_ is None else round_key(round_)
+    if is_running(folder):
+        raise ValueError(
+            f"the coordinator is running in {folder}: end it first (fallow coordinate stop "
+            f"{folder}), strike, and start it again; nothing is lost"
+        )
+    found = strike_out(folder, office.agreement, site, key)
     _lines(
         opt.console(),
-        ["open questions are given back, and the run goes on within two minutes"],
+        [
+            f"{site} is struck out of {describe_key(found.key)}; the run goes on from there "
+            f"without it: fallow coordinate start {folder}"
+        ],
     )
 
 

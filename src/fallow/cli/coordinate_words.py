@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +14,15 @@ from fallow.cli.tables import show_table
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.labels import Ended
-from fallow.lab.report_live import NOTHING, WORDS, asked_in, caption, site_columns, when
+from fallow.lab.report_live import (
+    NOTHING,
+    WORDS,
+    asked_in,
+    caption,
+    site_columns,
+    waited_for,
+    when,
+)
 
 WIDE = 110  # characters that the table of sites takes
 SAME, RARE = ("Rows", "Test rows"), ("Cannot tell", "Conflicts")
@@ -77,6 +86,8 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
             return f"{asked_in(event['step'])}: {ENDED[event['why']]}"
         case "scored":
             return _scored(event)
+        case "waiting" if "since" in event:
+            return waited_for(event)
         case "waiting":
             return f"still waiting for {', '.join(event['sites'])} ({event['key']})"
         case "missing" if not event["key"].startswith("progress/"):
@@ -99,6 +110,22 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
             return str(event["event"]) + (f": {event['why']}" if event.get("why") else "")
         case _:
             return str(event["why"]) if event.get("why") else None
+
+
+def why_not_advanced(folder: Path, found: dict[str, Any]) -> str:
+    """Why nothing goes on without the sites that an exchange waits for, and what to do."""
+    waiting = found["waiting"]
+    names, first = ", ".join(waiting["sites"]), waiting["sites"][0]
+    if found.get("phase") == "meeting sites":
+        return (
+            f"a study begins with all its sites, and {names} did not answer yet: get it to "
+            "answer, or agree on a study without it and begin in a new folder"
+        )
+    return (
+        f"{waiting['key']} needs {waiting['needed']} answers and waits for {names}: to leave a "
+        f"site out of this round or query: fallow coordinate stop {folder}, then fallow "
+        f"coordinate strike {folder} {first} --exchange {waiting['key']}, then start"
+    )
 
 
 def _labels(event: dict[str, Any]) -> str:

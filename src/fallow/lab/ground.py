@@ -62,6 +62,9 @@ class Ground(Protocol):
     @property
     def variance(self) -> float | None: ...  # of numbers to predict: the unit of errors
 
+    def attending(
+        self, key: str, cohort: Sequence[SiteId]
+    ) -> tuple[SiteId, ...]: ...  # those of a round or query whose answers count
     def in_units(self, scale: Scale) -> Ground: ...
     def with_targets(self, targets: State | None) -> Ground: ...
     def targets_by(self, ask: Ask) -> State | None: ...  # agreed on through the door

@@ -47,7 +47,7 @@ def live(study: StudyRecords) -> list[Html]:
     found = read_live(study.path)
     if found is None:
         return []
-    parts = [el("p", standing(found))]
+    parts = [el("p", line) for line in (standing(found), *without(found))]
     if found["sites"]:
         scores = _scores(study)
         columns = site_columns(found, scores)
@@ -111,9 +111,50 @@ def standing(found: dict[str, Any]) -> str:
             where.append(f"round {found['round'] + 1} of {found.get('rounds')}")
         said.append(f"Now: {', '.join(where)}.")
     said += _about_labels(found)
+    if found.get("waiting"):
+        said.append(waited_for(found["waiting"]))
     if found.get("updated"):
         said.append(f"As of {when(found['updated'])}.")
     return " ".join(said)
+
+
+def without(found: Mapping[str, Any]) -> list[str]:
+    """What a run goes on without, a sentence each.
+
+    >>> struck = {
+    ...     "site": "a",
+    ...     "what": "round 2 of cycle 0",
+    ...     "at": "2026-12-05T21:49:24+00:00",
+    ... }
+    >>> without({"struck": [struck]})
+    ['The answers of a in round 2 of cycle 0 were struck out on 5 Dec 2026, 21:49 UTC.']
+    """
+    lines = [
+        f"The answers of {line['site']} in {line['what']} were struck out on {when(line['at'])}."
+        for line in found.get("struck") or []
+    ]
+    return lines + [
+        f"The study goes on without {site} since {when(since)}."
+        for site, since in (found.get("left") or {}).items()
+    ]
+
+
+def waited_for(found: Mapping[str, Any]) -> str:
+    """For whom an exchange waits, since when and until when, and what goes on without them.
+
+    found: as the live state has it, ``waiting``.
+    """
+    names = ", ".join(found["sites"])
+    way = (
+        "'fallow coordinate advance' goes on without them for the rest of the study"
+        if found["can_advance"]
+        else "nothing goes on without them but the quorum; 'fallow coordinate stop' and 'strike' "
+        "leave a site out of this round or query"
+    )
+    return (
+        f"Waiting for {names} since {when(found['since'])}, at the latest until "
+        f"{when(found['until'])} ({found['key']} needs {found['needed']} answers): {way}."
+    )
 
 
 def _about_labels(found: Mapping[str, Any]) -> list[str]:

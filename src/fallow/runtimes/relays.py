@@ -22,6 +22,9 @@ from fallow.runtimes.store import Letter
 from fallow.runtimes.wire import pack, pack_request, unpack, unpack_request
 
 LETTER, BYTES = "letter/", "bytes"
+NEWS, LONGEST = "news", 1000  # the field of an order, and how many letters are read of it
+ANEW = "~"
+"""Stands in a key before the number of times that its step was asked anew."""
 DELIVER = "/deliver"
 
 
@@ -53,19 +56,27 @@ _NONE = torch.zeros(0, dtype=torch.uint8)
 
 
 def request_body(
-    request: Request, to: Mapping[SiteId, bytes] | None = None
+    request: Request, to: Mapping[SiteId, bytes] | None = None, news: str = ""
 ) -> dict[str, Any]:
     """The body of an order to perform a request.  to: the seal keys of those who receive what the
-    site relays."""
+    site relays.  news: what people at the site should know, where there is anything."""
     keys = {site: tensor_of(key) for site, key in (to or {}).items()}
-    return {"request": tensor_of(pack_request(request)), "to": keys}
+    body = {"request": tensor_of(pack_request(request)), "to": keys}
+    return {**body, NEWS: news} if news else body
+
+
+def read_news(order: Order) -> str:
+    """What people at the site should know, which most orders do not have."""
+    news = order.body.get(NEWS) if isinstance(order.body, dict) else None
+    return news[:LONGEST] if isinstance(news, str) else ""
 
 
 def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
     """The request in an order, and the seal keys of receivers; ValueError for anything else."""
-    body = _fields(order, {"request", "to"})
+    told = {NEWS} if read_news(order) else set()
+    body = _fields(order, {"request", "to"} | told)
     request = unpack_request(bytes_of(body["request"], "the request of an order"))
-    if request.key != order.key:
+    if request.key != order.key.partition(ANEW)[0]:
         raise ValueError(f"the order {order.key} carries the request {request.key}")
     if not isinstance(body["to"], dict):
         raise ValueError(f"the order {order.key} does not say who receives what it relays")

@@ -26,6 +26,14 @@ class Stopped(Exception):
     """The coordinator was asked to stop; started again, it goes on."""
 
 
+class Advanced(Exception):
+    """Somebody decided to go on without the sites that are waited for, for the rest of the study."""
+
+    def __init__(self, sites: list[SiteId]) -> None:
+        super().__init__(f"going on without {', '.join(sites)}")
+        self.sites = sites
+
+
 @final
 @dataclass(frozen=True)
 class Control:
@@ -125,6 +133,9 @@ class Watched:
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         self.control.check()
+        waiting = self.live.about.get("waiting") or {}
+        if waiting.get("can_advance") and self.control.took("advance"):
+            raise Advanced(waiting["sites"])
         online = self.link.online()
         for site in self.live.sites:
             self.live.site(site, online=site in online)

@@ -19,6 +19,7 @@ from fallow.core.types import Answer, SiteId, State
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.labels import Desk
 from fallow.federation.coordinator.scores import of_counts, of_totals
+from fallow.federation.coordinator.strikes import absent_from
 from fallow.federation.made import Made
 from fallow.lab.budgets import budgets
 from fallow.lab.ground import Done
@@ -70,7 +71,10 @@ class RealSites:
 
     @property
     def known(self) -> dict[SiteId, Answer]:
-        return dict(sorted(self.greeted["sites"].items()))
+        """What the sites that are in the study have said of themselves."""
+        there = self.carrier.sites
+        met = sorted(self.greeted["sites"].items())
+        return {site: answer for site, answer in met if site in there}
 
     @property
     def recipe(self) -> Recipe:
@@ -162,6 +166,11 @@ class RealSites:
         left = self.labels
         return {site: min(n, left[site]["pool"]) for site, n in budget.items()}
 
+    def attending(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
+        """Without the sites whose answers were struck out there."""
+        gone = absent_from(self.journal, key)
+        return tuple(site for site in cohort if site not in gone)
+
     # -- units ------------------------------------------------------------------------------
 
     def in_units(self, scale: Scale) -> RealSites:
@@ -238,9 +247,11 @@ class RealSites:
 
     def _ask(self, key: str, cycle: int, shown: Disclosure, **about: Any) -> Ask:
         verbs = self.methods["people"].contract.verbs
-        return Ask(
+        ask = Ask(
             self.carrier, self.journal, shown, key, "people", cycle, reveals=verbs, **about
         )
+        ask.cohort = self.attending(key, ask.cohort)
+        return ask
 
     def pseudo_labels(self) -> None:
         """Nobody knows the true labels of a pool."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -12,6 +12,12 @@ from typing import Any, final
 from fallow.core.types import Answer, SiteId
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.live import Live, utc
+from fallow.federation.coordinator.strikes import (
+    SCALING,
+    Strike,
+    describe_key,
+    why_not_without,
+)
 from fallow.lab.report import write_report
 from fallow.lab.report_live import read_live
 from fallow.lab.run import Say
@@ -19,6 +25,8 @@ from fallow.lab.run import Say
 SELDOM = 30.0  # seconds between pages while people label
 LASTING = ("rows", "test", "seen", "labels", "counted")
 """What stays known of a site when the coordinator is started again."""
+OVER = ("gathered", "labels", "labelled", "round", "query", "scored", "finished", "failed")
+"""Events after which nobody is waited for as before."""
 
 
 @final
@@ -61,6 +69,11 @@ class Teller:
         self._away = set(self.agreement.sites)
         self.say({"event": "meeting", "sites": sorted(self._away)})
 
+    def left_out(self, struck: Sequence[Strike], left: Mapping[SiteId, str]) -> None:
+        """What the run goes on without: answers that were struck out, sites that left."""
+        self.live.put(**told_without(struck, left))
+        self._away -= left.keys()
+
     def greeted(self, known: Mapping[SiteId, Answer]) -> None:
         for site, answer in known.items():
             self.live.site(site, rows=answer["rows"], test=answer.get("test"))
@@ -70,12 +83,14 @@ class Teller:
         """The last word: the run is finished, was stopped or has failed."""
         for site in self.live.sites:
             self.live.site(site, awaited=None)
-        self.live.put(state=state, why=why, deadline=None)
+        self.live.put(state=state, why=why, deadline=None, waiting=None)
         self._page()
         self.say({"event": state, "why": why})
 
     def __call__(self, event: dict[str, Any]) -> None:
         told = {k: v for k, v in event.items() if k in ("cycle", "round")}
+        if event["event"] in OVER:
+            self.live.about["waiting"] = None
         match event["event"]:
             case "met":
                 self.live.put(phase="first labels", cycle=0)
@@ -90,6 +105,12 @@ class Teller:
                 self._labelled(event["step"], event["why"])
             case "answered":
                 self._arrived(event["site"])
+            case "waiting" if not event["key"].startswith("progress/"):
+                event = self._waited_for(event)
+            case "weighed":
+                self.live.refused(event["site"], event["why"])
+            case "left":
+                self.live.put(waiting=None)
             case "refused":
                 self.live.refused(event["site"], event["why"])
             case "scored":
@@ -98,6 +119,23 @@ class Teller:
             case _:
                 self.live.beat()
         self.say(event)
+
+    def _waited_for(self, event: dict[str, Any]) -> dict[str, Any]:
+        """An exchange waits for sites: since when, until when, and what would go on without them."""
+        now = self.live.clock()
+        gone = {*event["sites"], *(self.live.about.get("left") or {})}
+        can_advance = event["key"].partition("~")[0].rpartition("/")[0].endswith(SCALING)
+        can_advance = can_advance and why_not_without(self.agreement, gone) is None
+        waiting = {
+            "key": event["key"],
+            "sites": event["sites"],
+            "needed": event["needed"],
+            "since": utc(now - event["waited"]),
+            "until": utc(now + event["left"]),
+            "can_advance": can_advance,
+        }
+        self.live.put(waiting=waiting)
+        return event | waiting
 
     def _labels(self, event: dict[str, Any]) -> None:
         """People are asked, or further than they were: of a site that does not answer now, as far
@@ -154,3 +192,9 @@ class Teller:
             write_report([self.folder])
         except (OSError, ValueError) as error:
             self.say({"event": "page", "why": str(error)})
+
+
+def told_without(struck: Sequence[Strike], left: Mapping[SiteId, str]) -> dict[str, Any]:
+    """What a run goes on without, as its live state has it."""
+    lines = [{"site": s.site, "what": describe_key(s.key), "at": s.at} for s in struck]
+    return {"struck": lines, "left": dict(left)}

@@ -32,6 +32,7 @@ from fallow.runtimes.relays import (
     DELIVER,
     Brought,
     read_delivery,
+    read_news,
     read_request,
     sealed_letters,
     tensor_of,
@@ -201,6 +202,8 @@ class Host:
             return self._finished(order, brought.verb, {"refused": told})
         request, to = read_request(order)
         check_order(request, self._parts)
+        if news := read_news(order):
+            self._ledger.orders.hear(order.run, news)
         verb = request.steps[-1].verb or request.steps[-1].kind
         is_writing = request.owner == "people" and verb in self._people.writes
         with self._ledger.transaction() if is_writing else nullcontext():
