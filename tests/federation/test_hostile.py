@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from fallow.core.ask import Request, Step
+from fallow.core.weights import capped
 from fallow.federation.agreement import Waits as AgreedWaits
 from fallow.queries import AHFAL
 from fallow.runtimes.border import Border
-from fallow.runtimes.plausible import Bounds, capped, cut_weights, too_far
+from fallow.runtimes.plausible import Bounds, cut_weights, too_far
 from tests.federation.hostile import turn
 from tests.federation.hosts import agreement
 from tests.federation.remotes import Federation, Waits, federation
@@ -127,7 +128,8 @@ def of_sum(verb: str = "upload", **args: Any) -> Request:
 def test_no_site_weighs_more_than_its_share(
     weights: list[float], bounds: Bounds, counted: list[float]
 ) -> None:
-    assert capped(weights, bounds) == pytest.approx(counted)
+    found = capped(weights, bounds.largest_share, bounds.largest_ratio)
+    assert found == pytest.approx(counted)
 
 
 def test_a_site_that_weighs_too_much_is_cut_and_its_model_stays_what_it_is() -> None:

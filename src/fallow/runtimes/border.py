@@ -16,13 +16,13 @@ from torch import Tensor
 from fallow.core.ask import KEYS, Request, Step
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, SiteId
+from fallow.core.weights import lower_median
 from fallow.privacy.secure_sum import CHECK
 from fallow.runtimes.alike import is_ragged, odd
 from fallow.runtimes.plausible import (
     ROWS,
     Bounds,
     cut_weights,
-    lower_median,
     number_of,
     too_far,
 )

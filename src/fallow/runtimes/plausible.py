@@ -7,8 +7,7 @@ in the type in which it is used, and beside the answers of the other sites.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from fallow.core.ask import Request
 from fallow.core.types import Answer, SiteId
+from fallow.core.weights import capped, lower_median
 
 MODELS = ("w", "stats", "body")
 """Fields that hold a model, or a part of one; in a sum they are multiplied by the rows ``n``."""
@@ -169,16 +169,6 @@ def _beyond(
     }
 
 
-def lower_median(values: Iterable[float]) -> float:
-    """The median of those above 0, of two in the middle the smaller one; 0 where there are none.
-
-    >>> lower_median([0.0, 9.0, 1.0]), lower_median([])
-    (1.0, 0.0)
-    """
-    found = sorted(value for value in values if value > 0)
-    return found[(len(found) - 1) // 2] if found else 0.0
-
-
 # -- how much ---------------------------------------------------------------------------------
 
 
@@ -195,7 +185,8 @@ def cut_weights(
         for site, answer in answers.items()
         if _is_model(answer) and (n := number_of(answer[ROWS])) is not None
     }
-    allowed = dict(zip(weights, capped([*weights.values()], bounds), strict=True))
+    most = capped([*weights.values()], bounds.largest_share, bounds.largest_ratio)
+    allowed = dict(zip(weights, most, strict=True))
     found: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}
     for site, n in weights.items():
@@ -219,33 +210,3 @@ def cut_weights(
 def _is_model(answer: Answer) -> bool:
     names = set(answer)
     return ROWS in names and len(names) > 1 and names <= {ROWS, *MODELS}
-
-
-def capped(weights: Sequence[float], bounds: Bounds) -> list[float]:
-    """Weights, none of them above the share of all or the multiple of the median that is allowed.
-
-    >>> capped([4.0, 4.0, 1000.0], Bounds()), capped([4.0, 1000.0], Bounds())
-    ([4.0, 4.0, 8.0], [4.0, 1000.0])
-    >>> capped([1.0, 2.0, 3.0], Bounds(largest_share=0.25))
-    [1.0, 1.0, 1.0]
-    """
-    counted = sorted(weight for weight in weights if weight > 0)
-    if len(counted) < 3:
-        return list(weights)
-    most = bounds.largest_ratio * lower_median(counted)
-    most = min(most, _most_by_share([min(n, most) for n in counted], bounds.largest_share))
-    return [min(weight, most) for weight in weights]
-
-
-def _most_by_share(ascending: Sequence[float], share: float) -> float:
-    """The weight to which all larger ones have to be cut so that none is above a share of what is
-    left; the smallest weight where there are too few sites for such a share."""
-    for larger in range(len(ascending)):  # how many sites are cut
-        left = 1.0 - larger * share
-        if left <= 0:
-            break
-        rest = math.fsum(ascending[: len(ascending) - larger])
-        most = share * rest / left  # what solves most = share * (rest + larger * most)
-        if most >= ascending[-1 - larger]:
-            return most
-    return ascending[0]
