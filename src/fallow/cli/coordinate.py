@@ -205,8 +205,8 @@ def advance(folder: Folder) -> None:
     waiting = found.get("waiting")
     if not waiting:
         raise ValueError(
-            f"{folder} waits neither for people nor longer than usual for sites, so there is "
-            "nothing to cut short"
+            f"{folder} does not wait for people now, nor longer than usual for a site, so there "
+            "is nothing to cut short"
         )
     names = ", ".join(waiting["sites"])
     if not waiting["can_advance"]:

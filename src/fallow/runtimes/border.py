@@ -94,7 +94,8 @@ class Border:
     numbers in a row.  labels: the most labels that a site can have by now, those that it brought
     and those that it was asked for; tests: its test rows; allowed: how many questions it may have
     asked in the open step; shared: how many all sites together, where they share one budget.
-    schema: the digest that a site must name; dtype: of models.
+    schema: the digest that a site must name; dtype: of models; last: norms
+    of the model that sites were brought last.
     """
 
     rows: dict[SiteId, int] = field(default_factory=dict)
@@ -109,6 +110,7 @@ class Border:
     schema: str | None = None
     dtype: torch.dtype = torch.float32
     bounds: Bounds = Bounds()
+    last: dict[str, float] = field(default_factory=dict)
 
     def most(self, site: SiteId) -> int:
         """Bytes of a message that a site may have reason to send: two models of float64 for every

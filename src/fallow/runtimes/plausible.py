@@ -7,7 +7,7 @@ in the type in which it is used, and beside the answers of the other sites.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -150,6 +150,15 @@ def _last_norm(request: Request, name: str) -> float:
     brought = (step.args.get(name) for step in request.steps)
     norms = (float(v.double().norm()) for v in brought if isinstance(v, Tensor))
     return max(norms, default=0.0)
+
+
+def last_norms(requests: Iterable[Request]) -> dict[str, float]:
+    """The norms of the model that an exchange brings to sites, the largest over sites."""
+    every = list(requests)
+    return {
+        name: max((_last_norm(request, name) for request in every), default=0.0)
+        for name in MODELS
+    }
 
 
 def _beyond(

@@ -17,6 +17,7 @@ from fallow.runtimes.border import Border
 from fallow.runtimes.envelope import Errand, Link, Order
 from fallow.runtimes.gathering import Gathering, Waiting
 from fallow.runtimes.inprocess import Routes
+from fallow.runtimes.plausible import last_norms
 from fallow.runtimes.relays import (
     ANEW,
     BYTES,
@@ -31,8 +32,9 @@ GLANCE = (
     120.0  # seconds that sites have to say how labelling goes; a later answer is not heard
 )
 
-AGAIN, BEFORE = "again/", "before"
-"""What is noted: how often a step was asked anew, and what had counted before the last exchange."""
+AGAIN, BEFORE, NORMS = "again/", "before", "norms"
+"""What is noted: how often a step was asked anew, what had counted before the last exchange, and
+the norms of the model that sites were brought last."""
 
 
 def step_of(key: str) -> str:
@@ -114,6 +116,7 @@ class Remote:
         be asked again by another process: sites that have answered it answer the same.
         """
         self.asking = next(iter(requests.values())).key if requests else None
+        self._note_norms(requests)
         down = sum(map(payload_of, requests.values()))
         if routes is not None:
             found = self._relay(requests, routes, down)
@@ -235,6 +238,16 @@ class Remote:
         for site in found.answers:
             self.book.note(f"counted/{site}", keys[site])
         return found
+
+    def _note_norms(self, requests: Mapping[SiteId, Request]) -> None:
+        """How long the models are that sites are brought.  Under secure sums they travel with the
+        exchange before the sum, which a restart may lie between."""
+        brought = {n: size for n, size in last_norms(requests.values()).items() if size}
+        if brought:
+            self.border.last = brought
+            self.book.note(NORMS, json.dumps(brought))
+        elif not self.border.last:
+            self.border.last = json.loads(self.book.noted(NORMS) or "{}")
 
     def _note_before(self, sites: Iterable[SiteId]) -> None:
         """What had counted before an exchange, in case that it has to be taken back."""

@@ -32,6 +32,7 @@ from fallow.lab.scoring import row_of
 from fallow.lab.steps import check_picked
 from fallow.privacy import SecureSum
 from fallow.runtimes.border import Border
+from fallow.runtimes.plausible_sums import PlausibleSums
 
 HELLO = "0/hello"
 FINISH = "left at the end"  # what the journal notes of it: rows of a `Disclosure`
@@ -101,9 +102,11 @@ class RealSites:
         return self.agreement.schema.classes
 
     @cached_property
-    def masking(self) -> SecureSum | None:
+    def masking(self) -> PlausibleSums | None:
         privacy = self.recipe.privacy
-        return SecureSum(privacy.bound) if privacy.secure_sum else None
+        if not privacy.secure_sum:
+            return None
+        return PlausibleSums(SecureSum(privacy.bound), self.border, self.desk.say)
 
     @property
     def is_shared(self) -> bool:
