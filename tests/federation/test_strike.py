@@ -14,7 +14,7 @@ import torch
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.program import strike_out
-from fallow.federation.coordinator.strikes import describe_key, round_key
+from fallow.federation.coordinator.strikes import can_advance, describe_key, round_key
 from fallow.lab.errors import Failed
 from fallow.lab.files import only_one
 from fallow.lab.recipe import with_settings
@@ -99,7 +99,8 @@ def test_what_is_struck_out_is_named_and_told_and_stays_out_after_a_restart(
     assert said in without(read_live(world.place) or {})[0]
     assert said in (world.place / "report.html").read_text()
     heard = world.ledgers["chur"].orders.heard()
-    assert len(heard) == 1 and "round 2 of cycle 0: it does not count" in heard[0]
+    assert len(heard) == 1
+    assert "round 2 of cycle 0: it does not count" in heard[0]
     assert world.ledgers["basel"].orders.heard() == []
 
 
@@ -300,25 +301,99 @@ def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
     assert world.bought(0) == {"basel": 3, "chur": 3, "davos": 0}
 
 
-def test_an_exchange_that_only_the_quorum_ends_says_what_can_be_done(
-    tmp_path: Path,
+def away_after(
+    world: Federation, event: str, then: Callable[[Event], None], **more: Any
+) -> Callable[[Event], None]:
+    """A site is away from an event on; ``then`` happens when an exchange waits for it."""
+
+    def say(found: Event) -> None:
+        world.label(found)
+        if found["event"] == event and found.items() >= more.items():
+            world.link.down = {"davos"}
+        if found["event"] == "waiting" and not found["key"].startswith("progress/"):
+            then(found)
+
+    return say
+
+
+def advance_in(world: Federation) -> Callable[[Event], None]:
+    def tell(event: Event) -> None:
+        world.link.down = set()  # it is back for what comes later
+        Control(world.place / "control").tell("advance")
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("begin", "more", "what"),
+    [
+        ("round", {"cycle": 0, "round": 0}, "round 2 of cycle 0"),
+        ("query", {"cycle": 0}, "the query of cycle 0"),
+        ("labelled", {"step": "0/query"}, "the end of the query of cycle 0"),
+        ("labelled", {"step": "0/initial"}, "the end of the first labels"),
+        ("round", {"cycle": 1, "round": 2}, "model/finish"),
+    ],
+)
+def test_any_exchange_goes_on_without_a_silent_site_when_somebody_says_so(
+    begin: str, more: dict[str, Any], what: str, tmp_path: Path
 ) -> None:
+    world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, patience=6e5))
+    assert world.program(away_after(world, begin, advance_in(world), **more)).go()
+    assert world.link.seconds < 3600.0
+    lines = without(read_live(world.place) or {})
+    assert [line for line in lines if f"The answers of davos in {what} were" in line]
+    if begin != "query":  # labels that were given late enter later
+        assert sum(world.bought(cycle)["davos"] for cycle in (-1, 0)) == 7
+
+
+def test_a_wait_says_who_since_when_until_when_and_what_can_be_done(tmp_path: Path) -> None:
     world = tiny(tmp_path, ROUNDS, waits=SHORT)
     told: list[dict[str, Any]] = []
 
-    def say(event: Event) -> None:
-        world.label(event)
-        if event["event"] == "round" and event["cycle"] == 0:
-            world.link.down = {"davos"}
-        if event["event"] == "waiting":
-            told.append(json.loads((world.place / "live.json").read_text()))
-            world.link.down = set()
+    def back(event: Event) -> None:
+        told.append(json.loads((world.place / "live.json").read_text()))
+        world.link.down = set()
 
-    assert world.program(say).go()
+    assert world.program(away_after(world, "round", back, cycle=0, round=0)).go()
     waiting = told[0]["waiting"]
     assert (waiting["sites"], waiting["needed"], waiting["can_advance"]) == (
         ["davos"],
         3,
-        False,
+        True,
     )
-    assert "'fallow coordinate stop' and 'strike'" in standing(told[0])
+    line = standing(told[0])
+    for word in (
+        "Waiting for davos since",
+        "until",
+        "0/train/1/0 needs 3 answers",
+        "advance",
+    ):
+        assert word in line
+
+
+def test_a_study_cannot_begin_without_a_site_and_masked_sums_begin_anew_by_themselves(
+    tmp_path: Path,
+) -> None:
+    agreed = tiny(tmp_path / "a", ROUNDS).agreement
+    assert can_advance(agreed, "0/train/1/0", ["davos"])
+    assert not can_advance(agreed, "0/hello/0", ["davos"])
+    assert not can_advance(agreed, "0/train/1/0", THREE)
+    masked = replace(ROUNDS, privacy=Privacy(secure_sum=True))
+    assert not can_advance(tiny(tmp_path / "b", masked).agreement, "0/train/1/0", ["davos"])
+
+
+def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) -> None:
+    world = tiny(tmp_path, away={"davos"}, waits=replace(SHORT, quorum=2))
+    told: list[str] = []
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "labels":
+            told.append(standing(read_live(world.place) or {}))
+            if "davos" in world.link.down:
+                Control(world.place / "control").tell("advance")
+            world.link.down = {"davos"}
+
+    assert world.program(say).go()
+    assert "No word from davos (since" in told[1]
+    assert "'fallow coordinate advance' goes on with the labels" in told[1]

@@ -19,6 +19,7 @@ from fallow.lab.report_live import (
     WORDS,
     asked_in,
     caption,
+    silent_sites,
     site_columns,
     waited_for,
     when,
@@ -115,16 +116,16 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
 def why_not_advanced(folder: Path, found: dict[str, Any]) -> str:
     """Why nothing goes on without the sites that an exchange waits for, and what to do."""
     waiting = found["waiting"]
-    names, first = ", ".join(waiting["sites"]), waiting["sites"][0]
+    names = ", ".join(waiting["sites"])
     if found.get("phase") == "meeting sites":
         return (
             f"a study begins with all its sites, and {names} did not answer yet: get it to "
             "answer, or agree on a study without it and begin in a new folder"
         )
     return (
-        f"{waiting['key']} needs {waiting['needed']} answers and waits for {names}: to leave a "
-        f"site out of this round or query: fallow coordinate stop {folder}, then fallow "
-        f"coordinate strike {folder} {first} --exchange {waiting['key']}, then start"
+        f"{waiting['key']} needs {waiting['needed']} answers and waits for {names}; too few sites "
+        f"would be left for the quorum, or sums are masked: get one of them to answer, or stop "
+        f"(fallow coordinate stop {folder}) and go on later"
     )
 
 
@@ -140,6 +141,8 @@ def _labels(event: dict[str, Any]) -> str:
         for site, (n, since) in sorted((earlier | now).items())
     ]
     told = "; ".join(counts) or "no site says how far"
+    silent = silent_sites(event.get("silent") or {})
+    told += f". {silent}" if silent else ""
     return f"people label until {when(event['deadline'])}: {told}"
 
 

@@ -139,18 +139,37 @@ def without(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def silent_sites(silent: Mapping[str, str | None]) -> str:
+    """Sites that have open questions and do not say how far their people are; nothing where there
+    are none.
+
+    >>> silent_sites({"a": "2026-12-05T21:49:24+00:00"})[:44]
+    'No word from a (since 5 Dec 2026, 21:49 UTC)'
+    """
+    if not silent:
+        return ""
+    names = ", ".join(
+        f"{site} (since {when(seen)})" if seen else f"{site} (not yet in this run)"
+        for site, seen in sorted(silent.items())
+    )
+    return (
+        f"No word from {names}: 'fallow coordinate advance' goes on with the labels that there "
+        "are"
+    )
+
+
 def waited_for(found: Mapping[str, Any]) -> str:
     """For whom an exchange waits, since when and until when, and what goes on without them.
 
     found: as the live state has it, ``waiting``.
     """
     names = ", ".join(found["sites"])
-    way = (
-        "'fallow coordinate advance' goes on without them for the rest of the study"
-        if found["can_advance"]
-        else "nothing goes on without them but the quorum; 'fallow coordinate stop' and 'strike' "
-        "leave a site out of this round or query"
-    )
+    if not found["can_advance"]:
+        way = "nothing goes on without them but the quorum"
+    elif found["is_of_all"]:
+        way = "'fallow coordinate advance' goes on without them for the rest of the study"
+    else:
+        way = "'fallow coordinate advance' goes on without them this time"
     return (
         f"Waiting for {names} since {when(found['since'])}, at the latest until "
         f"{when(found['until'])} ({found['key']} needs {found['needed']} answers): {way}."
@@ -165,7 +184,9 @@ def _about_labels(found: Mapping[str, Any]) -> list[str]:
             "given back."
         ]
     if found.get("deadline"):
-        return [f"People have until {when(found['deadline'])}."]
+        until = f"People have until {when(found['deadline'])}."
+        silent = silent_sites(found.get("silent") or {})
+        return [until, f"{silent}."] if silent else [until]
     ended = found.get("ended") or {}
     if ended.get("step") != found.get("step") or ended.get("why") not in CLOSED:
         return []

@@ -16,13 +16,16 @@ from torch import Tensor
 from fallow.core.ask import Request
 from fallow.core.disclosure import payload
 from fallow.core.types import Answer, SiteId, State, Value
+from fallow.core.weights import lower_median
 from fallow.privacy.sealed import HALF, TAG, seal_for, unseal
 from fallow.runtimes.envelope import Order
+from fallow.runtimes.plausible import does_fit
 from fallow.runtimes.store import Letter
 from fallow.runtimes.wire import pack, pack_request, unpack, unpack_request
 
 LETTER, BYTES = "letter/", "bytes"
 NEWS, LONGEST = "news", 1000  # the field of an order, and how many letters are read of it
+CLAIM = "labels"  # the field of a letter by which its model weighs
 ANEW = "~"
 """Stands in a key before the number of times that its step was asked anew."""
 DELIVER = "/deliver"
@@ -182,8 +185,39 @@ def _check(state: State, sizes: Mapping[str, int]) -> None:
                 f"{name} has the shape {tuple(value.shape)} and not {(sizes[name],)}: all sites "
                 "must use one model"
             )
-        if value.is_floating_point() and not bool(value.isfinite().all()):
+        if not value.is_floating_point():
+            continue
+        if not bool(value.isfinite().all()):
             raise ValueError(f"{name} is NaN or infinite: its training diverged")
+        if name in sizes and not does_fit(value, torch.float32):
+            raise ValueError(
+                f"{name} has the norm {float(value.double().norm()):.3g}, which no model can use: "
+                "its training diverged"
+            )
+        if name == CLAIM and bool((value < 0).any()):
+            raise ValueError(f"{name} is below 0")
+
+
+def limit_claims(brought: Brought, own: int, ratio: float) -> Brought:
+    """The letters, in which no model weighs more than ``ratio`` times the median model or the
+    site's ``own`` labels, whichever is more.
+
+    A model that is passed on comes with the number of labels by which it weighs, and the
+    coordinator cannot see it.
+    """
+    claims = {
+        sender: float(letter.state[CLAIM])
+        for sender, letter in brought.letters.items()
+        if CLAIM in letter.state and letter.state[CLAIM].ndim == 0
+    }
+    most = ratio * max(float(own), lower_median(claims.values()))
+    letters = dict(brought.letters)
+    for sender, claim in claims.items():
+        if claim > most > 0:
+            state = letters[sender].state
+            limited = torch.full_like(state[CLAIM], most)
+            letters[sender] = Letter({**state, CLAIM: limited})
+    return brought._replace(letters=letters)
 
 
 def _blank(like: State, sizes: Mapping[str, int]) -> State:

@@ -27,7 +27,7 @@ class Stopped(Exception):
 
 
 class Advanced(Exception):
-    """Somebody decided to go on without the sites that are waited for, for the rest of the study."""
+    """Somebody decided to go on without the sites that an exchange waits for."""
 
     def __init__(self, sites: list[SiteId]) -> None:
         super().__init__(f"going on without {', '.join(sites)}")

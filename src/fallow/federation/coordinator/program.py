@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, final
 
+from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
 from fallow.core.types import SiteId
 from fallow.federation import locks
@@ -29,6 +30,7 @@ from fallow.federation.coordinator.live import (
 from fallow.federation.coordinator.sites import RealSites, hello
 from fallow.federation.coordinator.strikes import (
     Strike,
+    is_of_all,
     leave,
     left,
     note_stop,
@@ -160,8 +162,7 @@ class Program:
             try:
                 self._run_all(carrier, journal, parts, border, tell, control)
             except Advanced as advanced:
-                leave(journal, advanced.sites, utc(self.clock()), carrier.asking or "")
-                tell({"event": "left", "sites": advanced.sites, "why": str(advanced)})
+                self._go_on_without(advanced.sites, carrier, journal, parts, tell)
                 return False
             except (Stopped, Failed):
                 raise
@@ -169,6 +170,29 @@ class Program:
                 self._look_back(carrier, journal, tell)
                 raise
         return True
+
+    def _go_on_without(
+        self,
+        sites: list[SiteId],
+        carrier: Remote,
+        journal: Journal,
+        parts: Made,
+        tell: Teller,
+    ) -> None:
+        """Somebody does not want to wait for sites: where none can take part without it they leave
+        the study, else they are left out of the round, query or end of a cycle."""
+        key, now = carrier.asking or "", utc(self.clock())
+        try:
+            if is_of_all(key):
+                leave(journal, sites, now, key)
+            else:
+                note_stop(journal, key)
+                for site in sites:
+                    strike(journal, self.agreement, contracts_of(parts), site, key, now)
+            why = f"going on without {', '.join(sites)}"
+        except ValueError as error:
+            why = f"cannot go on without {', '.join(sites)}: {error}"
+        tell({"event": "advanced", "sites": sites, "why": why})
 
     def _look_back(self, carrier: Remote, journal: Journal, tell: Teller) -> None:
         """After an error.  What the server half has stopped on does not count, or it would stop on
@@ -252,6 +276,11 @@ def alone(folder: Path) -> AbstractContextManager[None]:
     return locks.alone(folder / LOCK, otherwise)
 
 
+def contracts_of(parts: Made) -> dict[str, Contract]:
+    """What the query and the training of a study promise."""
+    return {name: parts.methods[name].contract for name in ("query", "training")}
+
+
 def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None) -> Strike:
     """Strike out what a site answered (`strikes.strike`) in the study of a folder.
 
@@ -263,8 +292,7 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
         raise ValueError(
             f"the study in {folder} was not started, so there is no answer yet"
         )
-    methods = made(agreement).methods
-    contracts = {name: methods[name].contract for name in ("query", "training")}
+    contracts = contracts_of(made(agreement))
     with alone(folder), opened(place, agreement) as journal:
         found = strike(journal, agreement, contracts, site, key, utc(time.time()))
         live = Live(folder / "live.json")

@@ -28,8 +28,16 @@ from fallow.runtimes.remote import AGAIN, BEFORE, step_of
 STRUCK, LEFT, STOPPED = "struck", "left", "stopped at"
 """What the journal notes: answers that were struck out, sites that left, and where the run stood
 when it ended with an error."""
+HELLO = "0/hello"
 SCALING = ("/features", "/targets")
 """The ends of the keys of what all sites must take part in to take part in anything."""
+
+
+PEOPLE = ("ask", "close")
+"""The ends of the keys of a step in which people are asked, and in which that is over."""
+APART = (*PEOPLE, "score", "features", "best", "last")
+"""The ends of keys under which more is asked in a round or step than by its method."""
+FINISH = "model/finish"
 
 
 @dataclass(frozen=True)
@@ -61,17 +69,23 @@ def absent_from(journal: Journal, key: str) -> set[SiteId]:
 def sentence_for(strike: Strike) -> str:
     """What a site is told."""
     return (
-        f"the coordinator has struck out what this site answered in {describe_key(strike.key)}: "
-        "it does not count; ask the coordinator why"
+        "the coordinator goes on without what this site answered, or did not answer, in "
+        f"{describe_key(strike.key)}: it does not count; ask the coordinator why"
     )
 
 
 def describe_key(key: str) -> str:
     """A round or query as people call it.
 
-    >>> describe_key("0/train/3"), describe_key("1/query"), describe_key("0/initial")
-    ('round 4 of cycle 0', 'the query of cycle 1', 'the first labels')
+    >>> describe_key("0/train/3"), describe_key("1/query"), describe_key("0/initial/close")
+    ('round 4 of cycle 0', 'the query of cycle 1', 'the end of the first labels')
     """
+    step, last = step_of(key), key.rpartition("/")[2]
+    if last in PEOPLE:
+        of = describe_key(step)
+        return f"asking people in {of}" if last == "ask" else f"the end of {of}"
+    if last == "score":
+        return f"the scores of {describe_key(key.rpartition('/')[0])}"
     cycle, _, rest = key.partition("/")
     kind, _, number = rest.partition("/")
     if kind == "train" and number.isdecimal():
@@ -140,6 +154,8 @@ def _place_of(key: str) -> str:
     if parts[-1] == "deliver":
         parts = parts[:-1]
     size = 3 if len(parts) > 1 and parts[1] == "train" else 2
+    if parts[size : size + 1] and parts[size] in APART:
+        size += 1
     return "/".join(parts[:size])
 
 
@@ -162,6 +178,10 @@ def _check_place(
 ) -> None:
     """Raise ValueError unless the run can go back to a round or query."""
     step, finished, recorded = step_of(place), journal.steps(), journal.exchanges()
+    if step == HELLO:
+        raise ValueError("a study begins with all its sites, and that is not taken back")
+    if place == FINISH and "model" not in finished and not is_recorded(recorded, place):
+        return
     if "model" in finished or any(key.startswith("model/") for key in recorded):
         raise ValueError("the study is finished, and its model was handed to the sites")
     cycle, _, what = step.partition("/")
@@ -170,6 +190,10 @@ def _check_place(
             f"{place} is where all sites agree on units, without which none can take part: begin "
             "the study anew without that site"
         )
+    if place.endswith(tuple(f"/{name}" for name in PEOPLE)):
+        if step in finished or is_recorded(recorded, place):
+            raise ValueError(f"{describe_key(place)} is over")
+        return  # nothing rests on it yet: the site's labels enter when it is asked next
     if what == "train" and _has_bought(journal, cycle):
         raise ValueError(
             f"{describe_key(place)} is over: rows were chosen by its model, and their labels are "
@@ -185,10 +209,15 @@ def _check_place(
         raise ValueError(
             f"{owner.title} needs every site in every round, so that no answer can be left out"
         )
-    is_open = any(key.startswith(f"{place}/") for key in recorded)
+    is_open = is_recorded(recorded, place)
     is_stop = _place_of(journal.noted(STOPPED) or "") == place
     if not (is_open or is_stop or (step in finished and _is_round(place, agreement))):
         raise ValueError(f"the run has not come to {describe_key(place)} yet")
+
+
+def is_recorded(recorded: Iterable[str], place: str) -> bool:
+    """Whether sites have answered anything in a round or query."""
+    return any(key.startswith(f"{place}/") for key in recorded)
 
 
 def _is_round(place: str, agreement: Agreement) -> bool:
@@ -198,7 +227,7 @@ def _is_round(place: str, agreement: Agreement) -> bool:
 
 def _is_asked(recorded: Iterable[str], step: str) -> bool:
     """Whether people were asked for what a query has picked."""
-    return any(key.startswith(f"{step}/ask/") for key in recorded)
+    return any(f"{key}/".startswith(f"{step}/ask/") for key in recorded)
 
 
 def _has_bought(journal: Journal, cycle: str) -> bool:
@@ -237,7 +266,7 @@ def take_back_last(journal: Journal) -> str | None:
     """Forget the exchange that was recorded last, because the server half has stopped on what it
     brought; its key, or None where there is none.  It is asked again under a new key."""
     recorded = journal.exchanges()
-    if not recorded or step_of(recorded[-1]) == "0/hello":
+    if not recorded or step_of(recorded[-1]) == HELLO:
         return None
     key = recorded[-1]
     with journal.transaction():
@@ -257,6 +286,21 @@ def note_stop(journal: Journal, key: str) -> None:
 
 
 # -- leaving ----------------------------------------------------------------------------------
+
+
+def is_of_all(key: str) -> bool:
+    """Whether an exchange is one without which a site can take part in nothing."""
+    return key.partition("~")[0].rpartition("/")[0].endswith(SCALING)
+
+
+def can_advance(agreement: Agreement, key: str, gone: Iterable[SiteId]) -> bool:
+    """Whether a run can go on without the sites that an exchange waits for.
+
+    A study begins with all its sites, and what is masked begins anew by itself.
+    """
+    if step_of(key) == HELLO or agreement.recipe.privacy.secure_sum:
+        return False
+    return why_not_without(agreement, gone) is None
 
 
 def why_not_without(agreement: Agreement, gone: Iterable[SiteId]) -> str | None:

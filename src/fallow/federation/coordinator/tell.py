@@ -13,10 +13,10 @@ from fallow.core.types import Answer, SiteId
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.live import Live, utc
 from fallow.federation.coordinator.strikes import (
-    SCALING,
     Strike,
+    can_advance,
     describe_key,
-    why_not_without,
+    is_of_all,
 )
 from fallow.lab.report import write_report
 from fallow.lab.report_live import read_live
@@ -83,7 +83,7 @@ class Teller:
         """The last word: the run is finished, was stopped or has failed."""
         for site in self.live.sites:
             self.live.site(site, awaited=None)
-        self.live.put(state=state, why=why, deadline=None, waiting=None)
+        self.live.put(state=state, why=why, deadline=None, waiting=None, silent=None)
         self._page()
         self.say({"event": state, "why": why})
 
@@ -100,7 +100,10 @@ class Teller:
                 self.live.put(phase="choosing rows", **told)
             case "labels":
                 self._labels(event)
-                event = event | {"earlier": self._earlier(event["sites"])}
+                event = event | {
+                    "earlier": self._earlier(event["sites"]),
+                    "silent": self.live.about["silent"],
+                }
             case "labelled":
                 self._labelled(event["step"], event["why"])
             case "answered":
@@ -109,7 +112,7 @@ class Teller:
                 event = self._waited_for(event)
             case "weighed":
                 self.live.refused(event["site"], event["why"])
-            case "left":
+            case "advanced":
                 self.live.put(waiting=None)
             case "refused":
                 self.live.refused(event["site"], event["why"])
@@ -124,15 +127,14 @@ class Teller:
         """An exchange waits for sites: since when, until when, and what would go on without them."""
         now = self.live.clock()
         gone = {*event["sites"], *(self.live.about.get("left") or {})}
-        can_advance = event["key"].partition("~")[0].rpartition("/")[0].endswith(SCALING)
-        can_advance = can_advance and why_not_without(self.agreement, gone) is None
         waiting = {
             "key": event["key"],
             "sites": event["sites"],
             "needed": event["needed"],
             "since": utc(now - event["waited"]),
             "until": utc(now + event["left"]),
-            "can_advance": can_advance,
+            "can_advance": can_advance(self.agreement, event["key"], gone),
+            "is_of_all": is_of_all(event["key"]),
         }
         self.live.put(waiting=waiting)
         return event | waiting
@@ -146,7 +148,14 @@ class Teller:
                 self.live.site(site, labels=None, counted=None)
         for site, counts in event["sites"].items():
             self.live.site(site, labels=counts, counted=now)
-        self.live.put(phase="people label", step=step, deadline=event["deadline"])
+        silent = {
+            site: self.live.sites[site].get("seen")
+            for site in event.get("open", [])
+            if site not in event["sites"] and site in self.live.sites
+        }
+        self.live.put(
+            phase="people label", step=step, deadline=event["deadline"], silent=silent
+        )
         is_asked = self._shown is None or self._shown[0] != step
         is_new = self._shown != (step, event["sites"])
         if is_asked or (is_new and time.monotonic() - self._paged >= SELDOM):
@@ -165,7 +174,7 @@ class Teller:
             }
         for site, n in counts.items():
             self.live.site(site, labels=n | {"open": 0})
-        self.live.put(phase="entering labels", deadline=None)
+        self.live.put(phase="entering labels", deadline=None, silent=None)
         self._page()
 
     def _arrived(self, site: SiteId) -> None:

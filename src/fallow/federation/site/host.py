@@ -31,6 +31,7 @@ from fallow.runtimes.inprocess import perform
 from fallow.runtimes.relays import (
     DELIVER,
     Brought,
+    limit_claims,
     read_delivery,
     read_news,
     read_request,
@@ -246,6 +247,8 @@ class Host:
         sizes = {"w": self._parts.layout.d, "stats": stats_of(self._parts)}
         brought = read_delivery(order, self._folder.keys.seal, sizes)
         site = self._here()
+        ratio = self._agreement.bounds.largest_ratio
+        brought = limit_claims(brought, len(site.labelled), ratio)
         begin_cycle(site, brought.cycle, self._agreement.recipe)
         site.receive(brought.verb, brought.letters)
         return brought
