@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 from fallow.core.ask import Request, Step
 from fallow.core.weights import capped
 from fallow.federation.agreement import Waits as AgreedWaits
+from fallow.federation.coordinator.live import Control
 from fallow.queries import AHFAL
 from fallow.runtimes.border import Border
 from fallow.runtimes.plausible import Bounds, cut_weights, too_far
@@ -308,3 +311,18 @@ def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(
     assert world.program().go()
     assert world.records()[-1]["accuracy"] is not None
     assert {event["site"] for event in world.said("refused")} == {"chur"}
+
+
+def test_a_run_from_before_labels_were_counted_goes_on(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+
+    def say(event: dict[str, Any]) -> None:
+        world.label(event)
+        if event["event"] == "round":
+            Control(world.place / "control").tell("stop")
+
+    assert not world.program(say).go()
+    with closing(sqlite3.connect(world.program().place / "journal.sqlite")) as file, file:
+        file.execute("DELETE FROM about WHERE name = 'most labels'")
+    assert world.program().go()
+    assert world.said("refused") == []

@@ -206,6 +206,11 @@ def test_nothing_is_struck_out_twice_or_before_the_start_or_beside_a_coordinator
         ValueError, match="chur is struck out of round 2 of cycle 0 already"
     ):
         struck(world, "chur", "0/train/1/0")
+    struck(world, "davos", "0/train/1/0")
+    with pytest.raises(
+        ValueError, match=r"0 sites would be left in round 2 .* FedAvg needs 1"
+    ):
+        struck(world, "basel", "0/train/1/0")
     with (
         only_one(world.place / "coordinator.lock"),
         pytest.raises(Failed, match="coordinator is running"),

@@ -17,7 +17,7 @@ from fallow.cli import options as opt
 from fallow.cli.coordinate_words import Lines, after_init, show_sites, why_not_advanced
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
-from fallow.federation.coordinator.live import Control
+from fallow.federation.coordinator.live import LABELLING, Control
 from fallow.federation.coordinator.program import Program, alone, is_running, strike_out
 from fallow.federation.coordinator.strikes import describe_key, round_key
 from fallow.federation.joining import fingerprint
@@ -37,7 +37,6 @@ Folder = Annotated[
     Path,
     typer.Argument(metavar="DIR", help="The coordinator's folder, which 'init' makes."),
 ]
-LABELLING = "people label"  # the phase in which people are waited for
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -19,6 +19,8 @@ PAUSE = 0.5  # seconds between looks at the folder of requests
 OFTEN = 2.0  # seconds between states on disk while nothing new happens
 KEPT = 20  # refusals that are shown
 
+LABELLING = "people label"  # the phase in which people are waited for
+
 Told = Literal["stop", "advance"]
 
 
@@ -136,6 +138,8 @@ class Watched:
         waiting = self.live.about.get("waiting") or {}
         if waiting.get("can_advance") and self.control.took("advance"):
             raise Advanced(waiting["sites"])
+        if not waiting and self.live.about.get("phase") != LABELLING:
+            self.control.forget("advance")  # it came as what was waited for was there
         online = self.link.online()
         for site in self.live.sites:
             self.live.site(site, online=site in online)

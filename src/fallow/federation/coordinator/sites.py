@@ -150,6 +150,8 @@ class RealSites:
         if noted is not None:
             found: dict[SiteId, int] = json.loads(noted)
             return found
+        if self.journal.noted(LABELS) is not None:  # a run that began before this was noted
+            return self.sizes
         said = {site: counted(answer) for site, answer in self.known.items()}
         return {site: n["labelled"] + n["held"] for site, n in said.items()}
 
@@ -170,9 +172,11 @@ class RealSites:
         return {site: min(n, left[site]["pool"]) for site, n in budget.items()}
 
     def attending(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
-        """Without the sites whose answers were struck out there."""
+        """Without the sites whose answers were struck out there; where these were all that was
+        drawn for a round, all others stand in."""
         gone = absent_from(self.journal, key)
-        return tuple(site for site in cohort if site not in gone)
+        there = tuple(site for site in cohort if site not in gone)
+        return there or tuple(site for site in self.carrier.sites if site not in gone)
 
     # -- units ------------------------------------------------------------------------------
 

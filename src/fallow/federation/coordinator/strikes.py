@@ -209,6 +209,12 @@ def _check_place(
         raise ValueError(
             f"{owner.title} needs every site in every round, so that no answer can be left out"
         )
+    stay = len(agreement.sites) - len(absent_from(journal, place)) - len(left(journal)) - 1
+    if stay < owner.cohort:
+        raise ValueError(
+            f"{stay} sites would be left in {describe_key(place)}, and {owner.title} needs "
+            f"{owner.cohort}"
+        )
     is_open = is_recorded(recorded, place)
     is_stop = _place_of(journal.noted(STOPPED) or "") == place
     if not (is_open or is_stop or (step in finished and _is_round(place, agreement))):

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from fallow.core.types import Answer, SiteId
 from fallow.federation.agreement import Agreement
-from fallow.federation.coordinator.live import Live, utc
+from fallow.federation.coordinator.live import LABELLING, Live, utc
 from fallow.federation.coordinator.strikes import (
     Strike,
     can_advance,
@@ -25,7 +25,7 @@ from fallow.lab.run import Say
 SELDOM = 30.0  # seconds between pages while people label
 LASTING = ("rows", "test", "seen", "labels", "counted")
 """What stays known of a site when the coordinator is started again."""
-OVER = ("gathered", "labels", "labelled", "round", "query", "scored", "finished", "failed")
+OVER = ("gathered", "missing", "labels", "labelled", "round", "query", "scored")
 """Events after which nobody is waited for as before."""
 
 
@@ -153,9 +153,7 @@ class Teller:
             for site in event.get("open", [])
             if site not in event["sites"] and site in self.live.sites
         }
-        self.live.put(
-            phase="people label", step=step, deadline=event["deadline"], silent=silent
-        )
+        self.live.put(phase=LABELLING, step=step, deadline=event["deadline"], silent=silent)
         is_asked = self._shown is None or self._shown[0] != step
         is_new = self._shown != (step, event["sites"])
         if is_asked or (is_new and time.monotonic() - self._paged >= SELDOM):
