@@ -167,6 +167,33 @@ def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
 
 
 @pytest.mark.parametrize(
+    ("owner", "verb", "fields"),
+    [
+        ("scaling", "columns", ("rows", "columns")),
+        ("scaling", "spread", ("squares", "varies")),
+        ("scaling", "labelled", ("rows", "targets")),
+        ("training", "normal", ("rows", "weight", "products")),
+    ],
+)
+def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
+    owner: str, verb: str, fields: tuple[str, ...]
+) -> None:
+    step = Step("sum", verb, {})
+    about = {site: Request("0", owner, 0, 0, (step,)) for site in "abc"}
+    many = {"a": 10, "b": 10, "c": 10_000}
+    border = Border(dict(many), labels=dict(many))
+    answers: dict[str, Any] = {
+        site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
+    }
+    found, words = border.weighed(about, answers)
+    assert {name: float(value) for name, value in found["c"].items()} == dict.fromkeys(
+        fields, pytest.approx(20.0)
+    )
+    assert found["a"] is answers["a"]
+    assert words.keys() == {"c"}
+
+
+@pytest.mark.parametrize(
     ("answer", "why"),
     [
         ({"squares": torch.tensor(-1.0)}, "squares is below 0"),

@@ -20,8 +20,11 @@ from fallow.core.weights import lower_median
 from fallow.privacy.secure_sum import CHECK
 from fallow.runtimes.alike import is_ragged, odd
 from fallow.runtimes.plausible import (
+    BY_LABELS,
+    BY_ROWS,
     ROWS,
     Bounds,
+    cut_sums,
     cut_weights,
     number_of,
     too_far,
@@ -176,9 +179,23 @@ class Border:
     def weighed(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
     ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
-        """The answers as they count, and a sentence for each that does not count in full."""
+        """The answers as they count, and a sentence for each that does not count in full.
+
+        Notes
+        -----
+        Weights are bounded here, where sites are real, and not in the methods: in a simulation a
+        site that has most rows is no attack.
+        """
         if any(request.steps[-1].masked for request in requests.values()):
             return dict(answers), {}
+        asked = {
+            (request.owner, request.steps[-1].verb)
+            for request in requests.values()
+            if request.steps[-1].kind == "sum"
+        }
+        for registered, sums in ((self.rows, BY_ROWS), (self.labels, BY_LABELS)):
+            if asked & sums and registered.keys() >= answers.keys():
+                return cut_sums(answers, registered, self.bounds)
         return cut_weights(answers, requests, self.bounds)
 
     def progress(self, site: SiteId, answer: Mapping[str, Any]) -> Answer:

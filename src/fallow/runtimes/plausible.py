@@ -21,6 +21,13 @@ MODELS = ("w", "stats", "body")
 """Fields that hold a model, or a part of one; in a sum they are multiplied by the rows ``n``."""
 ROWS = "n"
 """The field by which an answer weighs in an average of models."""
+BY_ROWS = {("scaling", "columns"), ("scaling", "spread")}
+BY_LABELS = {
+    *(("scaling", verb) for verb in ("labelled", "deviation")),
+    *(("training", verb) for verb in ("centre", "columns", "normal")),
+}
+"""Sums, by who asks for them and by their verb, to which a site adds over all its rows or its
+labelled ones: units of columns and of numbers, and least squares at the server."""
 
 
 @dataclass(frozen=True)
@@ -208,12 +215,39 @@ def cut_weights(
             name: value * share if name in names else value  # type: ignore[operator]
             for name, value in answers[site].items()
         }
-        words[site] = (
-            f"site {site} weighs by {n:g} rows and counts as {allowed[site]:g}: more than "
-            f"{bounds.largest_share:g} of all or {bounds.largest_ratio:g} times the median site "
-            "(federation.largest_share and largest_ratio in study.toml)"
-        )
+        words[site] = _said_of_weight(site, n, allowed[site], bounds)
     return found, words
+
+
+def cut_sums(
+    answers: Mapping[SiteId, Answer], registered: Mapping[SiteId, int], bounds: Bounds
+) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+    """Addends that grow with a site's rows, in which no site weighs more than the bounds allow.
+
+    registered: how many rows, or labels, each site has said that it has.  Several sums over the
+    same rows shrink alike, because that number stays the same.
+    """
+    weights = {site: float(registered[site]) for site in answers}
+    most = capped([*weights.values()], bounds.largest_share, bounds.largest_ratio)
+    found: dict[SiteId, Answer] = dict(answers)
+    words: dict[SiteId, str] = {}
+    for (site, n), allowed in zip(weights.items(), most, strict=True):
+        if allowed >= n:
+            continue
+        found[site] = {
+            name: value * (allowed / n)  # type: ignore[operator]
+            for name, value in answers[site].items()
+        }
+        words[site] = _said_of_weight(site, n, allowed, bounds)
+    return found, words
+
+
+def _said_of_weight(site: SiteId, n: float, allowed: float, bounds: Bounds) -> str:
+    return (
+        f"site {site} weighs by {n:g} rows and counts as {allowed:g}: more than "
+        f"{bounds.largest_share:g} of all or {bounds.largest_ratio:g} times the median site "
+        "(federation.largest_share and largest_ratio in study.toml)"
+    )
 
 
 def _is_model(answer: Answer) -> bool:
