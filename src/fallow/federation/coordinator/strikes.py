@@ -215,7 +215,7 @@ def _check_place(
             f"{stay} sites would be left in {describe_key(place)}, and {owner.title} needs "
             f"{owner.cohort}"
         )
-    is_open = is_recorded(recorded, place)
+    is_open = is_recorded(recorded, place) or bool(absent_from(journal, place))
     is_stop = _place_of(journal.noted(STOPPED) or "") == place
     if not (is_open or is_stop or (step in finished and _is_round(place, agreement))):
         raise ValueError(f"the run has not come to {describe_key(place)} yet")
