@@ -256,6 +256,80 @@ def test_there_is_nothing_to_tell_where_nothing_runs(begun: Said, tmp_path: Path
     assert "does not wait for people" in err
 
 
+WAITING = {
+    "key": "0/initial/features/0",
+    "sites": ["south"],
+    "needed": 2,
+    "since": "2026-12-05T21:49:24+00:00",
+    "until": "2026-12-12T21:49:24+00:00",
+    "can_advance": True,
+    "is_of_all": True,
+}
+
+
+def test_status_and_advance_speak_of_sites_that_are_waited_for(
+    begun: Said, tmp_path: Path
+) -> None:
+    live = {**LIVE, "phase": "first labels", "deadline": None, "waiting": WAITING}
+    live["struck"] = [
+        {"site": "north", "what": "round 1 of cycle 0", "at": WAITING["since"]}
+    ]
+    write_json(tmp_path / "study" / "live.json", live)
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        _, out, _ = begun("coordinate", "status", "study")
+        assert "Waiting for south since 5 Dec 2026, 21:49 UTC, at the latest until" in out
+        assert "'fallow coordinate advance' goes on without them for the rest" in out
+        assert "The answers of north in round 1 of cycle 0 were struck out on 5 Dec" in out
+        code, out, _ = begun("coordinate", "advance", "study")
+        assert (code, out) == (0, "the study goes on without south, within seconds\n")
+    assert Control(tmp_path / "study" / "control").took("advance")
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        (
+            "meeting sites",
+            "a study begins with all its sites, and south did not answer yet",
+        ),
+        ("training", "0/initial/features/0 needs 2 answers and waits for south; too few"),
+    ],
+)
+def test_what_cannot_go_on_without_a_site_is_said_with_what_to_do(
+    phase: str, said: str, begun: Said, tmp_path: Path
+) -> None:
+    waiting = {**WAITING, "can_advance": False}
+    live = {**LIVE, "phase": phase, "waiting": waiting}
+    write_json(tmp_path / "study" / "live.json", live)
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        code, _, err = begun("coordinate", "advance", "study")
+    assert code == 2
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("north", "--round", "1/4"), "was not started, so there is no answer yet"),
+        (("north", "--round", "four"), "'four' is no round: give the cycle and the round"),
+        (("north", "--round", "1/4", "--exchange", "a"), "give --round or --exchange, not"),
+    ],
+)
+def test_what_strike_cannot_do_is_a_sentence(
+    words: tuple[str, ...], said: str, begun: Said
+) -> None:
+    code, _, err = begun("coordinate", "strike", "study", *words)
+    assert code == 2
+    assert said in err
+
+
+def test_strike_wants_the_coordinator_stopped(begun: Said, tmp_path: Path) -> None:
+    with only_one(tmp_path / "study" / "coordinator.lock"):
+        code, _, err = begun("coordinate", "strike", "study", "north", "--round", "0/1")
+    assert code == 2
+    assert "end it first (fallow coordinate stop study), strike, and start it again" in err
+
+
 def test_a_folder_that_is_none_is_named(fallow: Said) -> None:
     code, _, err = fallow("coordinate", "status", "nowhere")
     assert code == 2

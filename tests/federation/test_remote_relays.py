@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -12,14 +12,17 @@ import torch
 from fallow.core import Answer, Contract, View
 from fallow.network.envelope import Order, open_order, open_reply
 from fallow.network.relays import (
+    Brought,
     bytes_of,
     delivery,
+    limit_claims,
     read_delivery,
     sealed_letters,
     tensor_of,
 )
 from fallow.privacy import Privacy
 from fallow.privacy.masks import new_secret, public_half
+from fallow.sites.store import Letter
 from tests.federation.remotes import RUN, Federation, Waits, federation
 from tests.worlds import tables, world
 
@@ -220,3 +223,42 @@ def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
     }
     with pytest.raises(RuntimeError, match="letter/a has 1 bytes and is no sealed letter"):
         there.ask().relay("model", {"a": ["b"]})
+
+
+# -- what a hostile sender can do ----------------------------------------------------------------
+
+
+def passed_on(content: dict[str, torch.Tensor]) -> Any:
+    """What a receiver makes of one letter."""
+    secret = new_secret()
+    order = Order("study", RUN, "b", "0/query/0/deliver", 1, "deliver")
+    about = {"b": public_half(secret)}
+    letters = sealed_letters(replace(order, site="a", key="0/query/0"), content, about)
+    body = delivery("model", {"a": letters["letter/b"]})
+    return read_delivery(replace(order, body=body), secret, {"w": 3})
+
+
+@pytest.mark.parametrize("size", [1e300, 5e40, 1e20])
+def test_a_model_that_no_average_can_hold_is_kept_out(size: float) -> None:
+    w = torch.full((3,), size, dtype=torch.float64)
+    found = passed_on({"w": w, "labels": torch.tensor(4.0)})
+    assert "w has the norm" in found.refused["a"] or "NaN or infinite" in found.refused["a"]
+
+
+def test_a_model_with_less_than_no_labels_is_kept_out() -> None:
+    found = passed_on({"w": torch.ones(3), "labels": torch.tensor(-4.0)})
+    assert "labels is below 0" in found.refused["a"]
+
+
+def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> None:
+    states = {
+        site: Letter({"w": torch.ones(3), "labels": torch.tensor(n)})
+        for site, n in (("a", 4.0), ("b", 1e9), ("c", 39.0))
+    }
+    brought = Brought("model", states, {}, 0)
+    few, many = limit_claims(brought, 1, 10.0), limit_claims(brought, 500, 10.0)
+    assert [float(letter.state["labels"]) for letter in few.letters.values()] == [
+        *(4.0, 390.0, 39.0)
+    ]
+    assert float(many.letters["b"].state["labels"]) == 5000.0
+    assert few.letters["a"] is states["a"]

@@ -138,6 +138,19 @@ def test_one_huge_model_moves_a_clipped_average_by_the_clip_at_most(
     assert abs(float(found["stats"])) < 1
 
 
+def test_a_site_that_claims_all_rows_has_a_third_of_five_at_most() -> None:
+    honest = [site([1.0, 2.0], n=4) for _ in range(4)]  # each moves by (0, 1)
+    bad = site([1.0, 0.0], n=1e9)  # the opposite
+    found = after(Robust(rule="clipped", clip=1.0), [*honest, bad])
+    assert_close(found["w"], torch.tensor([1.0, 1.0 + 1 / 3]))
+
+
+def test_of_two_sites_the_larger_keeps_its_weight() -> None:
+    sites = [site([1.0, 2.0], n=1), site([2.0, 1.0], n=99)]
+    found = after(Robust(rule="clipped", clip=9.0), sites)
+    assert_close(found["w"], torch.tensor([1.99, 1.01]))
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -29,7 +29,6 @@ Folder = Annotated[
     Path,
     typer.Argument(metavar="DIR", help="The coordinator's folder, which 'init' makes."),
 ]
-LABELLING = "people label"  # the phase in which people are waited for
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -166,7 +165,7 @@ def start(folder: Folder) -> None:
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """How the run stands: what it does, who is awaited, how far people are."""
     from fallow.federation.coordinator.folder import CoordinatorFolder
-    from fallow.federation.coordinator.live import Control
+    from fallow.federation.coordinator.live import LABELLING, Control
     from fallow.federation.coordinator.program import is_running
     from fallow.report.live import read_live
 
@@ -191,7 +190,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 def show(console: Console, about: dict[str, Any]) -> None:
     """The state of a run as lines and a table."""
     from fallow.cli.coordinate_words import show_sites
-    from fallow.report.live import standing, when
+    from fallow.report.live import standing, when, without
 
     _lines(console, [f"study {about['name']} (digest {about['digest']})"])
     if about["state"] == "not started":
@@ -201,6 +200,7 @@ def show(console: Console, about: dict[str, Any]) -> None:
         _lines(console, [f"The run was not started yet{rest}."])
         return
     _lines(console, [standing(about)])
+    _lines(console, without(about))
     show_sites(console, about)
     for line in about.get("refusals", [])[-3:]:
         _lines(console, [f"{when(line['at'])}  {line['site']}: {line['why']}"])
@@ -208,20 +208,77 @@ def show(console: Console, about: dict[str, Any]) -> None:
 
 @coordinate.command()
 def advance(folder: Folder) -> None:
-    """Go on without the labels that people have not given yet; what they have given counts."""
-    from fallow.federation.coordinator.live import Control
+    """Go on without what is waited for: labels that people have not given yet, or, where columns
+    are scaled over all sites, the sites that do not answer, for the rest of the study."""
+    from fallow.cli.coordinate_words import why_not_advanced
+    from fallow.federation.coordinator.live import LABELLING, Control
     from fallow.report.live import read_live
 
     _running(folder)
     found = read_live(folder) or {}
-    if found.get("phase") != LABELLING:
-        raise ValueError(
-            f"{folder} does not wait for people now, so there is nothing to cut short"
+    control = Control(folder / "control")
+    if found.get("phase") == LABELLING:
+        control.tell("advance")
+        _lines(
+            opt.console(),
+            ["open questions are given back, and the run goes on within two minutes"],
         )
-    Control(folder / "control").tell("advance")
+        return
+    waiting = found.get("waiting")
+    if not waiting:
+        raise ValueError(
+            f"{folder} does not wait for people now, nor longer than usual for a site, so there "
+            "is nothing to cut short"
+        )
+    names = ", ".join(waiting["sites"])
+    if not waiting["can_advance"]:
+        raise ValueError(why_not_advanced(folder, found))
+    control.tell("advance")
+    _lines(opt.console(), [f"the study goes on without {names}, within seconds"])
+
+
+@coordinate.command()
+def strike(
+    folder: Folder,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="Whose answer.")],
+    round_: Annotated[
+        str | None,
+        typer.Option(
+            "--round", metavar="CYCLE/ROUND", help="The round, as 'status' counts: 1/4."
+        ),
+    ] = None,
+    exchange: Annotated[
+        str | None,
+        typer.Option(metavar="KEY", help="An exchange, as 'start' shows it: 1/query/0."),
+    ] = None,
+) -> None:
+    """Strike out what a site answered in a round or query: the run goes back there, and on without
+    it.  Without --round or --exchange: where the run stopped with an error.
+
+    For example:
+
+    fallow coordinate strike heart basel --round 1/4
+    """
+    from fallow.federation.coordinator.folder import CoordinatorFolder
+    from fallow.federation.coordinator.program import is_running, strike_out
+    from fallow.federation.coordinator.strikes import describe_key, round_key
+
+    office = CoordinatorFolder.open(folder)
+    if round_ is not None and exchange is not None:
+        raise ValueError("give --round or --exchange, not both: they name one place")
+    key = exchange if round_ is None else round_key(round_)
+    if is_running(folder):
+        raise ValueError(
+            f"the coordinator is running in {folder}: end it first (fallow coordinate stop "
+            f"{folder}), strike, and start it again; nothing is lost"
+        )
+    found = strike_out(folder, office.agreement, site, key)
     _lines(
         opt.console(),
-        ["open questions are given back, and the run goes on within two minutes"],
+        [
+            f"{site} is struck out of {describe_key(found.key)}; the run goes on from there "
+            f"without it: fallow coordinate start {folder}"
+        ],
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -13,7 +14,16 @@ from fallow.cli.tables import show_table
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.labels import Ended
-from fallow.report.live import NOTHING, WORDS, asked_in, caption, site_columns, when
+from fallow.report.live import (
+    NOTHING,
+    WORDS,
+    asked_in,
+    caption,
+    silent_sites,
+    site_columns,
+    waited_for,
+    when,
+)
 
 WIDE = 110  # characters that the table of sites takes
 SAME, RARE = ("Rows", "Test rows"), ("Cannot tell", "Conflicts")
@@ -77,6 +87,8 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
             return f"{asked_in(event['step'])}: {ENDED[event['why']]}"
         case "scored":
             return _scored(event)
+        case "waiting" if "since" in event:
+            return waited_for(event)
         case "waiting":
             return f"still waiting for {', '.join(event['sites'])} ({event['key']})"
         case "missing" if not event["key"].startswith("progress/"):
@@ -101,6 +113,22 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
             return str(event["why"]) if event.get("why") else None
 
 
+def why_not_advanced(folder: Path, found: dict[str, Any]) -> str:
+    """Why nothing goes on without the sites that an exchange waits for, and what to do."""
+    waiting = found["waiting"]
+    names = ", ".join(waiting["sites"])
+    if found.get("phase") == "meeting sites":
+        return (
+            f"a study begins with all its sites, and {names} did not answer yet: get it to "
+            "answer, or agree on a study without it and begin in a new folder"
+        )
+    return (
+        f"{waiting['key']} needs {waiting['needed']} answers and waits for {names}; too few sites "
+        f"would be left for the quorum, or sums are masked: get one of them to answer, or stop "
+        f"(fallow coordinate stop {folder}) and go on later"
+    )
+
+
 def _labels(event: dict[str, Any]) -> str:
     now = {site: (n, "") for site, n in event["sites"].items()}
     earlier = {
@@ -113,6 +141,8 @@ def _labels(event: dict[str, Any]) -> str:
         for site, (n, since) in sorted((earlier | now).items())
     ]
     told = "; ".join(counts) or "no site says how far"
+    silent = silent_sites(event.get("silent") or {})
+    told += f". {silent}" if silent else ""
     return f"people label until {when(event['deadline'])}: {told}"
 
 

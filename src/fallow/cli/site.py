@@ -189,6 +189,7 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
             f"{labels['open']} open{until}",
             f"labels in all: {about['asked']} asked{limited(about)}",
             f"ε spent on noise: {about['epsilon']:g}{allowed}",
+            *(f"note: {line}" for line in about["news"]),
         ],
     )
     sent = [tuple(map(str, line.values())) for line in about["sent"]]
@@ -243,6 +244,7 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
         epsilon, sent = ledger.store.spent(), [asdict(line) for line in ledger.sent()]
         asked, copied = ledger.purchases.asked, ledger.store.copied()
         said = ledger.store.put_back()
+        news = ledger.orders.heard()
     return {
         "site": folder.name,
         "study": folder.agreement.name,
@@ -256,6 +258,7 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
         "epsilon": epsilon,
         "epsilon_limit": folder.settings.epsilon,
         "sent": sent,
+        "news": news,
     }
 
 

@@ -14,7 +14,7 @@ from fallow.core.digests import digest_of
 from fallow.core.disclosure import Disclosure, passed
 from fallow.core.messages import KEYS, Delivered, Kind, Masked, Request, Step, Steps, To
 from fallow.core.plan import Plan
-from fallow.core.totals import total, whole
+from fallow.core.totals import Implausible, total, whole
 from fallow.core.types import Answer, SiteId
 
 
@@ -39,7 +39,9 @@ class Masking(Protocol):
     def check(self, sites: Sequence[SiteId], verb: str) -> None: ...  # raises if too few
     def total(
         self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
-    ) -> Answer: ...  # raises unless the masks of all parts cancel
+    ) -> (
+        Answer
+    ): ...  # raises unless the masks of all parts cancel, `Implausible` to begin again
 
 
 class Journal(Protocol):
@@ -207,9 +209,13 @@ class Ask:
     def _added(
         self, replies: dict[SiteId, Answer], step: Step, to: To | None, bound: float | None
     ) -> dict[SiteId, Answer]:
-        """The totals under ``""``; of a secure sum that misses a site only who answered."""
+        """The totals under ``""``; of a secure sum that misses a site, or whose total cannot be,
+        only who answered: then it begins again."""
         if step.masked is None or self.masking is None:
             return {"": total(replies, step.verb, bound)}
         if replies.keys() != (to or {}).keys():
             return {site: {} for site in replies}
-        return {"": self.masking.total(replies, step.verb, bound)}
+        try:
+            return {"": self.masking.total(replies, step.verb, bound)}
+        except Implausible:
+            return {site: {} for site in replies}

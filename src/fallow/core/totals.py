@@ -10,6 +10,10 @@ from torch import Tensor
 from fallow.core.types import Answer, SiteId
 
 
+class Implausible(ValueError):
+    """A total that cannot be one of honest parts, of which nobody sees any."""
+
+
 def whole(answers: Mapping[SiteId, Answer], name: str) -> int:
     """The total of a whole number that every site answered; anything else is refused."""
     result = 0

@@ -64,6 +64,9 @@ class Environment(Protocol):
     @property
     def variance(self) -> float | None: ...  # of numbers to predict: the unit of errors
 
+    def attending(
+        self, key: str, cohort: Sequence[SiteId]
+    ) -> tuple[SiteId, ...]: ...  # those of a round or query whose answers count
     def in_units(self, scale: Scale) -> Environment: ...
     def with_targets(self, targets: State | None) -> Environment: ...
     def targets_by(self, ask: Ask) -> State | None: ...  # agreed on through the door

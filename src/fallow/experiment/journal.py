@@ -110,6 +110,18 @@ class Journal:
     def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
         self._write("INSERT INTO exchange VALUES (?, ?, ?)", key, digest, sealed(entry))
 
+    def exchanges(self) -> list[str]:
+        """The keys of the exchanges of the open step, as they were recorded."""
+        return [key for (key,) in self._read("SELECT key FROM exchange ORDER BY rowid")]
+
+    def take_back(self, exchanges: Sequence[str], steps: Sequence[str]) -> None:
+        """Forget exchanges and finished steps: what follows from them is done again."""
+        with self.transaction():
+            for key in exchanges:
+                self._write("DELETE FROM exchange WHERE key = ?", key)
+            for step in steps:
+                self._write("DELETE FROM finished WHERE step = ?", step)
+
     # -- finished steps ---------------------------------------------------------------------
 
     def finish(self, step: str, result: dict[str, Any]) -> dict[str, Any]:
@@ -129,6 +141,10 @@ class Journal:
         """The result of a finished step, or None."""
         found = self._read("SELECT result FROM finished WHERE step = ?", step)
         return self._opened(found[0][0], f"step {step}") if found else None
+
+    def steps(self) -> list[str]:
+        """The names of the finished steps."""
+        return [step for (step,) in self._read("SELECT step FROM finished ORDER BY rowid")]
 
     def about(self, name: str, value: str) -> str:
         """The value first given for ``name``: a later, different one is not stored."""

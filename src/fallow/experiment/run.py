@@ -125,7 +125,9 @@ class Run:
         reveals = self.world.methods[owner].contract.verbs
         carrier = self.world.carrier
         more |= {"reveals": reveals, "masking": self.world.masking}
-        return Ask(carrier, self.journal, shown, step, owner, cycle, **more)
+        ask = Ask(carrier, self.journal, shown, step, owner, cycle, **more)
+        ask.cohort = self.world.attending(step, ask.cohort)
+        return ask
 
     # -- labels -----------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -98,6 +98,10 @@ class World:
     @property
     def is_standardised(self) -> bool:
         return is_standardised(self.recipe, self.dataset)
+
+    def attending(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
+        """All of them: nothing is struck out of a simulation."""
+        return tuple(cohort)
 
     def in_units(self, scale: Scale) -> World:
         """The world once the sites have agreed on units of features: test rows follow."""

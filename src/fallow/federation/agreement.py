@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
 from fallow.federation.schema import Schema
+from fallow.network.plausible import Bounds
 from fallow.privacy.settings import SMALLEST
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -52,7 +53,8 @@ class Agreement:
 
     recipe: as `at_sites` makes it.  coordinator: the key by which sites know its orders.
     authority: the certificate (PEM) by which they know its machine; None where that is agreed on
-    elsewhere.  smallest: scores over fewer test rows leave no site.
+    elsewhere.  smallest: scores over fewer test rows leave no site.  bounds: how unusual an answer
+    may be before the coordinator does not count it, or not in full.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Agreement:
     waits: Waits = Waits()
     smallest: int = 5
     authority: str | None = None
+    bounds: Bounds = Bounds()
 
     def __post_init__(self) -> None:
         for what, name in [("name", self.name), *(("sites", site) for site in self.sites)]:
@@ -118,6 +121,10 @@ class Agreement:
             self.smallest,
             self.authority,
         ]
+        if (
+            self.bounds != Bounds()
+        ):  # an agreement from before there were any keeps its digest
+            agreed.append(asdict(self.bounds))
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 
     @cached_property

@@ -13,9 +13,12 @@ from fallow.core.build import nearest
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.schema import schema_from
 from fallow.federation.toml import duration, recipe_lines, schema_lines, seconds_of, toml_of
+from fallow.network.plausible import Bounds
 from fallow.recipes import find_recipe
 from fallow.settings.recipe import recipe_from
 from fallow.storage.files import write_whole
+
+BOUNDS = ("farthest", "largest_share", "largest_ratio")
 
 
 def read_agreement(path: str | Path) -> Agreement:
@@ -60,6 +63,7 @@ def agreement_from(settings: Mapping[str, Any]) -> Agreement:
         "quorum",
         "patience",
         "deadline",
+        *BOUNDS,
     )
     for key in about:
         if key not in known:
@@ -95,6 +99,7 @@ def agreement_from(settings: Mapping[str, Any]) -> Agreement:
         Waits(**_waits(about)),
         _whole(about, "smallest", 5),
         None if authority is None else authority.strip(),
+        bounds=_bounds(about),
     )
 
 
@@ -125,6 +130,14 @@ def _waits(about: Mapping[str, Any]) -> dict[str, Any]:
         if k in about
     }
     return {**times, "quorum": _whole(about, "quorum", None)}
+
+
+def _bounds(about: Mapping[str, Any]) -> Bounds:
+    given = {name: about[name] for name in BOUNDS if name in about}
+    for name, value in given.items():
+        if type(value) not in (int, float):
+            raise ValueError(f"federation.{name} is {value!r}; give a number")
+    return Bounds(**{name: float(value) for name, value in given.items()})
 
 
 # -- writing --------------------------------------------------------------------------------
@@ -171,6 +184,12 @@ def agreement_text(agreement: Agreement) -> str:
         f"patience = {toml_of(duration(waits.patience))}",
         "# what people have for the labels of a cycle; the others are given back",
         f"deadline = {toml_of(duration(waits.deadline))}",
+        "# a model whose norm is more than so many times the usual one does not count ...",
+        f"farthest = {toml_of(agreement.bounds.farthest)}",
+        "# ... and in an average no site weighs more than this share of all sites ...",
+        f"largest_share = {toml_of(agreement.bounds.largest_share)}",
+        "# ... or than so many times the median site (from three sites on; inf: no bound)",
+        f"largest_ratio = {toml_of(agreement.bounds.largest_ratio)}",
         *schema_lines(agreement.schema),
     ]
     return "\n".join(lines) + "\n"

@@ -16,6 +16,18 @@ from torch import Tensor
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, SiteId
+from fallow.core.weights import lower_median
+from fallow.network.alike import is_ragged, odd
+from fallow.network.plausible import (
+    BY_LABELS,
+    BY_ROWS,
+    ROWS,
+    Bounds,
+    cut_sums,
+    cut_weights,
+    number_of,
+    too_far,
+)
 from fallow.network.wire import KEY
 from fallow.privacy.secure_sum import CHECK
 from fallow.sites.site import Parts
@@ -49,7 +61,20 @@ PEOPLE = {
     "close": ("asked", "answered", "declined", *STANDING),
 }
 """Whole numbers that verbs of people answer with."""
+HELLO = {"rows", "test", *STANDING, "schema", "fallow", "seal"}
+"""What a site says of itself when a run begins."""
+DONE = ("answered", "declined", "open", "conflicts")
+"""Of the questions that a site asked, each is at most one of these."""
 HITS = ("rows", "hits", "class_rows", "class_hits")
+NOT_NEGATIVE = frozenset(
+    {
+        *("arrivals", "count", "count_square", "counts", "draws", "labels", "mass", "n"),
+        *("one", "rows", "share", "square", "squares", "varies", "weight"),
+    }
+)
+"""Addends that count or are squares: one below 0 would take away what other sites add."""
+SHARES = {"one", "share", "square"}
+"""Shares of classes, and what their mean and spread need: from 0 to 1 at each site."""
 FIELDS, TEXT, WHOLE = (
     1000,
     10_000,
@@ -69,7 +94,11 @@ class Border:
 
     rows: how many rows each site has registered, test rows too; a site that is not there has not
     said so yet.  sizes: how long a model's ``w`` and ``stats`` are, of so many ``sites``; width:
-    numbers in a row.
+    numbers in a row.  labels: the most labels that a site can have by now, those that it brought
+    and those that it was asked for; tests: its test rows; allowed: how many questions it may have
+    asked in the open step; shared: how many all sites together, where they share one budget.
+    schema: the digest that a site must name; dtype: of models; last: norms
+    of the model that sites were brought last.
     """
 
     rows: dict[SiteId, int] = field(default_factory=dict)
@@ -77,6 +106,14 @@ class Border:
     sites: int = 1
     width: int = 0
     largest: int = LARGEST
+    labels: dict[SiteId, int] = field(default_factory=dict)
+    tests: dict[SiteId, int] = field(default_factory=dict)
+    allowed: dict[SiteId, int] = field(default_factory=dict)
+    shared: int | None = None
+    schema: str | None = None
+    dtype: torch.dtype = torch.float32
+    bounds: Bounds = Bounds()
+    last: dict[str, float] = field(default_factory=dict)
 
     def most(self, site: SiteId) -> int:
         """Bytes of a message that a site may have reason to send: two models of float64 for every
@@ -110,12 +147,135 @@ class Border:
                 _check_addend(name, value, request.bound)
         elif request.owner == "people" and step.kind == "each":
             _check_people(step, answer)
-        return self.plain(site, answer, FIELDS if step.kind == "keep" else 0)
+        checked = self.plain(site, answer, FIELDS if step.kind == "keep" else 0)
+        if request.owner == "people" and step.kind == "each":
+            self._check_told(site, step, answer)
+        elif step.kind == "sum":
+            _check_signs(answer)
+        self._check_weight(site, request, answer)
+        return checked
+
+    def refusals(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> dict[SiteId, str]:
+        """Which answers cannot stand beside the others, and why: of another form, too large for the
+        server half, far beyond what the others say, or more than all may be together.
+
+        It is asked before anything counts: what the server half would stop on is never journaled.
+        """
+        asked = {s: a for s, a in answers.items() if requests[s].steps[-1].kind != "fit"}
+        strange = odd(asked, any(map(is_ragged, requests.values())))
+        if strange or any(request.steps[-1].masked for request in requests.values()):
+            return strange
+        people = any(request.owner == "people" for request in requests.values())
+        if people:
+            return (
+                self._over_budget(requests, asked)
+                | _far_scores(requests, asked, self.bounds)
+                | _far_rows(requests, asked, self.bounds)
+            )
+        return too_far(asked, requests, self.dtype, self.bounds)
+
+    def weighed(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+        """The answers as they count, and a sentence for each that does not count in full.
+
+        Notes
+        -----
+        Weights are bounded here, where sites are real, and not in the methods: in a simulation a
+        site that has most rows is no attack.
+        """
+        if any(request.steps[-1].masked for request in requests.values()):
+            return dict(answers), {}
+        asked = {
+            (request.owner, request.steps[-1].verb)
+            for request in requests.values()
+            if request.steps[-1].kind == "sum"
+        }
+        for registered, sums in ((self.rows, BY_ROWS), (self.labels, BY_LABELS)):
+            if asked & sums and registered.keys() >= answers.keys():
+                return cut_sums(answers, registered, self.bounds)
+        return cut_weights(answers, requests, self.bounds)
 
     def progress(self, site: SiteId, answer: Mapping[str, Any]) -> Answer:
         """The answer, if it says how labelling goes."""
         _check_whole(answer, tuple(answer))
-        return self.plain(site, answer)
+        checked = self.plain(site, answer)
+        told = sum(int(answer.get(name, 0)) for name in DONE)
+        if told > int(answer.get("asked", told)):
+            raise ValueError(
+                f"{', '.join(DONE)} are {told} together, and asked is {answer['asked']}"
+            )
+        return checked
+
+    def _check_told(self, site: SiteId, step: Step, answer: Mapping[str, Any]) -> None:
+        """Raise ValueError for counts of people and test rows that cannot be."""
+        if step.verb == "hello":
+            _check_hello(answer, self.schema)
+        elif step.verb == "close":
+            self._check_close(site, answer)
+        elif step.verb == "score":
+            rows = float(answer["rows"])
+            if rows not in (0.0, float(self.tests.get(site, rows))):
+                raise ValueError(
+                    f"rows is {rows:g}, and the site has {self.tests[site]} test rows"
+                )
+            if "hits" in answer:
+                _check_hits(answer)
+            elif answer["squares"] < 0:
+                raise ValueError(f"squares is {answer['squares']}, which is below 0")
+
+    def _check_close(self, site: SiteId, answer: Mapping[str, Any]) -> None:
+        settled = answer["answered"] + answer["declined"]
+        most_asked = self.allowed.get(site, WHOLE)
+        if not settled <= answer["asked"] <= most_asked:
+            raise ValueError(
+                f"asked is {answer['asked']}, answered and declined are {settled} together, and "
+                f"{most_asked} questions were allowed"
+            )
+        labels, most = answer["labelled"] + answer["held"], self.labels.get(site, WHOLE)
+        if labels > most:
+            raise ValueError(
+                f"labelled and held are {labels} together, and the site brought or was asked for "
+                f"{most} labels"
+            )
+        total, rows = labels + answer["pool"], self.rows.get(site, WHOLE)
+        if total > rows:
+            raise ValueError(
+                f"labelled, held and pool are {total} together, and the site has {rows} rows"
+            )
+
+    def _over_budget(
+        self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
+    ) -> dict[SiteId, str]:
+        """Where sites share one budget and say that they ask more together than it has: those that
+        say most, until the others fit.  What they ask is not waited for; labels still enter."""
+        asked = {
+            site: int(answer["asked"])  # type: ignore[arg-type]
+            for site, answer in answers.items()
+            if requests[site].steps[-1].verb == "ask"
+        }
+        refused: dict[SiteId, str] = {}
+        while self.shared is not None and sum(asked.values()) > self.shared:
+            site = max(sorted(asked), key=lambda name: asked[name])
+            refused[site] = (
+                f"asked is {asked.pop(site)}, and all sites together were to ask "
+                f"{self.shared} questions"
+            )
+        return refused
+
+    def _check_weight(
+        self, site: SiteId, request: Request, answer: Mapping[str, Any]
+    ) -> None:
+        """Raise ValueError for more rows in an average than the site has labels."""
+        n, most = number_of(answer.get(ROWS)), self.labels.get(site, WHOLE)
+        if n is None or request.owner == "people":
+            return
+        if n > most or n != int(n):
+            raise ValueError(
+                f"{ROWS} is {n:g}, and the site brought or was asked for {most} labels"
+            )
 
     def plain(self, site: SiteId, answer: Mapping[str, Any], least: int = 0) -> Answer:
         """The answer, where nothing more is known of it; counts may be as large as ``least``."""
@@ -197,6 +357,89 @@ def _check_people(step: Step, answer: Mapping[str, Any]) -> None:
         _names(answer, names)
         for name in names:
             _check_addend(name, answer[name])
+
+
+def _check_hello(answer: Mapping[str, Any], schema: str | None) -> None:
+    """Raise ValueError unless a site says what all of them say of themselves."""
+    if schema is None:
+        return
+    _names(answer, HELLO)
+    if answer["schema"] != schema:
+        raise ValueError(
+            f"schema is {answer['schema']!r:.40} and not {schema!r}: compare its study.toml with "
+            "the coordinator's"
+        )
+    if answer["rows"] < 1:
+        raise ValueError(f"rows is {answer['rows']}, and a site has 1 row or more")
+    known = sum(answer[name] for name in STANDING)
+    if known > answer["rows"]:
+        raise ValueError(
+            f"{', '.join(STANDING)} are {known} together, and rows is {answer['rows']}"
+        )
+
+
+def _check_hits(answer: Mapping[str, Any]) -> None:
+    """Raise ValueError unless hits are among rows, in all and by class."""
+    pairs = {"hits": "rows", "class_hits": "class_rows"}
+    for few_of, many_of in pairs.items():
+        hits, rows = (
+            torch.as_tensor(answer[name], dtype=torch.float64) for name in (few_of, many_of)
+        )
+        if hits.shape != rows.shape or not bool(((hits >= 0) & (hits <= rows)).all()):
+            raise ValueError(f"{few_of} is {_shown(hits)}, and {many_of} is {_shown(rows)}")
+    for by_class, in_all in (("class_rows", "rows"), ("class_hits", "hits")):
+        together = float(torch.as_tensor(answer[by_class], dtype=torch.float64).sum())
+        if together > float(answer[in_all]):
+            raise ValueError(
+                f"{by_class} is {together:g} together, and {in_all} is "
+                f"{float(answer[in_all]):g}"
+            )
+
+
+def _shown(value: Tensor) -> str:
+    """A few numbers in words."""
+    return f"{value.flatten()[:8].tolist()!s:.80}"
+
+
+def _check_signs(answer: Mapping[str, Any]) -> None:
+    """Raise ValueError for what counts or squares something and is below 0, or a share above 1."""
+    for name in sorted(answer.keys() & NOT_NEGATIVE):
+        if bool((torch.as_tensor(answer[name]) < 0).any()):
+            raise ValueError(f"{name} is below 0, which no count and no square is")
+    if answer.keys() == SHARES:
+        for name in sorted(SHARES):
+            if bool((torch.as_tensor(answer[name]) > 1).any()):
+                raise ValueError(f"{name} is above 1, which no share is")
+
+
+def _far_scores(
+    requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
+) -> dict[SiteId, str]:
+    """Errors on test rows that are far beyond those of other sites: one would be the mean."""
+    errors: dict[SiteId, Answer] = {
+        site: {"squares": float(a["squares"]) / float(a["rows"])}  # type: ignore[arg-type]
+        for site, a in answers.items()
+        if requests[site].steps[-1].verb == "score" and "squares" in a and a["rows"]
+    }
+    return too_far(errors, requests, torch.float64, bounds)
+
+
+def _far_rows(
+    requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
+) -> dict[SiteId, str]:
+    """Sites that register far more rows than the others: budgets are shares of all rows."""
+    rows = {
+        site: float(a["rows"])  # type: ignore[arg-type]
+        for site, a in answers.items()
+        if requests[site].steps[-1].verb == "hello"
+    }
+    most = bounds.farthest * lower_median(rows.values())
+    return {
+        site: f"rows is {n:g}, beyond {bounds.farthest:g} times the median site "
+        "(federation.farthest in study.toml)"
+        for site, n in rows.items()
+        if n > most
+    }
 
 
 def _check_whole(answer: Mapping[str, Any], names: Sequence[str]) -> None:

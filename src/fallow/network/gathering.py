@@ -74,12 +74,14 @@ class Gathering:
             self._check_hope(waited)
             if waited >= self.timeout and not is_late:
                 is_late = True
-                self._say("waiting")
+                self._say_waiting(waited)
             if self.missing:
                 end = self.timeout if waited < self.timeout else remote.waits.patience
                 self._receive(min(LOOK, end - waited))
         if self.missing:
             self._say("missing")
+        elif is_late:
+            self._say("gathered")
         remote.absent = (
             (remote.absent | self.missing) - self.found.keys() - self.refused.keys()
         )
@@ -194,6 +196,20 @@ class Gathering:
 
     def _tell(self, event: str, site: SiteId, **more: str) -> None:
         self.remote.say({"event": event, "site": site, "key": self.key, **more})
+
+    def _say_waiting(self, waited: float) -> None:
+        """For whom, for how long already and at most, and how many answers are needed."""
+        self.remote.say(
+            {
+                "event": "waiting",
+                "sites": sorted(self.missing),
+                "key": self.key,
+                "needed": self.need,
+                "asked": len(self.orders),
+                "waited": waited,
+                "left": max(self.remote.waits.patience - waited, 0.0),
+            }
+        )
 
     def _say(self, event: str) -> None:
         self.remote.say({"event": event, "sites": sorted(self.missing), "key": self.key})

@@ -16,13 +16,19 @@ from torch import Tensor
 from fallow.core.disclosure import payload
 from fallow.core.messages import Request
 from fallow.core.types import Answer, SiteId, State, Value
+from fallow.core.weights import lower_median
 from fallow.network.envelope import Order
+from fallow.network.plausible import does_fit
 from fallow.network.wire import pack_request, unpack_request
 from fallow.privacy.sealed import HALF, TAG, seal_for, unseal
 from fallow.sites.store import Letter
 from fallow.storage.packing import pack, unpack
 
 LETTER, BYTES = "letter/", "bytes"
+NEWS, LONGEST = "news", 1000  # the field of an order, and how many letters are read of it
+CLAIM = "labels"  # the field of a letter by which its model weighs
+ANEW = "~"
+"""Stands in a key before the number of times that its step was asked anew."""
 DELIVER = "/deliver"
 
 
@@ -54,19 +60,27 @@ _NONE = torch.zeros(0, dtype=torch.uint8)
 
 
 def request_body(
-    request: Request, to: Mapping[SiteId, bytes] | None = None
+    request: Request, to: Mapping[SiteId, bytes] | None = None, news: str = ""
 ) -> dict[str, Any]:
     """The body of an order to perform a request.  to: the seal keys of those who receive what the
-    site relays."""
+    site relays.  news: what people at the site should know, where there is anything."""
     keys = {site: tensor_of(key) for site, key in (to or {}).items()}
-    return {"request": tensor_of(pack_request(request)), "to": keys}
+    body = {"request": tensor_of(pack_request(request)), "to": keys}
+    return {**body, NEWS: news} if news else body
+
+
+def read_news(order: Order) -> str:
+    """What people at the site should know, which most orders do not have."""
+    news = order.body.get(NEWS) if isinstance(order.body, dict) else None
+    return news[:LONGEST] if isinstance(news, str) else ""
 
 
 def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
     """The request in an order, and the seal keys of receivers; ValueError for anything else."""
-    body = _fields(order, {"request", "to"})
+    told = {NEWS} if read_news(order) else set()
+    body = _fields(order, {"request", "to"} | told)
     request = unpack_request(bytes_of(body["request"], "the request of an order"))
-    if request.key != order.key:
+    if request.key != order.key.partition(ANEW)[0]:
         raise ValueError(f"the order {order.key} carries the request {request.key}")
     if not isinstance(body["to"], dict):
         raise ValueError(f"the order {order.key} does not say who receives what it relays")
@@ -172,8 +186,39 @@ def _check(state: State, sizes: Mapping[str, int]) -> None:
                 f"{name} has the shape {tuple(value.shape)} and not {(sizes[name],)}: all sites "
                 "must use one model"
             )
-        if value.is_floating_point() and not bool(value.isfinite().all()):
+        if not value.is_floating_point():
+            continue
+        if not bool(value.isfinite().all()):
             raise ValueError(f"{name} is NaN or infinite: its training diverged")
+        if name in sizes and not does_fit(value, torch.float32):
+            raise ValueError(
+                f"{name} has the norm {float(value.double().norm()):.3g}, which no model can use: "
+                "its training diverged"
+            )
+        if name == CLAIM and bool((value < 0).any()):
+            raise ValueError(f"{name} is below 0")
+
+
+def limit_claims(brought: Brought, own: int, ratio: float) -> Brought:
+    """The letters, in which no model weighs more than ``ratio`` times the median model or the
+    site's ``own`` labels, whichever is more.
+
+    A model that is passed on comes with the number of labels by which it weighs, and the
+    coordinator cannot see it.
+    """
+    claims = {
+        sender: float(letter.state[CLAIM])
+        for sender, letter in brought.letters.items()
+        if CLAIM in letter.state and letter.state[CLAIM].ndim == 0
+    }
+    most = ratio * max(float(own), lower_median(claims.values()))
+    letters = dict(brought.letters)
+    for sender, claim in claims.items():
+        if claim > most > 0:
+            state = letters[sender].state
+            limited = torch.full_like(state[CLAIM], most)
+            letters[sender] = Letter({**state, CLAIM: limited})
+    return brought._replace(letters=letters)
 
 
 def _blank(like: State, sizes: Mapping[str, int]) -> State:

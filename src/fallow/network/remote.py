@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
@@ -12,11 +13,12 @@ from fallow.core.disclosure import payload
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
-from fallow.network.alike import is_ragged, odd
 from fallow.network.checks import Border
 from fallow.network.envelope import Errand, Link, Order
 from fallow.network.gathering import Gathering, Waiting
+from fallow.network.plausible import last_norms
 from fallow.network.relays import (
+    ANEW,
     BYTES,
     DELIVER,
     LETTER,
@@ -29,6 +31,19 @@ from fallow.sites.in_process import Routes
 GLANCE = (
     120.0  # seconds that sites have to say how labelling goes; a later answer is not heard
 )
+
+AGAIN, BEFORE, NORMS = "again/", "before", "norms"
+"""What is noted: how often a step was asked anew, what had counted before the last exchange, and
+the norms of the model that sites were brought last."""
+
+
+def step_of(key: str) -> str:
+    """The step that an exchange, or a part of a step, belongs to.
+
+    >>> step_of("0/train/3/0"), step_of("1/query/2"), step_of("0/initial/features/0")
+    ('0/train', '1/query', '0/initial')
+    """
+    return "/".join(key.partition(ANEW)[0].split("/")[:2])
 
 
 class Book(Protocol):
@@ -61,7 +76,9 @@ class Remote:
 
     say: is told of ``answered``, ``refused`` and ``version`` (with site and key; why), and of
     ``waiting`` and ``missing`` (with sites and key).  border: ``border.rows`` and ``border.sizes``
-    are filled in by who knows them.
+    are filled in by who knows them.  left: sites that the study goes on without.  news: what a site
+    is told beside its orders, or nothing.  asking: the key of the exchange that is under way, or
+    during which the run ended; newest: of the last one that sites have answered.
     """
 
     link: Link
@@ -76,10 +93,19 @@ class Remote:
     absent: set[SiteId] = field(default_factory=set)
     told: set[SiteId] = field(default_factory=set)  # sites whose version was remarked on
     life: str = field(default_factory=lambda: secrets.token_hex(8))
+    left: frozenset[SiteId] = frozenset()
+    news: Callable[[SiteId], str] = lambda site: ""
+    asking: str | None = None
+    newest: str | None = None
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
-        return tuple(sorted(self.keys.sites))
+        return tuple(sorted(self.keys.sites.keys() - self.left))
+
+    def wire_key(self, key: str) -> str:
+        """The key under which sites know an exchange: its own, unless its step was asked anew."""
+        times = self.book.noted(f"{AGAIN}{step_of(key)}")
+        return f"{key}{ANEW}{times}" if times else key
 
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
@@ -89,22 +115,35 @@ class Remote:
         Raises RuntimeError when too few answer.  Then nothing is noted, and the same exchange may
         be asked again by another process: sites that have answered it answer the same.
         """
+        self.asking = next(iter(requests.values())).key if requests else None
+        self._note_norms(requests)
         down = sum(map(payload_of, requests.values()))
         if routes is not None:
-            return self._relay(requests, routes, down)
-        bodies = {site: request_body(request) for site, request in requests.items()}
+            found = self._relay(requests, routes, down)
+        else:
+            found = self._plain(requests, down)
+        self.newest, self.asking = self.asking, None  # an error leaves the latter as it is
+        return found
+
+    def _plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
+        bodies = {
+            site: request_body(request, news=self.news(site))
+            for site, request in requests.items()
+        }
 
         def taken(site: SiteId, answer: Answer) -> Answer:
             return self.border.check(site, requests[site], answer)
 
         def strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
-            asked = {s: a for s, a in found.items() if requests[s].steps[-1].kind != "fit"}
-            return odd(asked, any(map(is_ragged, requests.values())))
+            return self.border.refusals(requests, found)
 
         needs_all = any(request.needs_all for request in requests.values())
         found = self._gather(requests, bodies, taken, needs_all=needs_all, odd=strange)
         up = sum(map(payload, found.answers.values()))
-        return Delivered(found.answers, up, down, found.dearest)
+        answers, cut = self.border.weighed(requests, found.answers)
+        for site, why in cut.items():
+            self.say({"event": "weighed", "site": site, "key": found.key, "why": why})
+        return Delivered(answers, up, down, found.dearest)
 
     def progress(self) -> dict[SiteId, Answer]:
         """How labelling goes at the sites that say so soon; changes nothing."""
@@ -124,7 +163,9 @@ class Remote:
             for sender in senders:
                 receivers.setdefault(sender, set()).add(to)
         bodies = {
-            site: request_body(request, self._seals(receivers.get(site, set())))
+            site: request_body(
+                request, self._seals(receivers.get(site, set())), self.news(site)
+            )
             for site, request in requests.items()
         }
 
@@ -151,7 +192,7 @@ class Remote:
             for to, senders in routes.items()
             if senders
         }
-        key = f"{request.key}{DELIVER}"
+        key = f"{self.wire_key(request.key)}{DELIVER}"
         self._gather(
             dict.fromkeys(bodies, key), bodies, self._taken, "deliver", needs_all=True
         )
@@ -184,19 +225,42 @@ class Remote:
     ) -> Gathering:
         """One leg.  What sites did counts: it is noted in the transaction in which the caller
         records the exchange."""
-        keys = {site: a if isinstance(a, str) else a.key for site, a in asked.items()}
+        keys = {
+            site: a if isinstance(a, str) else self.wire_key(a.key)
+            for site, a in asked.items()
+        }
         orders = {s: self._order(s, keys[s], body, errand) for s, body in bodies.items()}
         need = len(orders) if needs_all else self._need(len(orders))
         found = Gathering(self, orders, accept, need, self.waits.timeout, odd).gathered()
         self.book.note("place", str(self._place() + 1))
+        if errand == "request":
+            self._note_before(found.answers)
         for site in found.answers:
             self.book.note(f"counted/{site}", keys[site])
         return found
 
+    def _note_norms(self, requests: Mapping[SiteId, Request]) -> None:
+        """How long the models are that sites are brought.  Under secure sums they travel with the
+        exchange before the sum, which a restart may lie between."""
+        brought = {n: size for n, size in last_norms(requests.values()).items() if size}
+        if brought:
+            self.border.last = brought
+            self.book.note(NORMS, json.dumps(brought))
+        elif not self.border.last:
+            self.border.last = json.loads(self.book.noted(NORMS) or "{}")
+
+    def _note_before(self, sites: Iterable[SiteId]) -> None:
+        """What had counted before an exchange, in case that it has to be taken back."""
+        counted = {site: self.book.noted(f"counted/{site}") for site in sites}
+        about = {site: key for site, key in counted.items() if key is not None}
+        self.book.note(BEFORE, json.dumps({"key": self.asking, "counted": about}))
+
     def _need(self, asked: int) -> int:
         """How many of so many sites must answer: a quorum says how many of all may be missing."""
         quorum = self.waits.quorum
-        return asked if quorum is None else max(asked - (len(self.sites) - quorum), 1)
+        if quorum is None:
+            return asked
+        return min(max(asked - (len(self.sites) - quorum), 1), asked)
 
     def _place(self) -> int:
         return int(self.book.noted("place") or 0)

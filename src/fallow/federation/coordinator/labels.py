@@ -77,8 +77,16 @@ class Desk:
         if self.control.took("advance"):
             return "advance"
         found = {site: counts_of(answer) for site, answer in self.sites.progress().items()}
-        self.say({"event": "labels", "step": step, "deadline": until, "sites": found})
         waiting = [site for site, n in asked.items() if n and _is_open(found.get(site))]
+        self.say(
+            {
+                "event": "labels",
+                "step": step,
+                "deadline": until,
+                "sites": found,
+                "open": waiting,
+            }
+        )
         if not waiting:
             return "settled"
         return "deadline" if self._now() >= seconds_of(until) else None

@@ -20,11 +20,21 @@ PAUSE = 0.5  # seconds between looks at the folder of requests
 OFTEN = 2.0  # seconds between states on disk while nothing new happens
 KEPT = 20  # refusals that are shown
 
+LABELLING = "people label"  # the phase in which people are waited for
+
 Told = Literal["stop", "advance"]
 
 
 class Stopped(Exception):
     """The coordinator was asked to stop; started again, it goes on."""
+
+
+class Advanced(Exception):
+    """Somebody decided to go on without the sites that an exchange waits for."""
+
+    def __init__(self, sites: list[SiteId]) -> None:
+        super().__init__(f"going on without {', '.join(sites)}")
+        self.sites = sites
 
 
 @final
@@ -126,6 +136,11 @@ class Watched:
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         self.control.check()
+        waiting = self.live.about.get("waiting") or {}
+        if waiting.get("can_advance") and self.control.took("advance"):
+            raise Advanced(waiting["sites"])
+        if not waiting and self.live.about.get("phase") != LABELLING:
+            self.control.forget("advance")  # it came as what was waited for was there
         online = self.link.online()
         for site in self.live.sites:
             self.live.site(site, online=site in online)

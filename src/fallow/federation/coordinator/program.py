@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
+from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
+from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.run import Run, Say, silent
@@ -19,16 +22,35 @@ from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import CARD, Facts, write_card
 from fallow.federation.coordinator.labels import Desk
-from fallow.federation.coordinator.live import Control, Live, Stopped, Watched
-from fallow.federation.coordinator.sites import RealSites, hello, rows_of
-from fallow.federation.coordinator.tell import Teller
+from fallow.federation.coordinator.live import (
+    Advanced,
+    Control,
+    Live,
+    Stopped,
+    Watched,
+    utc,
+)
+from fallow.federation.coordinator.sites import RealSites, hello
+from fallow.federation.coordinator.strikes import (
+    Strike,
+    is_of_all,
+    leave,
+    left,
+    note_stop,
+    sentence_for,
+    strike,
+    strikes,
+    take_back_last,
+)
+from fallow.federation.coordinator.tell import Teller, told_without
 from fallow.federation.folders import private_folder, tighten
 from fallow.federation.made import Made, made
 from fallow.network.checks import Border
 from fallow.network.envelope import Link
 from fallow.network.remote import Keys, Remote
+from fallow.report.live import read_live
 from fallow.storage import locks
-from fallow.storage.errors import sentence
+from fallow.storage.errors import Failed, sentence
 from fallow.storage.files import sweep, write_json, write_lines
 from fallow.storage.private import make_folder
 from fallow.study.cell import Cell
@@ -100,7 +122,8 @@ class Program:
                 if not self.is_done:
                     tell.begin()
                     begin()
-                    self._go(tell, Watched(self.link, live, control), control)
+                    while not self._went(tell, Watched(self.link, live, control), control):
+                        tell.say({"event": "again"})
                 tell.end("finished")
             except Stopped:
                 tell.end("stopped")
@@ -110,7 +133,8 @@ class Program:
                 raise
         return True
 
-    def _go(self, tell: Teller, link: Watched, control: Control) -> None:
+    def _went(self, tell: Teller, link: Watched, control: Control) -> bool:
+        """Run to the end; False where a site has left, and the open step begins again."""
         write_json(self.folder / "study.json", described(self.agreement, self.cell))
         parts, waits = made(self.agreement), self.agreement.waits
         sizes = {
@@ -118,20 +142,101 @@ class Program:
             "stats": sum(parts.layout.buffer_sizes),
         }
         width, many = math.prod(self.agreement.schema.shape), len(self.agreement.sites)
-        border = Border(sizes=sizes, sites=many, width=width)
+        border = Border(
+            sizes=sizes,
+            sites=many,
+            width=width,
+            schema=self.agreement.schema.digest,
+            dtype=parts.dtype,
+            bounds=self.agreement.bounds,
+        )
 
         with opened(self.place, self.agreement) as journal:
             run = journal.about("run", new_run(self.clock()))
             about = (self.agreement.digest, run, waits, tell, border, self.ticks)
-            carrier = Remote(link, journal, self.keys, *about)
-            greeted = hello(parts, carrier, journal)
-            border.rows |= rows_of(greeted["sites"])
-            tell.greeted(greeted["sites"])
-            desk = Desk(
-                carrier, journal, control, waits.deadline, tell, self.clock, self.poll
+            carrier = Remote(
+                link,
+                journal,
+                self.keys,
+                *about,
+                left=frozenset(left(journal)),
+                news=partial(news_for, strikes(journal)),
             )
-            sites = RealSites(self.agreement, parts, carrier, journal, desk, greeted)
-            self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
+            tell.left_out(strikes(journal), left(journal))
+            try:
+                self._run_all(carrier, journal, parts, border, tell, control)
+            except Advanced as advanced:
+                self._go_on_without(advanced.sites, carrier, journal, parts, tell)
+                return False
+            except (Stopped, Failed):
+                raise
+            except Exception:
+                self._look_back(carrier, journal, tell)
+                raise
+        return True
+
+    def _go_on_without(
+        self,
+        sites: list[SiteId],
+        carrier: Remote,
+        journal: Journal,
+        parts: Made,
+        tell: Teller,
+    ) -> None:
+        """Somebody does not want to wait for sites: where none can take part without it they leave
+        the study, else they are left out of the round, query or end of a cycle."""
+        key, now = carrier.asking or "", utc(self.clock())
+        try:
+            if is_of_all(key):
+                leave(journal, sites, now, key)
+            else:
+                note_stop(journal, key)
+                for site in sites:
+                    strike(journal, self.agreement, contracts_of(parts), site, key, now)
+            why = f"going on without {', '.join(sites)}"
+        except ValueError as error:
+            why = f"cannot go on without {', '.join(sites)}: {error}"
+        tell({"event": "advanced", "sites": sites, "why": why})
+
+    def _look_back(self, carrier: Remote, journal: Journal, tell: Teller) -> None:
+        """After an error.  What the server half has stopped on does not count, or it would stop on
+        it after every start."""
+        if carrier.asking is not None:  # it waited for sites: nothing was recorded
+            note_stop(journal, carrier.asking)
+            return
+        if carrier.newest is not None and carrier.newest not in journal.exchanges():
+            return  # it was not recorded, or its step is over: there is nothing to take back
+        key = take_back_last(journal)
+        if key is not None:
+            note_stop(journal, key)
+            tell(
+                {
+                    "event": "taken back",
+                    "key": key,
+                    "why": f"what sites answered to {key} does not count, because nothing can be "
+                    "computed with it: it is asked again at the next start; to go on without a "
+                    f"site: fallow coordinate strike {self.folder} SITE",
+                }
+            )
+
+    def _run_all(
+        self,
+        carrier: Remote,
+        journal: Journal,
+        parts: Made,
+        border: Border,
+        tell: Teller,
+        control: Control,
+    ) -> None:
+        """Meet the sites, and run the study with them."""
+        waits = self.agreement.waits
+        greeted = hello(parts, carrier, journal)
+        tell.greeted(greeted["sites"])
+        desk = Desk(carrier, journal, control, waits.deadline, tell, self.clock, self.poll)
+        sites = RealSites(
+            self.agreement, parts, carrier, journal, desk, greeted, border=border
+        )
+        self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
 
     def _run(self, run: Run, parts: Made, sites: RealSites) -> None:
         """Cycle by cycle; a strategy that chooses from nothing asks once, for the whole budget."""
@@ -151,6 +256,11 @@ class Program:
         write_card(self.folder, self.agreement, parts.methods, facts)
 
 
+def news_for(struck: Sequence[Strike], site: SiteId) -> str:
+    """What a site is told of its answers that were struck out; nothing for most sites."""
+    return "; ".join(sentence_for(strike) for strike in struck if strike.site == site)
+
+
 def new_run(now: float) -> str:
     """The name of a run that begins now, in seconds since 1970: later ones sort behind it, by which
     sites know an order of an earlier run that they never heard of.
@@ -168,6 +278,34 @@ def alone(folder: Path) -> AbstractContextManager[None]:
         f"shows it, 'fallow coordinate stop {folder}' ends it"
     )
     return locks.alone(folder / LOCK, otherwise)
+
+
+def contracts_of(parts: Made) -> dict[str, Contract]:
+    """What the query and the training of a study promise."""
+    return {name: parts.methods[name].contract for name in ("query", "training")}
+
+
+def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None) -> Strike:
+    """Strike out what a site answered (`strikes.strike`) in the study of a folder.
+
+    Raises ValueError, in a sentence, for what cannot be struck out, and Failed while a coordinator
+    works on the folder.
+    """
+    place = Cell(str(agreement.recipe.query), agreement.seed).folder(folder)
+    if not (place / "journal.sqlite").exists():
+        raise ValueError(
+            f"the study in {folder} was not started, so there is no answer yet"
+        )
+    contracts = contracts_of(made(agreement))
+    with alone(folder), opened(place, agreement) as journal:
+        found = strike(journal, agreement, contracts, site, key, utc(time.time()))
+        live = Live(folder / "live.json")
+        before = read_live(folder)
+        if before is not None:  # so that 'status' shows it before the next start
+            live.about = {k: v for k, v in before.items() if k not in ("sites", "refusals")}
+            live.sites, live.refusals = before["sites"], before.get("refusals", [])
+            live.put(**told_without(strikes(journal), left(journal)))
+    return found
 
 
 def is_running(folder: Path) -> bool:

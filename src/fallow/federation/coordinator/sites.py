@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, final
 
@@ -26,7 +26,10 @@ from fallow.experiment.steps import check_picked
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.labels import Desk
 from fallow.federation.coordinator.scores import of_counts, of_totals
+from fallow.federation.coordinator.strikes import absent_from
 from fallow.federation.made import Made
+from fallow.network.checks import Border
+from fallow.network.plausible_sums import PlausibleSums
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import budgets
 from fallow.settings.recipe import Recipe
@@ -34,6 +37,7 @@ from fallow.settings.recipe import Recipe
 HELLO = "0/hello"
 FINISH = "left at the end"  # what the journal notes of it: rows of a `Disclosure`
 LABELS = "labels"  # what the journal notes of them: how many each site has
+MOST = "most labels"  # what the journal notes of them: how many each site can have by now
 
 
 @final
@@ -42,7 +46,8 @@ class RealSites:
     """The sites of an agreement, each a process on another machine (`lab.ground.Environment`).
 
     ``greeted``: what each site said of itself, by `hello`.  How many labels a site has is noted
-    when a step is over, so that a resumed run counts the same.
+    when a step is over, so that a resumed run counts the same.  ``border`` is told what sites have
+    registered and were asked for, beyond which nothing counts that they say.
     """
 
     agreement: Agreement
@@ -53,12 +58,24 @@ class RealSites:
     greeted: Mapping[str, Any]
     scale: Scale | None = None
     targets: State | None = None
+    border: Border = field(default_factory=Border)
+
+    def __post_init__(self) -> None:
+        self.border.rows |= rows_of(self.greeted["sites"])
+        self.border.tests |= {
+            site: int(answer.get("test", 0))
+            for site, answer in self.greeted["sites"].items()
+        }
+        self.border.labels |= self.most_labels
 
     # -- what is known ----------------------------------------------------------------------
 
     @property
     def known(self) -> dict[SiteId, Answer]:
-        return dict(sorted(self.greeted["sites"].items()))
+        """What the sites that are in the study have said of themselves."""
+        there = self.carrier.sites
+        met = sorted(self.greeted["sites"].items())
+        return {site: answer for site, answer in met if site in there}
 
     @property
     def recipe(self) -> Recipe:
@@ -85,9 +102,11 @@ class RealSites:
         return self.agreement.schema.classes
 
     @cached_property
-    def masking(self) -> SecureSum | None:
+    def masking(self) -> PlausibleSums | None:
         privacy = self.recipe.privacy
-        return SecureSum(privacy.bound) if privacy.secure_sum else None
+        if not privacy.secure_sum:
+            return None
+        return PlausibleSums(SecureSum(privacy.bound), self.border, self.desk.say)
 
     @property
     def is_shared(self) -> bool:
@@ -123,6 +142,19 @@ class RealSites:
             return found
         return {site: counted(answer) for site, answer in self.known.items()}
 
+    @property
+    def most_labels(self) -> dict[SiteId, int]:
+        """How many labels each site can have: those that it brought, and those that it was asked
+        for so far.  A site may be behind in what it says, but never beyond this."""
+        noted = self.journal.noted(MOST)
+        if noted is not None:
+            found: dict[SiteId, int] = json.loads(noted)
+            return found
+        if self.journal.noted(LABELS) is not None:  # a run that began before this was noted
+            return self.sizes
+        said = {site: counted(answer) for site, answer in self.known.items()}
+        return {site: n["labelled"] + n["held"] for site, n in said.items()}
+
     def counts(self) -> dict[SiteId, list[int]]:
         """One number for each site: of which class its labels are stays there."""
         return {site: [n["labelled"]] for site, n in self.labels.items()}
@@ -138,6 +170,13 @@ class RealSites:
         """A budget without what sites cannot ask for; each cuts it again to the rows it has."""
         left = self.labels
         return {site: min(n, left[site]["pool"]) for site, n in budget.items()}
+
+    def attending(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
+        """Without the sites whose answers were struck out there; where these were all that was
+        drawn for a round, all others stand in."""
+        gone = absent_from(self.journal, key)
+        there = tuple(site for site in cohort if site not in gone)
+        return there or tuple(site for site in self.carrier.sites if site not in gone)
 
     # -- units ------------------------------------------------------------------------------
 
@@ -175,6 +214,11 @@ class RealSites:
         shown = Disclosure.of(done["revealed"])
         if cycle < 0:
             shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
+        allowed = self._allowed(budget)
+        most = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
+        self.border.allowed = {site: allowed.get(site, 0) for site in most}
+        self.border.labels |= most
+        self.border.shared = sum(budget.values()) if self.is_shared else None
         asked = self._asked(cycle, step, budget, shown)
         done["ended"] = self.desk.wait(step, asked)
         ask = self._ask(f"{step}/close", cycle, shown)
@@ -184,6 +228,7 @@ class RealSites:
         done["revealed"] = shown.rows()
         with journal.transaction():
             journal.note(LABELS, json.dumps(labels))
+            journal.note(MOST, json.dumps(most))
             return journal.finish(step, done)
 
     def _asked(
@@ -192,9 +237,8 @@ class RealSites:
         """How many questions each site asks its people."""
         if not any(budget.values()):
             return {}
-        most = sum(budget.values())
         to: dict[SiteId, Answer] = {
-            site: {"allowed": most if self.is_shared else n} for site, n in budget.items()
+            site: {"allowed": n} for site, n in self._allowed(budget).items()
         }
         ask = self._ask(f"{step}/ask", cycle, shown)
         common = {"step": step, "cycle": cycle, "deadline": self.desk.deadline(step)}
@@ -203,11 +247,18 @@ class RealSites:
         check_picked(self, cycle, budget, asked)
         return asked
 
+    def _allowed(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
+        """The most questions that each site may ask: where they share a budget, all of it."""
+        together = sum(budget.values())
+        return {site: together if self.is_shared else n for site, n in budget.items()}
+
     def _ask(self, key: str, cycle: int, shown: Disclosure, **about: Any) -> Ask:
         verbs = self.methods["people"].contract.verbs
-        return Ask(
+        ask = Ask(
             self.carrier, self.journal, shown, key, "people", cycle, reveals=verbs, **about
         )
+        ask.cohort = self.attending(key, ask.cohort)
+        return ask
 
     def pseudo_labels(self) -> None:
         """Nobody knows the true labels of a pool."""

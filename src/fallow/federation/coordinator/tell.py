@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -12,13 +12,21 @@ from typing import Any, final
 from fallow.core.types import Answer, SiteId
 from fallow.experiment.run import Say
 from fallow.federation.agreement import Agreement
-from fallow.federation.coordinator.live import Live, utc
+from fallow.federation.coordinator.live import LABELLING, Live, utc
+from fallow.federation.coordinator.strikes import (
+    Strike,
+    can_advance,
+    describe_key,
+    is_of_all,
+)
 from fallow.report.live import read_live
 from fallow.report.page import write_report
 
 SELDOM = 30.0  # seconds between pages while people label
 LASTING = ("rows", "test", "seen", "labels", "counted")
 """What stays known of a site when the coordinator is started again."""
+OVER = ("gathered", "missing", "labels", "labelled", "round", "query", "scored")
+"""Events after which nobody is waited for as before."""
 
 
 @final
@@ -61,6 +69,11 @@ class Teller:
         self._away = set(self.agreement.sites)
         self.say({"event": "meeting", "sites": sorted(self._away)})
 
+    def left_out(self, struck: Sequence[Strike], left: Mapping[SiteId, str]) -> None:
+        """What the run goes on without: answers that were struck out, sites that left."""
+        self.live.put(**told_without(struck, left))
+        self._away -= left.keys()
+
     def greeted(self, known: Mapping[SiteId, Answer]) -> None:
         for site, answer in known.items():
             self.live.site(site, rows=answer["rows"], test=answer.get("test"))
@@ -70,12 +83,14 @@ class Teller:
         """The last word: the run is finished, was stopped or has failed."""
         for site in self.live.sites:
             self.live.site(site, awaited=None)
-        self.live.put(state=state, why=why, deadline=None)
+        self.live.put(state=state, why=why, deadline=None, waiting=None, silent=None)
         self._page()
         self.say({"event": state, "why": why})
 
     def __call__(self, event: dict[str, Any]) -> None:
         told = {k: v for k, v in event.items() if k in ("cycle", "round")}
+        if event["event"] in OVER:
+            self.live.about["waiting"] = None
         match event["event"]:
             case "met":
                 self.live.put(phase="first labels", cycle=0)
@@ -85,11 +100,20 @@ class Teller:
                 self.live.put(phase="choosing rows", **told)
             case "labels":
                 self._labels(event)
-                event = event | {"earlier": self._earlier(event["sites"])}
+                event = event | {
+                    "earlier": self._earlier(event["sites"]),
+                    "silent": self.live.about["silent"],
+                }
             case "labelled":
                 self._labelled(event["step"], event["why"])
             case "answered":
                 self._arrived(event["site"])
+            case "waiting" if not event["key"].startswith("progress/"):
+                event = self._waited_for(event)
+            case "weighed":
+                self.live.refused(event["site"], event["why"])
+            case "advanced":
+                self.live.put(waiting=None)
             case "refused":
                 self.live.refused(event["site"], event["why"])
             case "scored":
@@ -98,6 +122,22 @@ class Teller:
             case _:
                 self.live.beat()
         self.say(event)
+
+    def _waited_for(self, event: dict[str, Any]) -> dict[str, Any]:
+        """An exchange waits for sites: since when, until when, and what would go on without them."""
+        now = self.live.clock()
+        gone = {*event["sites"], *(self.live.about.get("left") or {})}
+        waiting = {
+            "key": event["key"],
+            "sites": event["sites"],
+            "needed": event["needed"],
+            "since": utc(now - event["waited"]),
+            "until": utc(now + event["left"]),
+            "can_advance": can_advance(self.agreement, event["key"], gone),
+            "is_of_all": is_of_all(event["key"]),
+        }
+        self.live.put(waiting=waiting)
+        return event | waiting
 
     def _labels(self, event: dict[str, Any]) -> None:
         """People are asked, or further than they were: of a site that does not answer now, as far
@@ -108,7 +148,12 @@ class Teller:
                 self.live.site(site, labels=None, counted=None)
         for site, counts in event["sites"].items():
             self.live.site(site, labels=counts, counted=now)
-        self.live.put(phase="people label", step=step, deadline=event["deadline"])
+        silent = {
+            site: self.live.sites[site].get("seen")
+            for site in event.get("open", [])
+            if site not in event["sites"] and site in self.live.sites
+        }
+        self.live.put(phase=LABELLING, step=step, deadline=event["deadline"], silent=silent)
         is_asked = self._shown is None or self._shown[0] != step
         is_new = self._shown != (step, event["sites"])
         if is_asked or (is_new and time.monotonic() - self._paged >= SELDOM):
@@ -127,7 +172,7 @@ class Teller:
             }
         for site, n in counts.items():
             self.live.site(site, labels=n | {"open": 0})
-        self.live.put(phase="entering labels", deadline=None)
+        self.live.put(phase="entering labels", deadline=None, silent=None)
         self._page()
 
     def _arrived(self, site: SiteId) -> None:
@@ -154,3 +199,9 @@ class Teller:
             write_report([self.folder])
         except (OSError, ValueError) as error:
             self.say({"event": "page", "why": str(error)})
+
+
+def told_without(struck: Sequence[Strike], left: Mapping[SiteId, str]) -> dict[str, Any]:
+    """What a run goes on without, as its live state has it."""
+    lines = [{"site": s.site, "what": describe_key(s.key), "at": s.at} for s in struck]
+    return {"struck": lines, "left": dict(left)}

@@ -123,6 +123,19 @@ class Orders:
     def is_left(self, run: str) -> bool:
         return bool(self._tables.read("SELECT 1 FROM left_run WHERE id = ?", run))
 
+    def hear(self, run: str, news: str) -> None:
+        """Remember what the coordinator has told people at the site; a sentence once for a run."""
+        plain = "".join(letter if letter.isprintable() else " " for letter in news)
+        mark = hashlib.sha256(plain.encode()).hexdigest()[:16]
+        sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
+        self._tables.write(sql, f"news/{run}/{mark}", plain)
+
+    def heard(self) -> list[str]:
+        """What the coordinator has told people at the site in the newest run."""
+        sql = "SELECT value FROM about WHERE instr(name, ?) = 1 ORDER BY rowid"
+        lines = self._tables.read(sql, f"news/{self.newest_run()}/")
+        return [line for (line,) in lines]
+
     def newest_run(self) -> str | None:
         found = self._tables.read("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
         return found[0][0] if found else None

@@ -35,7 +35,9 @@ from fallow.network.gathering import EPSILON
 from fallow.network.relays import (
     DELIVER,
     Brought,
+    limit_claims,
     read_delivery,
+    read_news,
     read_request,
     sealed_letters,
     tensor_of,
@@ -286,6 +288,8 @@ class Host:
                 self._ledger.orders.note_model(
                     order.run, noted.step, noted.model, noted.is_scored
                 )
+        if news := read_news(order):
+            self._ledger.orders.hear(order.run, news)
         verb = request.steps[-1].verb or request.steps[-1].kind
         is_writing = request.owner == "people" and verb in self._people.writes
         with self._ledger.transaction() if is_writing else nullcontext():
@@ -336,6 +340,8 @@ class Host:
         senders = brought.letters
         self._limits.check_delivery(order.key, place, brought.verb, senders)
         site = self._here()
+        ratio = self._agreement.bounds.largest_ratio
+        brought = limit_claims(brought, len(site.labelled), ratio)
         begin_cycle(site, place.cycle, self._agreement.recipe)
         site.receive(brought.verb, brought.letters)
         return brought

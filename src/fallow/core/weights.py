@@ -1,0 +1,51 @@
+"""Weights of sites in an average, none of them larger than it may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+FEW = 3
+"""Of fewer sites than these nobody can say which one is unusual."""
+
+
+def lower_median(values: Iterable[float]) -> float:
+    """The median of those above 0, of two in the middle the smaller one; 0 where there are none.
+
+    >>> lower_median([0.0, 9.0, 1.0]), lower_median([])
+    (1.0, 0.0)
+    """
+    found = sorted(value for value in values if value > 0)
+    return found[(len(found) - 1) // 2] if found else 0.0
+
+
+def capped(weights: Sequence[float], share: float, ratio: float) -> list[float]:
+    """Weights, none of them above a ``share`` of all or ``ratio`` times the median.
+
+    Larger ones are cut; weights of 0 and those of two sites stay as they are.
+
+    >>> capped([4.0, 4.0, 1000.0], 0.5, 10.0), capped([4.0, 1000.0], 0.5, 10.0)
+    ([4.0, 4.0, 8.0], [4.0, 1000.0])
+    >>> capped([1.0, 2.0, 3.0], 0.25, 10.0)
+    [1.0, 1.0, 1.0]
+    """
+    counted = sorted(weight for weight in weights if weight > 0)
+    if len(counted) < FEW:
+        return list(weights)
+    most = ratio * lower_median(counted)
+    most = min(most, _most_by_share([min(n, most) for n in counted], share))
+    return [min(weight, most) for weight in weights]
+
+
+def _most_by_share(ascending: Sequence[float], share: float) -> float:
+    """The weight to which all larger ones have to be cut so that none is above a share of what is
+    left; the smallest weight where there are too few sites for such a share."""
+    for larger in range(len(ascending)):  # how many sites are cut
+        left = 1.0 - larger * share
+        if left <= 0:
+            break
+        rest = math.fsum(ascending[: len(ascending) - larger])
+        most = share * rest / left  # what solves most = share * (rest + larger * most)
+        if most >= ascending[-1 - larger]:
+            return most
+    return ascending[0]

@@ -1,0 +1,255 @@
+"""What one site may say beside the others: how large its numbers are, and how much it weighs.
+
+One finite number is enough to end a study: 1e300 is infinite in float32, and a model of such
+numbers stops every later round, again after each restart.  So what is about to count is looked at
+in the type in which it is used, and beside the answers of the other sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fallow.core.messages import Request
+from fallow.core.types import Answer, SiteId
+from fallow.core.weights import capped, lower_median
+
+MODELS = ("w", "stats", "body")
+"""Fields that hold a model, or a part of one; in a sum they are multiplied by the rows ``n``."""
+ROWS = "n"
+"""The field by which an answer weighs in an average of models."""
+BY_ROWS = {("scaling", "columns"), ("scaling", "spread")}
+BY_LABELS = {
+    *(("scaling", verb) for verb in ("labelled", "deviation")),
+    *(("training", verb) for verb in ("centre", "columns", "normal")),
+}
+"""Sums, by who asks for them and by their verb, to which a site adds over all its rows or its
+labelled ones: units of columns and of numbers, and least squares at the server."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far one site may be from the others before its answer does not count, or not in full.
+
+    farthest: the largest norm of a site's model, in units of the median over sites or of the last
+    model, whichever is larger.  Other numbers, which may be squares, have the square of it.
+    largest_share, largest_ratio: the most that a site weighs in an average of models, as a share
+    of all, and in units of the median over sites; the rest of its weight is cut.  They hold from
+    three sites on, because of two nobody can say which one is unusual.
+    """
+
+    farthest: float = 1000.0
+    largest_share: float = 0.5
+    largest_ratio: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("farthest", 1.0), ("largest_ratio", 1.0)):
+            value = getattr(self, name)
+            if not value >= least:  # infinite: no bound
+                raise ValueError(
+                    f"federation.{name} is {value}; it must be {least:g} or more, or inf for no "
+                    "bound"
+                )
+        if not 0 < self.largest_share <= 1:
+            raise ValueError(
+                f"federation.largest_share is {self.largest_share}; it must be above 0 and at "
+                "most 1, which is no bound"
+            )
+
+
+# -- how large --------------------------------------------------------------------------------
+
+
+def does_fit(value: Tensor, dtype: torch.dtype) -> bool:
+    """Whether numbers stay finite in a type, and their squares and the sum of these too.
+
+    >>> (
+    ...     does_fit(torch.tensor([1e18]), torch.float32),
+    ...     does_fit(torch.tensor([5e40], dtype=torch.float64), torch.float32),
+    ... )
+    (True, False)
+    """
+    used = value.to(dtype)
+    return bool(used.isfinite().all()) and bool(used.square().sum().isfinite())
+
+
+def too_far(
+    answers: Mapping[SiteId, Answer],
+    requests: Mapping[SiteId, Request],
+    dtype: torch.dtype,
+    bounds: Bounds,
+) -> dict[SiteId, str]:
+    """Sites whose numbers the server half could not use, or lie far beyond those of the others.
+
+    dtype: that of models.  Answers have one form (`alike.odd`) and finite numbers by now.
+    """
+    refused: dict[SiteId, str] = {}
+    sizes: dict[str, dict[SiteId, float]] = {}
+    for site in sorted(answers):
+        try:
+            for name, value in _used(answers[site], requests[site]).items():
+                measured = _size_of(name, value, dtype)
+                sizes.setdefault(name, {})[site] = measured
+        except ValueError as error:
+            refused[site] = str(error)
+    for name, found in sizes.items():
+        last = max((_last_norm(requests[site], name) for site in found), default=0.0)
+        for site, why in _beyond(name, found, last, bounds).items():
+            refused.setdefault(site, why)
+    return refused
+
+
+def _used(answer: Answer, request: Request) -> dict[str, Tensor]:
+    """The numbers of an answer as the server half will use them: a model that was multiplied by
+    its rows is divided by them."""
+    numbers = {
+        name: torch.as_tensor(value, dtype=torch.float64)
+        for name, value in answer.items()
+        if isinstance(value, float)
+        or (isinstance(value, Tensor) and value.is_floating_point() and value.numel())
+    }
+    if request.steps[-1].kind != "sum" or ROWS not in answer:  # not multiplied by rows
+        return numbers
+    n = number_of(answer[ROWS])
+    for name in MODELS:
+        if name not in numbers or n is None:
+            continue
+        if n == 0 and bool((numbers[name] != 0).any()):
+            raise ValueError(
+                f"{name} is not 0 although {ROWS} is 0: a site without labels adds nothing"
+            )
+        numbers[name] = numbers[name] / max(n, 1.0)
+    return numbers
+
+
+def number_of(value: object) -> float | None:
+    """A single number; None for anything else."""
+    if isinstance(value, Tensor):
+        return None if value.ndim else float(value)
+    return float(value) if isinstance(value, float | int) else None
+
+
+def _size_of(name: str, value: Tensor, dtype: torch.dtype) -> float:
+    """The norm of a model, or the largest absolute value of other numbers.
+
+    Raises ValueError where that, or its square, is not finite in the type in which it is used.
+    """
+    if name not in MODELS:
+        if not does_fit(value, torch.float64):
+            raise ValueError(
+                f"{name} has values up to {float(value.abs().max()):.3g}, whose squares no number "
+                "can hold: check the site's rows"
+            )
+        return float(value.abs().max())
+    if not does_fit(value, dtype):
+        raise ValueError(
+            f"{name} has the norm {float(value.norm()):.3g}, which {dtype} cannot hold squared: "
+            "training diverged or the answer is wrong; lower the learning rate or check the site"
+        )
+    return float(value.norm())
+
+
+def _last_norm(request: Request, name: str) -> float:
+    """The norm of the model that an exchange brings to a site; 0 where it brings none."""
+    brought = (step.args.get(name) for step in request.steps)
+    norms = (float(v.double().norm()) for v in brought if isinstance(v, Tensor))
+    return max(norms, default=0.0)
+
+
+def last_norms(requests: Iterable[Request]) -> dict[str, float]:
+    """The norms of the model that an exchange brings to sites, the largest over sites."""
+    every = list(requests)
+    return {
+        name: max((_last_norm(request, name) for request in every), default=0.0)
+        for name in MODELS
+    }
+
+
+def _beyond(
+    name: str, sizes: Mapping[SiteId, float], last: float, bounds: Bounds
+) -> dict[SiteId, str]:
+    """Sites whose size is beyond the bound that follows from all of them and the last model."""
+    usual = max(lower_median(sizes.values()), last, 1.0)
+    is_norm = name in ("w", "body")  # statistics have variances among them
+    factor = bounds.farthest if is_norm else bounds.farthest**2
+    what = "the norm" if name in MODELS else "values up to"
+    return {
+        site: f"{name} has {what} {size:.3g}, beyond {factor:g} times {usual:.3g}, the largest of "
+        "the median over sites, the last model and 1: its training diverged, its rows have other "
+        "units, or the answer is wrong (federation.farthest in study.toml says how far it may be)"
+        for site, size in sizes.items()
+        if size > factor * usual
+    }
+
+
+# -- how much ---------------------------------------------------------------------------------
+
+
+def cut_weights(
+    answers: Mapping[SiteId, Answer], requests: Mapping[SiteId, Request], bounds: Bounds
+) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+    """Answers in which no site weighs more than the bounds allow, and a sentence for each that did.
+
+    Only answers that are models with their number of rows ``n`` are touched.  In a sum all fields
+    of a site shrink alike, so that its model stays what it was.
+    """
+    weights = {
+        site: n
+        for site, answer in answers.items()
+        if _is_model(answer) and (n := number_of(answer[ROWS])) is not None
+    }
+    most = capped([*weights.values()], bounds.largest_share, bounds.largest_ratio)
+    allowed = dict(zip(weights, most, strict=True))
+    found: dict[SiteId, Answer] = dict(answers)
+    words: dict[SiteId, str] = {}
+    for site, n in weights.items():
+        if allowed[site] >= n:
+            continue
+        share = allowed[site] / n
+        is_sum = requests[site].steps[-1].kind == "sum"
+        names = answers[site].keys() if is_sum else {ROWS}
+        found[site] = {
+            name: value * share if name in names else value  # type: ignore[operator]
+            for name, value in answers[site].items()
+        }
+        words[site] = _said_of_weight(site, n, allowed[site], bounds)
+    return found, words
+
+
+def cut_sums(
+    answers: Mapping[SiteId, Answer], registered: Mapping[SiteId, int], bounds: Bounds
+) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
+    """Addends that grow with a site's rows, in which no site weighs more than the bounds allow.
+
+    registered: how many rows, or labels, each site has said that it has.  Several sums over the
+    same rows shrink alike, because that number stays the same.
+    """
+    weights = {site: float(registered[site]) for site in answers}
+    most = capped([*weights.values()], bounds.largest_share, bounds.largest_ratio)
+    found: dict[SiteId, Answer] = dict(answers)
+    words: dict[SiteId, str] = {}
+    for (site, n), allowed in zip(weights.items(), most, strict=True):
+        if allowed >= n:
+            continue
+        found[site] = {
+            name: value * (allowed / n)  # type: ignore[operator]
+            for name, value in answers[site].items()
+        }
+        words[site] = _said_of_weight(site, n, allowed, bounds)
+    return found, words
+
+
+def _said_of_weight(site: SiteId, n: float, allowed: float, bounds: Bounds) -> str:
+    return (
+        f"site {site} weighs by {n:g} rows and counts as {allowed:g}: more than "
+        f"{bounds.largest_share:g} of all or {bounds.largest_ratio:g} times the median site "
+        "(federation.largest_share and largest_ratio in study.toml)"
+    )
+
+
+def _is_model(answer: Answer) -> bool:
+    names = set(answer)
+    return ROWS in names and len(names) > 1 and names <= {ROWS, *MODELS}

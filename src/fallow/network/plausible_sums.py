@@ -1,0 +1,115 @@
+"""Secure sums whose totals are looked at before they count: nobody sees the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Masking
+from fallow.core.totals import Implausible
+from fallow.core.types import Answer, SiteId
+from fallow.network.checks import Border
+from fallow.network.plausible import MODELS, ROWS, does_fit
+
+ATTEMPTS = 3
+"""Implausible totals of one process after which it stops: masks do not say whose part is wrong."""
+COUNTED = (ROWS, "rows", "hits", "class_rows", "class_hits", "one", "reachable", "weight")
+"""Totals that are 0 or more, but for the rounding of fixed point."""
+ROUNDED = 0.5
+
+
+@final
+@dataclass
+class PlausibleSums:
+    """The server's part of secure sums that takes no total which cannot be one.
+
+    Such a total is not journaled: the sum begins anew, with fresh keys, and after `ATTEMPTS` the
+    run stops with a sentence.  say: is told of each.
+
+    Notes
+    -----
+    Below these bounds a site can add what it likes to a total, and nobody can tell which one did.
+    """
+
+    inner: Masking
+    border: Border
+    say: Callable[[dict[str, Any]], None]
+    failed: list[str] = field(default_factory=list)
+
+    def check(self, sites: Sequence[SiteId], verb: str) -> None:
+        self.inner.check(sites, verb)
+
+    def total(
+        self, answers: Mapping[SiteId, Answer], verb: str, bound: float | None
+    ) -> Answer:
+        """The totals.  Raises Implausible for those that cannot be, and RuntimeError where that
+        does not end."""
+        found = self.inner.total(answers, verb, bound)
+        why = self._why_not(found, sorted(answers), bound)
+        if why is None:
+            return found
+        self.failed.append(why)
+        who = ", ".join(sorted(answers))
+        said = f"the secure sum of {verb!r} over {who} cannot be: {why}"
+        if len(self.failed) >= ATTEMPTS:
+            raise RuntimeError(
+                f"{said}; this happened {len(self.failed)} times, and masks hide whose part it "
+                "is: ask the sites to check their rows and processes, and start again, or agree "
+                "on a study without secure sums or with other sites"
+            )
+        self.say({"event": "implausible", "why": f"{said}; it is asked for again"})
+        raise Implausible(said)
+
+    def _why_not(
+        self, total: Answer, sites: Sequence[SiteId], bound: float | None
+    ) -> str | None:
+        """Why totals cannot be those of such sites; None where they can."""
+        values = {
+            name: torch.as_tensor(value, dtype=torch.float64)
+            for name, value in total.items()
+        }
+        for name in values.keys() & set(COUNTED):
+            if bool((values[name] < -ROUNDED).any()):
+                return f"{name} is below 0"
+        most = float("inf") if bound is None else bound * len(sites) + ROUNDED
+        for name, value in values.items():
+            if name != "sites" and bool((value.abs() > most).any()):
+                return f"{name} is beyond {len(sites)} times the bound {bound:g}"
+        return self._why_not_counts(values, sites) or self._why_not_model(values)
+
+    def _why_not_counts(
+        self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
+    ) -> str | None:
+        known = [self.border.labels.get(site) for site in sites]
+        if ROWS in total and None not in known:
+            n, most = float(total[ROWS]), sum(labels or 0 for labels in known)
+            if n > most + ROUNDED:
+                return f"{ROWS} is {n:g}, and these sites can have {most} labels"
+        for few, many in (("hits", "rows"), ("class_hits", "class_rows")):
+            is_told = few in total and many in total
+            if is_told and bool((total[few] > total[many] + ROUNDED).any()):
+                return f"{few} is more than {many}"
+        return None
+
+    def _why_not_model(self, total: Mapping[str, Tensor]) -> str | None:
+        if ROWS not in total:
+            return None
+        n = max(float(total[ROWS]), 1.0)
+        for name in total.keys() & set(MODELS):
+            mean = total[name] / n
+            last = self.border.last.get(name, 0.0)
+            if not does_fit(mean, self.border.dtype):
+                return f"{name} cannot be held squared in {self.border.dtype}"
+            most = self.border.bounds.farthest * max(last, 1.0)
+            norm = float(mean.norm())
+            if name == "w" and last and norm > most:
+                return (
+                    f"{name} has the norm {norm:.3g}, beyond {self.border.bounds.farthest:g} "
+                    f"times {max(last, 1.0):.3g}, the larger of that of the last model and 1 "
+                    "(federation.farthest in study.toml)"
+                )
+        return None

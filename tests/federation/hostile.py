@@ -1,0 +1,27 @@
+"""A site of a whole study that answers what it wants, under its own signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fallow.network.envelope import open_reply, seal
+from tests.federation.worlds import Federation
+
+Change = Callable[[str, dict[str, Any]], dict[str, Any]]
+"""From the key of an exchange and the honest answer to what is sent."""
+
+
+def turn(world: Federation, site: str, change: Change) -> None:
+    """From now on a site sends what ``change`` makes of its answers, also after a restart."""
+    keys = world.sites[site].keys
+    honest = world.link.alive[site]
+
+    def handle(blob: bytes) -> bytes:
+        reply = open_reply(keys.verify, honest(blob) or b"", site)
+        if reply.refused is not None:
+            return seal(keys.sign, reply)
+        return seal(keys.sign, replace(reply, answer=change(reply.key, dict(reply.answer))))
+
+    world.link.alive[site] = handle

@@ -1,0 +1,355 @@
+"""What one hostile or broken site can say, and how little of it counts."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core.messages import Request, Step
+from fallow.core.weights import capped
+from fallow.federation.agreement import Waits as AgreedWaits
+from fallow.federation.coordinator.live import Control
+from fallow.network.checks import Border
+from fallow.network.plausible import Bounds, cut_weights, too_far
+from fallow.queries import AHFAL
+from tests.federation.hostile import turn
+from tests.federation.hosts import agreement
+from tests.federation.remotes import Federation, Waits, federation
+from tests.federation.worlds import tiny
+from tests.privacy.federation import Asker
+from tests.worlds import tables
+
+FOUR = tables(sites=4)
+QUORUM = Waits(10.0, quorum=3, patience=100.0)
+ONE_AWAY = AgreedWaits(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
+
+
+def trained(there: Federation) -> Any:
+    """The state after a round of FedAvg."""
+    site = there.world.members["a"]
+    state = site.memory["global"]
+    return site.parts.methods["training"].round(state, there.ask("0/train/0", "training"))
+
+
+def says(there: Federation, site: str, **changes: Any) -> None:
+    there.signing[site].change = lambda order, answer: {**answer, **changes}
+
+
+def model_of(there: Federation, size: float) -> torch.Tensor:
+    d = there.world.members["a"].parts.layout.d
+    return torch.full((d,), size, dtype=torch.float64)
+
+
+# -- numbers that are finite and still too large -------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1e300, 5e40, 1e19, 1e7])
+def test_one_finite_number_of_a_site_neither_ends_nor_steers_a_round(size: float) -> None:
+    honest = trained(federation(AHFAL(), FOUR, QUORUM, link={"down": {"d"}}))
+    there = federation(AHFAL(), FOUR, QUORUM)
+    says(there, "d", w=model_of(there, size))
+    found = trained(there)
+    assert found["w"].float().square().sum().isfinite()
+    torch.testing.assert_close(found, honest)
+    assert there.refusals.keys() == {"d"}
+    assert "w has the norm" in there.refusals["d"]
+
+
+def test_a_refusal_of_a_far_model_names_the_bound_and_the_setting() -> None:
+    there = federation(AHFAL(), FOUR, QUORUM)
+    says(there, "d", w=model_of(there, 1e7))
+    trained(there)
+    for word in ("beyond 1000 times", "median over sites", "federation.farthest"):
+        assert word in there.refusals["d"]
+
+
+def test_a_study_may_allow_models_that_are_farther_away() -> None:
+    there = federation(AHFAL(), FOUR, QUORUM)
+    there.remote.border.bounds = Bounds(farthest=float("inf"))
+    there.remote.border.dtype = torch.float64
+    says(there, "d", w=model_of(there, 1e7))
+    assert float(trained(there)["w"].norm()) > 1e4
+    assert there.refusals == {}
+
+
+def test_a_site_without_labels_adds_nothing_to_a_model() -> None:
+    there = federation(AHFAL(), FOUR, QUORUM)
+    says(there, "d", n=0.0, w=model_of(there, 5.0))
+    trained(there)
+    assert "w is not 0 although n is 0" in there.refusals["d"]
+
+
+def test_a_column_whose_square_no_number_holds_is_refused_before_sites_compute_with_it() -> (
+    None
+):
+    there = federation(Asker(), FOUR, QUORUM)
+    says(there, "b", x=torch.full((6,), 1e300, dtype=torch.float64))
+    assert float(there.ask().sum("plain")["sites"]) == 3
+    assert "x has values up to 1e+300, whose squares" in there.refusals["b"]
+
+
+def test_where_two_sites_differ_too_much_the_larger_one_does_not_count() -> None:
+    about = {site: of_sum(w=torch.ones(4)) for site in "ab"}
+    answers = {"a": {"w": torch.ones(4)}, "b": {"w": torch.ones(4) * 1e9}}
+    assert too_far(answers, about, torch.float32, Bounds()).keys() == {"b"}
+
+
+def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
+    about = dict.fromkeys("abc", of_sum())
+    answers = {site: {"w": torch.ones(4) * 1e9} for site in "abc"}
+    assert too_far(answers, about, torch.float32, Bounds()) == {}
+    none_yet = {**answers, "b": {"w": torch.zeros(4)}, "c": {"w": torch.zeros(4)}}
+    assert too_far(none_yet, about, torch.float32, Bounds()) == {}
+
+
+def of_sum(verb: str = "upload", **args: Any) -> Request:
+    steps = (Step("fit", "local", args), Step("sum", verb, {}))
+    return Request("0/train/0/0", "training", 0, 0, steps)
+
+
+# -- how much a site weighs ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("weights", "bounds", "counted"),
+    [
+        ([8.0, 8.0, 8.0], Bounds(), [8.0, 8.0, 8.0]),
+        ([4.0, 4.0, 4.0, 4.0, 1e9], Bounds(), [4.0, 4.0, 4.0, 4.0, 16.0]),
+        ([4.0] * 30 + [1e9], Bounds(), [4.0] * 30 + [40.0]),
+        ([4.0] * 30 + [1e9], Bounds(largest_ratio=float("inf")), [4.0] * 30 + [120.0]),
+        ([0.0, 4.0, 1e9], Bounds(), [0.0, 4.0, 1e9]),  # two that count: nobody can say
+        ([1.0, 1.0, 1e3], Bounds(1.0, 1.0, float("inf")), [1.0, 1.0, 1e3]),
+        ([], Bounds(), []),
+    ],
+)
+def test_no_site_weighs_more_than_its_share(
+    weights: list[float], bounds: Bounds, counted: list[float]
+) -> None:
+    found = capped(weights, bounds.largest_share, bounds.largest_ratio)
+    assert found == pytest.approx(counted)
+
+
+def test_a_site_that_weighs_too_much_is_cut_and_its_model_stays_what_it_is() -> None:
+    about = dict.fromkeys("abc", of_sum())
+    answers: dict[str, Any] = {
+        site: {"n": n, "w": n * torch.ones(2)}
+        for site, n in (("a", 4.0), ("b", 4.0), ("c", 100.0))
+    }
+    found, words = cut_weights(answers, about, Bounds())
+    assert found["c"]["n"] == pytest.approx(8.0)
+    torch.testing.assert_close(found["c"]["w"], 8.0 * torch.ones(2))
+    assert found["a"] is answers["a"]
+    assert "weighs by 100 rows and counts as 8" in words["c"]
+
+
+def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> None:
+    there = federation(AHFAL(), FOUR, QUORUM)
+    there.remote.border.labels = dict.fromkeys(FOUR, 8)
+    says(there, "c", n=9.0)
+    trained(there)
+    assert there.refusals == {"c": "n is 9, and the site brought or was asked for 8 labels"}
+
+
+def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
+    there = federation(AHFAL(), FOUR, QUORUM)
+    honest = there.signing["c"]
+    honest.change = lambda order, a: {**a, "n": 1e6, "w": a["w"] / a["n"] * 1e6}
+    trained(there)
+    (event,) = [event for event in there.said if event["event"] == "weighed"]
+    assert event["site"] == "c"
+    assert there.refusals == {}
+
+
+@pytest.mark.parametrize(
+    ("owner", "verb", "fields"),
+    [
+        ("scaling", "columns", ("rows", "columns")),
+        ("scaling", "spread", ("squares", "varies")),
+        ("scaling", "labelled", ("rows", "targets")),
+        ("training", "normal", ("rows", "weight", "products")),
+    ],
+)
+def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
+    owner: str, verb: str, fields: tuple[str, ...]
+) -> None:
+    step = Step("sum", verb, {})
+    about = {site: Request("0", owner, 0, 0, (step,)) for site in "abc"}
+    many = {"a": 10, "b": 10, "c": 10_000}
+    border = Border(dict(many), labels=dict(many))
+    answers: dict[str, Any] = {
+        site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
+    }
+    found, words = border.weighed(about, answers)
+    assert {name: float(value) for name, value in found["c"].items()} == dict.fromkeys(
+        fields, pytest.approx(20.0)
+    )
+    assert found["a"] is answers["a"]
+    assert words.keys() == {"c"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"squares": torch.tensor(-1.0)}, "squares is below 0"),
+        ({"varies": torch.tensor([-1.0])}, "varies is below 0"),
+        (
+            {"one": 1.0, "share": torch.tensor([7.0]), "square": torch.tensor([0.5])},
+            "share is above 1",
+        ),
+    ],
+)
+def test_counts_below_0_and_shares_above_1_are_refused(
+    answer: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        Border({"a": 9}).check("a", of_sum("spread"), answer)
+
+
+# -- what a site says of itself ------------------------------------------------------------------
+
+HELLO = {
+    **{"rows": 9, "test": 4, "labelled": 2, "held": 1, "pool": 6},
+    **{"schema": "digest", "fallow": "0", "seal": torch.zeros(32, dtype=torch.uint8)},
+}
+CLOSE = {"asked": 3, "answered": 2, "declined": 1, "labelled": 4, "held": 0, "pool": 5}
+SCORE = {
+    **{"rows": 4.0, "hits": 3.0},
+    **{"class_rows": torch.tensor([2.0, 2.0]), "class_hits": torch.tensor([2.0, 1.0])},
+}
+
+
+def people(verb: str) -> Request:
+    return Request(f"0/{verb}/0", "people", 0, 0, (Step("each", verb, {}),))
+
+
+KNOWN = Border({"a": 9}, labels={"a": 4}, tests={"a": 4}, allowed={"a": 3}, schema="digest")
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer"), [("hello", HELLO), ("close", CLOSE), ("score", SCORE)]
+)
+def test_honest_counts_are_taken(verb: str, answer: dict[str, Any]) -> None:
+    assert KNOWN.check("a", people(verb), answer).keys() == answer.keys()
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer", "why"),
+    [
+        (
+            "hello",
+            {**HELLO, "rows": 0, "pool": 0},
+            "are 3 together, and rows is 0|rows is 0",
+        ),
+        ("hello", {**HELLO, "pool": 7}, "are 10 together, and rows is 9"),
+        ("hello", {**HELLO, "schema": "other"}, "schema is 'other' and not 'digest'"),
+        ("hello", {**HELLO, "more": "words"}, "it answers with"),
+        ("close", {**CLOSE, "asked": 4}, "asked is 4, .* and 3 questions were allowed"),
+        ("close", {**CLOSE, "answered": 3}, "answered and declined are 4 together"),
+        ("close", {**CLOSE, "labelled": 5}, "are 5 together, and the site brought or was"),
+        ("close", {**CLOSE, "pool": 6}, "labelled, held and pool are 10 together"),
+        ("score", {**SCORE, "hits": 5.0}, r"hits is \[5.0\], and rows is \[4.0\]"),
+        ("score", {**SCORE, "hits": -1.0}, "hits is -1.0, and the site has 9 rows"),
+        ("score", {**SCORE, "rows": 3.0}, "rows is 3, and the site has 4 test rows"),
+        (
+            "score",
+            {**SCORE, "class_hits": torch.tensor([3.0, 0.0])},
+            r"class_hits is \[3.0, 0.0\]",
+        ),
+        (
+            "score",
+            {**SCORE, "class_rows": torch.tensor([9.0, 2.0])},
+            "class_rows is 11 together, and rows is 4",
+        ),
+        ("score", {"rows": 4.0, "squares": -1.0}, "squares is -1.0, which is below 0"),
+    ],
+)
+def test_counts_that_cannot_be_are_refused(
+    verb: str, answer: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ValueError, match=why):
+        KNOWN.check("a", people(verb), answer)
+
+
+def test_more_answers_than_questions_are_no_progress() -> None:
+    assert Border().progress("a", {"asked": 3, "answered": 2, "open": 1})
+    with pytest.raises(ValueError, match="are 4 together, and asked is 3"):
+        Border().progress("a", {"asked": 3, "answered": 4})
+
+
+def test_a_site_that_claims_far_more_rows_than_the_others_does_not_count() -> None:
+    about = dict.fromkeys("abc", people("hello"))
+    answers: dict[str, Any] = {site: {**HELLO, "rows": 9} for site in "abc"}
+    answers["b"] = {**HELLO, "rows": 10**9}
+    refused = KNOWN.refusals(about, answers)
+    assert refused.keys() == {"b"}
+    assert "rows is 1e+09, beyond 1000 times the median site" in refused["b"]
+
+
+def test_a_shared_budget_is_never_asked_for_twice() -> None:
+    about = dict.fromkeys("abc", people("ask"))
+    answers: dict[str, Any] = {"a": {"asked": 3}, "b": {"asked": 10}, "c": {"asked": 4}}
+    shared = replace(KNOWN, shared=10)
+    assert shared.refusals(about, answers).keys() == {"b"}
+    assert KNOWN.refusals(about, answers) == {}
+
+
+def test_an_error_far_beyond_the_others_is_no_score() -> None:
+    about = dict.fromkeys("abc", people("score"))
+    answers: dict[str, Any] = {site: {"rows": 4.0, "squares": 2.0} for site in "abc"}
+    answers["c"] = {"rows": 4.0, "squares": 1e300}
+    assert KNOWN.refusals(about, answers).keys() == {"c"}
+
+
+# -- the agreement -------------------------------------------------------------------------------
+
+
+def test_bounds_that_nobody_changed_keep_the_digest_of_an_agreement() -> None:
+    usual = agreement("query=entropy")
+    assert usual.digest == replace(usual, bounds=Bounds()).digest
+    assert usual.digest != replace(usual, bounds=Bounds(farthest=5.0)).digest
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"farthest": 0.5}, {"largest_share": 0.0}, {"largest_ratio": 0.0}]
+)
+def test_bounds_that_cannot_be_are_refused_by_name(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"federation.{next(iter(wrong))} is"):
+        Bounds(**wrong)
+
+
+# -- a whole study -------------------------------------------------------------------------------
+
+
+def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(
+    tmp_path: Path,
+) -> None:
+    world = tiny(tmp_path, waits=ONE_AWAY)
+
+    def poison(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+        return {**answer, "w": answer["w"] * 0 + 5e40} if "w" in answer else answer
+
+    turn(world, "chur", poison)
+    assert world.program().go()
+    assert world.records()[-1]["accuracy"] is not None
+    assert {event["site"] for event in world.said("refused")} == {"chur"}
+
+
+def test_a_run_from_before_labels_were_counted_goes_on(tmp_path: Path) -> None:
+    world = tiny(tmp_path)
+
+    def say(event: dict[str, Any]) -> None:
+        world.label(event)
+        if event["event"] == "round":
+            Control(world.place / "control").tell("stop")
+
+    assert not world.program(say).go()
+    with closing(sqlite3.connect(world.program().place / "journal.sqlite")) as file, file:
+        file.execute("DELETE FROM about WHERE name = 'most labels'")
+    assert world.program().go()
+    assert world.said("refused") == []

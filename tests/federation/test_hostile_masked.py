@@ -1,0 +1,117 @@
+"""Secure sums with one hostile site: a total that cannot be never counts, and nobody sees whose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.core import Ask
+from fallow.network.checks import Border
+from fallow.network.plausible_sums import PlausibleSums
+from fallow.privacy import Privacy, SecureSum
+from fallow.queries import AHFAL
+from tests.federation.hostile import turn
+from tests.federation.remotes import Federation, federation
+from tests.federation.worlds import TINY, tiny
+from tests.privacy.federation import SECURE
+from tests.worlds import tables
+
+FOUR = tables(sites=4)
+FAR = 2**62  # added to a masked number: a quarter of all there are
+
+
+def asking(there: Federation) -> Ask:
+    ask = there.ask("0/train/0", "training")
+    ask.masking = PlausibleSums(SecureSum(), there.remote.border, there.said.append)
+    return ask
+
+
+def trained(there: Federation) -> Any:
+    site = there.world.members["a"]
+    return site.parts.methods["training"].round(site.memory["global"], asking(there))
+
+
+def adds(there: Federation, site: str, times: int, **more: int) -> None:
+    """The next ``times`` parts of a site are not what they should be."""
+    left = [times]
+
+    def change(order: Any, answer: Any) -> Any:
+        if not answer.keys() >= more.keys() or left[0] == 0:
+            return answer
+        left[0] -= 1
+        return {**answer, **{name: answer[name] + value for name, value in more.items()}}
+
+    there.signing[site].change = change
+
+
+@pytest.mark.parametrize("more", [{"w": FAR}, {"n": FAR}, {"n": -FAR}], ids=str)
+def test_a_total_that_cannot_be_is_asked_for_again_and_does_not_count(
+    more: dict[str, int],
+) -> None:
+    honest = trained(federation(AHFAL(), FOUR, privacy=SECURE))
+    there = federation(AHFAL(), FOUR, privacy=SECURE)
+    there.remote.border.labels = dict.fromkeys(FOUR, 8)
+    adds(there, "c", 1, **more)
+    torch.testing.assert_close(trained(there), honest, rtol=0, atol=1e-9)
+    (event,) = [event for event in there.said if event["event"] == "implausible"]
+    assert "cannot be" in event["why"]
+
+
+def test_a_total_that_is_never_one_ends_in_a_sentence_and_is_never_journaled() -> None:
+    there = federation(AHFAL(), FOUR, privacy=SECURE)
+    adds(there, "c", 10**6, w=FAR)
+    for _ in range(2):  # again after a restart
+        with pytest.raises(RuntimeError, match="3 times, and masks hide whose part it is"):
+            trained(there)
+    adds(there, "c", 0, w=FAR)
+    assert bool(trained(there)["w"].isfinite().all())
+
+
+def test_the_same_attempts_are_replayed_after_a_restart() -> None:
+    there = federation(AHFAL(), FOUR, privacy=SECURE)
+    adds(there, "c", 1, w=FAR)
+    first, asked = trained(there), len(there.link.delivered)
+    torch.testing.assert_close(trained(there), first, rtol=0, atol=0)
+    assert len(there.link.delivered) == asked
+
+
+@pytest.mark.parametrize(
+    ("total", "why"),
+    [
+        ({"hits": 5.0, "rows": 4.0}, "hits is more than rows"),
+        ({"rows": -4.0}, "rows is below 0"),
+        ({"n": 9.0}, "n is 9, and these sites can have 8 labels"),
+        ({"x": 7.0}, "x is beyond 2 times the bound 3"),
+        ({"n": 2.0, "w": torch.ones(4) * 1e30}, "w cannot be held squared"),
+        ({"n": 2.0, "w": torch.ones(4) * 1e7}, "w has the norm 1e.07, beyond 1000 times 2"),
+    ],
+)
+def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
+    border = Border(labels={"a": 4, "b": 4}, last={"w": 2.0})
+    sums = PlausibleSums(SecureSum(), border, lambda event: None)
+    bound = 3.0 if "x" in total else None
+    found = sums._why_not(total, ["a", "b"], bound)
+    assert found is not None
+    with pytest.raises(ValueError, match=why):
+        raise ValueError(found)
+
+
+def test_a_study_with_secure_sums_goes_on_after_one_bad_part(tmp_path: Path) -> None:
+    recipe = replace(TINY, rounds=2, privacy=Privacy(secure_sum=True))
+    world = tiny(tmp_path, recipe)
+    spoiled: list[str] = []
+
+    def poison(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+        if key.startswith("0/train/1/") and "w" in answer and not spoiled:
+            spoiled.append(key)
+            return {**answer, "w": answer["w"] + FAR}
+        return answer
+
+    turn(world, "chur", poison)
+    assert world.program().go()
+    assert len(world.said("implausible")) == 1
+    assert world.records()[-1]["accuracy"] is not None
