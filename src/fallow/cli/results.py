@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from fallow.cli import options as opt
+from fallow.cli.paths import use_current_folder
+from fallow.core.names import BUILT_IN, OWN
 from fallow.federation.site.folder import SETTINGS
 from fallow.federation.site.predict import predict_at
 from fallow.lab.export import export_study
@@ -56,12 +58,23 @@ def predict(
         str | None, typer.Option(help="Whose model, where each site deploys its own.")
     ] = None,
     out: Output = None,
+    own_code: Annotated[
+        bool,
+        typer.Option(
+            "--own-code",
+            help="Import the classes that the study names as module:Class, also from the current "
+            "directory: for studies of your own. Naming is running.",
+        ),
+    ] = False,
 ) -> None:
     """Predict with a finished run's model; writes a CSV file."""
     if (study / SETTINGS).exists() and not (query or seed or site):
         found = predict_at(study, data, out)
     else:
-        found = predict_file(study, data, query, seed, out, site)
+        if own_code:
+            use_current_folder()
+        policy = OWN if own_code else BUILT_IN
+        found = predict_file(study, data, query, seed, out, site, policy)
     said = f"Wrote {many(found.rows, 'prediction')} to {found.path}"
     if found.lacking:
         said += f"; without one, because a feature is missing: {many(found.lacking, 'row')}"

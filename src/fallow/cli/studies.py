@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fallow.cli import options as opt
+from fallow.cli.paths import use_current_folder
 from fallow.cli.progress import Watch
 from fallow.lab.cell import Cell, Failure, Setup
 from fallow.lab.errors import Failed
@@ -59,6 +60,7 @@ def run(
     threads: opt.Threads = 1,
 ) -> None:
     """Run one strategy of a recipe under one seed."""
+    use_current_folder()
     settings = opt.settings(set_, data, label, site)
     chosen = with_settings(find_recipe(recipe), {"bounds": "false", **settings})
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
@@ -82,6 +84,7 @@ def compare(
     threads: opt.Threads = 1,
 ) -> None:
     """Run several strategies under the same seeds, with paired tests and a report page."""
+    use_current_folder()
     settings = opt.settings(set_, data, label, site)
     if any(key.split(".")[0] == "query" for key in settings):
         raise ValueError(

@@ -20,6 +20,7 @@ from fallow.privacy import Privacy
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
+MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class Recipe:
         )
         if not self.is_natural or self.sites != 0:
             _positive(self, "sites")
-        if self.cycles < 0:
-            raise ValueError(f"cycles is {self.cycles}; it must be 0 or more")
+        if not 0 <= self.cycles <= MOST_CYCLES:
+            raise ValueError(f"cycles is {self.cycles}; it must be 0 to {MOST_CYCLES}")
         for name in ("initial", "per_cycle"):
             _share(name, getattr(self, name), none=name == "initial")
         spent = [
