@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.contract import Contract
+from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
 from fallow.federation.agreement import Agreement
@@ -201,7 +202,7 @@ class People:
         x = at.x if unit is None else Scale(**unit)(at.x)
         outputs = SiteView(at.site, 0).outputs(state, x.to(state["w"].dtype))
         if not bool(outputs.isfinite().all()):
-            raise ValueError(
+            raise Refusal(
                 f"the model of site {at.site.id} gives NaN or infinite outputs: training diverged; "
                 "lower the learning rate (plan.optimiser.lr)"
             )

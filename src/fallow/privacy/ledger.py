@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
+from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
 
 
@@ -39,7 +40,7 @@ def check_budget(
     """
     spent = math.fsum(line.epsilon for line in book.values())
     if total is not None and spent + epsilon > total * (1 + 1e-9):
-        raise ValueError(
+        raise Refusal(
             f"site {site} has spent epsilon {spent:g} of {total:g} in {len(book)} releases and "
             f"releases nothing more: another would cost {epsilon:g}; raise privacy.total, lower "
             "privacy.epsilon or ask fewer queries, in a new run"

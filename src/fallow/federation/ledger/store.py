@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, final
 
+from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, State
 from fallow.federation.ledger.tables import COPIED, Tables
 from fallow.lab.journal import sealed
@@ -114,7 +115,7 @@ class SiteStore:
             so_far = self.spent()
             cost = released.epsilon
             if self._epsilon is not None and so_far + cost > self._epsilon * (1 + 1e-9):
-                raise ValueError(
+                raise Refusal(
                     f"site {site} has spent epsilon {so_far:g} of the {self._epsilon:g} that it "
                     f"allows over all runs, and another release costs {cost:g}: raise the limit "
                     "under [privacy] in its site.toml, or leave the study"
@@ -131,7 +132,7 @@ class SiteStore:
         if copied is None:
             return
         self._charge(f"{key}{LOST}", epsilon)
-        raise ValueError(
+        raise Refusal(
             f"the ledger of site {site} was put back from its copy of {copied}, and what the site "
             "released since is not in it: it releases nothing until the labels of this cycle have "
             "been entered; go on without it until then (quorum), or begin in a new folder"

@@ -11,7 +11,7 @@ from fallow.core.build import nearest
 from fallow.core.names import NamePolicy
 from fallow.core.types import SiteId
 from fallow.federation.address import check_address
-from fallow.federation.toml import toml_of
+from fallow.federation.toml import BARE, toml_of
 
 SECTIONS = {
     "labels": {"limit": "limit", "annotators": "annotators"},
@@ -114,6 +114,11 @@ def settings_from(tree: Mapping[str, Any]) -> Settings:
     return Settings(**{name: value for name, (_, value) in flat.items()}, allow=dict(allow))
 
 
+def _key(name: str) -> str:
+    """A name as TOML has it before ``=``."""
+    return name if BARE.fullmatch(name) else toml_of(name)
+
+
 def settings_text(settings: Settings, study: str) -> str:
     """``site.toml``, for the people of the site to read and change."""
 
@@ -148,7 +153,7 @@ def settings_text(settings: Settings, study: str) -> str:
                 "# installed distributions whose classes study.toml may name beside Fallow's own: the",
                 "# digest of each, as a message says it; write one here only after a look at its code",
                 *(
-                    f"{toml_of(name)} = {toml_of(mark)}"
+                    f"{_key(name)} = {toml_of(mark)}"
                     for name, mark in settings.allow.items()
                 ),
             ]
