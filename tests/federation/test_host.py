@@ -169,7 +169,9 @@ def test_an_order_that_fails_changes_nothing_and_can_be_asked_again(leader: Lead
             Step("sum", "upload", {}),
         ),
     )
-    assert "has no model 'nowhere'" in str(leader.send(leader.order(wrong)).refused)
+    refused = str(leader.send(leader.order(wrong)).refused)
+    assert "could not do FedAvg.upload (error " in refused
+    assert "has no model 'nowhere'" in (leader.site.path / "errors.log").read_text()
     assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
     leader.round(0, state)
     assert "local" in leader.ledger.store.kept("north")

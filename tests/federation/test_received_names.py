@@ -17,7 +17,6 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from fallow.cli.site import site as commands
-from fallow.core import build, names
 from fallow.core.names import OWN, NamePolicy, distribution_digest
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
@@ -100,8 +99,9 @@ def test_reading_and_showing_an_allowed_study_builds_nothing(
     fancy = {"query": Spec(f"{MODULE}:Fancy"), "features": Spec(f"{MODULE}:Net")}
     file = sent(tmp_path, **fancy)
     digest = policy().allowed["sent-methods"]
-    monkeypatch.setattr(names, "load_class", never)
-    monkeypatch.setattr(build, "load_class", never)
+    for module in ("fallow.core.names", "fallow.core.build"):
+        monkeypatch.setattr(importlib.import_module(module), "load_class", never)
+    monkeypatch.setattr(importlib.import_module("fallow.lab.rows"), "build_model", never)
     assert read_agreement(file, policy()).recipe.query.name == f"{MODULE}:Fancy"
     asked = init(tmp_path, "--allow", f"sent-methods={digest}", typed="0" * 32 + "\n")
     assert f"code that did not come with Fallow: query = {MODULE}:Fancy" in asked.output
