@@ -37,3 +37,36 @@ def plain(text: Any, most: int = SENTENCE) -> str:
 def printable(text: str) -> str:
     """``text`` as it is, lines and all, without the characters that are unfit to be shown."""
     return "".join(c for c in text if c in "\n\t" or not is_unfit(c))
+
+
+FORMULA = "=+-@\t\r"
+"""With what a cell begins that a spreadsheet computes instead of showing it."""
+
+
+def cell(value: Any) -> Any:
+    """A value as a cell of a CSV file: a text that a spreadsheet would run as a formula is led by an
+    apostrophe, which `cell_text` takes away again.  Numbers stay as they are.
+
+    >>> cell('=HYPERLINK("http://x")'), cell("-3.5"), cell(-3.5), cell("a-b")
+    ('\\'=HYPERLINK("http://x")', '-3.5', -3.5, 'a-b')
+    """
+    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
+
+
+def cell_text(text: str) -> str:
+    """The text that `cell` wrote.
+
+    >>> [cell_text(cell(text)) for text in ("=1+1", "'=1", "'quoted'", "-2")]
+    ['=1+1', "'=1", "'quoted'", '-2']
+    """
+    return text[1:] if text.startswith("'") and _is_formula(text[1:]) else text
+
+
+def _is_formula(text: str) -> bool:
+    if text.lstrip("'")[:1] not in tuple(FORMULA):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False

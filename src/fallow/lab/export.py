@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fallow.core.plain import cell
 from fallow.lab.files import write_whole
 from fallow.lab.reading import StudyRecords, read_study
 from fallow.lab.tables import to_latex, to_markdown
@@ -53,7 +54,7 @@ def _csv(rows: list[dict[str, Any]]) -> bytes:
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(text, names, restval="")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue().encode()
 
 

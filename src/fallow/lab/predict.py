@@ -13,6 +13,7 @@ from torch import Tensor
 from fallow.core.banks import Layout
 from fallow.core.build import nearest
 from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.plain import cell
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.view import Predicting
@@ -158,7 +159,8 @@ def _csv(name: str, names: Sequence[object], lines: Sequence[dict[str, str]]) ->
     text = io.StringIO()
     writer = csv.writer(text)
     heads = next(list(line) for line in lines if line)
-    writer.writerow([name, *heads])
+    writer.writerow([cell(name), *heads])
     told = [[line.get(head, "") for head in heads] for line in lines]
-    writer.writerows([row, *words] for row, words in zip(names, told, strict=True))
+    for row, words in zip(names, told, strict=True):
+        writer.writerow([cell(row), *map(cell, words)])
     return text.getvalue().encode()
