@@ -9,7 +9,8 @@ import typer
 
 from fallow.cli import options as opt
 from fallow.cli.paths import use_current_folder
-from fallow.core.names import BUILT_IN, OWN
+from fallow.core.names import BUILT_IN, OWN, NamePolicy
+from fallow.federation.coordinator.folder import ABOUT, CoordinatorFolder
 from fallow.federation.site.folder import SETTINGS
 from fallow.federation.site.predict import predict_at
 from fallow.lab.export import export_study
@@ -73,9 +74,15 @@ def predict(
     else:
         if own_code:
             use_current_folder()
-        policy = OWN if own_code else BUILT_IN
+        policy = OWN if own_code else _policy(study)
         found = predict_file(study, data, query, seed, out, site, policy)
     said = f"Wrote {many(found.rows, 'prediction')} to {found.path}"
     if found.lacking:
         said += f"; without one, because a feature is missing: {many(found.lacking, 'row')}"
     opt.console().print(said, markup=False, soft_wrap=True)
+
+
+def _policy(study: Path) -> NamePolicy:
+    """Whose classes a study may name: at a coordinator those that it was made with."""
+    is_office = (study / ABOUT).exists()
+    return CoordinatorFolder.open(study).names if is_office else BUILT_IN
