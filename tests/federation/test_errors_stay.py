@@ -173,11 +173,12 @@ def test_no_kind_of_error_carries_its_words_out(
     assert_silent(leader, leader.order(request), "Entropy.select")
 
 
+@pytest.mark.parametrize("error", [ValueError, Refusal])
 @pytest.mark.parametrize("part", ["start", "step", "finish", "deploy"])
 def test_what_a_step_of_training_says_stays_at_the_site(
-    part: str, leader: Leader, monkeypatch: pytest.MonkeyPatch
+    part: str, error: type[Exception], leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fallow.training.FedAvg, part, raising(ERRORS["value"]))
+    monkeypatch.setattr(fallow.training.FedAvg, part, raising(lambda: error(QUOTED)))
     state = leader.first_model()
     plan = Plan((Segment(1),), 4)
     fit = Step("fit", "local", dict(state), None if part == "deploy" else plan)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class Refusal(ValueError):
     """A site does not do what it was asked, for a reason that everybody may read.
@@ -11,3 +14,12 @@ class Refusal(ValueError):
     label, no name of a row, a file or a person.  Any other error that goes wrong at a site stays
     there: the coordinator is told a number under which the site's log has the words.
     """
+
+
+@contextmanager
+def words_stay() -> Iterator[None]:
+    """Around code that sees rows, of a method for instance: nothing that it raises is a `Refusal`."""
+    try:
+        yield
+    except Refusal as error:
+        raise RuntimeError(str(error)) from error

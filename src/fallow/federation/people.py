@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.contract import Contract
-from fallow.core.refusal import Refusal
+from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
 from fallow.federation.agreement import Agreement
@@ -244,7 +244,9 @@ def _labels(site: Site) -> dict[str, int]:
 def _used(at: Office, common: State, retained: bool) -> State:
     if retained and "best" in at.site.memory:
         return at.site.memory["best"]
-    used: State = at.site.method("training").deploy(common, at.site.memory)
+    training = at.site.method("training")
+    with words_stay():
+        used: State = training.deploy(common, at.site.memory)
     return used
 
 

@@ -14,7 +14,7 @@ from fallow.core.ask import Request, Step
 from fallow.core.banks import Layout
 from fallow.core.local import NONE, Local, Slot
 from fallow.core.plan import Plan
-from fallow.core.refusal import Refusal
+from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import Picks, Release
@@ -273,7 +273,9 @@ class Site:
         return step.plan
 
     def _deployed(self, state: State) -> State:
-        used: State = self.method("training").deploy(state, self.memory)
+        training = self.method("training")
+        with words_stay():
+            used: State = training.deploy(state, self.memory)
         return used
 
     # -- verbs ------------------------------------------------------------------------------
