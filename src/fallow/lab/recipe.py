@@ -116,8 +116,10 @@ class Recipe:
         )
         if not self.is_natural or self.sites != 0:
             _positive(self, "sites")
-        if not 0 <= self.cycles <= MOST_CYCLES:
-            raise ValueError(f"cycles is {self.cycles}; it must be 0 to {MOST_CYCLES}")
+        if self.cycles < 0:
+            raise ValueError(f"cycles is {self.cycles}; it must be 0 or more")
+        if self.cycles > MOST_CYCLES:
+            raise ValueError(f"cycles is {self.cycles}; it must be {MOST_CYCLES} or less")
         for name in ("initial", "per_cycle"):
             _share(name, getattr(self, name), none=name == "initial")
         spent = [

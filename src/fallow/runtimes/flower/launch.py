@@ -241,7 +241,7 @@ def _without_words(error: Callable[..., Any]) -> Callable[..., Any]:
 
     def told(code: int, reason: str | None = None) -> Any:
         if reason is not None:
-            print(reason[:MOST_WORDS], file=sys.stderr)
+            sys.stderr.write(f"{reason[:MOST_WORDS]}\n")
         return error(code, None if reason is None else REASON)
 
     return told
