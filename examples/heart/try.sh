@@ -80,10 +80,13 @@ prepare() {
     mv "$study.new" "$study"
 
     echo "== 3 of 4: each hospital reads it, checks its data, and makes keys; this is what one is told"
+    # people type this as the coordinator reads it out by telephone
+    digest=$("$FALLOW" coordinate status "$out/coordinator" --json |
+        "$PYTHON" -c 'import json, sys; print(json.load(sys.stdin)["digest"])')
     for name in $names; do
         aside "$FALLOW" site init "$out/$name" --study "$study" --name "$name" \
             --data "$out/data/$name.csv" --test "$out/data/$name-test.csv" \
-            --superlink "127.0.0.1:$port" >"$out/$name.txt" 2>&1
+            --superlink "127.0.0.1:$port" --digest "$digest" >"$out/$name.txt" 2>&1
     done
     for one in $started; do
         wait "$one" || { cat "$out"/*.txt >&2; exit 1; }

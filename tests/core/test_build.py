@@ -2,6 +2,7 @@ import pytest
 
 from fallow import queries
 from fallow.core.build import build, find, names, nearest
+from fallow.core.names import OWN
 
 
 @pytest.mark.parametrize(
@@ -32,13 +33,13 @@ def test_a_word_near_nothing_lists_what_is_known():
 
 
 def test_a_users_own_class_comes_from_its_module():
-    assert build(queries, "fractions:Fraction", numerator=3) == 3
+    assert build(queries, "fractions:Fraction", OWN, numerator=3) == 3
 
 
 @pytest.mark.parametrize("name", ["no.such.module:Class", "fractions:Fractoin"])
 def test_a_module_or_class_that_is_not_there_is_said(name):
     with pytest.raises(ValueError, match=name):
-        find(queries, name)
+        find(queries, name, OWN)
 
 
 def test_only_exported_classes_are_found():

@@ -17,7 +17,7 @@ from fallow.federation.ledger.purchases import Line
 from fallow.federation.site.folder import SiteFolder
 from tests.federation.hosts import Leader, folder
 from tests.federation.ledgers import RUN, STEP, Open
-from tests.federation.mistakes import Said, moved, offices
+from tests.federation.mistakes import Said, moved, offices, read_out
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +83,8 @@ def command(
     monkeypatch.chdir(moved(made_offices, tmp_path))
 
     def called(*words: str) -> tuple[int, str, str]:
+        if words[:2] == ("site", "init") and "--digest" not in words:
+            words = (*words, "--digest", read_out(Path("study")))
         monkeypatch.setattr(sys, "argv", ["fallow", *words])
         with pytest.raises(SystemExit) as ended:
             main()

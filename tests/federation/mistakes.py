@@ -70,6 +70,15 @@ def moved(template: Path, to: Path) -> Path:
     return to
 
 
+def read_out(study: Path) -> str:
+    """What a coordinator says by telephone: the digest of its study, or nothing of one that it
+    cannot read."""
+    try:
+        return CoordinatorFolder.open(study).agreement.digest
+    except ValueError:
+        return "0" * 32
+
+
 def edited(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert old in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import inspect
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.names import BUILT_IN, NamePolicy, distribution_digest
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Picks, View
 from fallow.federation.agreement import Agreement, Waits, at_sites
@@ -28,6 +31,7 @@ from fallow.queries.base import Budget, Memo, orders
 from fallow.settings.recipe import Recipe
 from fallow.storage.packing import unpack
 from tests.federation.worlds import WAITS, Federation
+from tests.packages import install
 
 SITES = ("basel", "chur", "davos")
 PLANTED = "davos"  # the site that has them
@@ -82,14 +86,24 @@ def planted(
     names: tuple[SiteId, ...] = SITES,
     waits: Waits = WAITS,
     first: int = 0,
+    policy: NamePolicy = BUILT_IN,
     **chosen: Any,
 ) -> Federation:
     """Sites; at `PLANTED` everything has a name of its own, and one row comes labelled.  ``first``:
-    how many rows do everywhere beside it."""
+    how many rows do everywhere beside it.  ``policy``: whose classes everybody allows."""
+    chosen["allow"] = policy.allowed
     agreed_on, secret = schema(is_class), new_signing_key()
     about = at_sites(recipe, "alps", len(names), agreed_on)
     agreement = Agreement(
-        "alps", about, agreed_on, names, verify_key(secret), 0, waits, smallest=1
+        "alps",
+        about,
+        agreed_on,
+        names,
+        verify_key(secret),
+        0,
+        waits,
+        smallest=1,
+        names=policy,
     )
     write_agreement(folder / "study.toml", agreement)
     sites = {site: _site(folder, site, is_class, first, **chosen) for site in names}
@@ -307,3 +321,21 @@ class Leaky:
 
     def select(self, view: View, n: int) -> Picks:
         return Picks(torch.arange(n))
+
+
+LEAKY = "leaky_of_tests"
+
+
+def install_leaky(folder: Path, patch: pytest.MonkeyPatch) -> NamePolicy:
+    """`Leaky` as a distribution that is installed and allowed everywhere; its name is
+    ``leaky_of_tests:Leaky``."""
+    head = """
+from dataclasses import dataclass
+from typing import ClassVar, final
+import torch
+from fallow.core import Answer, Ask, Contract, Picks, View
+from fallow.queries.base import Budget, Memo, orders
+"""
+    source = {f"{LEAKY}.py": f"{head}\n{inspect.getsource(Leaky)}"}
+    install(folder, "leaky-of-tests", source, patch)
+    return NamePolicy(allowed={"leaky-of-tests": distribution_digest("leaky-of-tests")})

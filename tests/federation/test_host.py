@@ -179,7 +179,9 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
             Step("sum", "upload", {}),
         ),
     )
-    assert "has no model 'common'" in str(leader.send(leader.order(wrong)).refused)
+    refused = str(leader.send(leader.order(wrong)).refused)
+    assert "could not do FedAvg.upload (error " in refused
+    assert "has no model 'nowhere'" in (leader.site.path / "errors.log").read_text()
     assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
     leader.round(1, state)
     assert "local" in leader.ledger.store.kept("north")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
@@ -19,6 +20,7 @@ from tests.federation.planted import (
     AT,
     CLASSES,
     FOLDER,
+    LEAKY,
     NUMBERS,
     PLANTED,
     ROW,
@@ -26,6 +28,7 @@ from tests.federation.planted import (
     WHO,
     Wire,
     hidden_in,
+    install_leaky,
     labels_of,
     people,
     planted,
@@ -68,11 +71,12 @@ STUDIES: dict[str, dict[str, Any]] = {
 }
 
 
-def tapped(folder: Path, study: dict[str, Any]) -> tuple[Federation, Wire]:
+def tapped(
+    folder: Path, study: dict[str, Any], policy: NamePolicy = BUILT_IN
+) -> tuple[Federation, Wire]:
     """A federation, of which every message is recorded."""
-    world = planted(
-        folder, Recipe("alps", **{**COMMON, **study}), "initial_by" not in study
-    )
+    recipe = Recipe("alps", **{**COMMON, **study})
+    world = planted(folder, recipe, "initial_by" not in study, policy=policy)
     return world, listened(world)
 
 
@@ -84,9 +88,11 @@ def listened(world: Federation) -> Wire:
     return wire
 
 
-def studied(folder: Path, study: dict[str, Any]) -> tuple[Federation, Wire]:
+def studied(
+    folder: Path, study: dict[str, Any], policy: NamePolicy = BUILT_IN
+) -> tuple[Federation, Wire]:
     """A study from its beginning to its end."""
-    world, wire = tapped(folder, study)
+    world, wire = tapped(folder, study, policy)
     assert world.program(people(world)).go()
     return world, wire
 
@@ -118,9 +124,12 @@ def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(
 
 
 @pytest.mark.parametrize("what", ["rows", "columns", "labels"])
-def test_what_a_method_should_not_send_is_found(what: str, tmp_path: Path) -> None:
-    leaky = Spec("tests.federation.planted:Leaky", {"what": what})
-    world, wire = studied(tmp_path, {"query": leaky})
+def test_what_a_method_should_not_send_is_found(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = install_leaky(tmp_path / "installed", monkeypatch)
+    leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
+    world, wire = studied(tmp_path, {"query": leaky}, policy)
     seen = found(world, wire)
     assert any(line.startswith("labels" if what == "labels" else "row") for line in seen)
     assert not any(

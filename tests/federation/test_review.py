@@ -209,7 +209,8 @@ def test_a_refusal_names_no_folder_of_the_site(
 
     monkeypatch.setattr(leader.ledger.orders, "standing", locked)
     refused = str(leader.send(leader.order(about("hello", "0/hello"))).refused)
-    assert "ledger.sqlite" in refused and str(leader.site.path) not in refused
+    assert "its ledger is damaged" in refused and str(leader.site.path) not in refused
+    assert "ledger.sqlite" in (leader.site.path / "errors.log").read_text()
 
 
 def test_a_coordinators_journal_survives_a_power_cut(

@@ -215,6 +215,7 @@ def test_init_shows_the_study_the_rows_and_what_to_send(tmp_path: Path) -> None:
         "--name": "north",
         "--superlink": "127.0.0.1:1",
         "--data": table(tmp_path / "rows.csv"),
+        "--digest": agreed().digest[:8],
     }
     shown = called(
         "init", tmp_path / "SITE", *(word for pair in about.items() for word in pair)

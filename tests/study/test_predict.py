@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from fallow.core.names import OWN
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.scale import Scale
@@ -314,5 +315,8 @@ def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> No
     with pytest.raises(
         ValueError, match="deploys a model of its own; say whose with --site"
     ):
-        predict_file(done, tmp_path / "new.npz")
-    assert predict_file(done, tmp_path / "new.npz", site="site-2")[1] == 3
+        predict_file(done, tmp_path / "new.npz", policy=OWN)
+    found = predict_file(done, tmp_path / "new.npz", site="site-2", policy=OWN)
+    assert found[1] == 3
+    with pytest.raises(ValueError, match="did not come with Fallow"):
+        predict_file(done, tmp_path / "new.npz", site="site-2")

@@ -14,8 +14,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from fallow.cli import coordinate, label, lists, results, site, studies
+from fallow.cli.paths import leave_current_folder
 from fallow.storage.errors import Failed, sentence
 
 app = typer.Typer(
@@ -44,6 +46,7 @@ for group in (coordinate.coordinate, site.site):
     app.add_typer(group)
 
 UsageError: Any = typer.BadParameter.__base__  # of click, which is typer's business
+LONGEST = 4000  # characters of an error: what somebody else wrote may stand in it
 STOPPED = 130  # what typer returns after Ctrl-C
 REPEATED = re.compile(
     r"( Did you mean [^?]+\?)\1+"
@@ -73,8 +76,7 @@ def frame(
 
 def main() -> None:
     """Run the command line.  Exit codes: 0 done, 1 failed, 2 wrong use."""
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # module:Class finds what lies in the current directory
+    leave_current_folder()  # commands that run a user's own recipe come back to it
     try:
         ended: Any = app(prog_name="fallow", standalone_mode=False)
     except UsageError as error:
@@ -107,12 +109,8 @@ def _usage(error: Any) -> str:
 def _leave(code: int, why: str) -> None:
     if "--debug" in sys.argv:
         traceback.print_exc()
+    from fallow.core.plain import plain
+
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
-    errors.print(f"[bold red]error:[/] {_plain(why)}")
+    errors.print(f"[bold red]error:[/] {escape(plain(why, LONGEST))}")
     sys.exit(code)
-
-
-def _plain(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)

@@ -167,15 +167,32 @@ def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
         f"Wrote {folder / 'study.toml'}: read it, add units and limits of columns if you like, and "
         "have every site agree.",
         f"When it is settled, sites ask you for its digest: fallow coordinate status {folder}",
+        *_named_code(agreed),
         f"Send it to the sites ({', '.join(agreed.sites)}). Each runs:",
         f"  fallow site init SITE --study study.toml --name {agreed.sites[0]} --data rows.csv "
-        f"--test test.csv --superlink {reached}:{port}",
+        f"--test test.csv --superlink {reached}:{port}{_allowing(agreed)}",
         "(test.csv: other rows, all with labels; without any no score is known)",
         "and sends back its join.json. Then:",
         f"  fallow coordinate admit {folder} join.json ...",
         f"  fallow coordinate start {folder}",
         f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
     ]
+
+
+def _named_code(agreed: Agreement) -> list[str]:
+    """What a study that names code of others asks of sites."""
+    allowed = ", ".join(agreed.names.allowed)
+    if not allowed:
+        return []
+    return [
+        f"It names code that did not come with Fallow ({allowed}): every site installs the same, "
+        "looks at it, and allows it."
+    ]
+
+
+def _allowing(agreed: Agreement) -> str:
+    pairs = agreed.names.allowed.items()
+    return "".join(f" --allow {name}={digest}" for name, digest in pairs)
 
 
 def show_sites(console: Console, about: dict[str, Any]) -> None:

@@ -6,10 +6,12 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+
+from fallow.core.plain import printable
 
 RecipeName = Annotated[
     str, typer.Argument(help="A recipe's name ('fallow recipes') or a .toml file.")
@@ -75,10 +77,20 @@ OTHERS = 0o077
 """As `core.private` has it, whose package loads PyTorch."""
 
 
+class Screen(Console):
+    """A console that shows texts of others as they are, and obeys none of them: characters that
+    steer a terminal or turn a line around are left out."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(
+            *(printable(o) if isinstance(o, str) else o for o in objects), **options
+        )
+
+
 def console() -> Console:
     """Where commands write; a pipe has no width of its own, so tables are not squeezed there."""
     width = None if sys.stdout.isatty() else 160
-    return Console(width=width, highlight=False)
+    return Screen(width=width, highlight=False)
 
 
 def for_a_real_site() -> None:

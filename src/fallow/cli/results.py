@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fallow.cli import options as opt
+
+if TYPE_CHECKING:
+    from fallow.core.names import NamePolicy
 
 Query = Annotated[
     str | None, typer.Option(help="Whose model; by default the study's reference.")
@@ -56,8 +59,17 @@ def predict(
         str | None, typer.Option(help="Whose model, where each site deploys its own.")
     ] = None,
     out: Output = None,
+    own_code: Annotated[
+        bool,
+        typer.Option(
+            "--own-code",
+            help="Import the classes that the study names as module:Class, also from the current "
+            "directory: for studies of your own. Naming is running.",
+        ),
+    ] = False,
 ) -> None:
     """Predict with a finished run's model; writes a CSV file."""
+    from fallow.core.names import OWN
     from fallow.federation.site.folder import SETTINGS
     from fallow.federation.site.predict import predict_at
     from fallow.report.words import many
@@ -67,7 +79,12 @@ def predict(
     if (study / SETTINGS).exists() and not (query or seed or site):
         found = predict_at(study, data, out)
     else:
-        found = predict_file(study, data, query, seed, out, site)
+        if own_code:
+            from fallow.cli.paths import use_current_folder
+
+            use_current_folder()
+        policy = OWN if own_code else _policy(study)
+        found = predict_file(study, data, query, seed, out, site, policy)
     said = f"Wrote {many(found.rows, 'prediction')} to {found.path}"
     if found.lacking:
         said += f"; without one, because a feature is missing: {many(found.lacking, 'row')}"
@@ -80,3 +97,12 @@ def _keep_private(*folders: Path) -> None:
 
     if any(is_real(folder) for folder in folders):
         opt.for_a_real_site()
+
+
+def _policy(study: Path) -> NamePolicy:
+    """Whose classes a study may name: at a coordinator those that it was made with."""
+    from fallow.core.names import BUILT_IN
+    from fallow.federation.coordinator.folder import ABOUT, CoordinatorFolder
+
+    is_office = (study / ABOUT).exists()
+    return CoordinatorFolder.open(study).names if is_office else BUILT_IN

@@ -18,7 +18,9 @@ from fallow.cli import options as opt
 from fallow.cli.tables import show_table
 
 if TYPE_CHECKING:
+    from fallow.federation.agreement import Agreement
     from fallow.federation.site.folder import SiteFolder
+    from fallow.federation.site.settings import Settings
 
 site = typer.Typer(
     name="site",
@@ -60,6 +62,21 @@ Limit = Annotated[
         help="Labels that this site ever gives; by default what the study asks for."
     ),
 ]
+Digest = Annotated[
+    str | None,
+    typer.Option(
+        help="The digest of the study as the coordinator reads it out, or its first 8 characters "
+        "or more, for scripts; else it is asked for."
+    ),
+]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=DIGEST",
+        help="An installed distribution whose classes the study may name, with the digest of its "
+        "files, after a look at its code; may be given again.",
+    ),
+]
 Epsilon = Annotated[
     float | None,
     typer.Option(help="What this site ever spends on noise; by default as the study says."),
@@ -80,20 +97,41 @@ def init(
         int, typer.Option(help="How many people must agree on a label.")
     ] = 1,
     epsilon: Epsilon = None,
+    digest: Digest = None,
+    allow: Allow = None,
 ) -> None:
-    """Check the rows against the study, make keys, and say what to send to whom.
+    """Show the study, ask whether it is the coordinator's, and make keys.
+
+    Its digest is typed as the coordinator reads it out, by telephone for example. Before that
+    nothing that the file names is run. Then rows are checked, and it is said what to send to whom.
 
     For example:
 
     fallow site init basel-site --study study.toml --name basel \\
     --data rows.csv --test test.csv --superlink fallow.example.org:9092
     """
+    from fallow.federation.folders import check_free
     from fallow.federation.joining import fingerprint
     from fallow.federation.site.folder import SiteFolder
+    from fallow.federation.site.settings import Settings
+    from fallow.federation.study_file import read_agreement
 
+    check_free(folder)
+    allowed = _allowed(allow or [])
+    chosen = Settings(
+        name,
+        str(data),
+        limit=limit,
+        annotators=annotators,
+        epsilon=epsilon,
+        allow=allowed,
+    )
+    agreement = read_agreement(study, chosen.names)
+    confirmed = _confirm(opt.console(), study, agreement, chosen, digest)
     made = SiteFolder.create(
         folder,
         study,
+        confirmed,
         name=name,
         data=str(data),
         test=None if test is None else str(test),
@@ -102,16 +140,17 @@ def init(
         limit=limit,
         annotators=annotators,
         epsilon=epsilon,
+        allow=allowed,
     )
     console = opt.console()
     _introduce(console, made)
-    digest, mark = made.agreement.digest, fingerprint(made.joined)
+    mark = fingerprint(made.joined)
     _lines(
         console,
         [
             f"\nSend {folder / 'join.json'} to the coordinator: it holds public keys, nothing secret.",
             "Then ask there by another way, such as a telephone, whether",
-            f"  the digest of the study is {digest}",
+            f"  the digest of the study is {made.agreement.digest}",
             f"  the fingerprint of your keys is {mark}",
             f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
             f"Then: fallow site start {folder}",
@@ -346,6 +385,43 @@ def export(
         written = (export_labels if labels else export_questions)(ledger, *about)
     what = "label" if labels else "question"
     _lines(opt.console(), [f"wrote {many(written, what)} to {file}"])
+
+
+def _allowed(pairs: list[str]) -> dict[str, str]:
+    """``NAME=DIGEST`` words as a table; ValueError for a word without ``=``."""
+    if bad := [pair for pair in pairs if "=" not in pair]:
+        raise ValueError(f"--allow {bad[0]!r} is not of the form NAME=sha256:...")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _confirm(
+    console: Console,
+    study: Path,
+    agreement: Agreement,
+    chosen: Settings,
+    digest: str | None,
+) -> str:
+    """Show what was read of the study, and have a person say that it is the coordinator's.
+
+    -> the whole digest.  Raises ValueError for another digest than that of the file.
+    """
+    from fallow.federation.site.folder import check_digest, check_member
+    from fallow.federation.site.terms import terms_of
+
+    check_member(agreement, chosen.name, str(study))
+    _lines(console, [f"Site {chosen.name}, of the study that this file describes:"])
+    _lines(console, [f"  {line}" for line in terms_of(agreement, chosen)])
+    if digest is None:
+        question = "The digest of the study, as the coordinator reads it out to you"
+        try:
+            digest = typer.prompt(question)
+        except typer.Abort as error:
+            raise ValueError(
+                "no digest was typed, so nothing was made: ask the coordinator for it (there: "
+                "fallow coordinate status) and type it, or give --digest"
+            ) from error
+    check_digest(agreement, str(digest))
+    return agreement.digest
 
 
 def _introduce(console: Console, folder: SiteFolder) -> None:

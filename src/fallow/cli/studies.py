@@ -55,10 +55,12 @@ def run(
     threads: opt.Threads = 1,
 ) -> None:
     """Run one strategy of a recipe under one seed."""
+    from fallow.cli.paths import use_current_folder
     from fallow.recipes import find_recipe
     from fallow.settings.recipe import with_settings
     from fallow.study.cell import Setup
 
+    use_current_folder()
     settings = opt.settings(set_, data, label, site)
     chosen = with_settings(find_recipe(recipe), {"bounds": "false", **settings})
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
@@ -82,10 +84,12 @@ def compare(
     threads: opt.Threads = 1,
 ) -> None:
     """Run several strategies under the same seeds, with paired tests and a report page."""
+    from fallow.cli.paths import use_current_folder
     from fallow.recipes import find_recipe
     from fallow.settings.recipe import with_settings
     from fallow.study.cell import Setup
 
+    use_current_folder()
     settings = opt.settings(set_, data, label, site)
     if any(key.split(".")[0] == "query" for key in settings):
         raise ValueError(

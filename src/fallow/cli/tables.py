@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fallow.core.plain import printable
+
 WIDEST = 100  # columns
 
 
@@ -31,5 +33,5 @@ def show_table(
         is_word = words is None or at < words
         table.add_column(head, justify="left" if is_word else "right", no_wrap=at < whole)
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(printable(cell)) for cell in row))
     console.print(table, width=min(console.width, widest))

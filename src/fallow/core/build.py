@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib
 import inspect
 from types import ModuleType
 from typing import Any
+
+from fallow.core.names import BUILT_IN, CLASS_KINDS, NamePolicy, load_class
 
 
 def _plain(name: str) -> str:
@@ -46,21 +47,17 @@ def nearest(word: str, words: list[str]) -> str:
     return f"; known: {', '.join(sorted(words))}" if len(words) <= MANY else ""
 
 
-def find(package: Packages, name: str) -> type[Any]:
+def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type[Any]:
     """The class called ``name``: case, ``-`` and ``_`` do not matter.
 
-    A name with a colon, ``module:Class``, is a user's own class.
+    A name with a colon, ``module:Class``, is another's class, where ``policy`` allows its code.
     """
+    first = package[0] if isinstance(package, tuple) else package
     if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            found: type[Any] = getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"{name!r} could not be loaded: {error}") from error
+        found: type[Any] = load_class(name, policy, CLASS_KINDS.get(first.__name__))
         return found
     known = {_plain(key): value for key, value in names(package).items()}
     if _plain(name) not in known:
-        first = package[0] if isinstance(package, tuple) else package
         last_step = first.__name__.rpartition(".")[2]
         kind = getattr(first, "KIND", last_step.replace("training", "training methods"))
         hint = nearest(_plain(name), list(known))
@@ -68,13 +65,16 @@ def find(package: Packages, name: str) -> type[Any]:
     return known[_plain(name)]
 
 
-def build(package: Packages, name: str, **fields: Any) -> Any:
+def build(
+    package: Packages, name: str, policy: NamePolicy = BUILT_IN, /, **fields: Any
+) -> Any:
     """An instance of ``package``'s class ``name`` with the given fields.
 
-    Raises ValueError that names the nearest class or field when one is unknown, and the field
-    whose value is of another kind than the class says.
+    ``policy`` says which names other than Fallow's own resolve.  Raises ValueError that names the
+    nearest class or field when one is unknown, and the field whose value is of another kind than
+    the class says.
     """
-    cls = find(package, name)
+    cls = find(package, name, policy)
     accepted = (
         [f.name for f in dataclasses.fields(cls) if f.init]
         if dataclasses.is_dataclass(cls)

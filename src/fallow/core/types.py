@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from torch import Tensor
 
 SiteId = str
@@ -13,3 +16,6 @@ Answer = dict[str, Value]
 
 State = dict[str, Tensor]
 """A model as flat vectors: ``w`` (d,) parameters, ``stats`` (s,) float statistics."""
+
+DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "float64": torch.float64}
+"""What a recipe may compute in, by its name."""

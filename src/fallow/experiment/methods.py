@@ -11,6 +11,7 @@ from torch import nn
 
 from fallow import queries, training
 from fallow.core.build import build
+from fallow.core.names import OWN, NamePolicy
 from fallow.core.plan import Plan
 from fallow.core.types import SiteId
 from fallow.engine import can_stack
@@ -27,17 +28,23 @@ def is_shared(query: Any) -> bool:
     return getattr(query, "allot", "site") == "federation"
 
 
-def methods_of(recipe: Recipe, flipped: Sequence[SiteId] = ()) -> dict[str, Any]:
+def methods_of(
+    recipe: Recipe, flipped: Sequence[SiteId] = (), policy: NamePolicy = OWN
+) -> dict[str, Any]:
     """The methods of a run by the part they play; ValueError for an unknown name or field.
 
     ``flipped``: the sites whose labels are wrong, which ``alone=flipped`` of a training method
-    stands for.
+    stands for.  ``policy``: which names resolve; by default all, as in a person's own simulations.
     """
     trainers, fields = (training, personal), dict(recipe.training.fields)
+    if "plan" in fields:
+        raise ValueError(
+            f"{recipe.training.name}: its plan is the recipe's; set plan instead"
+        )
     if fields.get("alone") == "flipped":
         fields["alone"] = tuple(flipped)
-    method = build(trainers, recipe.training.name, plan=recipe.plan, **fields)
-    query = build(queries, recipe.query.name, **recipe.query.fields)
+    method = build(trainers, recipe.training.name, policy, plan=recipe.plan, **fields)
+    query = build(queries, recipe.query.name, policy, **recipe.query.fields)
     if recipe.sites and recipe.sites < query.contract.cohort:
         raise ValueError(
             f"{recipe.query} compares sites and needs at least {query.contract.cohort}; the recipe "

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fallow import data
 from fallow.core.build import build
+from fallow.core.names import OWN, NamePolicy
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId
 from fallow.data.dataset import Dataset
@@ -72,9 +73,13 @@ def resplit(found: Dataset, draw: torch.Generator) -> Dataset:
     )
 
 
-def features(spec: Spec, shape: tuple[int, ...]) -> nn.Module:
-    """The frozen model whose features take the place of rows: the same for all sites and seeds."""
-    return build_model(spec.name, shape, 1, stream(0, "features", str(spec)), **spec.fields)
+def features(spec: Spec, shape: tuple[int, ...], policy: NamePolicy = OWN) -> nn.Module:
+    """The frozen model whose features take the place of rows: the same for all sites and seeds.
+
+    ``policy``: which names resolve; by default all, as in a person's own simulations.
+    """
+    generator = stream(0, "features", str(spec))
+    return build_model(spec.name, shape, 1, generator, policy, **spec.fields)
 
 
 def _kept(found: Dataset, keep: Tensor) -> Dataset:
@@ -88,7 +93,7 @@ def _kept(found: Dataset, keep: Tensor) -> Dataset:
 def split(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, np.ndarray[Any, Any]]:
     """Rows of each site; drawn from (data, partition, seed) alone."""
     recipe.check_rows(len(found.x))
-    rule = build(partitions, recipe.partition.name, **recipe.partition.fields)
+    rule = build(partitions, recipe.partition.name, OWN, **recipe.partition.fields)
     rng = np.random.default_rng(seed_of(seed, "partition", str(recipe.partition)))
     groups = None if found.groups is None else found.groups.numpy()
     parts = rule.split(found.y.numpy(), recipe.sites, rng, groups)

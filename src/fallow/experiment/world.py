@@ -21,7 +21,7 @@ from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
 from fallow.core.streams import stream
-from fallow.core.types import SiteId, State
+from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import Loop, Stacked, Workers, row_loss
 from fallow.experiment.environment import Done
@@ -219,7 +219,7 @@ def world_of(
 ) -> World:
     """`build_world` with the data at hand."""
     shares = split(recipe, found, seed)
-    dtype = getattr(torch, recipe.dtype)
+    dtype = DTYPES[recipe.dtype]
     x, outputs = found.x.to(dtype), found.n_classes or 1
     shape = tuple(x.shape[1:])
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
+from fallow.core.names import BUILT_IN, NamePolicy, check_name
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embedded
 from fallow.experiment.rows import features
@@ -54,7 +56,9 @@ class Agreement:
     recipe: as `at_sites` makes it.  coordinator: the key by which sites know its orders.
     authority: the certificate (PEM) by which they know its machine; None where that is agreed on
     elsewhere.  smallest: scores over fewer test rows leave no site.  bounds: how unusual an answer
-    may be before the coordinator does not count it, or not in full.
+    may be before the coordinator does not count it, or not in full.  names: whose classes the
+    recipe may name, as the machine that reads it has decided: it is no part of what was agreed on.
+    An agreement with another name cannot be made, so whatever is built of one has passed that gate.
     """
 
     name: str
@@ -67,8 +71,10 @@ class Agreement:
     smallest: int = 5
     authority: str | None = None
     bounds: Bounds = Bounds()
+    names: NamePolicy = field(default=BUILT_IN, compare=False)
 
     def __post_init__(self) -> None:
+        check_names(self.recipe, self.names)
         for what, name in [("name", self.name), *(("sites", site) for site in self.sites)]:
             if not NAME.fullmatch(name):
                 raise ValueError(
@@ -130,19 +136,51 @@ class Agreement:
     @cached_property
     def example(self) -> Dataset:
         """One made-up row as models see it: for checks that ask for the kind of data alone."""
-        return _seen(self.schema.example, self.recipe, self.schema)
+        return self._seen(self.schema.example)
 
     def seen(self, x: Tensor) -> Tensor:
         """Rows (n, *shape) as models see them: the rows, or what the frozen model named by
         ``features`` makes of them."""
         y = self.schema.example.y.expand(len(x))
-        return _seen(replace(self.schema.example, x=x, y=y), self.recipe, self.schema).x
+        return self._seen(replace(self.schema.example, x=x, y=y)).x
+
+    def _seen(self, rows: Dataset) -> Dataset:
+        if self.recipe.features is None:
+            return rows
+        return embedded(rows, features(self.recipe.features, self.schema.shape, self.names))
 
 
-def _seen(rows: Dataset, recipe: Recipe, schema: Schema) -> Dataset:
+def named_classes(recipe: Recipe) -> dict[str, str]:
+    """Every class that a recipe names, by the setting that names it."""
+    found = {
+        "model": recipe.model.name,
+        "training": recipe.training.name,
+        "query": recipe.query.name,
+        "partition": recipe.partition.name,
+    }
+    if recipe.features is not None:
+        found["features"] = recipe.features.name
+    return found
+
+
+def check_names(recipe: Recipe, policy: NamePolicy) -> None:
+    """Raise ValueError, naming the setting, for a class that ``policy`` does not let resolve.
+
+    Nothing is imported or built.
+    """
+    for setting, name in named_classes(recipe).items():
+        try:
+            check_name(name, policy)
+        except ValueError as error:
+            raise ValueError(f"{setting}: {error}") from error
+
+
+def _kind_of_rows(recipe: Recipe, schema: Schema) -> Dataset:
+    """A row as models see it, in kind alone: of features it is only known that they are a list."""
     if recipe.features is None:
-        return rows
-    return embedded(rows, features(recipe.features, schema.shape))
+        return schema.example
+    listed = torch.zeros(1, 1)
+    return replace(schema.example, x=listed, x_test=listed[:0], columns=())
 
 
 def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
@@ -160,9 +198,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
             "target_scale 'oracle' reads labels that nobody has given yet; use 'labelled' or 'none'"
         )
     title = recipe.title if recipe.data == name else ""  # else it speaks of other data
-    units = is_standardised(
-        replace(recipe, data="-"), _seen(schema.example, recipe, schema)
-    )
+    units = is_standardised(replace(recipe, data="-"), _kind_of_rows(recipe, schema))
     return replace(
         recipe,
         name=name,

@@ -89,7 +89,8 @@ def card_text(agreement: Agreement, methods: Mapping[str, Any], facts: Facts) ->
         "",
         *(f"- {name} {version}" for name, version in versions().items()),
     ]
-    return "\n".join(lines) + "\n"
+    # names in the agreement are others' words: a reader of Markdown takes "<" for a tag of HTML
+    return "\n".join(line.replace("<", "&lt;") for line in lines) + "\n"
 
 
 def _data(agreement: Agreement, facts: Facts) -> Iterator[str]:

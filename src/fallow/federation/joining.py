@@ -13,6 +13,7 @@ from typing import Any
 from fallow.core.build import nearest
 from fallow.core.types import SiteId
 from fallow.federation.agreement import Agreement
+from fallow.federation.received import check_texts, read_bytes
 
 KEY = 32  # bytes of each public key of a site
 JOINING = ("name", "study", "verify", "seal", "node")
@@ -25,12 +26,8 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     wrong with it."""
     what = f"{file} is no join.json of a site, which 'fallow site init' writes"
     try:
-        found = json.loads(file.read_bytes())
-    except OSError as error:
-        raise ValueError(
-            f"{file} cannot be read ({error.strerror}); check the path"
-        ) from error
-    except ValueError as error:
+        found = json.loads(read_bytes(file, "check the path"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{what}: it is not JSON; {ASK}") from error
     if not isinstance(found, dict) or (lacks := [n for n in JOINING if n not in found]):
         missing = (
@@ -40,6 +37,10 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
     about = {name: found[name] for name in JOINING}
     if any(not isinstance(value, str) for value in about.values()):
         raise ValueError(f"{what}: not all of it is text; {ASK}")
+    try:
+        check_texts(about)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
     sites, site = agreement.sites, about["name"]
     if site not in sites:
         raise ValueError(

@@ -11,7 +11,7 @@ from torch import nn
 
 from fallow.core.banks import Layout
 from fallow.core.streams import stream
-from fallow.core.types import State
+from fallow.core.types import DTYPES, State
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.experiment.methods import executor_of, methods_of
 from fallow.experiment.scale import is_standardised
@@ -47,13 +47,14 @@ def made(agreement: Agreement) -> Made:
     Raises ValueError for a method that only a simulator can run, or that does not suit the schema.
     """
     recipe, schema = agreement.recipe, agreement.schema
-    dtype: torch.dtype = getattr(torch, recipe.dtype)
+    dtype, names = DTYPES[recipe.dtype], agreement.names
 
     def new_model(generator: torch.Generator) -> nn.Module:
         m = recipe.model
-        return build_model(m.name, shape, schema.outputs, generator, **m.fields).to(dtype)
+        built = build_model(m.name, shape, schema.outputs, generator, names, **m.fields)
+        return built.to(dtype)
 
-    check_task(recipe, agreement.example)
+    check_task(recipe, agreement.example, names)
     shape = tuple(agreement.example.x.shape[1:])
     model = new_model(stream(agreement.seed, "template"))
     check_model(model, shape, schema.outputs)
@@ -62,7 +63,7 @@ def made(agreement: Agreement) -> Made:
     def fresh(generator: torch.Generator) -> State:
         return layout.flatten(new_model(generator), dtype)
 
-    methods = methods_of(recipe)
+    methods = methods_of(recipe, policy=names)
     for name in ("query", "training"):
         if methods[name].contract.simulator_only:
             raise ValueError(

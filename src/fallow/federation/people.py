@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.contract import Contract
+from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
 from fallow.experiment.scale import Scale, in_units
@@ -213,7 +214,7 @@ class People:
         x = at.x if unit is None else Scale(**unit)(at.x)
         outputs = SiteView(at.site, 0).outputs(state, x.to(state["w"].dtype))
         if not bool(outputs.isfinite().all()):
-            raise ValueError(
+            raise Refusal(
                 f"the model of site {at.site.id} gives NaN or infinite outputs: training diverged; "
                 "lower the learning rate (plan.optimiser.lr)"
             )
@@ -255,7 +256,9 @@ def _labels(site: Site) -> dict[str, int]:
 def _used(at: Office, common: State, retained: bool) -> State:
     if retained and "best" in at.site.memory:
         return at.site.memory["best"]
-    used: State = at.site.method("training").deploy(common, at.site.memory)
+    training = at.site.method("training")
+    with words_stay():
+        used: State = training.deploy(common, at.site.memory)
     return used
 
 

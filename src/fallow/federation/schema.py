@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from fallow.data.own.table import EMPTY, MOST_LEVELS, read_cells
 from fallow.federation.site.pictures import read_pictures
 
 Kind = Literal["table", "images", "arrays"]
+MOST_NUMBERS = 10**8  # in a row: a whole one is made up to check models with
 
 
 @dataclass(frozen=True)
@@ -79,13 +81,8 @@ class Schema:
                 "schema.classes is given and the task is regression; leave one out"
             )
         names = [column.name for column in self.columns]
-        if double := sorted(
-            {
-                n
-                for n in (*names, self.label, self.ids)
-                if (*names, self.label, self.ids).count(n) > 1
-            }
-        ):
+        times = Counter([*names, self.label, self.ids])
+        if double := sorted(name for name, n in times.items() if n > 1):
             raise ValueError(
                 f"schema: {double[0]!r} is the name of two columns (features, label and ids "
                 "count); rename one"
@@ -103,6 +100,10 @@ class Schema:
         if not self.shape or min(self.shape) < 1:
             raise ValueError(
                 f"schema.shape is {list(self.shape)}; give the shape of one row"
+            )
+        if math.prod(self.shape) > MOST_NUMBERS:
+            raise ValueError(
+                f"schema.shape is {list(self.shape)}, more than {MOST_NUMBERS:,} numbers in a row"
             )
 
     @property

@@ -4,47 +4,47 @@ from __future__ import annotations
 
 import base64
 import binascii
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fallow.core.build import nearest
+from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.federation.agreement import Agreement, Waits, at_sites
+from fallow.federation.received import check_texts, read_toml
 from fallow.federation.schema import schema_from
 from fallow.federation.toml import duration, recipe_lines, schema_lines, seconds_of, toml_of
 from fallow.network.plausible import Bounds
 from fallow.recipes import find_recipe
-from fallow.settings.recipe import recipe_from
+from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.files import write_whole
 
 BOUNDS = ("farthest", "largest_share", "largest_ratio")
 
 
-def read_agreement(path: str | Path) -> Agreement:
+def read_agreement(path: str | Path, names: NamePolicy = BUILT_IN) -> Agreement:
     """The agreement in a TOML file: settings of a recipe, which may start from ``base = "demo"``,
     and the sections ``[federation]`` and ``[schema]``.
 
-    Raises ValueError that names the file and the setting.
+    The file is only read: nothing that it names is imported, built or evaluated.  names: whose
+    classes it may name on this machine; by default Fallow's own.  Raises ValueError that names the
+    file and the setting.
     """
     file = Path(path)
+    settings = read_toml(
+        file,
+        "it is the study.toml that the coordinator wrote and sent to the sites; put it there, or "
+        "check the path",
+    )
     try:
-        settings = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(
-            f"{file} cannot be read ({error.strerror}): it is the study.toml that the coordinator "
-            "wrote and sent to the sites; put it there, or check the path"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not valid TOML: {error}") from error
-    try:
-        return agreement_from(settings)
+        check_texts(settings)
+        return agreement_from(settings, names)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
 
 
-def agreement_from(settings: Mapping[str, Any]) -> Agreement:
-    """An agreement from the settings of its file."""
+def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) -> Agreement:
+    """An agreement from the settings of its file; ``names`` as in `read_agreement`."""
     rest = dict(settings)
     for section in ("federation", "schema"):
         if not isinstance(rest.get(section), Mapping):
@@ -87,7 +87,7 @@ def agreement_from(settings: Mapping[str, Any]) -> Agreement:
     name, sites = about["name"], tuple(sorted(about["sites"]))
     base = rest.pop("base", None)
     recipe = recipe_from(
-        {"name": name, "data": name, **rest}, find_recipe(base) if base else None
+        {"name": name, "data": name, **rest}, None if base is None else _base(base)
     )
     return Agreement(
         name,
@@ -100,7 +100,18 @@ def agreement_from(settings: Mapping[str, Any]) -> Agreement:
         _whole(about, "smallest", 5),
         None if authority is None else authority.strip(),
         bounds=_bounds(about),
+        names=names,
     )
+
+
+def _base(name: Any) -> Recipe:
+    """The recipe to start from: one that came with Fallow, never a file of this machine."""
+    if not isinstance(name, str) or name.endswith(".toml"):
+        raise ValueError(
+            f"base is {name!r:.80}; an agreement starts from a recipe of Fallow's own ('fallow "
+            "recipes' lists them)"
+        )
+    return find_recipe(name)
 
 
 def _listed(sites: Any) -> list[Any]:

@@ -10,6 +10,7 @@ import torch
 from torch import Generator, nn
 
 from fallow.core.build import build, find
+from fallow.core.names import OWN, NamePolicy
 from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.models.check import check_model
@@ -17,7 +18,13 @@ from fallow.models.init import lent
 
 
 def build_model(
-    name: str, shape: Sequence[int], outputs: int, generator: Generator, **fields: Any
+    name: str,
+    shape: Sequence[int],
+    outputs: int,
+    generator: Generator,
+    policy: NamePolicy = OWN,
+    /,
+    **fields: Any,
 ) -> nn.Module:
     """The model called ``name`` for rows of ``shape``, on the CPU, with fresh weights.
 
@@ -27,6 +34,8 @@ def build_model(
     outputs    classes, or targets of a regression
     generator  a CPU generator; equal generators give equal weights, and PyTorch's global
                random state stays as it was, also for a user's own class
+    policy     which modules a name may be of: by default all; what is named in a file that somebody
+               else wrote is built with another policy
     fields     the further fields of the class, e.g. ``hidden=(32, 16)``
 
     Raises ValueError for an unknown name or field, and for a shape the model cannot take.
@@ -40,7 +49,8 @@ def build_model(
     if outputs < 1:
         raise ValueError(f"a model needs at least 1 output, not {outputs}")
     if ":" in name:
-        return _users_own(name, shape, outputs, generator, fields)
+        return _users_own(name, shape, outputs, generator, policy, fields)
+    _check_free(name, fields)
     with torch.device("meta"):  # shapes only: nothing is drawn yet
         model = build(networks, name, shape=shape, outputs=outputs, **fields)
     # what to_empty does, without its import of torch's symbolic shapes: half a second a process
@@ -50,14 +60,22 @@ def build_model(
     return built
 
 
+def _check_free(name: str, fields: dict[str, Any]) -> None:
+    """Raise ValueError for a field that the data decide."""
+    for given in ("shape", "outputs"):
+        if given in fields:
+            raise ValueError(f"{name}: the data decide its {given}; leave that field out")
+
+
 def _users_own(
     name: str,
     shape: Sequence[int],
     outputs: int,
     generator: Generator,
+    policy: NamePolicy,
     fields: dict[str, Any],
 ) -> nn.Module:
-    cls = find(networks, name)
+    cls = find(networks, name, policy)
     try:
         inspect.signature(cls).bind(shape, outputs, **fields)
     except TypeError as error:

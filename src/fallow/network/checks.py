@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.plan import Plan
+from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
 from fallow.core.weights import lower_median
 from fallow.network.alike import is_ragged, odd
@@ -128,7 +129,7 @@ class Border:
     def weigh(self, site: SiteId, blob: bytes) -> None:
         """Raise ValueError for a message that is too large to be opened."""
         if len(blob) > self.most(site):
-            raise ValueError(
+            raise Refusal(
                 f"its message has {len(blob)} bytes, above the {self.most(site)} that follow from "
                 "the sizes of the model and of its data"
             )
@@ -282,7 +283,7 @@ class Border:
         for name, value in few(answer).items():
             _check_kind(name, value)
             if not is_finite(value):
-                raise ValueError(
+                raise Refusal(
                     f"{name} is NaN or infinite: its training diverged or its data is damaged; "
                     "lower the learning rate, standardise the features or check the site's rows"
                 )
@@ -294,7 +295,7 @@ class Border:
     def _check_size(self, name: str, value: Any) -> None:
         size = self.sizes.get(name)
         if size is not None and isinstance(value, Tensor) and value.shape != (size,):
-            raise ValueError(
+            raise Refusal(
                 f"{name} has the shape {tuple(value.shape)} and not {(size,)}: all sites must use "
                 "one model"
             )
@@ -303,7 +304,7 @@ class Border:
         if isinstance(value, str | bool) or (isinstance(value, Tensor) and value.ndim):
             return  # of another verb, which means something else by the name
         if value is None or not 0 <= float(value) <= most:
-            raise ValueError(f"{name} is {value!r:.40}, and the site has {most} rows")
+            raise Refusal(f"{name} is {value!r:.40}, and the site has {most} rows")
 
 
 def is_finite(value: Any) -> bool:
@@ -317,32 +318,32 @@ def _check_kind(name: str, value: Any) -> None:
     """Raise unless the value is a tensor of a known kind or a plain one of moderate size."""
     if isinstance(value, Tensor):
         if value.dtype not in KNOWN:
-            raise ValueError(f"{name} is of {value.dtype}, which is none of {KNOWN}")
+            raise Refusal(f"{name} is of {value.dtype}, which is none of {KNOWN}")
     elif isinstance(value, str):
         if len(value) > TEXT:
-            raise ValueError(f"{name} has {len(value)} letters, above the limit {TEXT}")
+            raise Refusal(f"{name} has {len(value)} letters, above the limit {TEXT}")
     elif not isinstance(value, bool | float | int | None):
-        raise ValueError(
+        raise Refusal(
             f"{name} is {value!r:.40}, which is neither a tensor nor a plain value"
         )
     elif type(value) is int and abs(value) > WHOLE:
-        raise ValueError(f"{name} is a whole number of {value.bit_length()} bits, above 53")
+        raise Refusal(f"{name} is a whole number of {value.bit_length()} bits, above 53")
 
 
 def few(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """The answer, which must not have too many fields."""
     if len(answer) > FIELDS:
-        raise ValueError(f"it has {len(answer)} fields, above the limit {FIELDS}")
+        raise Refusal(f"it has {len(answer)} fields, above the limit {FIELDS}")
     return answer
 
 
 def _check_addend(name: str, value: Any, bound: float | None = None) -> None:
     if isinstance(value, Tensor) and value.dtype not in FLOATS:
-        raise ValueError(f"{name} is of {value.dtype}, and an addend is float32 or float64")
+        raise Refusal(f"{name} is of {value.dtype}, and an addend is float32 or float64")
     if not isinstance(value, Tensor | float | int):
-        raise ValueError(f"{name} is {value!r:.40}, and only numbers can be added up")
+        raise Refusal(f"{name} is {value!r:.40}, and only numbers can be added up")
     if bound is not None and bool((torch.as_tensor(value).abs() > bound).any()):
-        raise ValueError(f"{name} is beyond the bound {bound:g} of an addend")
+        raise Refusal(f"{name} is beyond the bound {bound:g} of an addend")
 
 
 def _check_people(step: Step, answer: Mapping[str, Any]) -> None:
@@ -351,7 +352,7 @@ def _check_people(step: Step, answer: Mapping[str, Any]) -> None:
     _check_whole(answer, PEOPLE.get(step.verb, ()))
     allowed = step.args.get("allowed")
     if isinstance(allowed, int) and answer["asked"] > allowed:
-        raise ValueError(f"asked is {answer['asked']}, and {allowed} questions are allowed")
+        raise Refusal(f"asked is {answer['asked']}, and {allowed} questions are allowed")
     if step.verb == "score":
         names = {"rows", "squares"} if "squares" in answer else set(HITS)
         _names(answer, names)
@@ -445,9 +446,7 @@ def _far_rows(
 def _check_whole(answer: Mapping[str, Any], names: Sequence[str]) -> None:
     for name in names:
         if type(answer.get(name)) is not int:
-            raise ValueError(
-                f"{name} is {answer.get(name)!r:.40}, which is no whole number"
-            )
+            raise Refusal(f"{name} is {answer.get(name)!r:.40}, which is no whole number")
 
 
 def _masked(step: Step, answer: Mapping[str, Any]) -> Answer:
@@ -458,21 +457,19 @@ def _masked(step: Step, answer: Mapping[str, Any]) -> Answer:
         if not (
             isinstance(key, Tensor) and key.dtype == torch.uint8 and key.shape == (KEY,)
         ):
-            raise ValueError(f"key is not a public key of {KEY} bytes")
+            raise Refusal(f"key is not a public key of {KEY} bytes")
     elif step.kind == "sum":
         for name, value in few(answer).items():
             if not isinstance(value, Tensor) or value.dtype != torch.int64:
-                raise ValueError(f"{name} is not masked: a masked part is int64")
+                raise Refusal(f"{name} is not masked: a masked part is int64")
         if CHECK not in answer or answer[CHECK].ndim:
-            raise ValueError(
-                f"{CHECK} is not the one number that shows whether masks cancel"
-            )
+            raise Refusal(f"{CHECK} is not the one number that shows whether masks cancel")
     return dict(answer)
 
 
 def _names(answer: Mapping[str, Any], expected: set[str]) -> None:
     if answer.keys() != expected:
-        raise ValueError(
+        raise Refusal(
             f"it answers with {sorted(answer)[:20]} and was asked for "
             f"{sorted(expected) or 'nothing'}"
         )
@@ -488,13 +485,13 @@ def check_order(request: Request, parts: Parts) -> None:
     so many epochs, and takes models of its own size with finite numbers.
     """
     if not 0 < len(request.steps) <= STEPS:
-        raise ValueError(f"the order {request.key} has {len(request.steps)} steps")
+        raise Refusal(f"the order {request.key} has {len(request.steps)} steps")
     if not (-1 <= request.cycle < TURNS and 0 <= request.round < TURNS):
-        raise ValueError(
+        raise Refusal(
             f"the order {request.key} is of cycle {request.cycle}, round {request.round}"
         )
     if request.owner not in parts.asked:
-        raise ValueError(
+        raise Refusal(
             f"the order {request.key} is of {request.owner!r}; this study has {sorted(parts.asked)}"
         )
     for at, step in enumerate(request.steps, 1):
@@ -513,40 +510,40 @@ def _check_asked(request: Request, step: Step, parts: Parts, is_last: bool) -> N
     """Raise unless the step is asked as its method asks it, or for a key for a masked sum."""
     asks = f"the order {request.key} asks for {step.verb!r} by {step.kind}"
     if not is_last:
-        raise ValueError(f"{asks}, which is not its last step")
+        raise Refusal(f"{asks}, which is not its last step")
     if step.verb == KEYS and step.kind == "each" and step.masked is not None:
         return
     if why := parts.asked[request.owner].contract.refusal(step.verb, step.kind):
-        raise ValueError(f"{asks}: {why}")
+        raise Refusal(f"{asks}: {why}")
 
 
 def _check_plan(key: str, plan: Plan | None) -> None:
     if plan is None:
         return
     if plan.epochs > EPOCHS or len(plan.segments) > STEPS:
-        raise ValueError(
+        raise Refusal(
             f"the order {key} is to train {plan.epochs} epochs in {len(plan.segments)} segments; a "
             f"site trains at most {EPOCHS} in {STEPS}"
         )
     numbers = [plan.optimiser.lr, plan.optimiser.weight_decay, plan.schedule.factor]
     if not all(map(math.isfinite, numbers)):
-        raise ValueError(f"the order {key} is to train with a rate that is NaN or infinite")
+        raise Refusal(f"the order {key} is to train with a rate that is NaN or infinite")
 
 
 def _check_args(key: str, step: Step, sizes: Mapping[str, int]) -> None:
     if len(step.args) > FIELDS:
-        raise ValueError(f"the order {key} has {len(step.args)} fields")
+        raise Refusal(f"the order {key} has {len(step.args)} fields")
     for name, value in step.args.items():
         try:
             _check_kind(name, value)
         except ValueError as error:
-            raise ValueError(f"the order {key}: {error}") from error
+            raise Refusal(f"the order {key}: {error}") from error
         if name in sizes and (
             not isinstance(value, Tensor) or value.shape != (sizes[name],)
         ):
-            raise ValueError(
+            raise Refusal(
                 f"the order {key} brings {name} of another model: its shape is "
                 f"{tuple(getattr(value, 'shape', ()))} and here it is {(sizes[name],)}"
             )
         if isinstance(value, Tensor) and not is_finite(value):
-            raise ValueError(f"the order {key} brings {name} with NaN or infinite numbers")
+            raise Refusal(f"the order {key} brings {name} with NaN or infinite numbers")

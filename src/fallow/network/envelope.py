@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
+from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 from fallow.network.release import HERE
 from fallow.privacy.signing import opened, sign
@@ -77,17 +78,21 @@ def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
     """The reply in a message of a site; ValueError for any other message."""
     found: Reply = _opened(Reply, REPLY, public, blob, f"site {site}")
     if found.site != site:
-        raise ValueError(
-            f"a message signed by site {site} says that it is from {found.site}"
-        )
+        raise Refusal(f"a message signed by site {site} says that it is from {found.site}")
     return found
 
 
 def _opened(kind: Any, check: Any, public: bytes, blob: bytes, whose: str) -> Any:
-    tree = unpack(opened(public, blob, whose))
+    content = opened(public, blob, whose)
+    try:
+        tree = unpack(content)
+    except ValueError as error:
+        raise Refusal(
+            f"a message of {len(blob)} bytes from {whose} could not be read"
+        ) from error
     rest = "body" if kind is Order else "answer"
     if not isinstance(tree, dict) or set(tree) != {*HEAD[kind], rest}:
-        raise ValueError(
+        raise Refusal(
             f"a message from {whose} has not the fields of this version of Fallow"
         )
     head = {name: tree[name] for name in HEAD[kind]}
@@ -96,16 +101,14 @@ def _opened(kind: Any, check: Any, public: bytes, blob: bytes, whose: str) -> An
             json.dumps(head), strict=True
         )  # Python's strict mode takes no dict
     except (TypeError, RecursionError) as error:  # a tensor, or lists in lists in lists
-        raise ValueError(
-            f"a message from {whose} has no plain words at its head"
-        ) from error
+        raise Refusal(f"a message from {whose} has no plain words at its head") from error
     except ValidationError as error:
         first = error.errors()[0]
-        raise ValueError(
+        raise Refusal(
             f"a message from {whose} has a wrong {'.'.join(map(str, first['loc']))}: {first['msg']}"
         ) from error
     if kind is Reply and not isinstance(tree[rest], dict):
-        raise ValueError(f"a message from {whose} answers with no fields")
+        raise Refusal(f"a message from {whose} answers with no fields")
     return kind(**head, **{rest: tree[rest]})
 
 

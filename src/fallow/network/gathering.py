@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from fallow.core.plain import plain
 from fallow.core.types import Answer, SiteId
 from fallow.network.envelope import Order, Reply, open_reply, seal
 from fallow.network.release import HERE, check_release
@@ -164,7 +165,7 @@ class Gathering:
         if version != HERE and site not in self.remote.told:
             self.remote.told.add(site)
             why = f"site {site} has Fallow {version} and the coordinator {HERE}: upgrade the older"
-            self._tell("version", site, why=f"{why} one when it suits")
+            self._tell("version", site, why=plain(f"{why} one when it suits"))
 
     def _ask_again(self, site: SiteId, why: str) -> bool:
         """Send an order again that was damaged on its way, or whose answer was; False when that has
@@ -172,12 +173,13 @@ class Gathering:
         self.damaged[site] += 1
         if self.damaged[site] > AGAIN:
             return False
-        self._tell("refused", site, why=why)
+        self._tell("refused", site, why=plain(why))
         self._send({site})
         return True
 
     def _refuse(self, site: SiteId, why: str) -> None:
-        """It answered, but its answer does not count."""
+        """It answered, but its answer does not count.  Why is said in words of the site, perhaps."""
+        why = plain(why)
         self.found.pop(site, None)
         self.refused[site] = why
         self._tell("refused", site, why=why)

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from fallow.core.disclosure import payload
 from fallow.core.messages import Request
+from fallow.core.plain import plain
+from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId, State, Value
 from fallow.core.weights import lower_median
 from fallow.network.envelope import Order
@@ -79,17 +81,23 @@ def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
     """The request in an order, and the seal keys of receivers; ValueError for anything else."""
     told = {NEWS} if read_news(order) else set()
     body = _fields(order, {"request", "to"} | told)
-    request = unpack_request(bytes_of(body["request"], "the request of an order"))
+    try:
+        request = unpack_request(bytes_of(body["request"], "the request of an order"))
+    except ValueError as error:
+        raise Refusal(f"the order {order.key}: {error}") from error
     if request.key != order.key.partition(ANEW)[0]:
-        raise ValueError(f"the order {order.key} carries the request {request.key}")
+        raise Refusal(f"the order {order.key} carries the request {request.key}")
     if not isinstance(body["to"], dict):
-        raise ValueError(f"the order {order.key} does not say who receives what it relays")
-    to = {
-        site: bytes_of(key, f"the seal key of site {site}")
-        for site, key in body["to"].items()
-    }
+        raise Refusal(f"the order {order.key} does not say who receives what it relays")
+    try:
+        to = {
+            site: bytes_of(key, f"the seal key of site {site}")
+            for site, key in body["to"].items()
+        }
+    except ValueError as error:
+        raise Refusal(f"the order {order.key}: {error}") from error
     if any(len(key) != HALF for key in to.values()):
-        raise ValueError(f"the order {order.key} has a seal key that has not {HALF} bytes")
+        raise Refusal(f"the order {order.key} has a seal key that has not {HALF} bytes")
     return request, to
 
 
@@ -145,7 +153,7 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brou
     body = _fields(order, {"verb", "letters", "cycle"})
     kinds = {"verb": str, "letters": dict, "cycle": int}
     if any(type(body[name]) is not kind for name, kind in kinds.items()):
-        raise ValueError(f"the order {order.key} brings no letters")
+        raise Refusal(f"the order {order.key} brings no letters")
     found: dict[SiteId, State | None] = {}
     refused: dict[SiteId, str] = {}
     for sender, letter in body["letters"].items():
@@ -156,11 +164,11 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brou
             found[sender] = None
             found[sender] = _read(order, sender, letter, secret)
             _check(found[sender] or {}, sizes)
-        except ValueError as error:
-            refused[sender] = f"{about}{error}"
+        except Refusal as error:
+            refused[sender] = plain(f"{about}{error}")
     like = next((state for state in found.values() if state is not None), None)
     if refused and like is None:
-        raise ValueError("; ".join(refused.values()))
+        raise Refusal("; ".join(refused.values()))
     states = {
         s: _blank(found[s] or like or {}, sizes) if s in refused else found[s] or {}
         for s in found
@@ -170,33 +178,45 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brou
 
 
 def _read(order: Order, sender: SiteId, letter: Any, secret: bytes) -> State:
+    """The state in a letter.  Raises Refusal, which quotes nothing of what was under the seal."""
     about = _about(order, sender, order.site)
-    state = unpack(unseal(secret, bytes_of(letter, "its letter"), about))
+    try:
+        content = unseal(secret, bytes_of(letter, "its letter"), about)
+    except ValueError as error:
+        raise Refusal(
+            "its seal does not open: it was changed on its way, or is for another site or another "
+            "exchange"
+        ) from error
+    try:
+        state = unpack(content)
+    except ValueError as error:
+        raise Refusal("its letter could not be read") from error
     if not isinstance(state, dict) or not all(
         isinstance(v, Tensor) for v in state.values()
     ):
-        raise ValueError("it is no flat list of tensors")
+        raise Refusal("it is no flat list of tensors")
     return state
 
 
 def _check(state: State, sizes: Mapping[str, int]) -> None:
     for name, value in state.items():
         if name in sizes and value.shape != (sizes[name],):
-            raise ValueError(
+            raise Refusal(
                 f"{name} has the shape {tuple(value.shape)} and not {(sizes[name],)}: all sites "
                 "must use one model"
             )
         if not value.is_floating_point():
             continue
         if not bool(value.isfinite().all()):
-            raise ValueError(f"{name} is NaN or infinite: its training diverged")
+            what = name if name in sizes else "a part of it"
+            raise Refusal(f"{what} is NaN or infinite: its training diverged")
         if name in sizes and not does_fit(value, torch.float32):
-            raise ValueError(
+            raise Refusal(
                 f"{name} has the norm {float(value.double().norm()):.3g}, which no model can use: "
                 "its training diverged"
             )
         if name == CLAIM and bool((value < 0).any()):
-            raise ValueError(f"{name} is below 0")
+            raise Refusal(f"{name} is below 0")
 
 
 def limit_claims(brought: Brought, own: int, ratio: float) -> Brought:
@@ -241,5 +261,5 @@ def _about(order: Order, sender: SiteId, receiver: SiteId) -> str:
 def _fields(order: Order, names: set[str]) -> dict[str, Any]:
     body = order.body
     if not isinstance(body, dict) or body.keys() != names:
-        raise ValueError(f"the order {order.key} to {order.errand} has not {sorted(names)}")
+        raise Refusal(f"the order {order.key} to {order.errand} has not {sorted(names)}")
     return body

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+from fallow.core.refusal import Refusal
+
 HERE = version("fallow")
 
 
@@ -16,11 +18,10 @@ def check_release(
     >>> check_release("0.4.1", "site north", own="0.4.0")
     >>> check_release("0.4.1", "b", own="0.5.0", mine="a")
     Traceback (most recent call last):
-    ValueError: b has Fallow 0.4.1 and a 0.5.0: what they compute may differ; install one version \
-everywhere
+    fallow.core.refusal.Refusal: b has Fallow 0.4.1 and a 0.5.0: ...
     """
     if theirs.split(".")[:2] != own.split(".")[:2]:
-        raise ValueError(
+        raise Refusal(
             f"{whose} has Fallow {theirs} and {mine} {own}: what they compute may differ; install "
             "one version everywhere"
         )

@@ -11,6 +11,7 @@ from typing import Any, Protocol, final
 
 from fallow.core.disclosure import payload
 from fallow.core.messages import Delivered, Request, payload_of
+from fallow.core.plain import plain
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import Border
@@ -201,7 +202,7 @@ class Remote:
         """A site that refused letters has gone on without these."""
         answer = self.border.plain(site, answer)
         if why := answer.get("refused"):
-            self.say({"event": "refused", "site": site, "key": "", "why": str(why)})
+            self.say({"event": "refused", "site": site, "key": "", "why": plain(why)})
         return answer
 
     def _seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fallow.core.digests import digest_of
 from fallow.core.messages import Masked, Request, Step
+from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Release
@@ -46,7 +47,7 @@ class Guard:
         is_masked = step.kind == "sum" and step.masked is not None
         is_shown = step.kind not in ("keep", "relay") and not is_masked
         if self.privacy.secure_sum and is_shown:
-            raise ValueError(
+            raise Refusal(
                 f"site {self.site} does not answer {step.verb!r} by {step.kind}: with secure sums "
                 "(privacy.secure_sum) only masked parts of sums leave it"
             )
@@ -74,7 +75,7 @@ class Guard:
 
     def _check_noisy(self, step: Step, request: Request) -> None:
         if self.privacy.epsilon is not None and request.owner == "query":
-            raise ValueError(
+            raise Refusal(
                 f"site {self.site} does not answer {step.verb!r} under local privacy "
                 "(privacy.epsilon): the verb returns plain numbers, to which no noise is added; a "
                 "verb that counts rows must return Release"
@@ -94,7 +95,7 @@ class Guard:
         )
         if key in book:
             if book[key].digest != digest:
-                raise ValueError(
+                raise Refusal(
                     f"site {self.site} has answered {key} before, to another question; noise is "
                     "drawn once for each key"
                 )
@@ -126,14 +127,14 @@ class Guard:
         """The masked part.  A key masks one part for one cohort; then it is forgotten."""
         held = self.ledger.hidden(self.site)
         if held is None or held["name"] != _named(about):
-            raise ValueError(
+            raise Refusal(
                 f"site {self.site} has no key for attempt {about.attempt} at {about.exchange}; "
                 "keys are shown before a sum"
             )
         digest = digest_of([(step, None)], [self.site])
         if "answer" in held:
             if held["digest"] != digest:
-                raise ValueError(
+                raise Refusal(
                     f"site {self.site} has masked its part of {about.exchange} for another "
                     "cohort; two sums under one key would show the difference"
                 )
@@ -145,7 +146,7 @@ class Guard:
             or own is None
             or not torch.equal(own, held["public"])
         ):
-            raise ValueError(
+            raise Refusal(
                 f"site {self.site} adds nothing to a secure sum of {len(about.keys)} sites that "
                 f"has not its own key or fewer than {SMALLEST} sites"
             )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol
 
+from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
 
 
@@ -45,7 +46,7 @@ def check_budget(
         return
     spent = added_up(line.epsilon for line in book.values())
     if spent + as_written(epsilon) > as_written(total):
-        raise ValueError(
+        raise Refusal(
             f"site {site} has spent epsilon {float(spent):g} of {total:g} in {len(book)} releases "
             f"{doubtful(book.values())}and releases nothing more: another would cost {epsilon:g}; "
             "raise privacy.total, lower privacy.epsilon or ask fewer queries, in a new run"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fallow.core.refusal import Refusal
 from fallow.privacy.extra import need
 
 CURVE = "cryptography.hazmat.primitives.asymmetric.ed25519"
@@ -36,7 +37,7 @@ def opened(public: bytes, signed: bytes, whose: str) -> bytes:
     try:
         key.verify(signed[:SIGNATURE], content)
     except Exception as error:  # of `cryptography`, which may not be installed
-        raise ValueError(
+        raise Refusal(
             f"a message that says it is from {whose} was not signed with its key: it was changed "
             "on its way, or somebody else sent it"
         ) from error

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fallow.core.plain import cell
 from fallow.report.final_table import final_table
 from fallow.report.tables import to_latex, to_markdown
 from fallow.storage.files import write_whole
@@ -53,7 +54,7 @@ def _csv(rows: list[dict[str, Any]]) -> bytes:
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(text, names, restval="")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue().encode()
 
 

@@ -12,6 +12,7 @@ import io
 import re
 from typing import TYPE_CHECKING
 
+from fallow.core.plain import cell
 from fallow.report.columns import (
     AREA_MINUS,
     AREA_P,
@@ -124,7 +125,7 @@ def to_csv(table: FinalTable) -> str:
         seeds = row.score.seeds if row.score else 0
         writer.writerow(
             [
-                row.query,
+                cell(row.query),
                 _kind(row, table.reference),
                 seeds,
                 *_spread_numbers(row.score),

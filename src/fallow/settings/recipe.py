@@ -21,6 +21,7 @@ from fallow.settings.spec import Published, Spec, literal
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
+MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ class Recipe:
             _positive(self, "sites")
         if self.cycles < 0:
             raise ValueError(f"cycles is {self.cycles}; it must be 0 or more")
+        if self.cycles > MOST_CYCLES:
+            raise ValueError(f"cycles is {self.cycles}; it must be {MOST_CYCLES} or less")
         for name in ("initial", "per_cycle"):
             _share(name, getattr(self, name), none=name == "initial")
         spent = [

@@ -14,6 +14,7 @@ from fallow.core.disclosure import payload
 from fallow.core.local import Local
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.plan import Plan
+from fallow.core.refusal import words_stay
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
 from fallow.engine import Fitted, Job
@@ -113,7 +114,8 @@ def _train(
     first = requests[group[0].id]
     method = group[0].local(first.steps[at], first)
     jobs = [site.job(requests[site.id].steps[at], requests[site.id]) for site in group]
-    results = executor.fit(method, plan, first.round, jobs)
+    with words_stay():
+        results = executor.fit(method, plan, first.round, jobs)
     for site, result in zip(group, results, strict=True):
         site.fitted(requests[site.id].steps[at], requests[site.id], result)
 

@@ -14,6 +14,7 @@ from fallow.core.banks import Layout
 from fallow.core.local import NONE, Local, Slot
 from fallow.core.messages import Request, Step
 from fallow.core.plan import Plan
+from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import Picks, Release
@@ -245,7 +246,7 @@ class Site:
     def method(self, owner: str) -> Any:
         """The method that plays a part in this run; ValueError for a part that nobody plays."""
         if owner not in self.parts.asked:
-            raise ValueError(
+            raise Refusal(
                 f"site {self.id} has no method of {owner!r}; it has those of "
                 f"{sorted(self.parts.asked)}"
             )
@@ -272,7 +273,9 @@ class Site:
         return step.plan
 
     def _deployed(self, state: State) -> State:
-        used: State = self.method("training").deploy(state, self.memory)
+        training = self.method("training")
+        with words_stay():
+            used: State = training.deploy(state, self.memory)
         return used
 
     # -- verbs ------------------------------------------------------------------------------
@@ -296,7 +299,7 @@ class Site:
             return self.guard.public_key(step.masked)
         method = self.method(request.owner)
         if why := method.contract.refusal(step.verb, step.kind):
-            raise ValueError(
+            raise Refusal(
                 f"site {self.id} does not answer {step.verb!r} by {step.kind}: {why}"
             )
         if step.kind == "keep" and "n" in step.args and len(self.pool) == 0:

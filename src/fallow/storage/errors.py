@@ -8,6 +8,14 @@ class Failed(RuntimeError):
     that diverged.  The command ends with exit code 1, not 2."""
 
 
+class Damaged(Failed):
+    """A file is not what was written."""
+
+
+class Unwritable(Failed):
+    """A file cannot be read or written: a full disk, a folder of somebody else."""
+
+
 def sentence(error: BaseException) -> str:
     """An error on one line.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fallow.storage.errors import Failed
+from fallow.storage.errors import Failed, Unwritable
 from fallow.storage.packing import pack, unpack
 from fallow.storage.private import make_folder, rights_in
 
@@ -53,7 +53,7 @@ def write_whole(path: Path, content: bytes, mode: int = 0o666) -> str:
 
 def unwritable(path: Path, error: OSError) -> Failed:
     """The error of a disk that is full or read-only, in one sentence."""
-    return Failed(
+    return Unwritable(
         f"{path} cannot be written ({error.strerror}): free some space, make it "
         "writable, or choose another folder; earlier results are untouched"
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fallow.core.names import OWN, NamePolicy
 from fallow.data.dataset import Dataset
 from fallow.experiment.methods import methods_of
 from fallow.experiment.one_pass import is_one_pass
@@ -42,9 +43,12 @@ def prepared(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, Wo
     return replace(setup, recipe=recipe), world
 
 
-def check_task(recipe: Recipe, found: Dataset) -> None:
-    """Raise ValueError where a method is not for what the data has to predict, or for the model."""
-    methods = methods_of(recipe)
+def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None:
+    """Raise ValueError where a method is not for what the data has to predict, or for the model.
+
+    ``policy``: which names resolve.
+    """
+    methods = methods_of(recipe, policy=policy)
     query, training = methods["query"].contract, methods["training"].contract
     if found.task == "regression":
         has = f"{recipe.data} has numbers to predict"

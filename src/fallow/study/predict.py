@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from fallow.core.banks import Layout
 from fallow.core.build import nearest
+from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.plain import cell
 from fallow.core.streams import stream
-from fallow.core.types import SiteId, State
+from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.view import Predicting
 from fallow.core.words import some
 from fallow.data import read_rows
@@ -44,11 +45,14 @@ def predict_file(
     seed: int | None = None,
     out: Path | None = None,
     site: SiteId | None = None,
+    policy: NamePolicy = BUILT_IN,
 ) -> Predicted:
     """Predict the rows of ``data``; writes a CSV (``out``, by default beside the data), in which
     the line of a row that lacks a feature says nothing.
 
     ``site``: with the model that this site was tested with at the end, where each has its own.
+    ``policy``: which names in the study resolve; by default Fallow's own, because a study may have
+    been made by somebody else.
     Classification: the class and its probability; regression: the value.
     """
     study = read_study(folder)
@@ -62,7 +66,7 @@ def predict_file(
         )
     saved = load_tree(path, path.parent)
     made = variant(recipe_from(dict(study.study.recipe)), cell.query)
-    return predict_with(saved, made, folder, data, out, site)
+    return predict_with(saved, made, folder, data, out, site, policy=policy)
 
 
 def predict_with(
@@ -73,13 +77,15 @@ def predict_with(
     out: Path | None = None,
     site: SiteId | None = None,
     mode: int = 0o666,
+    policy: NamePolicy = BUILT_IN,
 ) -> Predicted:
     """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors,
     ``mode`` the rights of the file, less those that the umask takes."""
-    saved = {**saved, "state": _model(saved, made, folder, site)}
+    saved = {**saved, "state": _model(saved, made, folder, site, policy)}
     rows = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
     x = rows.x[rows.whole]
-    outputs = _outputs(made, saved, Scale(**saved["scale"])(x) if saved["scale"] else x)
+    scaled = Scale(**saved["scale"])(x) if saved["scale"] else x
+    outputs = _outputs(made, saved, scaled, policy)
     found = iter(_lines(outputs, saved["about"]["classes"]))
     lines = [next(found) if is_whole else {} for is_whole in rows.whole.tolist()]
     target = out or data.with_name(f"{data.stem}-predictions.csv")
@@ -87,11 +93,17 @@ def predict_with(
     return Predicted(target, len(x), len(lines) - len(x))
 
 
-def _model(saved: dict[str, Any], made: Recipe, folder: Path, site: SiteId | None) -> State:
+def _model(
+    saved: dict[str, Any],
+    made: Recipe,
+    folder: Path,
+    site: SiteId | None,
+    policy: NamePolicy,
+) -> State:
     """The model that is meant; ValueError where there is none, or several."""
     own: dict[SiteId, State] = saved.get("sites", {})
     state: State | None = saved["state"] if site is None else own.get(site)
-    if isinstance(methods_of(made)["training"], Predicting):
+    if isinstance(methods_of(made, policy=policy)["training"], Predicting):
         raise ValueError(
             f"{made.training} predicts with the labelled rows of a site, which {folder} does not "
             "keep with the model; train with another method, such as fedavg-ft"
@@ -110,14 +122,15 @@ def _model(saved: dict[str, Any], made: Recipe, folder: Path, site: SiteId | Non
     raise ValueError(f"each site of {folder} deploys a model of its own; {whose}")
 
 
-def _outputs(made: Recipe, saved: dict[str, Any], x: Tensor) -> Tensor:
-    classes, dtype = saved["about"]["classes"], getattr(torch, made.dtype)
+def _outputs(made: Recipe, saved: dict[str, Any], x: Tensor, policy: NamePolicy) -> Tensor:
+    classes, dtype = saved["about"]["classes"], DTYPES[made.dtype]
     generator = stream(0, "template")  # its weights are replaced
     model = build_model(
         made.model.name,
         saved["about"]["shape"],
         len(classes) or 1,
         generator,
+        policy,
         **made.model.fields,
     ).to(dtype)
     outputs = predict(model, Layout.of(model), saved["state"], x.to(dtype))
@@ -137,7 +150,8 @@ def _csv(name: str, names: Sequence[object], lines: Sequence[dict[str, str]]) ->
     text = io.StringIO()
     writer = csv.writer(text)
     heads = next(list(line) for line in lines if line)
-    writer.writerow([name, *heads])
+    writer.writerow([cell(name), *heads])
     told = [[line.get(head, "") for head in heads] for line in lines]
-    writer.writerows([row, *words] for row, words in zip(names, told, strict=True))
+    for row, words in zip(names, told, strict=True):
+        writer.writerow([cell(row), *map(cell, words)])
     return text.getvalue().encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
+from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.federation import coordinator
 from fallow.federation.coordinator.folder import CoordinatorFolder
@@ -20,8 +22,10 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from tests.federation.planted import (
     FOLDER,
+    LEAKY,
     PLANTED,
     found_in,
+    install_leaky,
     label,
     labels_of,
     planted,
@@ -107,14 +111,20 @@ class Captured:
 
 
 @contextmanager
-def captured(folder: Path, recipe: Recipe, until: str | None = None) -> Iterator[Captured]:
+def captured(
+    folder: Path,
+    recipe: Recipe,
+    until: str | None = None,
+    policy: NamePolicy = BUILT_IN,
+) -> Iterator[Captured]:
     """A study of two sites, each a process that reaches its coordinator through a tap.
 
     until: the key of an exchange, after whose answer it is broken off.
     """
     folder = folder / FOLDER
     (folder / "alike").mkdir(parents=True)
-    alike = planted(folder / "alike", recipe, names=(OTHER, PLANTED), first=FIRST)
+    both = (OTHER, PLANTED)
+    alike = planted(folder / "alike", recipe, names=both, first=FIRST, policy=policy)
     schema, port, done = alike.agreement.schema, free_port(), Event()
     waits = replace(alike.agreement.waits, timeout=2 * LONG, patience=2 * LONG)
     plan = coordinator.folder.Plan("alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1)
@@ -156,6 +166,7 @@ def joined(study: Real, name: str, address: str) -> SiteFolder:
         data=data,
         test=test,
         superlink=address,
+        allow=study.office.names.allowed,
     )
     study.office.admit(site.path / "join.json")
     return site
@@ -223,7 +234,13 @@ def test_nothing_of_it_leaves_in_a_study_to_its_end(tmp_path: Path) -> None:
 @pytest.mark.processes
 @pytest.mark.soak
 @pytest.mark.parametrize("what", ["rows", "labels"])
-def test_a_site_that_does_send_a_row_or_labels_is_found(what: str, tmp_path: Path) -> None:
-    leaky = Spec("tests.federation.planted:Leaky", {"what": what})
-    with captured(tmp_path, replace(STUDY, query=leaky)) as found:
+def test_a_site_that_does_send_a_row_or_labels_is_found(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "installed"
+    policy = install_leaky(installed, monkeypatch)
+    places = [str(installed), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(places))
+    leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
+    with captured(tmp_path, replace(STUDY, query=leaky), policy=policy) as found:
         assert any(line.startswith(what.removesuffix("s")) for line in found.found())

@@ -18,9 +18,13 @@ import pytest
 from fallow.network.flower.launch import (
     APP,
     CLAIM,
+    CLIENT,
     PARENT,
+    REASON,
+    SERVER,
     STATES,
     App,
+    guard_command,
     is_own,
     let_apps_start,
     may_pass,
@@ -51,6 +55,61 @@ def test_a_site_runs_the_app_that_came_with_it_and_no_other() -> None:
     assert not is_own(bundle(**{"more.py": ""}))
     other = project.replace("fallow_pipe.apps.client_app:app", "os:abort")
     assert not is_own(bundle(**{"pyproject.toml": other}))
+
+
+@pytest.mark.parametrize(
+    ("command", "place"), [("flwr-clientapp", CLIENT), ("flwr-serverapp", SERVER)]
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
+def test_the_command_that_runs_an_app_installs_no_other_than_the_own(
+    command: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guard is in its place: what Flower calls to install an app is asked, on both sides."""
+    installed: list[bytes] = []
+    flower = pytest.importorskip(place)
+    monkeypatch.setattr(flower, "install_from_fab", installed.append)
+    if command == "flwr-clientapp":
+        monkeypatch.setattr(flower, "Error", lambda code, reason: (code, reason))
+    guard_command(command)
+    install = flower.install_from_fab
+    foreign = bundle(**{"fallow_pipe/pipe.py": "import os"})
+    with pytest.raises(ValueError, match="another Flower app than the one that came with"):
+        install(foreign)
+    assert installed == []
+    install(bundle())
+    assert installed == [bundle()]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Flower's own
+def test_flower_hears_that_an_app_failed_and_not_in_which_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flower = pytest.importorskip(CLIENT)
+    monkeypatch.setattr(flower, "install_from_fab", print)
+    monkeypatch.setattr(flower, "Error", lambda code, reason: (code, reason))
+    guard_command("flwr-clientapp")
+    told = flower.Error
+    assert told(3, "no such file: /home/berghof/castorp.csv") == (3, REASON)
+    assert told(3) == (3, None)
+    assert "castorp" in capsys.readouterr().err
+
+
+def test_processes_of_flower_find_no_module_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where PYTHONPATH has an empty part, which means just that."""
+    (tmp_path / "colorsys.py").write_text("raise SystemExit('imported')")
+    monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}.{os.pathsep}{APP}{os.pathsep}")
+    env = environment(tmp_path / "home", [])
+    assert env["PYTHONPATH"] == str(APP)
+    done = subprocess.run(
+        [sys.executable, "-c", "import colorsys, sys; print(sys.flags.safe_path)"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "True")
 
 
 @pytest.mark.processes

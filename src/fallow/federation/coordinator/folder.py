@@ -10,9 +10,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fallow.core.names import BUILT_IN, NamePolicy, pinned
 from fallow.core.types import SiteId
 from fallow.federation.address import check_address, check_host, not_bindable
-from fallow.federation.agreement import Agreement, Waits, at_sites
+from fallow.federation.agreement import Agreement, Waits, at_sites, named_classes
 from fallow.federation.folders import check_free, private_folder
 from fallow.federation.joining import KEY, check_own, read_joining
 from fallow.federation.made import made
@@ -48,6 +49,7 @@ class Plan:
 
         Raises ValueError for a study that cannot work.
         """
+        names = self.names
         sites = tuple(sorted(self.sites))
         recipe = at_sites(self.recipe, self.name, len(sites), self.schema)
         found = Agreement(
@@ -60,9 +62,22 @@ class Plan:
             self.waits,
             self.smallest,
             authority,
+            names=names,
         )
         made(found)
         return found
+
+    @property
+    def names(self) -> NamePolicy:
+        """Whose classes the agreement may name: those that the recipe names now, in the code that
+        is installed now.  Who makes a study chooses that herself.
+
+        Raises ValueError for a class of no installed distribution.
+        """
+        try:
+            return pinned(list(named_classes(self.recipe).values()))
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -108,7 +123,10 @@ class CoordinatorFolder:
         folder._make_keys(hosts)
         agreed = plan.agreement(verify_key(folder.secret), folder._authority)
         write_agreement(folder.path / "study.toml", agreed)
-        write_json(folder.path / ABOUT, {"address": address, "hosts": list(hosts)})
+        about: dict[str, Any] = {"address": address, "hosts": list(hosts)}
+        if agreed.names.allowed:
+            about["allow"] = dict(agreed.names.allowed)
+        write_json(folder.path / ABOUT, about)
         return folder
 
     def _make_keys(self, hosts: Sequence[str]) -> None:
@@ -128,14 +146,26 @@ class CoordinatorFolder:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """The study; ValueError where it names another coordinator than this one."""
-        found = read_agreement(self.path / "study.toml")
+        """The study; ValueError where it names another coordinator than this one, or code that is
+        not what it was when the study was made."""
+        found = read_agreement(self.path / "study.toml", self.names)
         if found.coordinator != verify_key(self.secret):
             raise ValueError(
                 f"{self.path / 'study.toml'} names the key of another coordinator; restore it, or "
                 "restore keys/coordinator.key"
             )
         return found
+
+    @property
+    def names(self) -> NamePolicy:
+        """Whose classes study.toml may name here: those that it was made with, by the digests of
+        their code, which ``coordinator.json`` has under ``allow``."""
+        allowed = self._read(self.path / ABOUT).get("allow")
+        if allowed is None:
+            return BUILT_IN
+        if not isinstance(allowed, dict):
+            raise ValueError(f"{self.path / ABOUT}: allow is no table of digests")
+        return NamePolicy(allowed=allowed)
 
     @property
     def _secret(self) -> Path:

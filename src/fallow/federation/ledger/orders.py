@@ -7,6 +7,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, final
 
+from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
 from fallow.experiment.journal import sealed
 from fallow.federation.ledger.questions import now
@@ -173,12 +174,12 @@ class Orders:
         digest, blob = found[0]
         site = self._tables.site
         if digest != digest_of(order):
-            raise ValueError(
+            raise Refusal(
                 f"site {site} has answered exchange {order.key} with other contents: one key never "
                 "means two things; was the coordinator's folder copied or put back from a backup?"
             )
         if blob is None:
-            raise ValueError(
+            raise Refusal(
                 f"site {site} has answered exchange {order.key} before, and it is over: this is a "
                 "replay, or the coordinator's folder was put back from a backup"
             )

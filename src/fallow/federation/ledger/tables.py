@@ -11,7 +11,7 @@ from fallow.core.types import SiteId
 from fallow.federation.ledger.questions import now
 from fallow.storage.checksums import checksum
 from fallow.storage.database import BUSY, Database, Durability, Words, make_private
-from fallow.storage.errors import Failed
+from fallow.storage.errors import Damaged, Failed, Unwritable
 
 SYNCHRONOUS: Durability = "FULL"  # a power cut loses nothing that was answered
 COPIED, NOTICED = "copied at", "is older since"
@@ -207,7 +207,7 @@ class Tables:
         return copy_of(self.path)
 
     def damaged(self, why: str) -> Failed:
-        return Failed(
+        return Damaged(
             f"ledger {self.path} of site {self.site} is damaged ({why}): end the site and its "
             f"page, move {self.path.name} and the files {self.path.name}-wal and -shm away, copy "
             f"{self.copy.name}, which is an hour old at most where the site was running, to "
@@ -220,7 +220,7 @@ class Tables:
                 f"ledger {self.path} has been busy for {BUSY:g} seconds: another process is "
                 "writing; end it, or try again; nothing was changed"
             )
-        return Failed(
+        return Unwritable(
             f"ledger {self.path} of site {self.site} cannot be read or written ({why}): "
             "free some space or make the folder writable; what was written is kept, and the "
             "coordinator asks again"

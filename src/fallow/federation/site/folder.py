@@ -53,19 +53,24 @@ class SiteFolder:
         return SiteFolder(Path(path), settings)
 
     @staticmethod
-    def create(path: str | Path, study: str | Path, **chosen: Any) -> SiteFolder:
+    def create(
+        path: str | Path, study: str | Path, digest: str | None = None, **chosen: Any
+    ) -> SiteFolder:
         """A new folder for ``Settings(**chosen)``, whose paths count from the current directory.
+
+        ``digest``: of the agreement that a person has confirmed (`check_digest`); None: who calls
+        has seen to that.  From then on the folder works with that agreement alone.
 
         Everything is checked before a file is written.  ``join.json`` is what the coordinator
         needs; keys that an earlier attempt left are used.  Raises ValueError for a site that is not
         in the agreement and for data that does not follow its schema.
         """
-        folder, agreement, settings = Path(path), read_agreement(study), Settings(**chosen)
+        folder, settings = Path(path), Settings(**chosen)
+        agreement = read_agreement(study, settings.names)
+        if digest is not None:
+            check_digest(agreement, digest)
         check_free(folder)
-        if settings.name not in agreement.sites:
-            raise ValueError(
-                f"{settings.name!r} is no site of {study}; it has {', '.join(agreement.sites)}"
-            )
+        check_member(agreement, settings.name, str(study))
         drop = agreement.recipe.drop_rows
         rows = read_rows(settings.data, agreement.schema, drop)
         if settings.test:
@@ -122,9 +127,10 @@ class SiteFolder:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """The study, which must be the one that the site has joined."""
+        """The study, which must be the one that a person here has confirmed: its digest stands in
+        ``join.json``.  It is compared before anything that the study names is built."""
         file, joined = self.path / "study.toml", self.joined
-        found = read_agreement(file)
+        found = read_agreement(file, self.settings.names)
         if self.name not in found.sites:
             raise ValueError(
                 f"{self.path / SETTINGS}: {self.name!r} is no site of {file}; it has "
@@ -135,10 +141,16 @@ class SiteFolder:
                 f"{self.path / SETTINGS} says name = {self.name!r}, and the keys here are those "
                 f"of {joined['name']}: change it back"
             )
-        if joined.get("study", found.digest) != found.digest:
+        if "study" not in joined:
+            raise Failed(
+                f"{self.path / 'join.json'}, which says what study was confirmed here, is missing "
+                "or damaged: restore it from a backup, or ask the coordinator for the file that "
+                "this site sent"
+            )
+        if joined["study"] != found.digest:
             raise ValueError(
-                f"{file} has changed since site {self.name} was made ({joined['study'][:12]} then, "
-                f"{found.digest[:12]} now): put the old file back, or the version of Fallow if "
+                f"{file} has changed since site {self.name} was made ({joined['study']:.12} then, "
+                f"{found.digest:.12} now): put the old file back, or the version of Fallow if "
                 "that has changed since; only lengths of time, limits of columns and comments may "
                 "change"
             )
@@ -146,12 +158,14 @@ class SiteFolder:
 
     @property
     def joined(self) -> dict[str, str]:
-        """What the coordinator was sent; nothing where the file is gone, which loses nothing."""
+        """What the coordinator was sent; nothing where the file is gone or damaged."""
         try:
             found = json.loads((self.path / "join.json").read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
-        return dict(found) if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
+        return {name: text for name, text in found.items() if isinstance(text, str)}
 
     @cached_property
     def rows(self) -> SiteRows:
@@ -229,6 +243,33 @@ class SiteFolder:
         recipe = self.agreement.recipe
         own = self.settings.epsilon
         return own if own is not None else recipe.protected.total
+
+
+TYPED = 8  # characters of a digest that a person types at least
+
+
+def check_member(agreement: Agreement, name: SiteId, study: str) -> None:
+    """Raise ValueError for the name of a site that the study has not."""
+    if name not in agreement.sites:
+        raise ValueError(
+            f"{name!r} is no site of {study}; it has {', '.join(agreement.sites)}"
+        )
+
+
+def check_digest(agreement: Agreement, typed: str) -> None:
+    """Raise ValueError unless ``typed``, as the coordinator read it out, is the digest of the
+    agreement or its first characters, `TYPED` or more.  Spaces and capitals do not matter."""
+    said = "".join(typed.split()).replace("-", "").lower()
+    if len(said) < TYPED:
+        raise ValueError(
+            f"{typed!r:.80} is too short for a digest; ask the coordinator to read it out, and "
+            f"give {TYPED} of its 32 characters or more"
+        )
+    if not agreement.digest.startswith(said):
+        raise ValueError(
+            f"{said!r:.80} is not the digest of this study.toml: it is another file than the "
+            "coordinator's, or was changed on its way; nothing was made; ask for the file again"
+        )
 
 
 def _trusted(ca: str | None, agreement: Agreement) -> bytes | None:

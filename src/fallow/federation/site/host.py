@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.messages import KEYS, Request
+from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId
 from fallow.experiment.steps import held_back, is_stratified
@@ -26,6 +27,7 @@ from fallow.federation.people import PICKED, Office, People, begin_cycle
 from fallow.federation.site.clocks import check_run
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.limits import Limits, Noted
+from fallow.federation.site.refusals import ErrorLog, told_outside
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.schedule import Place
 from fallow.federation.site.settings import RUNS
@@ -46,7 +48,7 @@ from fallow.network.release import HERE, check_release
 from fallow.sites.in_process import perform
 from fallow.sites.site import Parts, Site
 from fallow.sites.store import Label
-from fallow.storage.errors import Failed, sentence
+from fallow.storage.errors import Failed
 
 
 class OlderLedger(ValueError):
@@ -57,7 +59,8 @@ class OlderLedger(ValueError):
 class Host:
     """One site of a study.
 
-    `handle` never raises: what goes wrong is a signed reply that says why.  An order and its answer
+    `handle` never raises: what goes wrong is a signed reply that says so, in words that may leave
+    (`federation.site.refusals`); the others stay in ``errors.log``.  An order and its answer
     are one transaction of the ledger, so that the same order has the same answer, also after the
     process died in the middle of it, and an order that fails changes nothing.  What the site did
     after the exchange that the coordinator counted last came too late: its memory is put back
@@ -105,17 +108,37 @@ class Host:
     def handle(self, blob: bytes) -> bytes:
         """The reply to a message, both as bytes."""
         run = key = life = ""
+        name, order = self._folder.name, None
         with self._turn:
             try:
                 order = open_order(self._agreement.coordinator, blob)
                 run, key, life = order.run, order.key, order.life
-                reply = Reply(run, self._folder.name, key, self._answer(order), life=life)
-            except Exception as error:
-                why = sentence(error).replace(
-                    f"{self._folder.path}/", ""
-                )  # stays a site's own
-                reply = Reply(run, self._folder.name, key, refused=why, life=life)
-        return seal(self._folder.keys.sign, reply)
+                reply = Reply(run, name, key, self._answer(order), life=life)
+                return seal(self._folder.keys.sign, reply)
+            except (Exception, SystemExit) as error:
+                log = ErrorLog(self._folder.path)
+                why = told_outside(name, self._function(order), error, log)
+                refusal = Reply(run, name, key, refused=why, life=life)
+        return seal(self._folder.keys.sign, refusal)
+
+    def _function(self, order: Order | None) -> str:
+        """What an order asks for, in words of the order and of the agreement alone."""
+        if order is None:
+            return "what a message asks for"
+        if order.errand != "request":
+            return {"deliver": "the delivery of letters", "progress": "progress"}[
+                order.errand
+            ]
+        try:
+            request = read_request(order)[0]
+        except ValueError:
+            return "a request"
+        if not request.steps:
+            return "a request without steps"
+        step = request.steps[-1]
+        method = self._made.methods.get(request.owner)
+        owner = request.owner if method is None else type(method).__name__
+        return f"{owner}.{step.verb}" if step.kind != "fit" else f"the training of {owner}"
 
     # -- which orders are performed ---------------------------------------------------------
 
@@ -165,12 +188,10 @@ class Host:
 
     def _check_addressed(self, order: Order) -> None:
         if order.site != self._folder.name:
-            raise ValueError(
-                f"an order to site {order.site} came to site {self._folder.name}"
-            )
+            raise Refusal(f"an order to site {order.site} came to site {self._folder.name}")
         check_release(order.version, "the coordinator", HERE, f"site {order.site}")
         if order.study != self._agreement.digest:
-            raise ValueError(
+            raise Refusal(
                 f"site {order.site} has agreed on study {self._agreement.digest} and not on "
                 f"{order.study}: compare its study.toml with the coordinator's"
             )
@@ -186,14 +207,14 @@ class Host:
             )
         if run != newest:
             if orders.is_known(run):
-                raise ValueError(
+                raise Refusal(
                     f"site {self._folder.name} has left run {run} for {newest}: this is a replay, "
                     "or two coordinators lead one study"
                 )
             check_run(run, self._clock())
             latest = orders.latest_run()
             if latest is not None and run < latest:  # names sort by when runs began
-                raise ValueError(
+                raise Refusal(
                     f"site {self._folder.name} is in run {latest}, and run {run} began before it: "
                     "this is a replay, or the coordinator's clock was set back; set it right and "
                     "begin in a new folder; where run "
@@ -239,7 +260,7 @@ class Host:
         orders, store, site = self._ledger.orders, self._ledger.store, self._folder.name
         number, newest = orders.standing(order.run)
         if order.place < number:
-            raise ValueError(
+            raise Refusal(
                 f"site {site} is at exchange {number} and order {order.key} is number "
                 f"{order.place}: this is a replay, or the coordinator's folder was put back"
             )
@@ -365,7 +386,7 @@ class Host:
         if step.masked is not None and step.verb == KEYS:
             return site.guard.public_key(step.masked)
         if len(request.steps) > 1 or step.kind in ("fit", "relay"):
-            raise ValueError(f"site {site.id} has no {step.kind} of people: {order.key}")
+            raise Refusal(f"site {site.id} has no {step.kind} of people: {order.key}")
         if step.verb == "score":
             site.guard.check(step)
         answer: Answer = getattr(self._people, step.verb)(

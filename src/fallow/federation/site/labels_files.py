@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from fallow.core.plain import cell, cell_text
 from fallow.federation.site.label_studio import cells_of, is_task
 from fallow.storage.files import write_whole
 from fallow.storage.private import FILE
@@ -27,8 +28,8 @@ def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> int:
     text = io.StringIO()
     header = dict.fromkeys(name for line in lines for name in line) or ["id", "label"]
     table = csv.DictWriter(text, list(header), lineterminator="\n")
-    table.writeheader()
-    table.writerows(lines)
+    table.writerow({name: cell(name) for name in header})
+    table.writerows({name: cell(value) for name, value in line.items()} for line in lines)
     write_whole(path, text.getvalue().encode(), mode=FILE)
     return len(lines)
 
@@ -94,8 +95,9 @@ def _csv(path: Path, text: str) -> list[tuple[str, dict[str, Any]]]:
                     f"{len(header)}; correct that line"
                 )
             if cells:
+                texts = [cell_text(text) for text in cells]
                 found.append(
-                    (f"line {table.line_num}", dict(zip(header, cells, strict=True)))
+                    (f"line {table.line_num}", dict(zip(header, texts, strict=True)))
                 )
     except csv.Error as error:
         raise ValueError(

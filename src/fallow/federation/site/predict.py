@@ -30,4 +30,7 @@ def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
         raise Failed(
             f"{model} is damaged or cannot be read; put back a copy of it"
         ) from error
-    return predict_with(saved, site.agreement.recipe, folder, data, out, mode=FILE)
+    agreed = site.agreement
+    return predict_with(
+        saved, agreed.recipe, folder, data, out, mode=FILE, policy=agreed.names
+    )

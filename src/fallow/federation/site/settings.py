@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 from fallow.core.build import nearest
+from fallow.core.names import NamePolicy
 from fallow.core.types import SiteId
 from fallow.federation.address import check_address
-from fallow.federation.toml import toml_of
+from fallow.federation.toml import BARE, toml_of
 
 SECTIONS = {
     "labels": {"limit": "limit", "annotators": "annotators", "shown": "shown"},
@@ -18,6 +19,8 @@ SECTIONS = {
     "scores": {"limit": "scores"},
     "runs": {"limit": "runs"},
 }
+ALLOW = "allow"
+"""The section of distributions whose classes an agreement may name, with the digest of each."""
 TEXTS = ("name", "data", "test", "superlink", "certificates")
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(TEXTS, ((str,), "a text in quotes")),
@@ -42,7 +45,8 @@ class Settings:
     each; epsilon: what it ever spends on noise, None: as the agreement says.  shown: questions that
     its people ever see, None: twice the labels that they may be asked for; scores: how often models
     are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
-    which it takes part in ``runs``, None: `RUNS`.
+    which it takes part in ``runs``, None: `RUNS`.  allow: installed distributions whose classes the
+    agreement may name beside Fallow's own, and their digests.
     """
 
     name: SiteId
@@ -56,8 +60,15 @@ class Settings:
     shown: int | None = None
     scores: int | None = None
     runs: int | None = None
+    allow: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> NamePolicy:
+        """Whose classes an agreement may name at this site."""
+        return NamePolicy(allowed=self.allow)
 
     def __post_init__(self) -> None:
+        _ = self.names  # which refuses what is no digest
         for name, value in (("name", self.name), ("data", self.data)):
             if not value:
                 raise ValueError(
@@ -86,10 +97,20 @@ class Settings:
 
 def settings_from(tree: Mapping[str, Any]) -> Settings:
     """Settings from those of ``site.toml``; ValueError naming the one that is wrong."""
-    flat = {key: (key, value) for key, value in tree.items() if key not in SECTIONS}
+    flat = {
+        key: (key, value)
+        for key, value in tree.items()
+        if key not in SECTIONS and key != ALLOW
+    }
     if wrong := [key for key in flat if key not in TEXTS]:
         raise ValueError(
-            f"{wrong[0]} is not a setting{nearest(wrong[0], [*TEXTS, *SECTIONS])}"
+            f"{wrong[0]} is not a setting{nearest(wrong[0], [*TEXTS, *SECTIONS, ALLOW])}"
+        )
+    allow = tree.get(ALLOW, {})
+    if not isinstance(allow, Mapping):
+        raise ValueError(
+            f"{ALLOW} is {allow!r}; write [{ALLOW}] on a line of its own and below it a line such "
+            'as my-methods = "sha256:..."'
         )
     for section, names in SECTIONS.items():
         found = tree.get(section, {})
@@ -104,14 +125,19 @@ def settings_from(tree: Mapping[str, Any]) -> Settings:
                     f"{section}.{key} is not a setting{nearest(key, list(names))}"
                 )
             flat[names[key]] = (f"{section}.{key}", value)
-    for field, (name, value) in flat.items():
-        kinds, wanted = KINDS[field]
+    for setting, (name, value) in flat.items():
+        kinds, wanted = KINDS[setting]
         if isinstance(value, bool) or not isinstance(value, kinds):
             raise ValueError(f"{name} is {value!r}; give {wanted}")
     for name in ("name", "data"):
         if name not in flat:
             raise ValueError(f"{name} is missing; write a line {name} = ...")
-    return Settings(**{field: value for field, (_, value) in flat.items()})
+    return Settings(**{name: value for name, (_, value) in flat.items()}, allow=dict(allow))
+
+
+def _key(name: str) -> str:
+    """A name as TOML has it before ``=``."""
+    return name if BARE.fullmatch(name) else toml_of(name)
 
 
 def settings_text(settings: Settings, study: str) -> str:
@@ -154,6 +180,13 @@ def settings_text(settings: Settings, study: str) -> str:
                 "\n[runs]",
                 "# how often the study may begin here: each run can ask all its methods anew",
                 line("limit", settings.runs, str(RUNS)),
+                f"\n[{ALLOW}]",
+                "# installed distributions whose classes study.toml may name beside Fallow's own: the",
+                "# digest of each, as a message says it; write one here only after a look at its code",
+                *(
+                    f"{_key(name)} = {toml_of(mark)}"
+                    for name, mark in settings.allow.items()
+                ),
             ]
         )
         + "\n"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from fallow.core.plain import plain
+from fallow.federation.agreement import Agreement, named_classes
 from fallow.federation.made import made
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
+from fallow.federation.site.settings import Settings
 from fallow.federation.toml import duration
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
@@ -70,17 +73,28 @@ def labels_wanted(recipe: Recipe) -> str:
 
 def terms(folder: SiteFolder) -> list[str]:
     """Lines about the study: who, what is asked, what is spent."""
-    about, own, recipe = folder.agreement, folder.settings, folder.agreement.recipe
+    about = folder.agreement
+    return [f"digest {about.digest[:12]}", *terms_of(about, folder.settings)]
+
+
+def terms_of(about: Agreement, own: Settings) -> list[str]:
+    """`terms` of an agreement that was only read: nothing that it names is imported or built.
+
+    Its digest is not among them, so that who confirms it asks the coordinator.
+    """
+    recipe = about.recipe
     limit = "" if own.limit is None else f"; this site gives {own.limit} at most"
     agree = f"; {own.annotators} must agree on each label" if own.annotators > 1 else ""
-    return [
-        f"study {about.name} (digest {about.digest[:12]}), sites: {', '.join(about.sites)}",
+    lines = [
+        f"study {about.name}, sites: {', '.join(about.sites)}",
         f"model {recipe.model}, trained by {recipe.training}; rows are chosen by {recipe.query}",
+        *(f"code that did not come with Fallow: {name}" for name in foreign(recipe)),
         f"labels: {labels_wanted(recipe)}{limit}",
         f"people have {duration(about.waits.deadline)} for the labels of a cycle{agree}",
         *_unknown(recipe, own.limit),
         f"privacy: {_protected(recipe.protected, own.epsilon)}",
     ]
+    return [plain(line, LINE) for line in lines]
 
 
 def _unknown(recipe: Recipe, limit: int | None) -> list[str]:
@@ -92,6 +106,15 @@ def _unknown(recipe: Recipe, limit: int | None) -> list[str]:
         "how many labels that is follows from the rows of all sites, which only the coordinator "
         "knows: the first number that it asks for holds; to set one, give limit in site.toml"
     ]
+
+
+LINE = 1000  # characters
+
+
+def foreign(recipe: Recipe) -> list[str]:
+    """The classes of others that a recipe names, each with its setting."""
+    named = named_classes(recipe).items()
+    return [f"{setting} = {name}" for setting, name in named if ":" in name]
 
 
 def _protected(privacy: Privacy, limit: float | None) -> str:

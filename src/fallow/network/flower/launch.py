@@ -13,7 +13,7 @@ are closed:
 * Flower goes wherever the SuperLink redirects it.  Here, a SuperNode goes nowhere else, so that
   nobody reaches the machines around a site through it.
 * Flower tells the SuperLink why an app failed at a site in the words of Python, with names of
-  files.  Here, the name of the site's folder is left out of them.
+  files.  Here, it tells that the app failed, and the words stay in the site's log.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ MOST = {
     "flwr-clientapp": 3,
 }  # apps at a time; a site answers one by one
 TURN = 0.3
+MOST_WORDS = 10_000  # of an error, in a log
 
 
 def main() -> None:
@@ -67,6 +68,15 @@ def main() -> None:
     name, sys.argv = sys.argv[1], sys.argv[1:]
     os.umask(OTHERS)
     threading.Thread(target=_end_with, args=(_parent(),), daemon=True).start()
+    guard_command(name)
+    if name == "flwr-clientapp":
+        return _run_client()
+    module, _, function = COMMANDS[name].partition(":")
+    getattr(importlib.import_module(module), function)()
+
+
+def guard_command(name: str) -> None:
+    """Close the doors of one of Flower's commands."""
     if name == "flower-superlink":
         _guard("flwr.superlink.extensions", "get_middleware", _with_doorkeeper)
     if name in ("flower-superlink", "flower-supernode"):
@@ -79,10 +89,7 @@ def main() -> None:
         _guard(SERVER, "install_from_fab", _own_app_only)
     if name == "flwr-clientapp":
         _guard(CLIENT, "install_from_fab", _own_app_only)
-        _guard(CLIENT, "Error", _without_folder)
-        return _run_client()
-    module, _, function = COMMANDS[name].partition(":")
-    getattr(importlib.import_module(module), function)()
+        _guard(CLIENT, "Error", _without_words)
 
 
 def _parent() -> int:
@@ -227,14 +234,17 @@ def _staying(client: Any) -> Any:
     return Staying
 
 
-def _without_folder(error: Callable[..., Any]) -> Callable[..., Any]:
-    """Flower's error without the folder that its home is in, two levels up: it stays a site's."""
-    folder = Path(os.environ["FLWR_HOME"]).parents[1]
+REASON = "the app at the site failed; the log of its SuperNode has the reason"
+
+
+def _without_words(error: Callable[..., Any]) -> Callable[..., Any]:
+    """Flower's error without Python's words, which may quote files of the site: they are written to
+    standard error, and so to the log of the SuperNode, and stay there."""
 
     def told(code: int, reason: str | None = None) -> Any:
-        return error(
-            code, None if reason is None else reason.replace(f"{folder}{os.sep}", "")
-        )
+        if reason is not None:
+            sys.stderr.write(f"{reason[:MOST_WORDS]}\n")
+        return error(code, None if reason is None else REASON)
 
     return told
 

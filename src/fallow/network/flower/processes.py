@@ -48,9 +48,21 @@ def environment(folder: Path, path: Sequence[Path], **more: str) -> dict[str, st
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONPATH": _safe_places(inherited.get("PYTHONPATH", "")),
         PARENT: str(os.getpid()),
         **more,
     }
+
+
+def _safe_places(places: str) -> str:
+    """PYTHONPATH without what means the current folder: an empty part, or one that depends on it.
+
+    >>> _safe_places(":/opt/own:lib:")
+    '/opt/own'
+    """
+    parts = places.split(os.pathsep)
+    return os.pathsep.join(part for part in parts if os.path.isabs(part))
 
 
 def write_commands(folder: Path, names: Sequence[str]) -> Path:

@@ -62,6 +62,10 @@ def accepted(server: socket.socket) -> socket.socket | None:
     return connection
 
 
+FAILED = b"the process of the site could not answer; it is tried again"
+"""All that is said of an error outside: its own words may quote rows."""
+
+
 def serve_socket(path: Path, handle: Callable[[bytes], bytes], stop: Event) -> None:
     """Answer each message by ``handle(message)``, one after the other, until ``stop`` is set.
 
@@ -90,5 +94,5 @@ def _serve(connection: socket.socket, handle: Callable[[bytes], bytes], one: Loc
             write(connection, ANSWER, answer)
         except OSError:
             return  # whoever asked is gone, and will ask again
-        except Exception as error:
-            write(connection, LOST, str(error).encode())
+        except Exception:
+            write(connection, LOST, FAILED)

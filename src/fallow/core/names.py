@@ -1,0 +1,329 @@
+"""Which names of classes this machine resolves.
+
+A recipe names classes: Fallow's own ("entropy"), or others as ``module:Class``.  To import a module
+is to run it, so a name in a file that somebody else wrote is no reason to import anything.  What may
+be resolved is said by a `NamePolicy` that is passed to wherever names become classes:
+
+* `BUILT_IN`: the names that came with Fallow.
+* ``NamePolicy(allowed={"my-methods": "sha256:..."})``: beside them, classes of installed
+  distributions whose code somebody at this machine has looked at.  The digest is over the installed
+  files, so other code under the same name is refused.
+* `OWN`: every module that Python can import, for a person's own recipes and her own Python code.
+
+`check_name` looks at files alone; nothing is imported before `load_class`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, is_dataclass
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from torch import nn
+
+from fallow.core.contract import Contract
+
+OTHERS = ("fallow.compat",)
+"""Packages of Fallow whose exported classes are named with their package."""
+
+NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+UNCHECKED = 0b01  # flags of a compiled file that Python takes without a look at its source
+
+
+@dataclass(frozen=True)
+class NamePolicy:
+    """Whose classes may be named.
+
+    any_module: every module that Python can import.  allowed: installed distributions and the
+    digest of each, as `distribution_digest` gives it.
+    """
+
+    any_module: bool = False
+    allowed: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for distribution, digest in self.allowed.items():
+            if not DIGEST.fullmatch(str(digest)):
+                raise ValueError(
+                    f"allow.{distribution} is {digest!r:.80}; give the digest of the installed "
+                    'distribution, "sha256:" and 64 hexadecimal digits'
+                )
+
+
+BUILT_IN = NamePolicy()
+OWN = NamePolicy(any_module=True)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a class has to be before a received file may name it.
+
+    is_method: a dataclass with a `Contract`.  base: of which it must be a subclass.  members:
+    functions that it must have.
+    """
+
+    what: str
+    is_method: bool = False
+    base: type | None = None
+    members: tuple[str, ...] = ()
+
+    def check(self, name: str, found: Any) -> None:
+        """Raise ValueError for anything that is no such class."""
+        lacks = self._lacks(found)
+        if lacks is not None:
+            raise ValueError(f"{name} is no {self.what}: {lacks}")
+
+    def _lacks(self, found: Any) -> str | None:
+        if not isinstance(found, type):
+            return "it is not a class"
+        if self.base is not None and not issubclass(found, self.base):
+            return (
+                f"it is not a subclass of {self.base.__module__}.{self.base.__qualname__}"
+            )
+        if self.is_method and not is_dataclass(found):
+            return "it is not a dataclass"
+        if self.is_method and not isinstance(getattr(found, "contract", None), Contract):
+            return "it has no contract"
+        for member in self.members:
+            if not callable(getattr(found, member, None)):
+                return f"it has no function {member}"
+        return None
+
+
+TRAINING = Kind(
+    "training method",
+    is_method=True,
+    members=("start", "step", "finish", "round", "deploy"),
+)
+CLASS_KINDS: Mapping[str, Kind] = {
+    "fallow.queries": Kind("query", is_method=True, members=("query",)),
+    "fallow.training": TRAINING,
+    "fallow.training.personal": TRAINING,
+    "fallow.models": Kind("model", base=nn.Module, members=("embed", "forward")),
+    "fallow.data.partition.partitions": Kind("partition", members=("split",)),
+}
+"""What a class must be, by the package in whose place it stands."""
+
+
+# -- what is installed ------------------------------------------------------------------------
+
+
+def installed_files(distribution: str) -> dict[str, Path]:
+    """The files of an installed distribution, by their names in the folder of packages.
+
+    Left out is what differs from machine to machine: what the installer notes, compiled files
+    beside their source, scripts outside of that folder.  Raises ValueError where the distribution
+    is not installed, where its files are not known, and for compiled files that Python would run
+    whatever the source says.
+    """
+    try:
+        listed = importlib.metadata.distribution(distribution).files
+    except (importlib.metadata.PackageNotFoundError, ValueError) as error:
+        raise ValueError(
+            f"{distribution!r} is not installed here; ask whoever named it where it comes from"
+        ) from error
+    found: dict[str, Path] = {}
+    for file in listed or ():
+        path, parts = Path(str(file.locate())), PurePosixPath(file).parts
+        is_noted = parts[0].endswith((".dist-info", ".egg-info"))
+        if is_noted or ".." in parts or PurePosixPath(file).is_absolute():
+            continue
+        if "__pycache__" in parts:
+            _check_compiled(distribution, path)
+        elif path.is_file():
+            found[PurePosixPath(file).as_posix()] = path
+    if not found:
+        raise ValueError(
+            f"the files of {distribution!r} are not known here; install it from a wheel, not as "
+            "'editable'"
+        )
+    return found
+
+
+def _check_compiled(distribution: str, path: Path) -> None:
+    """Raise ValueError for a compiled file that is run without a look at its source."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        head = file.read(8)
+    if len(head) == 8 and int.from_bytes(head[4:], "little") == UNCHECKED:
+        raise ValueError(
+            f"{path} of {distribution!r} is compiled code that hides what its source says; delete "
+            "that file, or do not use this distribution"
+        )
+
+
+def distribution_digest(distribution: str) -> str:
+    """``sha256:`` and 64 hexadecimal digits over names and contents of the installed files."""
+    total = hashlib.sha256()
+    for name, path in sorted(installed_files(distribution).items()):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        total.update(f"{name}\0{content}\n".encode())
+    return f"sha256:{total.hexdigest()}"
+
+
+def distribution_of(module: str) -> str | None:
+    """The installed distribution that has a module's file; None where no one has."""
+    top = module.partition(".")[0]
+    for distribution in importlib.metadata.packages_distributions().get(top, []):
+        try:
+            files = installed_files(distribution)
+        except ValueError:
+            continue
+        if _file_of(module, files) is not None:
+            return distribution
+    return None
+
+
+def _file_of(module: str, files: Mapping[str, Path]) -> Path | None:
+    """The file of a module among those of a distribution, with all packages that it lies in."""
+    steps, found = module.split("."), None
+    for depth in range(1, len(steps) + 1):
+        place = "/".join(steps[:depth])
+        found = files.get(f"{place}/__init__.py")
+        if found is None and depth == len(steps):
+            found = files.get(f"{place}.py")
+        if found is None:
+            return None
+    return found
+
+
+def _allowing(module: str, policy: NamePolicy) -> Path | None:
+    """The file of a module that belongs to an allowed distribution; None for any other module.
+
+    Raises ValueError where the distribution is not the one that was allowed.
+    """
+    for distribution, agreed in policy.allowed.items():
+        file = _file_of(module, installed_files(distribution))
+        if file is None:
+            continue
+        digest = distribution_digest(distribution)
+        if digest != agreed:
+            raise ValueError(
+                f"the installed {distribution} has the digest {digest} and {agreed} is allowed: "
+                "its code has changed; look at it, and where you trust it write the new digest "
+                "under [allow] in site.toml"
+            )
+        top = find_spec(
+            module.partition(".")[0]
+        )  # of a module without a dot: imports nothing
+        if (
+            top is None
+            or top.origin is None
+            or not _is_among(Path(top.origin), distribution)
+        ):
+            raise ValueError(
+                f"{module} would be loaded from {None if top is None else top.origin}, which is no "
+                f"file of {distribution}: another module of that name stands before it"
+            )
+        return file
+    return None
+
+
+def _is_among(file: Path, distribution: str) -> bool:
+    return file.resolve() in {p.resolve() for p in installed_files(distribution).values()}
+
+
+# -- the gate ---------------------------------------------------------------------------------
+
+
+def check_name(name: str, policy: NamePolicy) -> None:
+    """Raise ValueError for a name that ``policy`` does not let resolve.  Nothing is imported.
+
+    >>> check_name("entropy", BUILT_IN)
+    >>> check_name("subprocess:Popen", BUILT_IN)
+    Traceback (most recent call last):
+    ValueError: 'subprocess:Popen' names code that is part of Python, and no method of Fallow
+    """
+    if ":" not in name:
+        return
+    module = name.partition(":")[0]
+    if not NAME.fullmatch(name):
+        raise ValueError(f"{name!r:.80} is not of the form module:Class")
+    if policy.any_module:
+        return
+    if module in OTHERS:
+        return
+    if module.partition(".")[0] in sys.stdlib_module_names:
+        raise ValueError(
+            f"{name!r} names code that is part of Python, and no method of Fallow"
+        )
+    if _allowing(module, policy) is None:
+        raise ValueError(
+            f"{name!r} names code that did not come with Fallow: {_way_out(module)}"
+        )
+
+
+def _way_out(module: str) -> str:
+    """What a person can do about a module that is not allowed."""
+    found = distribution_of(module)
+    if found is None:
+        return (
+            "no installed distribution has it; ask whoever wrote it for one (a wheel), install "
+            "that, and look at its code"
+        )
+    return (
+        f"it is of the installed distribution {found}; look at its code, and where you trust it "
+        f'write {found} = "{distribution_digest(found)}" under [allow] in site.toml (when a '
+        f"site's folder is made: --allow {found}={distribution_digest(found)})"
+    )
+
+
+def pinned(names: list[str]) -> NamePolicy:
+    """A policy that allows what stands behind ``names`` now, and no other code: for names that a
+    person has chosen herself, before they are written down.
+
+    Raises ValueError for a class of no installed distribution.
+    """
+    allowed: dict[str, str] = {}
+    for name in names:
+        module = name.partition(":")[0]
+        if ":" not in name or module in OTHERS:
+            continue
+        found = distribution_of(module)
+        if found is None:
+            raise ValueError(
+                f"{name!r} is a class of no installed distribution, so sites could not have it; "
+                "make a package of its module and install that (pip install .)"
+            )
+        allowed[found] = distribution_digest(found)
+    return NamePolicy(allowed=allowed)
+
+
+def load_class(name: str, policy: NamePolicy, kind: Kind | None) -> Any:
+    """What ``module:Class`` names.
+
+    Raises ValueError for a name that ``policy`` does not let resolve, for one that is not there,
+    and, unless every module is allowed, for what is no class of the ``kind``.
+    """
+    check_name(name, policy)
+    module, _, attribute = name.partition(":")
+    expected = None if policy.any_module else _allowing(module, policy)
+    try:
+        loaded = importlib.import_module(module)
+        found = getattr(loaded, attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{name!r} could not be loaded: {error}") from error
+    if policy.any_module:
+        return found
+    if module in OTHERS and attribute not in loaded.__all__:
+        raise ValueError(f"{name!r} is no class of {module}; 'fallow methods' lists them")
+    if kind is None and module in OTHERS:
+        return found
+    if kind is None:
+        raise ValueError(f"{name!r} stands where only a name of Fallow's own can stand")
+    kind.check(repr(name), found)
+    if found.__module__.partition(".")[0] != module.partition(".")[0]:
+        raise ValueError(f"{name!r} is a class of {found.__module__}; name it by that")
+    at = getattr(loaded, "__file__", None)
+    if expected is not None and (at is None or Path(at).resolve() != expected.resolve()):
+        raise ValueError(f"{name!r} was loaded from {at} and not from {expected}")
+    return found

@@ -1,0 +1,83 @@
+"""Files that somebody else wrote, read with care: bounded in size and depth, and fit to be shown.
+
+Reading is parsing and nothing else: what such a file names is not imported, built or evaluated.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fallow.core.plain import is_unfit
+
+MOST_BYTES = 4 << 20  # of a file
+MOST_LETTERS = 10_000  # of a text in it
+DEPTH = 12  # of tables and lists in one another
+TWO_LINES = "federation.authority"
+"""The one setting that has lines: a certificate."""
+
+
+def read_bytes(file: Path, otherwise: str) -> bytes:
+    """What a file holds; ValueError for one that cannot be read, is too large or no file.
+
+    otherwise: what to do, the end of a sentence.
+    """
+    try:
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise ValueError(f"{file} is no file: {otherwise}")
+        with file.open("rb") as opened:
+            content = opened.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ValueError(
+            f"{file} cannot be read ({error.strerror}): {otherwise}"
+        ) from error
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"{file} has more than {MOST_BYTES >> 20} MiB: {otherwise}")
+    return content
+
+
+def read_toml(file: Path, otherwise: str) -> dict[str, Any]:
+    """The settings in a TOML file; ValueError for anything else."""
+    content = read_bytes(file, otherwise)
+    try:
+        return tomllib.loads(content.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not valid TOML: {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{file} has lists in lists in lists: {otherwise}") from error
+
+
+def check_texts(tree: Mapping[str, Any]) -> None:
+    """Raise ValueError, naming the setting, for texts that are not fit to be shown or too long, and
+    for tables in tables in tables."""
+    waiting: list[tuple[str, Any, int]] = [(key, value, 1) for key, value in tree.items()]
+    for key in tree:
+        _check_text("a setting", key)
+    while waiting:
+        where, value, depth = waiting.pop()
+        if depth > DEPTH:
+            raise ValueError(f"{where:.80} is a list in a list in a list; write it plainly")
+        if isinstance(value, str):
+            _check_text(where, value)
+        elif isinstance(value, Mapping):
+            for key in value:
+                _check_text(f"a setting in {where}", key)
+            waiting += [
+                (f"{where}.{key}", inner, depth + 1) for key, inner in value.items()
+            ]
+        elif isinstance(value, list):
+            waiting += [(where, inner, depth + 1) for inner in value]
+
+
+def _check_text(where: str, text: str) -> None:
+    if len(text) > MOST_LETTERS and where != TWO_LINES:
+        raise ValueError(f"{where:.80} has {len(text)} letters, more than {MOST_LETTERS}")
+    allowed = "\r\n" if where == TWO_LINES else ""
+    for character in text:
+        if is_unfit(character) and character not in allowed:
+            raise ValueError(
+                f"{where:.80} is {text!r:.80}, with the character {character!r}, which changes "
+                "how other text is shown; leave it out"
+            )

@@ -1,0 +1,107 @@
+"""What is said outside when something goes wrong at a site: an error's own words stay here.
+
+An exception may quote what it choked on, a cell of a row as well as the path of a file.  So three
+kinds of sentences leave: a `Refusal`, whose words were made to be read outside; one of a closed list
+of things that people at the site can put right; and for all else a number, under which the site's log
+has the whole error.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import final
+
+from fallow.core.plain import SENTENCE, plain
+from fallow.core.refusal import Refusal
+from fallow.core.types import SiteId
+from fallow.storage.errors import Damaged, Unwritable
+
+LOG = "errors.log"
+MOST = 1 << 20  # bytes of the log, before the older half is put aside
+ENTRY = 1 << 16  # bytes of one error at most
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@final
+@dataclass(frozen=True)
+class ErrorLog:
+    """The file ``errors.log`` in a site's folder, for its owner alone and of bounded size."""
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        return self.folder / LOG
+
+    def note(self, what: str, error: BaseException) -> str:
+        """Write an error down; the number under which it stands.
+
+        Where that cannot be written, on a full disk, the number stands for nothing.
+        """
+        number = secrets.token_hex(4)
+        lines = "".join(traceback.format_exception(error)).encode(errors="replace")
+        if len(lines) > ENTRY:
+            lines = lines[: ENTRY // 2] + b"\n...\n" + lines[-ENTRY // 2 :]
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        head = f"== error {number}, {at}, {plain(what)}\n".encode()
+        with suppress(OSError):
+            self._append(head + lines + b"\n")
+        return number
+
+    def _append(self, entry: bytes) -> None:
+        with suppress(FileNotFoundError):
+            if self.path.stat().st_size > MOST:
+                self.path.replace(self.path.with_name(f"{LOG}.1"))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        file = os.open(self.path, flags, 0o600)
+        try:
+            os.fchmod(file, 0o600)
+            os.write(file, entry)
+        finally:
+            os.close(file)
+
+
+def told_outside(site: SiteId, what: str, error: BaseException, log: ErrorLog) -> str:
+    """The sentence that leaves the site.
+
+    what: which function it was, in words of the order and the agreement alone.
+    """
+    if isinstance(error, Refusal):
+        return plain(error)
+    number = log.note(what, error)
+    known = _known(error)
+    why = "" if known is None else f": {known}"
+    said = f"site {site} could not do {what} (error {number}){why}; its {LOG} has the words"
+    return plain(said, SENTENCE)
+
+
+def _known(error: BaseException) -> str | None:
+    """What people at the site can put right, from a closed list; None for anything else."""
+    for cause in _causes(error):
+        if isinstance(cause, Damaged):
+            return "its ledger is damaged, which a copy of it puts right"
+        if isinstance(cause, Unwritable):
+            return "its ledger cannot be read or written: free some space there"
+        if isinstance(cause, OSError) and cause.errno in FULL:
+            return "its disk is full: free some space there"
+        if isinstance(cause, MemoryError):
+            return "its memory is full"
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it came from, the last one first."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or found.__context__

@@ -1,0 +1,189 @@
+"""Names of classes in files that somebody else wrote: a gate before the import."""
+
+from __future__ import annotations
+
+import importlib.util
+import py_compile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fallow import models, queries, training
+from fallow.core.build import build, find
+from fallow.core.names import (
+    BUILT_IN,
+    OWN,
+    NamePolicy,
+    check_name,
+    distribution_digest,
+    distribution_of,
+    pinned,
+)
+from tests.packages import METHODS, forget, install
+
+MODULE = "my_methods_of_tests"
+
+
+@pytest.fixture
+def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A distribution ``my-methods`` is installed; the file that its import would leave."""
+    mark = tmp_path / "imported"
+    files = {
+        f"{MODULE}/__init__.py": "",
+        f"{MODULE}/new.py": METHODS.format(mark=str(mark)),
+    }
+    install(tmp_path / "site", "my-methods", files, monkeypatch)
+    yield mark
+    forget(MODULE, "more_of_tests")
+
+
+def policy() -> NamePolicy:
+    return NamePolicy(allowed={"my-methods": distribution_digest("my-methods")})
+
+
+@pytest.mark.parametrize("name", ["subprocess:Popen", "runpy:run_path", "os:system"])
+def test_a_function_of_python_is_no_method(name: str) -> None:
+    with pytest.raises(ValueError, match="part of Python"):
+        build(queries, name)
+    with pytest.raises(ValueError, match="part of Python"):
+        check_name(name, BUILT_IN)
+
+
+def test_a_class_that_nobody_allowed_is_named_with_its_digest_and_not_imported(
+    mark: Path,
+) -> None:
+    digest = distribution_digest("my-methods")
+    for ask in (check_name, lambda name, policy: find(queries, name, policy)):
+        with pytest.raises(ValueError, match=f'my-methods = "{digest}" under .allow.'):
+            ask(f"{MODULE}.new:Fancy", BUILT_IN)
+    assert not mark.exists()
+
+
+def test_an_allowed_class_is_built_and_checking_its_name_imports_nothing(
+    mark: Path,
+) -> None:
+    check_name(f"{MODULE}.new:Fancy", policy())
+    assert not mark.exists()
+    assert build(queries, f"{MODULE}.new:Fancy", policy(), k=3).k == 3
+    assert mark.exists()
+
+
+def test_other_code_under_an_allowed_name_is_not_imported(
+    mark: Path, tmp_path: Path
+) -> None:
+    before = policy()
+    with (tmp_path / "site" / MODULE / "new.py").open("a") as file:
+        file.write("# one more line\n")
+    with pytest.raises(ValueError, match="its code has changed"):
+        find(queries, f"{MODULE}.new:Fancy", before)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "reason"),
+    [
+        ("function", "it is not a class"),
+        ("Plain", "it is not a dataclass"),
+        ("Path", "it is not a dataclass"),
+        ("Net", "it is not a dataclass"),
+        ("Borrowed", "is a class of fallow.queries"),
+        ("nowhere", "could not be loaded"),
+    ],
+)
+def test_only_a_query_stands_for_a_query(attribute: str, reason: str, mark: Path) -> None:
+    with pytest.raises(ValueError, match=reason):
+        build(queries, f"{MODULE}.new:{attribute}", policy())
+
+
+def test_only_a_module_stands_for_a_model_and_only_training_trains(mark: Path) -> None:
+    find(models, f"{MODULE}.new:Net", policy())
+    with pytest.raises(
+        ValueError, match=r"not a subclass of torch.nn.modules.module.Module"
+    ):
+        find(models, f"{MODULE}.new:Fancy", policy())
+    with pytest.raises(ValueError, match="no function start"):
+        find(training, f"{MODULE}.new:Fancy", policy())
+
+
+def test_a_file_beside_those_that_were_looked_at_is_not_imported(
+    mark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another distribution may put a file into the folder of an allowed one."""
+    install(
+        tmp_path / "site",
+        "other",
+        {f"{MODULE}/evil.py": METHODS.format(mark=str(mark))},
+        monkeypatch,
+    )
+    with pytest.raises(ValueError, match="did not come with Fallow"):
+        find(queries, f"{MODULE}.evil:Fancy", policy())
+    assert not mark.exists()
+
+
+def test_a_module_that_stands_before_an_allowed_one_is_not_imported(
+    mark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tmp_path / "before"
+    before.mkdir()
+    (before / f"{MODULE}.py").write_text(METHODS.format(mark=str(mark)))
+    allowed = policy()
+    monkeypatch.syspath_prepend(str(before))
+    with pytest.raises(ValueError, match="stands before it"):
+        find(queries, f"{MODULE}.new:Fancy", allowed)
+    assert not mark.exists()
+
+
+def test_what_an_installer_compiles_changes_no_digest_and_what_hides_code_is_refused(
+    mark: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "site" / MODULE / "new.py"
+    compiled = Path(importlib.util.cache_from_source(str(source)))
+    files = {f"{MODULE}/__init__.py": "", f"{MODULE}/new.py": source.read_text()}
+    before = distribution_digest("my-methods")
+    listed = files | {f"{MODULE}/__pycache__/{compiled.name}": ""}
+    install(tmp_path / "site", "my-methods", listed, monkeypatch)
+    py_compile.compile(str(source), str(compiled))
+    assert distribution_digest("my-methods") == before
+    hidden = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(source), str(compiled), invalidation_mode=hidden)
+    with pytest.raises(ValueError, match="hides what its source says"):
+        distribution_digest("my-methods")
+
+
+def test_an_editable_distribution_has_no_digest_of_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "mine", {"__editable__.mine.pth": "/home\n"}, monkeypatch)
+    assert distribution_of("mine_of_tests") is None
+    with pytest.raises(ValueError, match="no installed distribution"):
+        pinned(["mine_of_tests:Fancy"])
+
+
+def test_ones_own_choice_is_pinned_to_the_code_that_is_there_now(mark: Path) -> None:
+    names = ["entropy", f"{MODULE}.new:Fancy", "fallow.compat:NaNKSAS"]
+    assert pinned(names).allowed == policy().allowed
+    assert not mark.exists()
+
+
+def test_what_fallow_exports_for_comparisons_needs_no_permission() -> None:
+    assert build(queries, "fallow.compat:NaNKSAS").contract.title
+    for name in ("fallow.compat:__name__", "fallow.compat:dataclass"):
+        with pytest.raises(ValueError, match=r"is no class of|could not be loaded"):
+            find(queries, name)
+    with pytest.raises(ValueError, match=r"did not come with Fallow"):
+        find(queries, "fallow.cli.app:Any")
+
+
+@pytest.mark.parametrize(
+    "name", ["a.b", "x:y:z", "../evil:X", "a b:C", ":X", "a:", "a:b.c"]
+)
+def test_a_name_of_another_form_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"form module:Class|not one of the queries"):
+        find(queries, name, OWN)
+
+
+@pytest.mark.parametrize("digest", ["", "sha256:", "sha256:" + "g" * 64, 3])
+def test_a_digest_that_is_none_allows_nothing(digest: object) -> None:
+    with pytest.raises(ValueError, match="64 hexadecimal digits"):
+        NamePolicy(allowed={"my-methods": digest})  # type: ignore[dict-item]

@@ -1,0 +1,86 @@
+"""Distributions of the tests, installed into a folder as an installer would leave them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+METHODS = """
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import ClassVar
+import torch
+from torch import nn
+from fallow.core import Contract, Picks
+from fallow.queries import Random as Borrowed
+
+Path({mark!r}).write_text("imported")
+
+@dataclass(frozen=True)
+class Fancy:
+    k: int = 1
+    contract: ClassVar[Contract] = Contract("Fancy", "-", 0, keep={{"select": "a count"}})
+
+    def query(self, ask, budget, memo):
+        ask.keep("select", to={{site: {{"n": n}} for site, n in budget.items() if n}})
+        return memo
+
+    def select(self, view, n):
+        return Picks(torch.arange(n))
+
+class Plain:
+    pass
+
+def function(*args, **fields):
+    raise AssertionError("a function was called")
+
+class Net(nn.Module):
+    def __init__(self, shape, outputs):
+        super().__init__()
+        self.head = nn.Linear(shape[0], outputs)
+
+    def embed(self, x):
+        return x.flatten(1)
+
+    def forward(self, x):
+        return self.head(self.embed(x))
+"""
+"""A module with a query, a model, and things that are none; who imports it leaves a mark."""
+
+
+def install(
+    folder: Path,
+    name: str,
+    files: Mapping[str, str],
+    patch: pytest.MonkeyPatch,
+    version: str = "1.0",
+) -> None:
+    """A distribution with ``files``, which Python finds until the test ends."""
+    about = f"{name.replace('-', '_')}-{version}.dist-info"
+    noted = {
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{about}/INSTALLER": "pip\n",
+    }
+    for path, text in (files | noted).items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+    listed = "".join(f"{path},,\n" for path in (*files, *noted, f"{about}/RECORD"))
+    (folder / about / "RECORD").write_text(listed, encoding="utf-8")
+    patch.syspath_prepend(str(folder))
+    for module in [m for m in sys.modules if f"{m.partition('.')[0]}" in tops(files)]:
+        patch.delitem(sys.modules, module)
+
+
+def tops(files: Mapping[str, str]) -> set[str]:
+    """The modules that files make, without what lies in them."""
+    return {path.partition("/")[0].removesuffix(".py") for path in files}
+
+
+def forget(*modules: str) -> None:
+    """Python imports these anew."""
+    for name in [m for m in sys.modules if m.partition(".")[0] in modules]:
+        del sys.modules[name]
