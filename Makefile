@@ -1,6 +1,6 @@
 # Every target sets up what it needs: .venv, filled once from constraints.txt.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check format bench clean
+.PHONY: help setup demo test soak mutants check format bench clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check --no-input $(PIP_FLAGS) \
 	-c constraints.txt
 
-test soak check bench: export OMP_NUM_THREADS := 1
+test soak mutants check bench: export OMP_NUM_THREADS := 1
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / {printf "make %-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,8 +24,13 @@ test: $(STAMP)  ## tests, docstring examples and the code blocks of the document
 	$(PY) -m pytest -n auto
 
 soak: export FALLOW_SOAK := 1
-soak: $(STAMP)  ## the long form of the tests of real sites: kills, schedules, malformed messages
-	$(PY) -m pytest tests/federation tests/flower -m 'soak or processes or not soak'
+soak: $(STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
+	$(PY) -m pytest -s tests/flower/test_kill_study.py -m soak
+	$(PY) -m pytest tests/federation tests/flower -m 'soak or processes or not soak' \
+		--ignore tests/flower/test_kill_study.py
+
+mutants: $(STAMP)  ## plant faults one at a time: does a test fail? MUTANTS='--sample 10' tries ten
+	$(PY) scripts/mutants.py $(MUTANTS)
 
 check: $(STAMP)  ## format, lint, types, layers and house rules, docstring examples
 	$(PY) -m ruff format --check .

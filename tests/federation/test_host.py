@@ -62,6 +62,7 @@ def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader
         ({"counted": "9/train/0/0", "errand": "progress"}, "its ledger is older"),
         ({"body": {"request": 3}}, "has not \\['request', 'to'\\]"),
         ({"body": None}, "has not \\['request', 'to'\\]"),
+        ({"key": "0/other/0"}, "the order 0/other/0 carries the request 0/hello/hello/0"),
     ],
 )
 def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
@@ -175,6 +176,17 @@ def test_an_order_that_fails_changes_nothing_and_can_be_asked_again(leader: Lead
     assert "local" in leader.ledger.store.kept("north")
 
 
+def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
+    leader: Leader,
+) -> None:
+    state = leader.first_model()
+    steps = (Step("fit", "spare", dict(state)), Step("sum", "upload", {"unknown": 1}))
+    wrong = Request("0/train/0/0", "training", 0, 0, steps)
+    assert leader.send(leader.order(wrong)).refused
+    leader.round(0, state)
+    assert "spare" not in leader.ledger.store.kept("north")
+
+
 def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) -> None:
     picked(leader)
     order = leader.order(about("ask", "0/query", **ASK))
@@ -267,6 +279,14 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
     reply = leader.send(leader.order(about("hello", "2/hello")))
     assert "has left run first for second" in str(reply.refused)
     second.ledger.close()
+
+
+def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> None:
+    leader.people("hello", "0/hello")
+    order = replace(leader.order(about("hello", "1/hello")), run="earlier")
+    reply = leader.send(order)
+    assert "is in run first, and run earlier began before it" in str(reply.refused)
+    assert leader.ledger.orders.newest_run() == "first"
 
 
 # -- trouble --------------------------------------------------------------------------------
