@@ -211,8 +211,9 @@ class Copy:
                 shutil.copytree(root / name, folder / name, ignore=ignored)
             elif (root / name).exists():
                 shutil.copy2(root / name, folder / name)
-        # Bytecode is compared with its source by content: by time and size, as Python does by
-        # itself, a fault of the same length would be overlooked within the same second.
+        # Bytecode is compared with its source by content, and stays so when it is written anew: by
+        # time and size, as Python does by itself, a fault of the same length would be overlooked
+        # within the same second.
         self._python("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "src")
 
     def check(self) -> None:
@@ -240,7 +241,6 @@ class Copy:
     def _environment(self) -> dict[str, str]:
         return os.environ | {
             "PYTHONPATH": str(self.folder / "src"),
-            "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
         }
 

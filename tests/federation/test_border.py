@@ -105,7 +105,7 @@ def test_an_addend_beyond_the_bound_of_a_request_is_refused() -> None:
     bounded = request("sum", bound=2.0)
     assert BORDER.check("a", bounded, {"x": torch.tensor([2.0, -2.0])})
     for value in (2.5, torch.tensor([0.0, -2.5])):
-        with pytest.raises(ValueError, match="^x is beyond the bound 2 of an addend"):
+        with pytest.raises(ValueError, match=r"^x is beyond the bound 2 of an addend"):
             BORDER.check("a", bounded, {"x": value})
 
 

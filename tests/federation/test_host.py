@@ -139,6 +139,17 @@ def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
     assert torch.equal(first.answer["seal"], again.answer["seal"])
 
 
+def test_a_stored_answer_with_a_changed_byte_is_not_sent(leader: Leader) -> None:
+    order = leader.order(about("hello", "0/hello"))
+    assert leader.send(order).refused is None
+    tables = leader.ledger._tables
+    answer = bytearray(tables.read("SELECT answer FROM exchange")[0][0])
+    answer[-1] ^= 1
+    tables.write("UPDATE exchange SET answer = ?", bytes(answer))
+    refused = str(leader.send(order).refused)
+    assert "the answer to 0/hello/hello/0 has another checksum" in refused
+
+
 def test_one_key_with_other_contents_is_refused(leader: Leader) -> None:
     order = picked(leader)
     other = leader.order(keep("0/query/0", "select", n=2), counted=order.counted)

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and checkpoints that are what was written."""
+"""Checkpoints are what was written, and are read as nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def test_a_file_that_cannot_be_written_to_its_end_leaves_the_older_one(
     write_whole(tmp_path / "a", b"older")
     with monkeypatch.context() as disk:
         disk.setattr(os, "fsync", full)
-        with pytest.raises(Failed, match=r"a cannot be written \(No space left on device\)"):
+        with pytest.raises(
+            Failed, match=r"a cannot be written \(No space left on device\)"
+        ):
             write_whole(tmp_path / "a", b"newer")
     assert (tmp_path / "a").read_bytes() == b"older"
     assert [file.name for file in tmp_path.iterdir()] == ["a"]
