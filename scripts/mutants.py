@@ -434,6 +434,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
+    # So that the temporary folder goes, whoever ends this.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         return run(parse(words))
     except Wrong as error:
