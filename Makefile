@@ -1,6 +1,6 @@
 # Every target sets up what it needs: .venv, filled once from constraints.txt.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-locked lock demo test soak coverage check format bench sbom audit clean
+.PHONY: help setup setup-locked lock demo test soak mutants coverage check format bench sbom audit clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -15,7 +15,7 @@ TOOLS := .venv-tools
 COVERED ?= core
 TOOLS_STAMP := $(TOOLS)/.installed
 
-test soak coverage check bench: export OMP_NUM_THREADS := 1
+test soak mutants coverage check bench: export OMP_NUM_THREADS := 1
 
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / {printf "make %-13s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,8 +46,13 @@ test: $(STAMP)  ## tests, docstring examples and the code blocks of the document
 	$(PY) -m pytest -n auto
 
 soak: export FALLOW_SOAK := 1
-soak: $(STAMP)  ## the long form of the tests of real sites: kills, schedules, malformed messages
-	$(PY) -m pytest tests/federation tests/network/flower -m 'soak or processes or not soak'
+soak: $(STAMP)  ## a study killed at 40 moments, then the long form of the tests of real sites
+	$(PY) -m pytest -s tests/network/flower/test_kill_study.py -m soak
+	$(PY) -m pytest tests/federation tests/network/flower -m 'soak or processes or not soak' \
+		--ignore tests/network/flower/test_kill_study.py
+
+mutants: $(STAMP)  ## plant faults one at a time: does a test fail? MUTANTS='--sample 10' tries ten
+	$(PY) scripts/mutants.py $(MUTANTS)
 
 coverage: $(STAMP)  ## what tests/core reaches of src/fallow/core, with a floor; COVERED names another room
 	$(PY) -m coverage run -m pytest -q tests/$(COVERED)

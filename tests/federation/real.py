@@ -175,9 +175,10 @@ class Real:
 
 @contextmanager
 def real(
-    folder: Path, recipe: Recipe = SHORT, sites: int = 2, **waits: Any
+    folder: Path, recipe: Recipe = SHORT, sites: int = 2, people: bool = True, **waits: Any
 ) -> Iterator[Real]:
-    """Folders of a coordinator and sites that were admitted; nothing runs yet but the people."""
+    """Folders of a coordinator and sites that were admitted; nothing runs yet but the people, and
+    not even they with ``people=False``."""
     alike = federation(folder / "alike", recipe, rows(NAMES[:sites]))
     about = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
     agreed, address = alike.agreement, f"127.0.0.1:{free_port()}"
@@ -187,13 +188,15 @@ def real(
     office = CoordinatorFolder.create(folder / LEADER, plan, address, ["127.0.0.1"])
     made = {name: joined(folder, name, office, address) for name in agreed.sites}
     found = Real(folder, alike, office, made)
-    people = Thread(target=found.label, daemon=True)
-    people.start()
+    labelling = Thread(target=found.label, daemon=True)
+    if people:
+        labelling.start()
     try:
         yield found
     finally:
         found.close()
-        people.join()
+        if people:
+            labelling.join()
         alike.close()
 
 

@@ -101,6 +101,21 @@ def test_what_no_method_answers_is_refused_by_its_field(
         BORDER.check("a", request(kind, masked=masked), answer)
 
 
+def test_an_addend_beyond_the_bound_of_a_request_is_refused() -> None:
+    bounded = request("sum", bound=2.0)
+    assert BORDER.check("a", bounded, {"x": torch.tensor([2.0, -2.0])})
+    for value in (2.5, torch.tensor([0.0, -2.5])):
+        with pytest.raises(ValueError, match=r"^x is beyond the bound 2 of an addend"):
+            BORDER.check("a", bounded, {"x": value})
+
+
+def test_a_site_that_has_asked_more_than_it_was_allowed_is_refused() -> None:
+    asking = request(verb="ask", args={"allowed": 3}, owner="people")
+    assert BORDER.check("a", asking, {"asked": 3}) == {"asked": 3}
+    with pytest.raises(ValueError, match="asked is 4, and 3 questions are allowed"):
+        BORDER.check("a", asking, {"asked": 4})
+
+
 def test_a_site_that_has_not_registered_may_say_how_many_rows_it_has() -> None:
     assert BORDER.check("new", request(), {"rows": 10**6}) == {"rows": 10**6}
 

@@ -63,6 +63,7 @@ def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader
         ({"counted": "9/train/0/0", "errand": "progress"}, "its ledger is older"),
         ({"body": {"request": 3}}, "has not \\['request', 'to'\\]"),
         ({"body": None}, "has not \\['request', 'to'\\]"),
+        ({"key": "0/other/0"}, "the order 0/other/0 carries the request 0/hello/hello/0"),
     ],
 )
 def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
@@ -145,6 +146,17 @@ def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
     assert torch.equal(first.answer["seal"], again.answer["seal"])
 
 
+def test_a_stored_answer_with_a_changed_byte_is_not_sent(leader: Leader) -> None:
+    order = leader.order(about("hello", "0/hello"))
+    assert leader.send(order).refused is None
+    tables = leader.ledger._tables
+    answer = bytearray(tables.read("SELECT answer FROM exchange")[0][0])
+    answer[-1] ^= 1
+    tables.write("UPDATE exchange SET answer = ?", bytes(answer))
+    refused = str(leader.send(order).refused)
+    assert "the answer to 0/hello/hello/0 has another checksum" in refused
+
+
 def test_one_key_with_other_contents_is_refused(leader: Leader) -> None:
     order = picked(leader)
     other = leader.order(keep("0/query/0", "select", n=2), counted=order.counted)
@@ -186,6 +198,17 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
     leader.round(1, state)
     assert "local" in leader.ledger.store.kept("north")
     leader.ledger.close()
+
+
+def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
+    leader: Leader,
+) -> None:
+    state = leader.first_model()
+    steps = (Step("fit", "spare", dict(state)), Step("sum", "upload", {"unknown": 1}))
+    wrong = Request("0/train/0/0", "training", 0, 0, steps)
+    assert leader.send(leader.order(wrong)).refused
+    leader.round(0, state)
+    assert "spare" not in leader.ledger.store.kept("north")
 
 
 def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) -> None:
@@ -282,6 +305,14 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
     reply = leader.send(leader.order(about("ask", "0/query", **ASK)))
     assert f"has left run {leader.run} for {SECOND}" in str(reply.refused)
     second.ledger.close()
+
+
+def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> None:
+    leader.people("hello", "0/hello")
+    order = replace(leader.order(about("hello", "1/hello")), run="earlier")
+    reply = leader.send(order)
+    assert "is in run first, and run earlier began before it" in str(reply.refused)
+    assert leader.ledger.orders.newest_run() == "first"
 
 
 # -- trouble --------------------------------------------------------------------------------

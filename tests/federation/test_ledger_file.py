@@ -43,6 +43,21 @@ def by_hand(ledger: Ledger, sql: str, *values: Any) -> None:
         db.close()
 
 
+def test_a_ledger_and_its_copy_are_for_their_owner_alone_whatever_the_umask(
+    tmp_path: Path,
+) -> None:
+    before = os.umask(0)
+    try:
+        ledger = made(tmp_path, rows=1)
+        ledger.backup()
+    finally:
+        os.umask(before)
+    assert ledger.copy.stat().st_mode & 0o777 == 0o600
+    files = [file for file in tmp_path.iterdir() if file.name.startswith("ledger")]
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    ledger.close()
+
+
 # -- budgets --------------------------------------------------------------------------------
 
 

@@ -212,18 +212,21 @@ def test_a_message_that_another_site_signed_is_never_the_sites_own() -> None:
     }  # it may still answer: the refused message was not its own
 
 
-def test_an_answer_under_another_key_or_of_another_run_is_not_one() -> None:
+@pytest.mark.parametrize(("run", "key"), [("other run", "0/query/0"), (RUN, "0/query/1")])
+def test_an_answer_under_another_key_or_of_another_run_is_not_one(
+    run: str, key: str
+) -> None:
     there = federation(Asker(), FOUR, Waits(quorum=3))
     liar = there.signing["d"]
 
     def handle(blob: bytes) -> bytes:
         order = open_order(liar.public, blob)
-        return seal(
-            liar.secret, Reply("other run", "d", order.key, {"x": torch.ones(6), "n": 1.0})
-        )
+        answer = liar.answer(order)  # a good one, to something else
+        return seal(liar.secret, Reply(run, "d", key, answer))
 
     there.link.alive["d"] = handle
     assert float(there.ask().sum("plain")["sites"]) == 3
+    assert there.refusals == {}
 
 
 @pytest.mark.parametrize(("life", "answers"), [("earlier", 4), ("now", 3)])

@@ -17,14 +17,16 @@ from tests.worlds import tables
 pytest.importorskip("cryptography")
 
 FIX = f"{'.'.join(HERE.split('.')[:2])}.999"  # only mistakes were corrected
+NEXT = f"{HERE.split('.')[0]}.{int(HERE.split('.')[1]) + 1}.0"
 
 
+@pytest.mark.parametrize("version", ["9.9.0", NEXT])
 def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(
-    leader: Leader,
+    leader: Leader, version: str
 ) -> None:
-    order = leader.order(about("hello", "0/hello"), version="9.9.0")
+    order = leader.order(about("hello", "0/hello"), version=version)
     assert leader.send(order).refused == (
-        f"the coordinator has Fallow 9.9.0 and site north {HERE}: what they compute may differ; "
+        f"the coordinator has Fallow {version} and site north {HERE}: what they compute may differ; "
         "install one version everywhere"
     )
     assert leader.send(leader.order(about("hello", "0/hello"), version=FIX)).refused is None

@@ -48,6 +48,12 @@ def test_the_noise_that_leaves_has_scale_sensitivity_over_epsilon(source: str) -
     assert stats.kstest(noise, stats.laplace(scale=1 / 0.5).cdf).pvalue < 1e-4
 
 
+def test_noise_at_a_real_site_does_not_follow_from_the_seed_of_the_study() -> None:
+    """Everybody knows the seed: noise drawn from it could be taken off again."""
+    one, other = (asking(protected(ONE, noise="os")).sum("share") for _ in range(2))
+    assert not torch.equal(one["counts"], other["counts"])
+
+
 def test_without_epsilon_counts_leave_as_they_are_and_nothing_is_spent() -> None:
     federation = protected(Privacy())
     assert torch.equal(asking(federation).sum("share")["counts"], counts(federation))

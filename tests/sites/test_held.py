@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -57,6 +58,13 @@ def test_a_row_is_in_the_pool_or_trains_or_validates() -> None:
     assert view.weights.tolist() == [1, 2, 4, 5, 7, 8]
     assert view.held_weights.tolist() == [3, 6]
     assert view.counts.tolist() == made.counts.tolist() == [3, 3, 0]
+
+
+def test_a_row_is_never_bought_twice() -> None:
+    made = bought()
+    with pytest.raises(ValueError, match="site a has a label for row 3 already"):
+        made.buy([Label(9, 0, 1), Label(3, 1, 1)])
+    assert made.pool.tolist() == [8, 9, 10, 11]
 
 
 def test_held_labels_do_not_train() -> None:

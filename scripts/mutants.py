@@ -1,0 +1,449 @@
+"""Plants faults, one at a time, and fails where no test notices: ``python scripts/mutants.py``.
+
+A fault is an entry of a table in ``scripts/faults``:
+
+    [[fault]]
+    name = "the digest of an agreement is not compared"     # a sentence, used once
+    file = "src/fallow/federation/site/folder.py"
+    old = '''text that occurs once in the file'''
+    new = '''the same with the fault'''
+    tests = ["tests/federation/test_folder.py::test_that_notices"]
+
+Nothing is changed in the checkout: faults are planted in copies of the tree in a temporary folder.
+First the named tests run there without any fault and must pass.  Then each fault is planted, its
+tests run, and one of them must fail.  The exit code is 0 where every fault was caught, 1 where one
+was not, and 2 where a table is wrong or tests fail without a fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+COPIED = ("src", "tests", "bench", "examples", "pyproject.toml")  # what tests may look at
+LIMIT = 180.0  # seconds for the tests of one fault
+WHOLE = 900.0  # seconds for all tests without a fault
+TAIL = 30  # lines of what failing tests wrote
+PASSED, FAILED, NOTHING_RAN = 0, 1, 5  # exit codes of pytest
+
+CAUGHT, SURVIVED, HUNG, BROKEN = "caught", "survived", "hung", "broken"
+"""What becomes of a fault: a test failed; all passed; they did not end; no test could run."""
+
+
+class Wrong(Exception):
+    """A table that cannot be used, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """table: the file it stands in, without ``.toml``; ``file``: relative to the tree."""
+
+    table: str
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.table}: {self.name}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one planted fault."""
+
+    fault: Fault
+    what: str
+    seconds: float
+    told: str  # the end of what the tests wrote
+
+    @property
+    def is_good(self) -> bool:
+        return self.what == CAUGHT
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def read_tables(folder: Path) -> list[Fault]:
+    """Every fault of every table, in the order of the tables' names."""
+    files = sorted(folder.glob("*.toml"))
+    if not files:
+        raise Wrong(f"{folder} has no tables of faults (*.toml)")
+    faults: list[Fault] = []
+    for file in files:
+        faults += read_table(file)
+    known: dict[str, Fault] = {}
+    for fault in faults:
+        if fault.name in known:
+            raise Wrong(
+                f"the name {fault.name!r} stands in {known[fault.name].table}.toml and in "
+                f"{fault.table}.toml: each fault needs its own"
+            )
+        known[fault.name] = fault
+    return faults
+
+
+def read_table(file: Path) -> list[Fault]:
+    """The faults of one table; Wrong for anything that is none."""
+    try:
+        tree = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Wrong(f"{file.name} is not valid TOML: {error}") from error
+    entries = tree.get("fault")
+    if set(tree) - {"fault"} or not isinstance(entries, list):
+        raise Wrong(f"{file.name} has to be a list of [[fault]] entries and nothing else")
+    return [_fault(file, number, entry) for number, entry in enumerate(entries, 1)]
+
+
+def _fault(file: Path, number: int, entry: dict[str, Any]) -> Fault:
+    what = f"fault {number} of {file.name}"
+    if isinstance(entry.get("name"), str):
+        what = f"the fault {entry['name']!r} of {file.name}"
+    fields = {"name", "file", "old", "new", "tests"}
+    if set(entry) != fields:
+        lacking = sorted(fields - set(entry))
+        unknown = sorted(set(entry) - fields)
+        raise Wrong(
+            f"{what} lacks {lacking or 'nothing'} and has unknown {unknown or 'nothing'}"
+        )
+    for name in ("name", "file", "old", "new"):
+        if not isinstance(entry[name], str) or not (entry[name] or name == "new"):
+            raise Wrong(f"{what}: {name} has to be a text that is not empty")
+    tests = entry["tests"]
+    is_list = isinstance(tests, list) and all(isinstance(test, str) for test in tests)
+    if not is_list or not tests:
+        raise Wrong(f"{what}: tests has to be a list of at least one pytest id or file")
+    if entry["old"] == entry["new"]:
+        raise Wrong(f"{what} changes nothing: old and new are the same")
+    return Fault(**{**entry, "table": file.stem, "tests": tuple(tests)})
+
+
+def planted(fault: Fault, root: Path) -> str:
+    """The text of the file with the fault; Wrong where it cannot be planted."""
+    path = root / fault.file
+    if not path.resolve().is_relative_to((root / "src").resolve()):
+        raise Wrong(f"{fault} is to be planted in {fault.file}, which is not below src")
+    if not path.is_file():
+        raise Wrong(f"{fault} is to be planted in {fault.file}, which is not there")
+    for test in fault.tests:
+        if not (root / test.partition("::")[0]).exists():
+            raise Wrong(f"{fault} names {test}, which is not there")
+    text = path.read_text(encoding="utf-8")
+    many = text.count(fault.old)
+    if many != 1:
+        raise Wrong(
+            f"{fault} cannot be planted: its old text occurs {many} times in {fault.file} and "
+            "has to occur once"
+        )
+    return _compiled(fault, text.replace(fault.old, fault.new))
+
+
+def _compiled(fault: Fault, text: str) -> str:
+    """The text, if Python can read it: a file that cannot be imported fails every test."""
+    if fault.file.endswith(".py"):
+        try:
+            compile(text, fault.file, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            raise Wrong(f"{fault} is no Python where it is planted: {error}") from error
+    return text
+
+
+def choose(faults: Sequence[Fault], many: int, seed: str) -> list[Fault]:
+    """So many faults, the same for the same seed, in their order in the tables.
+
+    Which ones depends on each name alone, so a fault that is added changes one of them at most.
+    """
+
+    def drawn(fault: Fault) -> str:
+        return hashlib.sha256(f"{seed}|{fault.name}".encode()).hexdigest()
+
+    chosen = set(sorted(faults, key=drawn)[:many])
+    return [fault for fault in faults if fault in chosen]
+
+
+def named(faults: Sequence[Fault], only: Sequence[str]) -> list[Fault]:
+    """The faults whose name, or table, contains one of these words."""
+    found = [
+        fault for fault in faults if any(word in (fault.table, fault.name) for word in only)
+    ] or [fault for fault in faults if any(word in str(fault) for word in only)]
+    if not found:
+        raise Wrong(f"no fault has {' or '.join(map(repr, only))} in its name")
+    return found
+
+
+def commit(root: Path) -> str:
+    """The commit that is checked out, or "0" outside of a repository: a seed."""
+    done = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], cwd=root, capture_output=True, text=True
+    )
+    return done.stdout.strip() or "0"
+
+
+# -- copies of the tree ---------------------------------------------------------------------------
+
+
+class Copy:
+    """A copy of a tree, in which one fault is planted at a time."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+        for name in COPIED:
+            if (root / name).is_dir():
+                shutil.copytree(root / name, folder / name, ignore=ignored)
+            elif (root / name).exists():
+                shutil.copy2(root / name, folder / name)
+        # Bytecode is compared with its source by content, and stays so when it is written anew: by
+        # time and size, as Python does by itself, a fault of the same length would be overlooked
+        # within the same second.
+        self._python("-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "src")
+
+    def check(self) -> None:
+        """Raise Wrong unless tests here import the copy and not what is installed."""
+        names = [path.name for path in (self.folder / "src").iterdir() if path.is_dir()]
+        names = [name for name in names if name.isidentifier() and name != "__pycache__"]
+        code = (
+            "import sys; from importlib.util import find_spec\n"
+            "for name in sys.argv[1:]: print(find_spec(name).origin)"
+        )
+        for line in self._python("-c", code, *names).stdout.splitlines():
+            if not Path(line).resolve().is_relative_to(self.folder.resolve()):
+                raise Wrong(f"tests would import {line} and not the copy of the tree")
+
+    def _python(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *words],
+            cwd=self.folder,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        return os.environ | {
+            "PYTHONPATH": str(self.folder / "src"),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def run(self, tests: Iterable[str], limit: float) -> tuple[int | None, str]:
+        """The exit code of pytest, None where it did not end in time, and what it wrote."""
+        line = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        process = subprocess.Popen(
+            [*line, *tests],
+            cwd=self.folder,
+            env=self._environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        try:
+            told, _ = process.communicate(timeout=limit)
+            return process.returncode, told
+        except subprocess.TimeoutExpired:
+            return None, f"not ended after {limit:g} seconds"
+        finally:
+            with suppress(ProcessLookupError):  # of tests that left something behind
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def try_fault(self, fault: Fault) -> Outcome:
+        """Plant a fault, run its tests, and take it out again."""
+        path, begun = self.folder / fault.file, time.monotonic()
+        whole = path.read_bytes()
+        path.write_text(planted(fault, self.folder), encoding="utf-8")
+        try:
+            code, told = self.run(fault.tests, LIMIT)
+        finally:
+            path.write_bytes(whole)
+        if code is None:
+            what = HUNG
+        else:
+            what = {PASSED: SURVIVED, FAILED: CAUGHT, NOTHING_RAN: SURVIVED}.get(
+                code, BROKEN
+            )
+        return Outcome(fault, what, time.monotonic() - begun, tail(told))
+
+
+def tail(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-TAIL:])
+
+
+# -- a run ----------------------------------------------------------------------------------------
+
+
+def check_unplanted(copy: Copy, faults: Sequence[Fault]) -> float:
+    """Run every named test once without a fault; the seconds it took."""
+    tests = list(dict.fromkeys(test for fault in faults for test in fault.tests))
+    begun = time.monotonic()
+    code, told = copy.run(tests, WHOLE)
+    if code != PASSED:
+        raise Wrong(
+            "the tests fail without any fault, so they show nothing; put them right first:\n"
+            f"{tail(told)}"
+        )
+    return time.monotonic() - begun
+
+
+def try_all(copies: Sequence[Copy], faults: Sequence[Fault]) -> list[Outcome]:
+    """Every fault once, each copy with one at a time; a line for each that is done."""
+    free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+    done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+
+    def one(fault: Fault) -> Outcome:
+        copy = free.get()
+        try:
+            outcome = copy.try_fault(fault)
+        finally:
+            free.put(copy)
+        done.put(outcome)
+        line = f"{outcome.what:<8} {outcome.seconds:6.1f} s  {fault}"
+        print(f"[{done.qsize():>3}/{len(faults)}] {line}", flush=True)
+        return outcome
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        return list(pool.map(one, faults))
+
+
+def show(outcomes: Sequence[Outcome]) -> None:
+    """A table with a row for each table of faults, then every fault that was not caught."""
+    width = max(len("table"), *(len(outcome.fault.table) for outcome in outcomes))
+    print(f"\n{'table':<{width}}  faults  caught  not caught  seconds")
+    tables = sorted({outcome.fault.table for outcome in outcomes})
+    for table in [*tables, None]:
+        rows = [o for o in outcomes if table is None or o.fault.table == table]
+        caught = sum(outcome.is_good for outcome in rows)
+        seconds = sum(outcome.seconds for outcome in rows)
+        print(
+            f"{table or 'all':<{width}}  {len(rows):>6}  {caught:>6}  "
+            f"{len(rows) - caught:>10}  {seconds:>7.0f}"
+        )
+    for outcome in outcomes:
+        if not outcome.is_good:
+            fault = outcome.fault
+            print(f"\n{outcome.what}: {fault} ({fault.file})\n  {' '.join(fault.tests)}")
+            print("\n".join(f"  | {line}" for line in outcome.told.splitlines()))
+
+
+def write(
+    path: Path, outcomes: Sequence[Outcome], seed: str | None, seconds: float
+) -> None:
+    faults = [
+        {
+            "table": outcome.fault.table,
+            "name": outcome.fault.name,
+            "file": outcome.fault.file,
+            "outcome": outcome.what,
+            "seconds": round(outcome.seconds, 1),
+        }
+        for outcome in outcomes
+    ]
+    caught = sum(outcome.is_good for outcome in outcomes)
+    tree = {
+        "seed": seed,
+        "planted": len(outcomes),
+        "caught": caught,
+        "seconds": round(seconds, 1),
+        "faults": faults,
+    }
+    path.write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
+
+
+def parse(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Plant faults one at a time; fail where no test notices."
+    )
+    parser.add_argument(
+        "--sample", type=int, help="try only so many faults, drawn by the seed"
+    )
+    parser.add_argument("--seed", help="of the sample; default: the commit")
+    parser.add_argument(
+        "--only", action="append", help="faults with this name, table, or part of it"
+    )
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--json", type=Path, help="write the outcomes to this file")
+    parser.add_argument("--root", type=Path, default=REPOSITORY, help="the tree")
+    parser.add_argument("--faults", type=Path, help="tables; default: ROOT/scripts/faults")
+    parser.add_argument(
+        "--check", action="store_true", help="check the tables, list and stop"
+    )
+    options = parser.parse_args(words)
+    for name in ("sample", "jobs"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            parser.error(f"--{name} is {value}; it has to be 1 or more")
+    return options
+
+
+def run(options: argparse.Namespace) -> int:
+    root, begun = options.root.resolve(), time.monotonic()
+    every = read_tables(options.faults or root / "scripts" / "faults")
+    for fault in every:
+        planted(fault, root)
+    faults, seed = every, None
+    if options.only:
+        faults = named(faults, options.only)
+    if options.sample is not None:
+        seed = options.seed or commit(root)
+        faults = choose(faults, options.sample, seed)
+    about = f"; sample of seed {seed}" if seed else ""
+    print(f"{len(faults)} of {len(every)} faults{about}", flush=True)
+    if options.check:
+        for fault in faults:
+            print(fault)
+        return 0
+
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        many = min(options.jobs, len(faults))
+        copies = [Copy(root, Path(folder) / str(number) / "tree") for number in range(many)]
+        copies[0].check()
+        seconds = check_unplanted(copies[0], faults)
+        print(f"without a fault their tests pass ({seconds:.0f} s)", flush=True)
+        outcomes = try_all(copies, faults)
+
+    whole = time.monotonic() - begun
+    show(outcomes)
+    caught = sum(outcome.is_good for outcome in outcomes)
+    print(f"\n{caught} of {len(outcomes)} faults caught, in {whole:.0f} s")
+    if options.json:
+        write(options.json, outcomes, seed, whole)
+    return 0 if caught == len(outcomes) else 1
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    # So that the temporary folder goes, whoever ends this.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        return run(parse(words))
+    except Wrong as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

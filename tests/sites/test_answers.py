@@ -1,0 +1,78 @@
+"""What a site lets out of what a verb returned, whoever asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from fallow.core import Contract, Layout, View, stream
+from fallow.core.messages import Request, Step
+from fallow.core.types import Answer
+from fallow.core.view import Picks
+from fallow.sites import Parts, Site
+from fallow.sites.store import MemoryStore
+from fallow.training import FedAvg
+from tests.engine.jobs import mlp
+
+ROWS = 6
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """Picks the rows that it was made with."""
+
+    rows: tuple[int, ...] = (0, 1)
+    contract: ClassVar[Contract] = Contract(
+        "Choosing", "a test", 2024, sum={"total": "a total"}, keep={"select": "a count"}
+    )
+
+    def total(self, view: View) -> Answer:
+        return {"n": torch.tensor(1.0)}
+
+    def select(self, view: View, n: int) -> Picks:
+        return Picks(torch.tensor(self.rows))
+
+    def secret(self, view: View) -> Answer:
+        return {"rows": view.rows()}
+
+
+def ask(query: Choosing, kind: Any, verb: str, **args: Any) -> tuple[Site, Answer]:
+    model = mlp()
+    methods = {"training": FedAvg(), "plain": FedAvg(), "query": query}
+    x = torch.randn(ROWS, 6, generator=stream(0, "rows"), dtype=torch.float64)
+    site = Site("a", x, Parts(model, Layout.of(model), methods, 3, 0, None), MemoryStore())
+    step = Step(kind, verb, args)
+    return site, site.answer(step, Request("0/query/0", "query", 0, 0, (step,)))
+
+
+def test_picks_stay_at_the_site_and_their_number_leaves() -> None:
+    site, answer = ask(Choosing((4, 2)), "keep", "select", n=2)
+    assert answer == {"count": 2}
+    assert site.memory["picks"]["rows"].tolist() == [4, 2]
+
+
+def test_what_is_kept_stays_at_the_site_and_how_many_fields_it_has_leaves() -> None:
+    kept = Contract("Keeping", "a test", 2024, keep={"total": "a count"})
+    keeping = type("Keeping", (Choosing,), {"contract": kept})()
+    site, answer = ask(keeping, "keep", "total")
+    assert answer == {"count": 1}
+    assert site.memory["total"].keys() == {"n"}
+
+
+@pytest.mark.parametrize("rows", [(0,), (0, 0), (0, ROWS), (-1, 0), (0, 1, 2)])
+def test_picks_that_are_none_of_the_pool_or_not_as_many_are_refused(
+    rows: tuple[int, ...],
+) -> None:
+    with pytest.raises(ValueError, match="pick"):
+        ask(Choosing(rows), "keep", "select", n=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "verb"), [("each", "secret"), ("each", "total"), ("sum", "select")]
+)
+def test_a_function_that_no_contract_lists_so_is_not_run(kind: str, verb: str) -> None:
+    with pytest.raises(ValueError, match=f"does not answer '{verb}' by {kind}"):
+        ask(Choosing(), kind, verb)
