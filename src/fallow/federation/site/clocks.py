@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from fallow.core.refusal import Refusal
+
 RUN = re.compile(r"([0-9a-f]{10})-[0-9a-f]{16}")
 """The name of a run: the second in which it began, and what tells two of one second apart."""
 AHEAD = 86400  # seconds by which a coordinator's clock may be ahead of the site's
@@ -25,11 +27,11 @@ def check_run(run: str, now: float) -> None:
     no earlier run could ever be led again."""
     start = began(run)
     if start is None:
-        raise ValueError(
+        raise Refusal(
             f"{run!r:.80} is no name of a run: a coordinator names it by the time when it begins"
         )
     if start > now + AHEAD:
-        raise ValueError(
+        raise Refusal(
             f"run {run} begins at {told(start)} and it is {told(now)} here: the clock of the "
             "coordinator or of this site is wrong by more than a day; set it right, and begin in a "
             "new folder if it is the coordinator's"

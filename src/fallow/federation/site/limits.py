@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fallow.core.contract import Contract, Planning
 from fallow.core.messages import KEYS, Request, Step
+from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 from fallow.experiment.methods import is_shared, local_plan
 from fallow.federation.agreement import Agreement
@@ -106,11 +107,11 @@ class Limits:
         relayed."""
         is_relay = request.steps[-1].kind == "relay" if request.steps else False
         if to and not is_relay:
-            raise ValueError(
+            raise Refusal(
                 f"the order {request.key} names receivers, and it relays nothing to them"
             )
         if unknown := sorted(set(to) - set(self.agreement.sites)):
-            raise ValueError(
+            raise Refusal(
                 f"the order {request.key} is to relay to {unknown[0]!r:.80}, which is no site of "
                 "this study"
             )
@@ -119,12 +120,12 @@ class Limits:
         """Raise ValueError unless the agreed methods relay by this verb at this place."""
         contract = self._contract(place.owner)
         if verb not in contract.relay:
-            raise ValueError(
+            raise Refusal(
                 f"the order {key} brings what was relayed by {verb!r}, and the contract of "
                 f"{contract.title} relays {', '.join(contract.relay) or 'nothing'}"
             )
         if unknown := sorted(set(senders) - set(self.agreement.sites)):
-            raise ValueError(
+            raise Refusal(
                 f"the order {key} brings what {unknown[0]!r:.80} sent, which is no site of this "
                 "study"
             )
@@ -146,13 +147,13 @@ class Limits:
             is_masked = self.agreement.recipe.privacy.secure_sum
             turns = 2 * most if is_masked else most
         if place.turn >= turns:
-            raise ValueError(
+            raise Refusal(
                 f"the order {request.key} is number {place.turn}, counted from 0, and there are at "
                 f"most {turns} of {place.asks}"
             )
         before = self.ledger.orders.times(run, place.asks, verb)
         if before >= most:
-            raise ValueError(
+            raise Refusal(
                 f"the order {request.key} asks site {self.site} for {verb!r} in {place.asks} once "
                 f"more, and the agreed method asks {most} times at most"
             )
@@ -172,12 +173,12 @@ class Limits:
             asks, _, turn = about.exchange.rpartition("/")
             is_here = asks == place.asks and turn.isdecimal() and len(turn) < 10
             if not is_here or int(turn) > place.turn or about.attempt >= self.sites:
-                raise ValueError(
+                raise Refusal(
                     f"the order {request.key} is part of a masked sum {about.exchange!r:.80}, "
                     f"attempt {about.attempt}, which does not belong to it"
                 )
             if unknown := sorted(set(about.keys) - set(self.agreement.sites)):
-                raise ValueError(
+                raise Refusal(
                     f"the order {request.key} has a key of {unknown[0]!r:.80}, which is no site of "
                     "this study"
                 )
@@ -188,24 +189,24 @@ class Limits:
         """A model goes where the agreed methods put it, and is trained as they train it."""
         fits = [step for step in request.steps if step.kind == "fit"]
         if len(fits) > FITS:
-            raise ValueError(
+            raise Refusal(
                 f"the order {request.key} brings {len(fits)} models; a site takes {FITS}"
             )
         for step in fits:
             known = self._models(request, place)
             if step.verb not in known:
-                raise ValueError(
+                raise Refusal(
                     f"the order {request.key} would write {step.verb!r:.80} into the memory of "
                     f"site {self.site}; of this study it may write {', '.join(known) or 'nothing'}"
                 )
             if step.plan is not None and not self._is_agreed(request.owner, step, place):
-                raise ValueError(
+                raise Refusal(
                     f"the order {request.key} is to train {step.verb!r} by a plan that is not the "
                     f"agreed one ({step.plan.epochs} epochs, batch {step.plan.batch}, rate "
                     f"{step.plan.optimiser.lr:g}, start {step.plan.start!r})"
                 )
             if strange := [name for name in step.args if not self._is_sent(name)]:
-                raise ValueError(
+                raise Refusal(
                     f"the order {request.key} brings {strange[0]!r:.80} with a model, which is no "
                     "name of a part of one"
                 )
@@ -244,7 +245,7 @@ class Limits:
         try:
             inspect.signature(verb).bind(None, **step.args)
         except TypeError as error:
-            raise ValueError(f"the order {request.key} to {step.verb}: {error}") from error
+            raise Refusal(f"the order {request.key} to {step.verb}: {error}") from error
         sizes = {
             "size": self.width + 1,
             "width": self.width + 1,
@@ -254,7 +255,7 @@ class Limits:
         for name, most in sizes.items():
             value = step.args.get(name)
             if value is not None and (type(value) is not int or value > most):
-                raise ValueError(
+                raise Refusal(
                     f"the order {request.key} says {name}={value!r:.40}, and it is a whole number "
                     f"of at most {most}"
                 )
@@ -266,13 +267,13 @@ class Limits:
     ) -> Noted:
         verb = KEYS if step.verb == KEYS else step.verb
         if verb != KEYS and verb != place.kind:
-            raise ValueError(
+            raise Refusal(
                 f"the order {request.key} asks for {verb!r}, and its key is of {place.kind}"
             )
         if place.kind in ("ask", "close"):
             said = (step.args.get("step"), step.args.get("cycle"))
             if said != (place.step, place.cycle):
-                raise ValueError(
+                raise Refusal(
                     f"the order {request.key} is for step {said[0]!r:.80} of cycle {said[1]!r:.40} "
                     f"and not for {place.step!r} of cycle {place.cycle}"
                 )
@@ -291,13 +292,13 @@ class Limits:
     def _check_asked(self, key: str, asked: object, place: Place, pool: int) -> Noted:
         """A number of labels, which is the agreed one or less."""
         if type(asked) is not int or asked < 0:
-            raise ValueError(
+            raise Refusal(
                 f"the order {key} asks for {asked!r:.40} labels; it is a whole number, 0 or more"
             )
         budget = self.budget
         most = budget.of(place)
         if most is not None and asked > most:
-            raise ValueError(
+            raise Refusal(
                 f"the order {key} asks site {self.site} for {asked} labels and the agreement allows "
                 f"{most} in {place.step}: nothing was asked"
             )
@@ -315,19 +316,19 @@ class Limits:
         ends = isinstance(self.made.methods["training"], Finishing)
         is_retained = recipe.validation > 0 and not (ends and is_last)
         if args.get("retained") is not is_retained:
-            raise ValueError(
+            raise Refusal(
                 f"the order {key} says retained={args.get('retained')!r:.40}, and by the agreement "
                 f"it is {is_retained}"
             )
         if strange := [name for name in args if not self._is_sent(name)]:
-            raise ValueError(f"the order {key} brings {strange[0]!r:.80} to be scored")
+            raise Refusal(f"the order {key} brings {strange[0]!r:.80} to be scored")
         model = self._check_same(run, key, place.step, args)
         if model is None:
-            raise ValueError(f"the order {key} brings no model to score")
+            raise Refusal(f"the order {key} brings no model to score")
         orders = self.ledger.orders
         most = self.most_scores
         if not orders.is_scored(run, place.step) and orders.scores() >= most:
-            raise ValueError(
+            raise Refusal(
                 f"site {self.site} has scored {orders.scores()} models and allows {most} over all "
                 "runs: raise scores.limit in its site.toml, or leave the study"
             )
@@ -383,7 +384,7 @@ class Limits:
         found = digest_of(parts)
         known = self.ledger.orders.model(run, step)
         if known is not None and known != found:
-            raise ValueError(
+            raise Refusal(
                 f"the order {key} brings site {self.site} another common model of {step} than the "
                 "one that it knows: a round has one model, and that one is scored and trained on"
             )
@@ -402,6 +403,6 @@ def _check_deadline(key: str, deadline: object) -> None:
             raise ValueError
         datetime.fromisoformat(deadline)
     except ValueError as error:
-        raise ValueError(
+        raise Refusal(
             f"the order {key} has the deadline {deadline!r:.60}, which is no time of day"
         ) from error

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from fallow.core.messages import Request
+from fallow.core.refusal import Refusal
 from fallow.experiment.one_pass import is_one_pass
 from fallow.network.relays import DELIVER
 from fallow.settings.recipe import Recipe
@@ -110,7 +111,7 @@ class Schedule:
             found = pattern.fullmatch(asked)
             if found is not None:
                 return self._place(key, kind, asked, found.groupdict())
-        raise ValueError(
+        raise Refusal(
             f"the order {key!r:.80} belongs to no exchange of this study: sites perform what the "
             "agreed recipe leads to"
         )
@@ -128,7 +129,7 @@ class Schedule:
         wanted = (place.owner, cycle, place.round)
         found = (request.owner, request.cycle, request.round)
         if found != wanted:
-            raise ValueError(
+            raise Refusal(
                 f"the order {request.key} is of {found[0]!r} in cycle {found[1]}, round {found[2]}; "
                 f"by its key it would be of {wanted[0]!r} in cycle {wanted[1]}, round {wanted[2]}"
             )
@@ -146,7 +147,7 @@ class Schedule:
         elif kind == "finish":
             cycle = self.recipe.cycles
         if why := self._refusal(kind, cycle, round_, part):
-            raise ValueError(f"the order {key} is none of this study: {why}")
+            raise Refusal(f"the order {key} is none of this study: {why}")
         asks = asked.rpartition("/")[0]
         step = asks
         if kind in ("ask", "close", "best", "last", "score"):
