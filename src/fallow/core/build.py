@@ -9,6 +9,8 @@ import inspect
 from types import ModuleType
 from typing import Any
 
+from fallow.core.own import own_class
+
 
 def _plain(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
@@ -73,7 +75,7 @@ def build(package: Packages, name: str, **fields: Any) -> Any:
     Raises ValueError that names the nearest class or field when one is unknown, and the field
     whose value is of another kind than the class says.
     """
-    cls = find(package, name)
+    cls = own_class(name) or find(package, name)
     accepted = (
         [f.name for f in dataclasses.fields(cls) if f.init]
         if dataclasses.is_dataclass(cls)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
@@ -28,14 +28,14 @@ class Contract:
     """
 
     title: str
-    paper: str
-    year: int
+    paper: str = "-"
+    year: int = 0  # of the paper; 0: there is none
     verbs: Words = field(default_factory=dict)
     sum: Words = field(default_factory=dict)  # the server sees totals
     each: Words = field(default_factory=dict)  # the server sees every site's answer
     keep: Words = field(default_factory=dict)  # the answer stays at the site
     relay: Words = field(default_factory=dict)  # other sites see the answer
-    needs: tuple[str, ...] = ()  # models whose predictions it reads: "local", "global"
+    needs: Sequence[str] = ()  # models whose predictions it reads: "local", "global"
     local_source: Literal["last_round", "scratch"] = "last_round"  # the paper's local model
     cohort: int = 1  # the smallest number of sites that makes sense
     secure_sum: bool = True  # works when the server sees totals only
@@ -49,14 +49,16 @@ class Contract:
     classes: bool = True  # works on classes
     linear: bool = False  # works for the model "linear" alone
     everyone: bool = False  # trains only where all sites take part in every round
-    at_server: tuple[
-        str, ...
-    ] = ()  # parts of a training method's state that no site is sent
+    at_server: Sequence[str] = ()  # parts of a training method's state that no site is sent
     simulator_only: bool = (
         False  # reads hidden labels: an upper bound, never at a real site
     )
 
     def __post_init__(self) -> None:
+        for name in ("needs", "at_server"):
+            given = getattr(self, name)
+            parts = (given,) if isinstance(given, str) else tuple(given)
+            object.__setattr__(self, name, parts)
         known = {
             verb: what for words in self.asked.values() for verb, what in words.items()
         }

@@ -88,7 +88,7 @@ def predict_with(
     saved = {**saved, "state": _model(saved, made, folder, site)}
     rows = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
     x = rows.x[rows.whole]
-    outputs = _outputs(made, saved, Scale(**saved["scale"])(x) if saved["scale"] else x)
+    outputs = outputs_of(made, saved, x)
     found = iter(_lines(outputs, saved["about"]["classes"]))
     lines = [next(found) if is_whole else {} for is_whole in rows.whole.tolist()]
     target = out or data.with_name(f"{data.stem}-predictions.csv")
@@ -119,7 +119,11 @@ def _model(saved: dict[str, Any], made: Recipe, folder: Path, site: SiteId | Non
     raise ValueError(f"each site of {folder} deploys a model of its own; {whose}")
 
 
-def _outputs(made: Recipe, saved: dict[str, Any], x: Tensor) -> Tensor:
+def outputs_of(made: Recipe, saved: Mapping[str, Any], x: Tensor) -> Tensor:
+    """What the saved model says of rows: (n, *shape) as they are measured -> (n, c) logits, or
+    (n, 1) numbers in the units of the data."""
+    if saved["scale"]:
+        x = Scale(**saved["scale"])(x)
     classes, dtype = saved["about"]["classes"], getattr(torch, made.dtype)
     generator = stream(0, "template")  # its weights are replaced
     model = build_model(

@@ -11,6 +11,7 @@ from torch import Generator, nn
 
 from fallow import models
 from fallow.core.build import build, find
+from fallow.core.own import own_class
 from fallow.models.base import row_shape
 from fallow.models.check import check_model
 from fallow.models.init import lent
@@ -57,7 +58,7 @@ def _users_own(
     generator: Generator,
     fields: dict[str, Any],
 ) -> nn.Module:
-    cls = find(models, name)
+    cls = own_class(name) or find(models, name)
     try:
         inspect.signature(cls).bind(shape, outputs, **fields)
     except TypeError as error:

@@ -1,0 +1,44 @@
+"""Where the public names live: each is imported when it is first used."""
+
+from __future__ import annotations
+
+METHODS = {
+    "fallow.queries": (
+        *("ACSFW", "AHFAL", "BADGE", "BAIT", "BALD", "FALE", "FEAL", "IFAL", "KSAS"),
+        *("LCMD", "Complementary", "CoreSet", "Ensemble", "Entropy", "FairFAL"),
+        *("LeastConfidence", "LoGo", "Margin", "NoiseStability", "OracleHistogram"),
+        *("Random", "Typicality"),
+    ),
+    "fallow.training": (
+        *("KCFU", "Evidential", "FedAvg", "FedProx", "MaskedSolve", "Robust"),
+        *("ServerSolve",),
+    ),
+    "fallow.personal": (
+        *("APFL", "DPFL", "Ditto", "FedAvgFT", "FedAvgPost", "FedProxFT", "FedRep"),
+        *("KNNPer", "Local", "PFedGraph", "PerFedAvg"),
+    ),
+    "fallow.data": (
+        *("IID", "ClassWindows", "Counts", "Dataset", "Dirichlet", "ExactDirichlet"),
+        *("FedMADirichlet", "LongTail", "Natural", "Patho", "Shards", "TargetDirichlet"),
+    ),
+    "fallow.api.models": (
+        *("CNN4", "MLP", "DigitsCNN", "LeNet", "LeNetFEMNIST", "Linear", "MobileNetV2"),
+        *("ResNet8",),
+    ),
+}
+PARTS = {
+    "fallow.api.federation": ("Federation", "load"),
+    "fallow.api.runs": ("Run", "run"),
+    "fallow.api.studies": ("Study", "compare"),
+    "fallow.api.strategy": ("Query", "Training"),
+    "fallow.core.contract": ("Contract",),
+    "fallow.core.view": ("Picks", "Release", "View"),
+    "fallow.core.plan": ("Optimiser", "Plan", "Schedule", "Segment"),
+    "fallow.privacy": ("Privacy",),
+    "fallow.lab.recipe": ("Recipe",),
+}
+
+WHERE = {
+    name: module for group in (METHODS, PARTS) for module, names in group.items() for name in names
+}
+"""Public name -> the module that has it."""
