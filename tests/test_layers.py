@@ -30,13 +30,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipes": BELOW_LAB | {"lab"},
     "compat": BELOW_LAB | {"lab"},
     "federation": BELOW_LAB | {"lab", "recipes"},
-    "cli": BELOW_LAB | {"lab", "recipes", "compat", "federation"},
+    "api": BELOW_LAB | {"lab", "recipes"},
+    "cli": BELOW_LAB | {"lab", "recipes", "compat", "federation", "api"},
 }
 METHODS = {"queries", "training", "personal"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
 
 REQUIRED = {
-    *("matplotlib", "numpy", "pydantic", "rich", "safetensors"),
+    *("matplotlib", "numpy", "pandas", "pydantic", "rich", "safetensors"),
     *("scipy", "sklearn", "threadpoolctl", "torch", "typer"),
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them

@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 from fallow._face import WHERE
+from fallow._face import __dir__ as __dir__
+from fallow._face import __getattr__ as __getattr__
 from fallow._version import __version__
 
-__all__ = ["__version__", *sorted(WHERE)]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in WHERE:
-        raise AttributeError(f"module 'fallow' has no attribute {name!r}")
-    found = getattr(import_module(WHERE[name]), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *WHERE})
+__all__ = ["__version__", *WHERE]

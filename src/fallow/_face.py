@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from typing import Any
+
 METHODS = {
     "fallow.queries": (
         *("ACSFW", "AHFAL", "BADGE", "BAIT", "BALD", "FALE", "FEAL", "IFAL", "KSAS"),
@@ -29,6 +33,9 @@ METHODS = {
 PARTS = {
     "fallow.api.federation": ("Federation", "load"),
     "fallow.api.runs": ("Run", "run"),
+    "fallow.api.selection": ("Selection", "Site", "select"),
+    "fallow.data.own": ("from_arrays",),
+    "fallow.data.own_frame": ("from_frame",),
     "fallow.api.studies": ("Study", "compare"),
     "fallow.api.strategy": ("Query", "Training"),
     "fallow.core.contract": ("Contract",),
@@ -39,6 +46,22 @@ PARTS = {
 }
 
 WHERE = {
-    name: module for group in (METHODS, PARTS) for module, names in group.items() for name in names
+    name: module
+    for group in (METHODS, PARTS)
+    for module, names in group.items()
+    for name in names
 }
 """Public name -> the module that has it."""
+
+
+def __getattr__(name: str) -> Any:
+    """`fallow`'s own: a public name, imported now and kept."""
+    if name not in WHERE:
+        raise AttributeError(f"module 'fallow' has no attribute {name!r}")
+    found = getattr(import_module(WHERE[name]), name)
+    setattr(sys.modules["fallow"], name, found)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*vars(sys.modules["fallow"]), *WHERE})

@@ -27,7 +27,7 @@ def load(name: str, data_dir: str | Path | None = None) -> Dataset:
     >>> import fallow as fl
     >>> digits = fl.load("digits")
     >>> tuple(digits.x.shape), digits.task
-    ((1437, 1, 8, 8), 'classification')
+    ((1438, 1, 8, 8), 'classification')
     """
     return load_named(name, data_dir)
 
@@ -48,9 +48,9 @@ class Federation:
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10)
     >>> world
-    Federation(digits, 1437 rows, 10 sites by dirichlet:alpha=0.1)
+    Federation(digits, 1438 rows, 10 sites by dirichlet:alpha=0.1)
     >>> sum(world.sizes(seed=0).values())
-    1437
+    1438
     """
 
     dataset: Dataset

@@ -38,7 +38,9 @@ class Collected:
         if isinstance(given, Mapping):
             name = given.get("name")
             if name is None:
-                raise ValueError(f"{what} is {dict(given)!r}, which has no name; give name=")
+                raise ValueError(
+                    f"{what} is {dict(given)!r}, which has no name; give name="
+                )
             return Spec(str(name), {k: v for k, v in given.items() if k != "name"})
         spec = Spec.of(given)
         cls = _class_of(given)

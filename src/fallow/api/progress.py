@@ -83,4 +83,6 @@ class Progress:
         if 0.03 < done < 1:
             left = f", about {duration(spent * (1 - done) / done)} left"
         name = str(event["query"]).rpartition(":")[2]
-        return f"fallow {done:4.0%}  {run}: {name}, seed {event['seed']}, {where}{left}"[:100]
+        return f"fallow {done:4.0%}  {run}: {name}, seed {event['seed']}, {where}{left}"[
+            :100
+        ]

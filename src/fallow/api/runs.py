@@ -77,7 +77,7 @@ def run(
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
     >>> done = fl.run(world, fl.Entropy(), model=fl.Linear(), cycles=1, rounds=2)
     >>> done
-    Run(entropy on digits, seed 0: 2 phases, 216 labels, accuracy 0.57)
+    Run(entropy on digits, seed 0: 2 phases, 216 labels, accuracy 0.40)
     >>> len(done.records)
     4
     """
@@ -98,7 +98,7 @@ def run(
         cell = Cell(str(order.recipe.query), int(seed))
         setup = Setup(order.recipe, folder, dataset=order.dataset, classes=classes)
         with lend(classes):
-            setup, first = prepared(setup, [cell.query], cell.seed)
+            setup, _ = prepared(setup, [cell.query], cell.seed)
             open_study(setup, [cell], "fallow.run", resume=keep is not None)
             with Progress(setup.recipe, [cell], progress) as watch:
                 run_cell(setup, cell, lambda event: watch({**_about(cell), **event}))
@@ -227,14 +227,20 @@ class Run:
         """
         outputs = self._outputs(rows, site)
         if not self.classes:
-            return outputs.squeeze(1).double().numpy()
-        return np.array(self.classes, dtype=object)[outputs.argmax(1).numpy()].astype(str)
+            numbers: npt.NDArray[np.float64] = outputs.squeeze(1).double().numpy()
+            return numbers
+        names = np.array(self.classes, dtype=np.str_)
+        named: npt.NDArray[np.str_] = names[outputs.argmax(1).numpy()]
+        return named
 
     def predict_proba(self, rows: Any, site: str | None = None) -> npt.NDArray[np.float64]:
         """Probabilities of the classes, (n, classes), in the order of `classes`."""
         if not self.classes:
             raise ValueError(f"{self.recipe.data} has numbers to predict; use predict")
-        return self._outputs(rows, site).double().softmax(1).numpy()
+        shares: npt.NDArray[np.float64] = (
+            self._outputs(rows, site).double().softmax(1).numpy()
+        )
+        return shares
 
     def _outputs(self, rows: Any, site: str | None) -> Tensor:
         about = self._saved["about"]
@@ -249,7 +255,9 @@ class Run:
         own: dict[str, State] = self._saved["sites"]
         if isinstance(self.model, dict):
             if site is None:
-                raise ValueError(f"each site has a model of its own; say site=, one of {some(own)}")
+                raise ValueError(
+                    f"each site has a model of its own; say site=, one of {some([*own])}"
+                )
             if site not in own:
                 raise ValueError(f"there is no site {site!r}{nearest(site, list(own))}")
             return own[site]
@@ -270,7 +278,9 @@ class Run:
     def report(self, out: str | Path) -> Path:
         """Write the report page of a run that was kept in a folder (``out=`` of `run`)."""
         if self.folder is None:
-            raise ValueError("this run was not kept; give fl.run(..., out=FOLDER) to report on it")
+            raise ValueError(
+                "this run was not kept; give fl.run(..., out=FOLDER) to report on it"
+            )
         return write_report([self.folder], out)
 
 
@@ -293,16 +303,15 @@ def escaped(text: str) -> str:
 def _features(rows: Any, columns: list[str], shape: tuple[int, ...]) -> Tensor:
     """Rows as (n, *shape) float32; ValueError where they are others, or lack a feature."""
     if hasattr(rows, "columns") and hasattr(rows, "iloc"):
-        if columns:
-            rows = read_features(rows, columns)
-        else:
-            rows = rows.to_numpy()
+        rows = read_features(rows, columns) if columns else rows.to_numpy()
     x = torch.as_tensor(np.asarray(rows) if not isinstance(rows, Tensor) else rows)
     x = x.to(torch.float32)
     if tuple(x.shape) == shape:
         raise ValueError(f"one row of shape {shape} was given; give rows of shape (n, ...)")
     if tuple(x.shape[1:]) != shape:
-        raise ValueError(f"rows have shape {tuple(x.shape[1:])}, and the model takes {shape}")
+        raise ValueError(
+            f"rows have shape {tuple(x.shape[1:])}, and the model takes {shape}"
+        )
     if lacking := int((~x.isfinite()).flatten(1).any(1).sum()) if len(x) else 0:
         raise ValueError(
             f"{lacking} of {len(x)} rows lack a feature or have an infinite one; leave them out"

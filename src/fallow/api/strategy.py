@@ -108,7 +108,9 @@ class Training(_Frozen):
     >>> import fallow as fl
     >>> class Near(fl.Training):
     ...     mu: float = 0.1
-    ...     contract = fl.Contract(title="Near", sum={"upload": "totals of weighted models"})
+    ...     contract = fl.Contract(
+    ...         title="Near", sum={"upload": "totals of weighted models"}
+    ...     )
     ...
     ...     def step(self, s, w_t, batch, learn):
     ...         near = lambda w: self.mu / 2 * (w - w_t.w).square().sum(-1)

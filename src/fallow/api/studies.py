@@ -67,7 +67,7 @@ def compare(
     >>> study = fl.compare([fl.Random(), "entropy"], world, seeds=2, cycles=1, rounds=1)
     >>> study
     Study(digits: random, entropy; 2 seeds, 4 runs)
-    >>> list(study.table()["query"])
+    >>> sorted(study.table()["query"])
     ['entropy', 'random']
     """
     order = order_of(world, recipe, {"bounds": () if recipe is None else None, **settings})
@@ -82,7 +82,9 @@ def compare(
     keep = Path(out) if out is not None else None
     folder = keep or Path(tempfile.mkdtemp(prefix="fallow-"))
     try:
-        setup = Setup(chosen, folder, dataset=order.dataset, classes=dict(collected.classes))
+        setup = Setup(
+            chosen, folder, dataset=order.dataset, classes=dict(collected.classes)
+        )
         with lend(collected.classes):
             setup, _ = prepared(setup, texts, wanted[0])
             cells = study_cells(setup.recipe, texts, wanted)
@@ -105,7 +107,9 @@ def _listed(queries: Any) -> list[Any]:
     is_several = isinstance(queries, Iterable) and not isinstance(queries, str)
     found = list(queries) if is_several else [queries]
     if not found:
-        raise ValueError("there is no strategy to compare; give some, such as [fl.Random()]")
+        raise ValueError(
+            "there is no strategy to compare; give some, such as [fl.Random()]"
+        )
     return found
 
 
@@ -231,7 +235,9 @@ class Study:
         """Learning curves: score over labels bought, mean and spread over seeds."""
         figure = learning_curves(self.found)
         if figure is None:
-            raise ValueError("no strategy of the study has a score yet, so there is no curve")
+            raise ValueError(
+                "no strategy of the study has a score yet, so there is no curve"
+            )
         return figure
 
 

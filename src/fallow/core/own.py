@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any
 
 Classes = Mapping[str, type[Any]]
 """``"module:Class"`` -> the class itself."""
 
+NOBODYS: Classes = MappingProxyType({})
+
 # Recipes name classes in words, and a class from a notebook cannot be imported by its name.  So
 # whoever starts a study lends its classes for as long as it runs.  A context variable and no
 # global table: two studies in two threads do not see each other's classes, and nothing stays.
-_LENT: ContextVar[Classes] = ContextVar("own classes", default={})
+_LENT: ContextVar[Classes] = ContextVar("own classes", default=NOBODYS)
 
 
 @contextmanager

@@ -120,7 +120,9 @@ def encode_features(
     return np.hstack(blocks), tuple(columns), tuple(notes)
 
 
-def read_features(df: pd.DataFrame, columns: Sequence[str], name: str = "frame") -> Features:
+def read_features(
+    df: pd.DataFrame, columns: Sequence[str], name: str = "frame"
+) -> Features:
     """The columns that a model was trained on: (n, d); NaN where a value is missing.
 
     columns: names of features, ``column=level`` for one level of a text column.  Columns beyond
@@ -160,7 +162,7 @@ def _level(
             f"{name}: column {column!r} holds {unknown[0]!r}, none of the texts that the model was "
             f"trained with: {', '.join(map(repr, sorted(known)))}"
         )
-    block = (texts == level).astype(np.float32)
+    block: Features = (texts == level).astype(np.float32)
     block[is_missing] = np.nan
     return block
 
@@ -172,7 +174,8 @@ def _numbers(values: pd.Series[Any]) -> Features | None:
     if not (is_numeric_dtype(values.dtype) or is_bool_dtype(values.dtype)):
         return None
     with np.errstate(over="ignore"):  # beyond 3.4e38 counts as infinite
-        return values.to_numpy(dtype=np.float64, na_value=np.nan).astype(np.float32)
+        wide: npt.NDArray[np.float64] = values.to_numpy(np.float64, na_value=np.nan)
+        return wide.astype(np.float32)
 
 
 def _labels(df: pd.DataFrame, label: str) -> npt.NDArray[Any]:
@@ -185,9 +188,10 @@ def _labels(df: pd.DataFrame, label: str) -> npt.NDArray[Any]:
     if is_text:
         texts = ["" if gone else str(v) for v, gone in zip(values, is_missing, strict=True)]
         return np.array(texts, dtype=np.str_)
-    if is_integer_dtype(values.dtype) and not is_missing.any():
-        return values.to_numpy(dtype=np.int64)
-    return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    is_whole = is_integer_dtype(values.dtype) and not is_missing.any()
+    kind = np.int64 if is_whole else np.float64
+    found: npt.NDArray[Any] = values.to_numpy(kind, na_value=-1 if is_whole else np.nan)
+    return found
 
 
 def _texts(df: pd.DataFrame, column: str, name: str) -> npt.NDArray[np.str_]:

@@ -40,5 +40,7 @@ class Setup:
     data_dir: Path | None = None
     threads: int = 1
     runtime: Runtime = "inprocess"
-    dataset: Dataset | None = None  # the rows, where they are at hand; else the recipe names them
+    dataset: Dataset | None = (
+        None  # the rows, where they are at hand; else the recipe names them
+    )
     classes: Classes = field(default_factory=dict)  # of the person who runs the study

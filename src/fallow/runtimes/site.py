@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast, final
@@ -16,7 +16,7 @@ from fallow.core.local import NONE, Local, Slot
 from fallow.core.plan import Plan
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId, State
-from fallow.core.view import Picks, Release
+from fallow.core.view import Picks, Release, View
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
 from fallow.privacy import Guard, Privacy
@@ -25,6 +25,7 @@ from fallow.runtimes.fits import is_main, named_stream
 from fallow.runtimes.store import Label, Letters, Store, named_by
 from fallow.runtimes.view import SiteView
 
+ViewOf = Callable[["Site", int, bool], View]
 EMPTY = -1.0
 SCALES = ("features", "targets")
 """What the federation has agreed on for the rest of the run: how rows and numbers are scaled."""
@@ -52,6 +53,7 @@ class Parts:
     )  # for contract.simulator_only
     privacy: Privacy = Privacy()
     noise: Noise = "seeded"  # "os": from the operating system, as at every real site
+    view: ViewOf = SiteView  # what a verb sees of a site, in a cycle; hidden labels or not
     secret: int | None = None
 
     @property
@@ -302,7 +304,7 @@ class Site:
         if step.kind == "keep" and "n" in step.args and len(self.pool) == 0:
             return {"count": 0}  # nothing to pick from, once for all strategies
         self.guard.check(step)
-        view = SiteView(self, request.cycle, method.contract.simulator_only)
+        view = self.parts.view(self, request.cycle, method.contract.simulator_only)
         try:
             result = getattr(method, step.verb)(view, **step.args)
         except Exception as error:
