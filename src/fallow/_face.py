@@ -36,13 +36,16 @@ PARTS = {
     "fallow.api.selection": ("Selection", "Site", "select"),
     "fallow.data.own": ("from_arrays",),
     "fallow.data.own_frame": ("from_frame",),
-    "fallow.api.studies": ("Study", "compare"),
+    "fallow.api.studies": ("Study", "compare", "read_study", "write_report"),
+    "fallow.api.adapters": ("PoolStrategy",),
+    "fallow.api.estimators": ("FederatedClassifier", "FederatedRegressor"),
     "fallow.api.strategy": ("Query", "Training"),
     "fallow.core.contract": ("Contract",),
     "fallow.core.view": ("Picks", "Release", "View"),
     "fallow.core.plan": ("Optimiser", "Plan", "Schedule", "Segment"),
     "fallow.privacy": ("Privacy",),
     "fallow.lab.recipe": ("Recipe",),
+    "fallow.lab.spec": ("Spec",),
 }
 
 WHERE = {

@@ -439,7 +439,9 @@ class _Read:
 
 def _pool(site: Site, name: str, dtype: torch.dtype | None) -> Tensor:
     what = f"the pool of site {name}"
-    if len(site.pool) == 0 and np.ndim(site.pool) == 1:  # an empty list does not say how wide
+    if (
+        len(site.pool) == 0 and np.ndim(site.pool) == 1
+    ):  # an empty list does not say how wide
         shape = torch.Size([1])
         if site.labelled is not None and len(site.labelled[0]):
             shape = as_rows(site.labelled[0], what).shape[1:]
@@ -453,7 +455,7 @@ def _pair(
     """Rows with labels, in the type and shape of the pool."""
     if given is None:
         return pool[:0], np.empty(0, dtype=np.int64)
-    if not isinstance(given, Sequence) or len(given) != 2:
+    if not isinstance(given, tuple | list) or len(given) != 2:
         raise ValueError(f"{what} of site {name} must be a pair (x, y)")
     y = as_array(given[1], f"{what} labels of site {name}")
     if len(y) == 0:

@@ -22,10 +22,10 @@ from fallow.lab.cell import Cell, Failure, Setup
 from fallow.lab.errors import Failed
 from fallow.lab.figures.study import learning_curves
 from fallow.lab.opening import open_study, prepared
-from fallow.lab.reading import read_study
+from fallow.lab.reading import read_study as read_records
 from fallow.lab.recipe import Recipe, recipe_from
 from fallow.lab.records import StudyRecords
-from fallow.lab.report import write_report
+from fallow.lab.report import write_report as write_page
 from fallow.lab.report_words import summary
 from fallow.lab.study import run_study, study_cells
 from fallow.lab.tables_final import Row, final_table
@@ -150,7 +150,7 @@ def _say(failures: Sequence[Failure], cells: Sequence[Cell]) -> None:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Study:
-    """What `compare` came to; also what `open_study` finds in a folder.
+    """What `compare` came to; also what `read_study` finds in a folder.
 
     failures: the runs that stopped, and why.
     """
@@ -162,7 +162,7 @@ class Study:
     @property
     def found(self) -> StudyRecords:
         """Everything in the study's folder, read now."""
-        return read_study(self.setup.out)
+        return read_records(self.setup.out)
 
     @property
     def folder(self) -> Path | None:
@@ -229,7 +229,7 @@ class Study:
         """Write the report page and return its path; by default in the study's folder."""
         if out is None and not self.is_kept:
             out = "report.html"
-        return write_report([self.setup.out], out)
+        return write_page([self.setup.out], out)
 
     def plot(self) -> Figure:
         """Learning curves: score over labels bought, mean and spread over seeds."""
@@ -264,10 +264,43 @@ def _cells(row: Row) -> dict[str, Any]:
     return found
 
 
-def open_folder(folder: str | Path) -> Study:
-    """The study that was kept in ``folder``, also while it still runs.
+def read_study(folder: str | Path) -> Study:
+    """The study that was kept in ``folder``, also while it still runs, and also one of the command
+    line.
 
     Raises ValueError when the folder is no study.
+
+    >>> import fallow as fl
+    >>> fl.read_study("nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: nowhere is no study: ...
     """
-    found = read_study(folder)
+    found = read_records(folder)
     return Study(Setup(recipe_from(dict(found.study.recipe)), Path(folder)))
+
+
+def write_report(studies: Any, out: str | Path | None = None) -> Path:
+    """Write one page about one or several studies that were kept, and return its path.
+
+    studies: a `Study`, a folder, or a list of them.  out: a file or a folder; by default
+    ``report.html`` in the study's folder, and for several studies in the current one.
+    Raises ValueError for a folder that is no study and a study that was not kept.
+
+    >>> import fallow as fl
+    >>> fl.write_report([])
+    Traceback (most recent call last):
+        ...
+    ValueError: there is no study to report on; give one, or a list of them
+    """
+    is_one = isinstance(studies, Study | str | Path)
+    given = [studies] if is_one else list(studies)
+    if not given:
+        raise ValueError("there is no study to report on; give one, or a list of them")
+    folders = []
+    for study in given:
+        folder = study.folder if isinstance(study, Study) else Path(study)
+        if folder is None:
+            raise ValueError(f"{study} was not kept; give fl.compare(..., out=FOLDER)")
+        folders.append(folder)
+    return write_page(folders, out)
