@@ -455,7 +455,8 @@ def _pair(
     """Rows with labels, in the type and shape of the pool."""
     if given is None:
         return pool[:0], np.empty(0, dtype=np.int64)
-    if not isinstance(given, tuple | list) or len(given) != 2:
+    parts = len(given) if isinstance(given, tuple | list) else 1
+    if parts != 2:
         raise ValueError(f"{what} of site {name} must be a pair (x, y)")
     y = as_array(given[1], f"{what} labels of site {name}")
     if len(y) == 0:

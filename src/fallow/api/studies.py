@@ -28,7 +28,7 @@ from fallow.lab.records import StudyRecords
 from fallow.lab.report import write_report as write_page
 from fallow.lab.report_words import summary
 from fallow.lab.study import run_study, study_cells
-from fallow.lab.tables_final import Row, final_table
+from fallow.lab.tables_final import Row, final_table, label_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,7 +173,7 @@ class Study:
         study = self.found.study
         runs = len(study.queries) * len(study.seeds)
         failed = f", {len(self.failures)} failed" if self.failures else ""
-        names = ", ".join(study.queries)
+        names = ", ".join(label_of(query, study) for query in study.queries)
         if len(names) > 60:
             names = f"{len(study.queries)} strategies"
         seeds = "1 seed" if len(study.seeds) == 1 else f"{len(study.seeds)} seeds"
