@@ -2,10 +2,11 @@
 
 from fallow._version import __version__ as __version__
 from fallow.api.adapters import PoolStrategy as PoolStrategy
+from fallow.api.datasets import from_arrays as from_arrays
+from fallow.api.datasets import load as load
 from fallow.api.estimators import FederatedClassifier as FederatedClassifier
 from fallow.api.estimators import FederatedRegressor as FederatedRegressor
 from fallow.api.federation import Federation as Federation
-from fallow.api.federation import load as load
 from fallow.api.models import CNN4 as CNN4
 from fallow.api.models import MLP as MLP
 from fallow.api.models import DigitsCNN as DigitsCNN
@@ -45,7 +46,6 @@ from fallow.data import Natural as Natural
 from fallow.data import Patho as Patho
 from fallow.data import Shards as Shards
 from fallow.data import TargetDirichlet as TargetDirichlet
-from fallow.data.own import from_arrays as from_arrays
 from fallow.data.own_frame import from_frame as from_frame
 from fallow.lab.recipe import Recipe as Recipe
 from fallow.lab.spec import Spec as Spec

@@ -31,10 +31,10 @@ METHODS = {
     ),
 }
 PARTS = {
-    "fallow.api.federation": ("Federation", "load"),
+    "fallow.api.datasets": ("from_arrays", "load"),
+    "fallow.api.federation": ("Federation",),
     "fallow.api.runs": ("Run", "run"),
     "fallow.api.selection": ("Selection", "Site", "select"),
-    "fallow.data.own": ("from_arrays",),
     "fallow.data.own_frame": ("from_frame",),
     "fallow.api.studies": ("Study", "compare", "read_study", "write_report"),
     "fallow.api.adapters": ("PoolStrategy",),

@@ -148,7 +148,9 @@ def test_what_names_nothing_is_refused_with_what_to_give(given: Any) -> None:
 
 
 def test_a_module_with_weights_is_no_model_of_a_run() -> None:
-    with pytest.raises(ValueError, match="has weights|with weights, and every run draws"):
+    with pytest.raises(
+        ValueError, match="a module with weights, and every run draws its own"
+    ):
         Collected().spec(nn.Linear(2, 2), "model")
 
 

@@ -12,24 +12,8 @@ from fallow.api.objects import Collected, plain
 from fallow.core.build import build
 from fallow.core.own import lend
 from fallow.data import Dataset, open_dataset, partition_report, partitions
-from fallow.data import load as load_named
 from fallow.lab.recipe import Recipe, recipe_from
 from fallow.lab.rows import split
-
-
-def load(name: str, data_dir: str | Path | None = None) -> Dataset:
-    """A data set by its name: ``digits``, ``cifar10``, ... (``fallow datasets`` lists them).
-
-    Bundled ones need nothing; the others lie in ``data_dir`` or in the folder that the environment
-    variable ``FALLOW_DATA`` names.  Raises ValueError for an unknown name (with the nearest) and
-    where the files are not there (with where to get them).
-
-    >>> import fallow as fl
-    >>> digits = fl.load("digits")
-    >>> tuple(digits.x.shape), digits.task
-    ((1438, 1, 8, 8), 'classification')
-    """
-    return load_named(name, data_dir)
 
 
 @final

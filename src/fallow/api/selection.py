@@ -462,7 +462,7 @@ def _pair(
     if len(y) == 0:
         return pool[:0], np.empty(0, dtype=np.int64)
     x = as_rows(given[0], f"{what} rows of site {name}", pool.dtype)
-    _check_length(y, len(x), f"{what} labels of site {name}", "rows")
+    _check_length(y, len(x), f"{what} labels of site {name}", what)
     if x.shape[1:] != pool.shape[1:]:
         raise ValueError(
             f"site {name}: {what} rows have shape {tuple(x.shape[1:])} and those of the pool "
@@ -647,10 +647,11 @@ def _occurring(
     is_number = all(isinstance(v, int | float | bool | np.number) for v in y)
     if not is_number:
         return tuple(sorted({str(value) for value in y}))
-    numbers = y.astype(np.float64)
-    is_whole = bool((numbers == np.floor(numbers)).all())
-    if width == 1 or not is_whole:
-        return ()
     if width is not None:
-        return tuple(range(width))
+        return tuple(range(width)) if width > 1 else ()
+    numbers = y.astype(np.float64)
+    numbers = numbers[~np.isnan(numbers)]  # refused later, as a label that is none
+    is_whole = bool((numbers == np.floor(numbers)).all())
+    if not is_whole:
+        return ()
     return tuple(sorted({int(value) for value in numbers}))
