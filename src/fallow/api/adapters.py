@@ -119,8 +119,10 @@ def is_missing(y: npt.NDArray[Any], missing: Any) -> npt.NDArray[np.bool_]:
 
 def _rows(candidates: Any, x: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     found = np.asarray(candidates)
+    if found.size == 0:
+        return np.empty(0, dtype=np.int64)
     is_index = found.ndim == 1 and found.dtype.kind in "iu"
-    if not is_index or (len(found) and not 0 <= found.min() <= found.max() < len(x)):
+    if not is_index or not 0 <= found.min() <= found.max() < len(x):
         raise ValueError(f"candidates must be row numbers of X, 0 to {len(x) - 1}")
     return found.astype(np.int64)
 

@@ -18,18 +18,21 @@ from torch import Tensor, nn
 
 from fallow.api.federation import Federation
 from fallow.api.progress import Progress
+from fallow.api.remembered import open_kept
 from fallow.api.settings import order_of
 from fallow.core.banks import Layout
 from fallow.core.build import nearest
 from fallow.core.own import Classes, lend
 from fallow.core.streams import stream
 from fallow.core.types import State
+from fallow.core.view import Predicting
 from fallow.data import Dataset
 from fallow.data.own_frame import read_features
 from fallow.lab.cell import Cell, Setup
 from fallow.lab.files import load_tree
 from fallow.lab.journal import Journal
-from fallow.lab.opening import open_study, prepared
+from fallow.lab.methods import methods_of
+from fallow.lab.opening import prepared
 from fallow.lab.predict import outputs_of
 from fallow.lab.reading import read_study
 from fallow.lab.recipe import Recipe
@@ -82,7 +85,6 @@ def run(
     4
     """
     given = {
-        "query": query,
         "training": training,
         "model": model,
         "budget": budget,
@@ -95,11 +97,12 @@ def run(
     keep = Path(out) if out is not None else None
     folder = keep or Path(tempfile.mkdtemp(prefix="fallow-"))
     try:
-        cell = Cell(str(order.recipe.query), int(seed))
+        text = order.recipe.query if query is None else order.collected.text(query)
+        cell = Cell(str(text), int(seed))
         setup = Setup(order.recipe, folder, dataset=order.dataset, classes=classes)
         with lend(classes):
             setup, _ = prepared(setup, [cell.query], cell.seed)
-            open_study(setup, [cell], "fallow.run", resume=keep is not None)
+            open_kept(setup, [cell], "fallow.run", classes)
             with Progress(setup.recipe, [cell], progress) as watch:
                 run_cell(setup, cell, lambda event: watch({**_about(cell), **event}))
             return read_run(setup, cell, keep)
@@ -191,16 +194,10 @@ class Run:
         """The trained module in evaluation mode; one per site where sites deploy different ones.
 
         A table's features are standardised outside of it: `predict` does that.
-        Raises ValueError where predicting takes more than a model, as under ``KNNPer``.
         """
         if self._saved["state"] is not None:
             return self._load(self._saved["state"])
-        sites: dict[str, Any] = self._saved["sites"]
-        if not sites:
-            raise ValueError(
-                f"{self.recipe.training} predicts with the labelled rows of a site, so there is no "
-                "model by itself; the scores are in run.records"
-            )
+        sites: dict[str, State] = self._saved["sites"]
         return {site: self._load(state) for site, state in sites.items()}
 
     def _load(self, state: State) -> nn.Module:
@@ -251,6 +248,13 @@ class Run:
 
     def _state(self, site: str | None) -> State:
         """The weights that predict: the common ones, or those of a site."""
+        with lend(self._classes):
+            trained_by = methods_of(self.recipe)["training"]
+        if isinstance(trained_by, Predicting):
+            raise ValueError(
+                f"{self.recipe.training} predicts with the labelled rows of a site, which a run "
+                "does not keep; the scores are in run.records"
+            )
         common: State | None = self._saved["state"]
         own: dict[str, State] = self._saved["sites"]
         if isinstance(self.model, dict):

@@ -450,13 +450,12 @@ def _pool(site: Site, name: str, dtype: torch.dtype | None) -> Tensor:
 
 
 def _pair(
-    given: tuple[Any, Any] | None, what: str, name: str, pool: Tensor
+    given: Any, what: str, name: str, pool: Tensor
 ) -> tuple[Tensor, npt.NDArray[Any]]:
     """Rows with labels, in the type and shape of the pool."""
     if given is None:
         return pool[:0], np.empty(0, dtype=np.int64)
-    parts = len(given) if isinstance(given, tuple | list) else 1
-    if parts != 2:
+    if not isinstance(given, tuple | list) or len(given) != 2:
         raise ValueError(f"{what} of site {name} must be a pair (x, y)")
     y = as_array(given[1], f"{what} labels of site {name}")
     if len(y) == 0:

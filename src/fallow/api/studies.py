@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 from fallow.api.federation import Federation
 from fallow.api.objects import plain
 from fallow.api.progress import Progress
+from fallow.api.remembered import open_kept
 from fallow.api.runs import Run, escaped, read_run
 from fallow.api.settings import order_of
 from fallow.core.own import lend
@@ -21,7 +22,7 @@ from fallow.data import Dataset
 from fallow.lab.cell import Cell, Failure, Setup
 from fallow.lab.errors import Failed
 from fallow.lab.figures.study import learning_curves
-from fallow.lab.opening import open_study, prepared
+from fallow.lab.opening import prepared
 from fallow.lab.reading import read_study as read_records
 from fallow.lab.recipe import Recipe, recipe_from
 from fallow.lab.records import StudyRecords
@@ -88,7 +89,7 @@ def compare(
         with lend(collected.classes):
             setup, _ = prepared(setup, texts, wanted[0])
             cells = study_cells(setup.recipe, texts, wanted)
-            open_study(setup, cells, "fallow.compare", resume=keep is not None)
+            open_kept(setup, cells, "fallow.compare", collected.classes)
             with Progress(setup.recipe, cells, progress) as watch:
                 failures = run_study(setup, cells, _jobs(jobs), watch)
         _say(failures, cells)

@@ -82,12 +82,13 @@ def _processes(setup: Setup) -> BaseContext | None:
     objects is copied as it stands ("fork"): its `Setup` is inherited and never turned into bytes.
     A copy of a process may not use the thread pool of the original, hence one thread in each
     (`_begin_worker`).  Threads are no way out: a person's own model may draw from torch's global
-    random state, which threads share.  Only Linux promises that a copy works.  Elsewhere classes
-    keep the runs in this process, one after the other, and rows alone are handed over.
+    random state, which threads share.  Only Linux promises that a copy works, and
+    not beside a GPU.  Elsewhere classes keep the runs in this process, one after the other, and
+    rows alone are handed over.
     """
     if not _is_from_python(setup):
         return mp.get_context("spawn")
-    if sys.platform == "linux":
+    if sys.platform == "linux" and not torch.cuda.is_available():
         return mp.get_context("fork")
     return None if setup.classes else mp.get_context("spawn")
 
