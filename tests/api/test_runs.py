@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import fallow as fl
-from fallow.api.progress import ERASE, Progress
+from fallow.api.progress import Progress
 from fallow.lab.cell import Cell, Setup
 from fallow.lab.reading import read_study
 from fallow.lab.recipe import with_settings
@@ -252,6 +252,18 @@ def test_numbers_are_predicted_in_the_units_of_the_data() -> None:
     assert "mse" in repr(run)
 
 
+def test_a_strategy_that_chooses_in_one_pass_tells_its_labels_too() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(120, 3, generator=draw)
+    y = x @ torch.ones(3) + 0.1 * torch.randn(120, generator=draw)
+    world = fl.Federation(fl.from_arrays(x, y), fl.IID(), sites=2)
+    run = fl.run(
+        world, fl.FALE(), training=fl.ServerSolve(), initial=0, budget=0.05, cycles=10
+    )
+    assert run.records["cycle"].iloc[-1] == 10
+    assert len(run.labels) == run.records["labelled"].iloc[-1]
+
+
 # -- progress -------------------------------------------------------------------------------------
 
 
@@ -268,7 +280,7 @@ def shown(seconds: float, isatty: bool, shown: bool | None = None) -> str:
 def test_a_run_that_takes_a_while_says_where_it_stands() -> None:
     text = shown(10.0, isatty=True)
     assert "fallow  50%  run 1 of 1: ahfal, seed 0, cycle 0, about 10" in text
-    assert text.endswith(ERASE)
+    assert text.endswith("\r" + 100 * " " + "\r")
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from fallow.lab.cell import Cell
+from fallow.lab.names import label
 from fallow.lab.recipe import Recipe
 from fallow.lab.report_words import duration
 
 QUIET = 2.0  # seconds before anything is shown
 AGAIN = 0.2  # seconds between two lines
-ERASE = "\r\x1b[K"  # back to the start of the line, and empty it
+WIDTH = 100  # columns; every line fills them, so that it covers the last one: notebooks know \r alone
 
 
 def is_notebook() -> bool:
@@ -48,7 +49,7 @@ class Progress:
 
     def __exit__(self, *error: object) -> None:
         if self.has_line:
-            self.to.write(ERASE)
+            self.to.write(f"\r{'':{WIDTH}}\r")
             self.to.flush()
 
     @property
@@ -72,7 +73,7 @@ class Progress:
         if self.shown and now - self.begun > QUIET and now - self.last > AGAIN:
             self.last = now
             self.has_line = True
-            self.to.write(f"{ERASE}{self._line(event, now - self.begun)}")
+            self.to.write(f"\r{self._line(event, now - self.begun):{WIDTH}}")
             self.to.flush()
 
     def _line(self, event: dict[str, Any], spent: float) -> str:
@@ -82,7 +83,6 @@ class Progress:
         left = ""
         if 0.03 < done < 1:
             left = f", about {duration(spent * (1 - done) / done)} left"
-        name = str(event["query"]).rpartition(":")[2]
-        return f"fallow {done:4.0%}  {run}: {name}, seed {event['seed']}, {where}{left}"[
-            :100
-        ]
+        name = label(str(event["query"]), {})
+        text = f"fallow {done:4.0%}  {run}: {name}, seed {event['seed']}, {where}{left}"
+        return text[:WIDTH]

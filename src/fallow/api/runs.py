@@ -141,9 +141,11 @@ def _labels(place: Path) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     partition = json.loads((place / "partition.json").read_text(encoding="utf-8"))
     # A strategy that chooses in one pass has a journal for each budget; the last has them all.
-    journals = sorted(place.glob("**/journal.sqlite"))
+    journals = [*place.glob("journal.sqlite"), *place.glob("budget-*/journal.sqlite")]
     if journals:
-        journal = Journal(journals[-1])
+        # "budget-10" comes after "budget-9"
+        last = max(journals, key=lambda path: (len(path.parent.name), path.parent.name))
+        journal = Journal(last)
         try:
             for site in partition["sites"]:
                 rows += [{"site": site, **n._asdict()} for n in journal.written(site)]
@@ -166,6 +168,14 @@ class Run:
     ``Federation.rows`` counts them), value (class id or target), cycle (-1: the first labels),
     weight.
     folder: where the run was kept; None where it was not.
+
+    >>> import fallow as fl
+    >>> run = fl.run("digits", model="linear", cycles=0, rounds=1, progress=False)
+    >>> (
+    ...     run.records[["cycle", "labelled"]].values.tolist(),
+    ...     run.predict_proba(fl.load("digits").x_test).shape,
+    ... )
+    ([[0, 150]], (359, 10))
     """
 
     recipe: Recipe

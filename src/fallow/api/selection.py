@@ -89,6 +89,12 @@ class Selection:
     rows: (k,) positions in the pool, in the order of choice.  score: (k,) what they were ranked by,
     where that is one number.  weight, probability: (k,), where the strategy attaches them to a
     label.
+
+    >>> import fallow as fl
+    >>> p = [[0.5, 0.5], [0.9, 0.1]]
+    >>> found = fl.select("entropy", [[0.0], [1.0]], outputs=p, n=1, details=True)
+    >>> found.rows, found.score.round(3)
+    (array([0]), array([0.693]))
     """
 
     rows: Picked

@@ -154,6 +154,13 @@ class Study:
     """What `compare` came to; also what `read_study` finds in a folder.
 
     failures: the runs that stopped, and why.
+
+    >>> import fallow as fl
+    >>> study = fl.compare("random", "digits", seeds=1, cycles=0, rounds=1, progress=False)
+    >>> len(study.records), list(study.table().columns[:4])
+    (1, ['query', 'label', 'mean', 'sd'])
+    >>> study.run("random").seed
+    0
     """
 
     setup: Setup
