@@ -132,6 +132,20 @@ def test_each_site_has_its_own_number(arrays: Arrays) -> None:
         fl.select(fl.Entropy(), sites=sites, n={"c": 2})
 
 
+def test_sites_may_be_called_by_numbers(arrays: Arrays) -> None:
+    sites = {name: fl.Site(arrays["pool"], outputs=arrays["p"]) for name in (1, 2)}
+    found = fl.select(fl.Entropy(), sites=sites, n={1: 2, 2: 3})
+    assert {name: len(rows) for name, rows in found.items()} == {1: 2, 2: 3}
+
+
+def test_labels_that_do_not_begin_at_zero_are_the_outputs_in_order(arrays: Arrays) -> None:
+    both = {"local": arrays["p"], "global": arrays["q"]}
+    about = {"pool": arrays["pool"], "outputs": both, "n": 6}
+    plain = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"]), **about)
+    found = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"] + 1), **about)
+    assert found.tolist() == plain.tolist()
+
+
 # -- labels ---------------------------------------------------------------------------------------
 
 

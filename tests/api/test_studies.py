@@ -119,6 +119,11 @@ def test_strategies_of_a_recipe_are_compared_where_none_are_given(quick: Setting
     assert study.found.study.reference == "ahfal"
 
 
+def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) -> None:
+    with pytest.raises(ValueError, match="give the strategies first and then the world"):
+        fl.compare(world, ["random"])
+
+
 @pytest.mark.parametrize(
     ("about", "words"),
     [

@@ -153,8 +153,11 @@ def select(
             raise ValueError(
                 f"with sites=, give {given[0]} in each fl.Site, not beside them"
             )
-        chosen = _choose(query, sites, n, classes, int(seed), int(cycle), training)
-        return {name: one if details else one.rows for name, one in chosen.items()}
+        named = {str(name): given for name, given in sites.items()}
+        wanted = {str(name): k for name, k in n.items()} if isinstance(n, Mapping) else n
+        chosen = _choose(query, named, wanted, classes, int(seed), int(cycle), training)
+        found = {name: chosen[str(name)] for name in sites}
+        return {name: one if details else one.rows for name, one in found.items()}
     if pool is None:
         raise ValueError("there is nothing to choose from; give pool= or sites=")
     one_site = Site(pool, labelled, model, outputs, features, validation, hidden)
@@ -652,11 +655,14 @@ def _occurring(
     is_number = all(isinstance(v, int | float | bool | np.number) for v in y)
     if not is_number:
         return tuple(sorted({str(value) for value in y}))
-    if width is not None:
-        return tuple(range(width)) if width > 1 else ()
+    if width == 1:
+        return ()
     numbers = y.astype(np.float64)
     numbers = numbers[~np.isnan(numbers)]  # refused later, as a label that is none
     is_whole = bool((numbers == np.floor(numbers)).all())
-    if not is_whole:
-        return ()
-    return tuple(sorted({int(value) for value in numbers}))
+    found = tuple(sorted({int(value) for value in numbers})) if is_whole else ()
+    if width is None:
+        return found
+    # Labels 1, 2, 3 of three outputs are these in order; else labels count the outputs from 0.
+    is_in_order = len(found) == width == found[-1] - found[0] + 1
+    return found if is_in_order else tuple(range(width))

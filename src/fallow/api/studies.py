@@ -56,7 +56,8 @@ def compare(
     seeds: how many (0, 1, ...), or which.
     out: a folder to keep the study in.  The same call goes on where an earlier one stopped, and
     other settings in the same folder are refused.  None: nothing is left on the disk.
-    jobs: runs at the same time, each in a process; results do not depend on it.
+    jobs: runs at the same time, each in a process; results do not depend on it.  On macOS, and
+    beside a GPU, a study with classes of your own goes on one run after the other.
     recipe: where settings that are not given come from.  reference: whom the others are tested
     against; random, where it is among them.
     progress and settings: as in `fallow.run`.
@@ -71,6 +72,10 @@ def compare(
     >>> sorted(study.table()["query"])
     ['entropy', 'random']
     """
+    if isinstance(queries, Federation | Dataset):
+        raise ValueError(
+            "give the strategies first and then the world: fl.compare([...], world)"
+        )
     order = order_of(world, recipe, {"bounds": () if recipe is None else None, **settings})
     collected = order.collected
     asked = list(order.recipe.queries if queries is None else _listed(queries))

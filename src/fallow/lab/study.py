@@ -6,6 +6,7 @@ import multiprocessing as mp
 import queue
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ def run_study(
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), context, _begin_worker, (events, setup)
     ) as pool:
-        with deaf():
+        with deaf(), _copied_knowingly():
             futures = {pool.submit(_worker, task): task for task in tasks}
         try:
             return _collect(futures, events, say)
@@ -91,6 +92,16 @@ def _processes(setup: Setup) -> BaseContext | None:
     if sys.platform == "linux" and not torch.cuda.is_available():
         return mp.get_context("fork")
     return None if setup.classes else mp.get_context("spawn")
+
+
+@contextmanager
+def _copied_knowingly() -> Iterator[None]:
+    """Python warns of copies of a process with several threads; `_processes` says why these work."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "This process .* is multi-threaded", DeprecationWarning
+        )
+        yield
 
 
 def _tasks(cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
