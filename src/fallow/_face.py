@@ -59,12 +59,14 @@ WHERE = {
 
 def __getattr__(name: str) -> Any:
     """`fallow`'s own: a public name, imported now and kept."""
-    if name not in WHERE:
+    # The version is asked of what is installed, which takes longer than all else here.
+    home = "fallow._version" if name == "__version__" else WHERE.get(name)
+    if home is None:
         raise AttributeError(f"module 'fallow' has no attribute {name!r}")
-    found = getattr(import_module(WHERE[name]), name)
+    found = getattr(import_module(home), name)
     setattr(sys.modules["fallow"], name, found)
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*vars(sys.modules["fallow"]), *WHERE})
+    return sorted({*vars(sys.modules["fallow"]), "__version__", *WHERE})
