@@ -35,13 +35,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipes": {"core", "data", "settings"},
     "compat": METHODS_AND_BELOW,
     "federation": BELOW_FEDERATION,
-    "cli": BELOW_FEDERATION | {"compat", "federation"},
+    "api": BELOW_FEDERATION,
+    "cli": BELOW_FEDERATION | {"api", "compat", "federation"},
 }
 METHODS = {"queries", "training"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
 
 REQUIRED = {
-    *("matplotlib", "numpy", "pydantic", "rich", "safetensors"),
+    *("matplotlib", "numpy", "pandas", "pydantic", "rich", "safetensors"),
     *("scipy", "sklearn", "threadpoolctl", "torch", "typer"),
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them

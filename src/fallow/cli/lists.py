@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import fields
 from types import ModuleType
 from typing import Annotated, Any
@@ -33,6 +32,7 @@ def kinds() -> dict[str, ModuleType]:
 def methods(as_json: opt.Json = False) -> None:
     """Strategies and training methods: what they need and reveal, and their fields."""
     from fallow.core.build import names
+    from fallow.core.spelling import spelled
 
     rows = [
         {
@@ -125,25 +125,6 @@ def recipes(as_json: opt.Json = False) -> None:
         for r in RECIPES.values()
     ]
     _print(rows, rows, as_json, ("name", "title", "model", "seeds", "published"))
-
-
-def spelled(method: type[Any]) -> str:
-    """A method's class name as one types it: as its title has it, where that is the same letters.
-
-    >>> from fallow import personal, queries, training
-    >>> [spelled(m) for m in (queries.LeastConfidence, queries.LoGo, queries.ACSFW)]
-    ['least-confidence', 'logo', 'acs-fw']
-    >>> [spelled(m) for m in (training.FedAvg, personal.FedAvgFT, personal.KNNPer)]
-    ['fedavg', 'fedavg-ft', 'knn-per']
-    """
-    name, title = method.__name__, str(method.contract.title)
-    slug = title.lower().replace(" ", "-")
-    if slug.replace("-", "") == name.lower():
-        return slug
-    if fed := re.fullmatch("(Fed[A-Z][a-z]+)([A-Z][a-zA-Z]+)", name):
-        return "-".join(fed.groups()).lower()
-    words = re.fullmatch("([A-Z][a-z]{2,})+", name) and not name.startswith("Fed")
-    return re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower() if words else name.lower()
 
 
 def _print(

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from fallow.core.names import BUILT_IN, CLASS_KINDS, NamePolicy, load_class
+from fallow.core.own import own_class
 
 
 def _plain(name: str) -> str:
@@ -74,7 +75,7 @@ def build(
     nearest class or field when one is unknown, and the field whose value is of another kind than
     the class says.
     """
-    cls = find(package, name, policy)
+    cls = own_class(name) or find(package, name, policy)
     accepted = (
         [f.name for f in dataclasses.fields(cls) if f.init]
         if dataclasses.is_dataclass(cls)

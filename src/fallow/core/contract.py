@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
@@ -30,14 +30,14 @@ class Contract:
     """
 
     title: str
-    paper: str
-    year: int
+    paper: str = "-"
+    year: int = 0  # of the paper; 0: there is none
     verbs: Words = field(default_factory=dict)
     sum: Words = field(default_factory=dict)  # the server sees totals
     each: Words = field(default_factory=dict)  # the server sees every site's answer
     keep: Words = field(default_factory=dict)  # the answer stays at the site
     relay: Words = field(default_factory=dict)  # other sites see the answer
-    needs: tuple[str, ...] = ()  # models whose predictions it reads: "local", "global"
+    needs: Sequence[str] = ()  # models whose predictions it reads: "local", "global"
     local_source: Literal["last_round", "scratch"] = "last_round"  # the paper's local model
     cohort: int = 1  # the smallest number of sites that makes sense
     secure_sum: bool = True  # works when the server sees totals only
@@ -51,10 +51,8 @@ class Contract:
     classes: bool = True  # works on classes
     linear: bool = False  # works for the model "linear" alone
     everyone: bool = False  # trains only where all sites take part in every round
-    at_server: tuple[
-        str, ...
-    ] = ()  # parts of a training method's state that no site is sent
-    models: tuple[str, ...] = ()  # names of models that it orders beside "local"
+    at_server: Sequence[str] = ()  # parts of a training method's state that no site is sent
+    models: Sequence[str] = ()  # names of models that it orders beside "local"
     own_start: bool = False  # the server sends each site a model of its own to start at
     # verbs that one round or query asks more than once, and how often at most; 0: a few times
     # for each site
@@ -64,6 +62,10 @@ class Contract:
     )
 
     def __post_init__(self) -> None:
+        for name in ("needs", "at_server", "models"):
+            given = getattr(self, name)
+            parts = (given,) if isinstance(given, str) else tuple(given)
+            object.__setattr__(self, name, parts)
         known = {
             verb: what for words in self.asked.values() for verb, what in words.items()
         }

@@ -8,7 +8,11 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Optimiser:
-    """The optimiser of every local step; its moments live beside the weights."""
+    """The optimiser of every local step; its moments live beside the weights.
+
+    >>> Optimiser("adam", lr=1e-3).betas
+    (0.9, 0.999)
+    """
 
     name: Literal["sgd", "adam"] = "sgd"
     lr: float = 0.01
@@ -54,7 +58,11 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Segment:
-    """Some epochs on one part of the model (FedRep trains the head, then the body)."""
+    """Some epochs on one part of the model (FedRep trains the head, then the body).
+
+    >>> Plan(segments=(Segment(3, "head"), Segment(1, "body"))).epochs
+    4
+    """
 
     epochs: int = 1
     part: Literal["all", "head", "body"] = "all"

@@ -22,6 +22,10 @@ class View(Protocol):
 
     Rows of the pool have positions 0..m-1; a query answers with positions.  A label that was bought
     trains, or it is held back for validation: labels, weights and counts are of those that train.
+
+    >>> def select(self, view, n):  # of a strategy
+    ...     unsure = view.logits("local").softmax(1).max(1).values
+    ...     return Picks(unsure.argsort()[:n])
     """
 
     site: SiteId
@@ -86,6 +90,10 @@ class Release:
     of the site but its argument; ``post_noisy``: where counts with noise are sent in another way.
 
     Raises ValueError for a sensitivity that is not above 0 and finite: no noise would be added.
+
+    >>> sent = Release(torch.tensor([2.0, 6.0]), 2, lambda n: {"share": n / n.sum()})
+    >>> sent.post(sent.counts)
+    {'share': tensor([0.2500, 0.7500])}
     """
 
     counts: Tensor
@@ -108,6 +116,12 @@ class Picks:
     ``weight`` and ``probability`` (k,) stay with the label in the site's ledger: training reads
     the weight.  ``score`` (k,) is what the rows were ranked by, where that is one number: people at
     the site see it beside the question.
+
+    >>> Picks(torch.tensor([4, 0])).check(pool=5, n=2)
+    >>> Picks(torch.tensor([4, 4])).check(pool=5, n=2)
+    Traceback (most recent call last):
+        ...
+    ValueError: picks must be different positions in the pool of 5 rows
     """
 
     rows: Tensor

@@ -33,6 +33,8 @@ class Dataset:
     ...     torch.tensor([1]),
     ...     classes=("no", "yes"),
     ... )
+    >>> d
+    Dataset(toy: 4 rows of 4, 2 classes, 1 test rows)
     >>> d.task, d.n_classes, int(d.is_labelled.sum())
     ('classification', 2, 3)
     """
@@ -56,6 +58,15 @@ class Dataset:
         _check_groups(self)
         check_finite(self.name, "training rows", self.x, self.columns)
         check_finite(self.name, "test rows", self.x_test, self.columns)
+
+    def __repr__(self) -> str:
+        shape = "x".join(str(size) for size in self.x.shape[1:])
+        what = f"{self.n_classes} classes" if self.classes else "numbers to predict"
+        sites = f", {len(self.group_names)} sites" if self.groups is not None else ""
+        return (
+            f"Dataset({self.name}: {len(self.x)} rows of {shape}, {what}{sites}, "
+            f"{len(self.x_test)} test rows)"
+        )
 
     @property
     def task(self) -> Task:

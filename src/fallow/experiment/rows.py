@@ -24,16 +24,24 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
 
-def open_data(recipe: Recipe, seed: int, data_dir: Path | None = None) -> Dataset:
-    """The recipe's data, one seeded subset per (data set, seed): the same for every method."""
-    found = data.open_dataset(
-        recipe.data,
-        data_dir=data_dir,
-        label=recipe.label,
-        site=recipe.site,
-        task=recipe.task,
-        drop_rows=recipe.drop_rows,
-    )
+def open_data(
+    recipe: Recipe, seed: int, data_dir: Path | None = None, given: Dataset | None = None
+) -> Dataset:
+    """The recipe's data, one seeded subset per (data set, seed): the same for every method.
+
+    ``given``: the rows that the recipe names, where they are in memory already.
+    """
+    if given is not None:
+        found = given
+    else:
+        found = data.open_dataset(
+            recipe.data,
+            data_dir=data_dir,
+            label=recipe.label,
+            site=recipe.site,
+            task=recipe.task,
+            drop_rows=recipe.drop_rows,
+        )
     if not bool(found.is_labelled.all()):
         # a simulated oracle can only answer what is known
         found = _kept(found, found.is_labelled)

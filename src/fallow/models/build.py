@@ -11,6 +11,7 @@ from torch import Generator, nn
 
 from fallow.core.build import build, find
 from fallow.core.names import OWN, NamePolicy
+from fallow.core.own import own_class
 from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.models.check import check_model
@@ -75,7 +76,7 @@ def _users_own(
     policy: NamePolicy,
     fields: dict[str, Any],
 ) -> nn.Module:
-    cls = find(networks, name, policy)
+    cls = own_class(name) or find(networks, name, policy)
     try:
         inspect.signature(cls).bind(shape, outputs, **fields)
     except TypeError as error:

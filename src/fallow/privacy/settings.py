@@ -26,6 +26,9 @@ class Privacy:
     (sequential composition), because the first labels are in every later histogram.  ``bound``:
     the largest absolute value that a site may add to a masked sum, where the method declares none;
     the larger it is the coarser the sum.
+
+    >>> Privacy(epsilon=0.5, secure_sum=True).epsilon
+    0.5
     """
 
     epsilon: float | None = None  # ε of one release; None: counts leave without noise

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from functools import partial
+from typing import Any, get_type_hints
+
+from fallow.core.plan import Plan
+from fallow.core.spelling import spelled
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,82 @@ class Spec:
             raise ValueError(f"{bad[0]!r} in {text!r} is not of the form field=value")
         return Spec(head, {k: literal(v) for k, v in (part.split("=", 1) for part in rest)})
 
+    @staticmethod
+    def of(given: object) -> Spec:
+        """What names this object: a method, a partition, a description of a model; or a text.
+
+        given: an instance of a frozen dataclass (its fields that differ from their defaults are
+        kept), a class (all defaults), a ``functools.partial`` of a class, a text as in `parse`, or
+        a Spec.  Building the result gives an equal object.  The ``plan`` of a training method is a
+        setting of the recipe and is left out.  Raises ValueError for anything else.
+
+        >>> from fallow.data import ExactDirichlet, Patho
+        >>> str(Spec.of(ExactDirichlet(alpha=1))), str(Spec.of(Patho()))
+        ('exact-dirichlet:alpha=1.0', 'patho')
+        """
+        if isinstance(given, Spec):
+            return given
+        if isinstance(given, str):
+            return Spec.parse(given)
+        if isinstance(given, type):
+            return Spec.of(given()) if is_dataclass(given) else Spec(name_of(given))
+        if isinstance(given, partial) and isinstance(given.func, type):
+            if given.args:
+                raise ValueError(f"{given!r} has settings without a name; give name=value")
+            return Spec(name_of(given.func), dict(given.keywords))
+        if is_dataclass(given):
+            return Spec(name_of(type(given)), _chosen(given))
+        raise ValueError(
+            f"{given!r} names no method, partition or model; give an object such as "
+            "fl.Entropy(), its class, or a text such as 'entropy:model=global'"
+        )
+
     def __str__(self) -> str:
         shown = {
             k: v if isinstance(v, str) else json.dumps(v) for k, v in self.fields.items()
         }
         return ":".join([self.name, *(f"{k}={v}" for k, v in shown.items())])
+
+
+def name_of(cls: type[Any]) -> str:
+    """The name by which a recipe calls a class: a word for Fallow's own, else ``module:Class``."""
+    home = cls.__module__
+    if home.startswith("fallow.") and not home.startswith("fallow.compat"):
+        return spelled(cls)
+    if home.startswith("fallow.compat"):
+        home = "fallow.compat"
+    return f"{home}:{cls.__name__}"
+
+
+WRITTEN = "alpha"
+"""A first field that is written even at its default, as every recipe of Fallow writes it: the text
+of a partition names the random stream that draws it, so the text must not depend on who wrote it."""
+
+
+def _chosen(given: Any) -> dict[str, Any]:
+    """The fields of a dataclass instance that differ from their defaults, as plain values."""
+    hints = get_type_hints(type(given))
+    found = {}
+    for at, field_ in enumerate(f for f in fields(given) if f.init):
+        value = getattr(given, field_.name)
+        default = field_.default
+        if field_.default_factory is not MISSING:
+            default = field_.default_factory()
+        if hints[field_.name] is Plan:
+            continue
+        is_written = at == 0 and field_.name == WRITTEN
+        if is_written or default is MISSING or value != default:
+            found[field_.name] = _plain(value, hints[field_.name])
+    return found
+
+
+def _plain(value: Any, hint: Any) -> Any:
+    """A value without numpy's and without tensors' types; 1 in a field of fractions is 1.0."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
 
 
 def literal(text: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast, final
@@ -17,7 +17,7 @@ from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
 from fallow.core.types import Answer, SiteId, State
-from fallow.core.view import Picks, Release
+from fallow.core.view import Picks, Release, View
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
 from fallow.privacy import Guard, Privacy
@@ -26,6 +26,7 @@ from fallow.sites.fits import is_main, named_stream
 from fallow.sites.store import Label, Letters, Store, named_by
 from fallow.sites.view import SiteView
 
+ViewOf = Callable[["Site", int, bool], View]
 EMPTY = -1.0
 SCALES = ("features", "targets")
 """What the federation has agreed on for the rest of the run: how rows and numbers are scaled."""
@@ -53,6 +54,7 @@ class Parts:
     )  # for contract.simulator_only
     privacy: Privacy = Privacy()
     noise: Noise = "os"  # "seeded": from the run's seed, in simulations; all can repeat it
+    view: ViewOf = SiteView  # what a verb sees of a site, in a cycle; hidden labels or not
     secret: int | None = None
 
     @property
@@ -305,7 +307,7 @@ class Site:
         if step.kind == "keep" and "n" in step.args and len(self.pool) == 0:
             return {"count": 0}  # nothing to pick from, once for all strategies
         self.guard.check(step)
-        view = SiteView(self, request.cycle, method.contract.simulator_only)
+        view = self.parts.view(self, request.cycle, method.contract.simulator_only)
         try:
             result = getattr(method, step.verb)(view, **step.args)
         except Exception as error:

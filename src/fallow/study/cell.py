@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from fallow.core.own import Classes
+from fallow.data.dataset import Dataset
 from fallow.experiment.world import Runtime
 from fallow.settings.recipe import Recipe
 
@@ -38,3 +40,7 @@ class Setup:
     data_dir: Path | None = None
     threads: int = 1
     runtime: Runtime = "inprocess"
+    dataset: Dataset | None = (
+        None  # the rows, where they are at hand; else the recipe names them
+    )
+    classes: Classes = field(default_factory=dict)  # of the person who runs the study

@@ -123,6 +123,8 @@ def label(
 
     >>> label("ksas@training=kcfu", {"ksas": "KAFAL"}), label("fallow.compat:PlainLoGo", {})
     ('KAFAL + kcfu', 'PlainLoGo (code)')
+    >>> label("__main__:Mine:k=2", {}), label("mine.queries:Mine@rounds=5", {})
+    ('Mine:k=2', 'Mine + rounds=5')
     >>> label("random@trainer=10x25", {}), label("fale:weights=none", {})
     ('random + 10 rounds x 25 epochs', 'FALE-local')
     """
@@ -137,6 +139,8 @@ def label(
         shown = shown.removeprefix(BOUND).replace("-", " ")
     elif shown.startswith(COMPAT):
         shown = shown.removeprefix(COMPAT) + " (code)"
+    elif ":" in strategy.spec.name and name not in names:  # a class of one's own
+        shown = shown.removeprefix(strategy.spec.name.partition(":")[0] + ":")
     return " + ".join([shown, *map(_setting, settings)])
 
 

@@ -34,7 +34,7 @@ def prepared(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, Wo
     Every natural site is counted where the recipe says 0, and what needs classes is left out where
     there are none.  Raises ValueError for whatever cannot work.
     """
-    found = open_data(setup.recipe, seed, setup.data_dir)
+    found = open_data(setup.recipe, seed, setup.data_dir, setup.dataset)
     recipe = settled(setup.recipe, found)
     for query in queries:
         check_task(variant(recipe, query), found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,8 +84,7 @@ def predict_with(
     saved = {**saved, "state": _model(saved, made, folder, site, policy)}
     rows = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
     x = rows.x[rows.whole]
-    scaled = Scale(**saved["scale"])(x) if saved["scale"] else x
-    outputs = _outputs(made, saved, scaled, policy)
+    outputs = outputs_of(made, saved, x, policy)
     found = iter(_lines(outputs, saved["about"]["classes"]))
     lines = [next(found) if is_whole else {} for is_whole in rows.whole.tolist()]
     target = out or data.with_name(f"{data.stem}-predictions.csv")
@@ -122,8 +121,15 @@ def _model(
     raise ValueError(f"each site of {folder} deploys a model of its own; {whose}")
 
 
-def _outputs(made: Recipe, saved: dict[str, Any], x: Tensor, policy: NamePolicy) -> Tensor:
-    classes, dtype = saved["about"]["classes"], DTYPES[made.dtype]
+def outputs_of(
+    made: Recipe, saved: Mapping[str, Any], x: Tensor, policy: NamePolicy = BUILT_IN
+) -> Tensor:
+    """What the saved model says of rows: (n, *shape) as they are measured -> (n, c) logits, or
+    (n, 1) numbers in the units of the data."""
+    if saved["scale"]:
+        x = Scale(**saved["scale"])(x)
+    classes = saved["about"]["classes"]
+    dtype = DTYPES[made.dtype]
     generator = stream(0, "template")  # its weights are replaced
     model = build_model(
         made.model.name,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import queue
+import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fallow.core.own import lend
 from fallow.data.dataset import Dataset
 from fallow.engine.processes import deaf, end_with_parent
 from fallow.experiment.journal import Journal
@@ -47,13 +51,16 @@ def run_study(
     if jobs == 1 or len(tasks) == 1:
         with _threads(setup.threads):
             return [f for task in tasks for f in _run_cells(setup, task, say)]
-    context = mp.get_context("spawn")
+    context = _processes(setup)
+    if context is None:
+        with _threads(setup.threads):
+            return [f for task in tasks for f in _run_cells(setup, task, say)]
     events: Any = context.Queue()
     with ProcessPoolExecutor(
-        min(jobs, len(tasks)), context, _begin_worker, (events, setup.threads)
+        min(jobs, len(tasks)), context, _begin_worker, (events, setup)
     ) as pool:
-        with deaf():
-            futures = {pool.submit(_worker, setup, task): task for task in tasks}
+        with deaf(), _copied_knowingly():
+            futures = {pool.submit(_worker, task): task for task in tasks}
         try:
             return _collect(futures, events, say)
         except KeyboardInterrupt:
@@ -61,6 +68,40 @@ def run_study(
             for process in mp.active_children():
                 process.terminate()
             raise
+
+
+def _is_from_python(setup: Setup) -> bool:
+    """Whether the study holds objects that a program made, which no name leads to."""
+    return bool(setup.classes) or setup.dataset is not None
+
+
+def _processes(setup: Setup) -> BaseContext | None:
+    """How processes of a study are started; None where it must stay in this one.
+
+    A fresh interpreter ("spawn") finds classes by importing them, and nothing can be imported from
+    a notebook, nor from a script without running it again.  So a study that holds a person's
+    objects is copied as it stands ("fork"): its `Setup` is inherited and never turned into bytes.
+    A copy of a process may not use the thread pool of the original, hence one thread in each
+    (`_begin_worker`).  Threads are no way out: a person's own model may draw from torch's global
+    random state, which threads share.  Only Linux promises that a copy works, and
+    not beside a GPU.  Elsewhere classes keep the runs in this process, one after the other, and
+    rows alone are handed over.
+    """
+    if not _is_from_python(setup):
+        return mp.get_context("spawn")
+    if sys.platform == "linux" and not torch.cuda.is_available():
+        return mp.get_context("fork")
+    return None if setup.classes else mp.get_context("spawn")
+
+
+@contextmanager
+def _copied_knowingly() -> Iterator[None]:
+    """Python warns of copies of a process with several threads; `_processes` says why these work."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "This process .* is multi-threaded", DeprecationWarning
+        )
+        yield
 
 
 def _tasks(cells: Sequence[Cell], jobs: int) -> list[list[Cell]]:
@@ -94,17 +135,20 @@ def _collect(
 
 
 _events: Any = None  # the queue of a worker process; set once when it starts
+_setup: Setup | None = None  # its study; set once when it starts
 
 
-def _begin_worker(events: Any, threads: int) -> None:
-    global _events
-    _events = events
-    torch.set_num_threads(threads)
+def _begin_worker(events: Any, setup: Setup) -> None:
+    global _events, _setup
+    _events, _setup = events, setup
+    torch.set_num_threads(1 if _is_from_python(setup) else setup.threads)
     end_with_parent()
 
 
-def _worker(setup: Setup, cells: list[Cell]) -> list[Failure]:
-    return _run_cells(setup, cells, _events.put)
+def _worker(cells: list[Cell]) -> list[Failure]:
+    if _setup is None:
+        raise RuntimeError("a worker was given cells before it was set up")
+    return _run_cells(_setup, cells, _events.put)
 
 
 @contextmanager
@@ -118,6 +162,11 @@ def _threads(n: int) -> Iterator[None]:
 
 
 def _run_cells(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
+    with lend(setup.classes):
+        return _run_each(setup, cells, say)
+
+
+def _run_each(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
     failures = []
     found: dict[int, Dataset] = {}
     for cell in cells:
@@ -157,7 +206,7 @@ def _go(setup: Setup, cell: Cell, say: Say, found: dict[int, Dataset]) -> None:
     folder, recipe = cell.folder(setup.out), variant(setup.recipe, cell.query)
     if cell.seed not in found:
         found.clear()
-        found[cell.seed] = open_data(recipe, cell.seed, setup.data_dir)
+        found[cell.seed] = open_data(recipe, cell.seed, setup.data_dir, setup.dataset)
 
     def budget(place: Path, cycle: int) -> None:
         with _opened(setup, cell, recipe, found[cell.seed], place, say) as run:

@@ -218,7 +218,7 @@ class Limits:
         if place.kind == "query":
             own = self._contract("query").models
             if place.part:
-                return own
+                return tuple(own)
             return ("global", "local", *own)
         return ()
 

@@ -1,0 +1,72 @@
+"""Where the public names live: each is imported when it is first used."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+METHODS = {
+    "fallow.queries": (
+        *("ACSFW", "AHFAL", "BADGE", "BAIT", "BALD", "FALE", "FEAL", "IFAL", "KSAS"),
+        *("LCMD", "Complementary", "CoreSet", "Ensemble", "Entropy", "FairFAL"),
+        *("LeastConfidence", "LoGo", "Margin", "NoiseStability", "OracleHistogram"),
+        *("Random", "Typicality"),
+    ),
+    "fallow.training": (
+        *("KCFU", "Evidential", "FedAvg", "FedProx", "MaskedSolve", "Robust"),
+        *("ServerSolve",),
+    ),
+    "fallow.training.personal": (
+        *("APFL", "DPFL", "Ditto", "FedAvgFT", "FedAvgPost", "FedProxFT", "FedRep"),
+        *("KNNPer", "Local", "PFedGraph", "PerFedAvg"),
+    ),
+    "fallow.data": (
+        *("IID", "ClassWindows", "Counts", "Dataset", "Dirichlet", "ExactDirichlet"),
+        *("FedMADirichlet", "LongTail", "Natural", "Patho", "Shards", "TargetDirichlet"),
+    ),
+    "fallow.api.models": (
+        *("CNN4", "MLP", "DigitsCNN", "LeNet", "LeNetFEMNIST", "Linear", "MobileNetV2"),
+        *("ResNet8",),
+    ),
+}
+PARTS = {
+    "fallow.api.datasets": ("from_arrays", "load"),
+    "fallow.api.federation": ("Federation",),
+    "fallow.api.runs": ("Run", "run"),
+    "fallow.api.selection": ("Selection", "Site", "select"),
+    "fallow.data.own.frame": ("from_frame",),
+    "fallow.api.studies": ("Study", "compare", "read_study", "write_report"),
+    "fallow.api.adapters": ("PoolStrategy",),
+    "fallow.api.estimators": ("FederatedClassifier", "FederatedRegressor"),
+    "fallow.api.strategy": ("Query", "Training"),
+    "fallow.core.contract": ("Contract",),
+    "fallow.core.view": ("Picks", "Release", "View"),
+    "fallow.core.plan": ("Optimiser", "Plan", "Schedule", "Segment"),
+    "fallow.privacy": ("Privacy",),
+    "fallow.settings.recipe": ("Recipe",),
+    "fallow.settings.spec": ("Spec",),
+}
+
+WHERE = {
+    name: module
+    for group in (METHODS, PARTS)
+    for module, names in group.items()
+    for name in names
+}
+"""Public name -> the module that has it."""
+
+
+def __getattr__(name: str) -> Any:
+    """`fallow`'s own: a public name, imported now and kept."""
+    # The version is asked of what is installed, which takes longer than all else here.
+    home = "fallow._version" if name == "__version__" else WHERE.get(name)
+    if home is None:
+        raise AttributeError(f"module 'fallow' has no attribute {name!r}")
+    found = getattr(import_module(home), name)
+    setattr(sys.modules["fallow"], name, found)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*vars(sys.modules["fallow"]), "__version__", *WHERE})

@@ -1,0 +1,138 @@
+"""Fallow's strategies where other libraries expect theirs."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+
+from fallow.api.arrays import as_array
+from fallow.api.objects import plain
+from fallow.api.selection import Selection, Site, select
+
+
+@final
+class PoolStrategy:
+    """A strategy of Fallow behind the interface of scikit-activeml's pool-based strategies.
+
+    strategy: an object, a class or a name, as in `fallow.select`.
+    missing_label: what stands in y for "no label": NaN, None, -1 or any other value.
+    random_state: the seed of what is drawn.  Each call of `query` is a cycle of its own, so that a
+    strategy that draws does not repeat itself.
+
+    >>> import fallow as fl, numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> x = np.array([[0.0], [1.0], [0.4], [0.1], [0.9]])
+    >>> y = np.array([0.0, 1.0, np.nan, np.nan, np.nan])
+    >>> fl.PoolStrategy("entropy").query(x, y, LogisticRegression(), batch_size=1)
+    array([2])
+    """
+
+    def __init__(
+        self, strategy: Any, missing_label: Any = np.nan, random_state: int = 0
+    ) -> None:
+        self.strategy = strategy
+        self.missing_label = missing_label
+        self.random_state = random_state
+        self.calls = 0
+
+    def __repr__(self) -> str:
+        return f"PoolStrategy({self.strategy!r})"
+
+    def query(
+        self,
+        X: Any,
+        y: Any,
+        clf: Any = None,
+        *,
+        model: Any = None,
+        fit_clf: bool = True,
+        candidates: Any = None,
+        batch_size: int = 1,
+        return_utilities: bool = False,
+    ) -> Any:
+        """Choose rows of X to be labelled: ``query_indices``, (batch_size,) rows of X.
+
+        X: (n, features); y: (n,) labels, `missing_label` where there is none.
+        clf: a classifier of scikit-learn; what it predicts is what the strategy reads, as both the
+        local and the global model.  fit_clf: a copy of it is fitted to the labelled rows first.
+        model: a torch module in its place, as in `fallow.select`.
+        candidates: row numbers to choose from; None: all rows without a label.
+        return_utilities: also what rows were ranked by, (batch_size, n), NaN for rows that were no
+        candidates (or chosen before), and where the strategy has no such number.
+        Raises ValueError where the strategy needs what is missing.
+        """
+        x = np.asarray(X)
+        labels = as_array(y, "y")
+        if len(labels) != len(x):
+            raise ValueError(
+                f"y has {len(labels)} labels for {len(x)} rows; give one a row"
+            )
+        is_labelled = ~is_missing(labels, self.missing_label)
+        rows = np.flatnonzero(~is_labelled) if candidates is None else _rows(candidates, x)
+        known = np.flatnonzero(is_labelled)
+        outputs = None
+        classes = None
+        if clf is not None:
+            fitted = clone(clf).fit(x[known], labels[known].tolist()) if fit_clf else clf
+            classes = list(fitted.classes_)
+            both = (fitted.predict_proba(x[rows]), fitted.predict_proba(x[known]))
+            outputs = {"local": both, "global": both} if len(rows) and len(known) else None
+        found: Selection = select(
+            self.strategy,
+            sites={
+                "site-0": Site(
+                    pool=x[rows],
+                    labelled=(x[known], np.array(labels[known].tolist())),
+                    model=model,
+                    outputs=outputs,
+                )
+            },
+            n=int(plain(batch_size)),
+            classes=classes,
+            seed=int(self.random_state),
+            cycle=self.calls,
+            details=True,
+        )["site-0"]
+        self.calls += 1
+        chosen: npt.NDArray[np.int64] = rows[found.rows]
+        if not return_utilities:
+            return chosen
+        return chosen, _utilities(found, rows, chosen, len(x))
+
+
+def is_missing(y: npt.NDArray[Any], missing: Any) -> npt.NDArray[np.bool_]:
+    """Which labels are none: (n,).
+
+    >>> is_missing(np.array([1.0, np.nan]), np.nan).tolist()
+    [False, True]
+    """
+    values = y.tolist()
+    if isinstance(missing, float) and np.isnan(missing):
+        return np.array(
+            [v is None or (isinstance(v, float) and v != v) for v in values], bool
+        )
+    return np.array([v is missing or v == missing for v in values], bool)
+
+
+def _rows(candidates: Any, x: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    found = np.asarray(candidates)
+    if found.size == 0:
+        return np.empty(0, dtype=np.int64)
+    is_index = found.ndim == 1 and found.dtype.kind in "iu"
+    if not is_index or not 0 <= found.min() <= found.max() < len(x):
+        raise ValueError(f"candidates must be row numbers of X, 0 to {len(x) - 1}")
+    return found.astype(np.int64)
+
+
+def _utilities(
+    found: Selection, rows: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], n: int
+) -> npt.NDArray[np.float64]:
+    """What was chosen, with its score; a strategy tells the scores of its picks alone."""
+    table = np.full((len(chosen), n), np.nan)
+    if found.score is not None:
+        for turn in range(len(chosen)):
+            table[turn, chosen[turn:]] = found.score[turn:]
+    return table

@@ -1,0 +1,151 @@
+"""A person's arrays as tensors, without a copy where that can be."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+def as_rows(given: Any, what: str, dtype: torch.dtype | None = None) -> Tensor:
+    """Rows as a tensor on the memory they lie in, if their type allows: (n, ...) numbers.
+
+    given: a tensor, an array, a DataFrame of numbers, or nested lists.  dtype: of the model; None
+    keeps float32 and float64 as they are and makes float32 of whole numbers.
+    Raises ValueError, which names ``what``, for texts, for a single row, and for a value that is
+    not finite.
+
+    >>> x = np.ones((3, 2), dtype=np.float32)
+    >>> as_rows(x, "pool").data_ptr() == x.ctypes.data
+    True
+    """
+    found = _tensor(given, what)
+    if found.ndim < 2:
+        hint = "; one feature a row is [[1.0], [2.0]]" if found.ndim == 1 else ""
+        raise ValueError(
+            f"{what} has shape {tuple(found.shape)}; give rows of shape (n, features){hint}"
+        )
+    if dtype is None:
+        dtype = (
+            found.dtype if found.dtype in (torch.float32, torch.float64) else torch.float32
+        )
+    found = found.to(dtype)
+    bad = ~found.isfinite().flatten(1).all(1)
+    if bool(bad.any()):
+        raise ValueError(
+            f"{what}: {int(bad.sum())} of {len(found)} rows have a feature that is NaN or infinite "
+            f"(the first is row {int(bad.nonzero()[0])}); fill them in or leave them out"
+        )
+    return found
+
+
+def as_outputs(given: Any, what: str) -> Tensor:
+    """What a model says of rows, as logits: (n, c) floats.
+
+    Rows that are nowhere negative and sum to 1 are probabilities and become their logarithms; all
+    others are logits already.  A row may be NaN: nothing is known about it, and it comes last.
+
+    >>> as_outputs([[0.25, 0.75]], "outputs").softmax(1)
+    tensor([[0.2500, 0.7500]], dtype=torch.float64)
+    """
+    found = _tensor(given, what)
+    if found.ndim != 2:
+        raise ValueError(
+            f"{what} has shape {tuple(found.shape)}; give one row of outputs for each row of the "
+            "pool, (n, classes)"
+        )
+    found = found.to(found.dtype if found.is_floating_point() else torch.float32)
+    known = found[found.isfinite().all(1)]
+    is_simplex = len(known) > 0 and known.shape[1] > 1 and bool((known >= 0).all())
+    if is_simplex and bool(((known.double().sum(1) - 1).abs() < 1e-3).all()):
+        return found.clamp_min(torch.finfo(found.dtype).tiny).log()
+    return found
+
+
+def as_array(given: Any, what: str) -> npt.NDArray[Any]:
+    """One value a row: (n,) of any kind; the index of a Series means nothing."""
+    if isinstance(given, Tensor):
+        given = given.detach().cpu().numpy()
+    if hasattr(given, "to_numpy"):
+        given = given.to_numpy()
+    found = np.asarray(given)
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.ndim != 1:
+        raise ValueError(f"{what} has shape {found.shape}; give one value a row")
+    return found
+
+
+def _tensor(given: Any, what: str) -> Tensor:
+    if isinstance(given, Tensor):
+        if given.is_sparse:
+            given = given.to_dense()
+        return cast(Tensor, given.detach().cpu())
+    if hasattr(given, "to_numpy"):  # a DataFrame
+        given = given.to_numpy()
+    try:
+        found = np.asarray(given)
+    except ValueError as error:
+        raise ValueError(f"{what} is no array: {error}") from error
+    if found.dtype == object:
+        try:
+            found = found.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{what} holds values that are no numbers: {error}") from error
+    if found.dtype.kind not in "biuf":
+        raise ValueError(f"{what} holds {found.dtype} values; give numbers")
+    is_plain = found.dtype.isnative and all(step >= 0 for step in found.strides)
+    if not is_plain:  # torch has no other byte order and no steps backwards
+        found = np.ascontiguousarray(found.astype(found.dtype.newbyteorder("=")))
+    with warnings.catch_warnings():
+        # Nothing here writes into rows, so read-only memory (pandas hands it out) needs no copy.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
+        return torch.as_tensor(found)
+
+
+class JoinedRows:
+    """Pool, labelled and validation rows one after the other, as a site holds them, without a copy.
+
+    A site knows its rows by number and asks for a part of them; here the parts stay the arrays they
+    came as.  It offers what a site uses of a tensor, and no more.
+    """
+
+    def __init__(self, *parts: Tensor) -> None:
+        self.parts = parts
+        self.starts = [0]
+        for part in parts:
+            self.starts.append(self.starts[-1] + len(part))
+        self.dtype = parts[0].dtype
+        self.shape = torch.Size((self.starts[-1], *parts[0].shape[1:]))
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """The rows of these numbers; a part as a whole is handed over as it is."""
+        for part, start in zip(self.parts, self.starts, strict=False):
+            if len(part) == len(rows) and _counts_from(rows, start):
+                return part.detach()
+        found = []
+        for part, start in zip(self.parts, self.starts, strict=False):
+            inside = (rows >= start) & (rows < start + len(part))
+            if bool(inside.any()):
+                found.append(part[rows[inside] - start])
+        if not found:
+            return self.parts[0][:0]
+        return torch.cat(found) if len(found) > 1 else found[0]
+
+    def new_zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(*shape, dtype=self.dtype)
+
+    def as_tensor(self) -> Tensor:
+        """Itself, under the type that a site declares."""
+        return cast(Tensor, self)
+
+
+def _counts_from(rows: Tensor, start: int) -> bool:
+    return bool((rows == torch.arange(start, start + len(rows))).all())

@@ -1,0 +1,148 @@
+"""Data sets: named ones, and a person's own arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.api.arrays import as_array
+from fallow.api.objects import plain
+from fallow.data import Dataset
+from fallow.data import from_arrays as from_plain_arrays
+from fallow.data import load as load_named
+from fallow.data.own.labels import TaskChoice
+
+
+def load(name: str, data_dir: str | Path | None = None) -> Dataset:
+    """A data set by its name: ``digits``, ``cifar10``, ... (``fallow datasets`` lists them).
+
+    Bundled ones need nothing; the others lie in ``data_dir`` or in the folder that the environment
+    variable ``FALLOW_DATA`` names.  Raises ValueError for an unknown name (with the nearest) and
+    where the files are not there (with where to get them).
+
+    >>> import fallow as fl
+    >>> digits = fl.load("digits")
+    >>> tuple(digits.x.shape), digits.task
+    ((1438, 1, 8, 8), 'classification')
+    """
+    return load_named(name, data_dir)
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    sites: Any = None,
+    *,
+    x_test: Any = None,
+    y_test: Any = None,
+    sites_test: Any = None,
+    columns: Sequence[str] = (),
+    ids: Sequence[Any] | None = None,
+    name: str = "arrays",
+    task: TaskChoice = "auto",
+    classes: Sequence[Any] = (),
+    drop_rows: bool = False,
+) -> Dataset:
+    """A data set from arrays, tensors, lists, or columns of a DataFrame; also for embeddings.
+
+    x: (n, ...) numbers, used as they are, in float32.
+    y: (n,) whole numbers, texts or truth values (classes are their sorted values; -1, "", None and
+    NaN are unlabelled), or other numbers (targets; NaN is unlabelled).  ``task`` decides where
+    whole numbers are targets.  classes: their names in order, where not all occur.
+    sites: (n,) the site of each row, whole numbers or texts; None: a partition decides.
+    x_test, y_test, sites_test: rows to test on; without them 20 % of the labelled rows are held
+    out, stratified, always the same for one ``name``.
+    columns: names of features.  ids: names of rows.  An index of pandas means nothing.
+    drop_rows: leave out rows with a NaN or infinite feature; nothing is ever filled in.
+    Raises ValueError in one sentence where lengths or shapes disagree, a feature is not finite
+    (with its column and how many), a row has no site, the labels hold fewer than two values, and
+    where a test row is also a training row.
+
+    >>> import fallow as fl
+    >>> d = fl.from_arrays(
+    ...     [[0.0], [1.0], [2.0], [3.0]], ["no", "yes", "yes", None], name="toy"
+    ... )
+    >>> d.classes, d.y.tolist()
+    (('no', 'yes'), [0, 1, -1])
+    """
+    given: dict[str, Any] = {}
+    if x_test is not None:
+        given["x_test"] = _features(x_test)
+    if y_test is not None:
+        given["y_test"] = as_labels(y_test, f"{name}: labels of the test rows")
+    if sites_test is not None:
+        given["groups_test"] = as_sites(sites_test, f"{name}: sites of the test rows")
+    return from_plain_arrays(
+        _features(x),
+        as_labels(y, f"{name}: labels"),
+        None if sites is None else as_sites(sites, f"{name}: sites"),
+        columns=[str(column) for column in columns],
+        ids=None if ids is None else [str(value) for value in ids],
+        name=name,
+        task=task,
+        classes=tuple(str(plain(label)) for label in classes),
+        drop_rows=drop_rows,
+        **given,
+    )
+
+
+def _features(given: Any) -> Any:
+    """An array of numbers where the caller has objects, such as a column of mixed types."""
+    if hasattr(given, "to_numpy"):
+        given = given.to_numpy()
+    if isinstance(given, np.ndarray) and given.dtype == object:
+        try:
+            return given.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"x holds values that are no numbers ({error}); fl.from_frame turns texts into "
+                "columns of 0 and 1"
+            ) from error
+    return given
+
+
+def as_labels(given: Any, what: str) -> npt.NDArray[Any]:
+    """Labels as numbers or texts, (n,); "" or NaN where a row has none.
+
+    >>> as_labels(["no", None], "labels").tolist()
+    ['no', '']
+    """
+    found = as_array(given, what)
+    if found.dtype.kind in "iufU":
+        return found
+    values = found.tolist()
+    if found.dtype.kind == "b":
+        return np.array([str(value) for value in values], dtype=np.str_)
+    absent = [is_absent(value) for value in values]
+    is_number = all(
+        gone or (isinstance(v, int | float) and not isinstance(v, bool))
+        for v, gone in zip(values, absent, strict=True)
+    )
+    if is_number and not all(absent):
+        numbers = [np.nan if gone else v for v, gone in zip(values, absent, strict=True)]
+        return np.array(numbers, dtype=np.float64)
+    texts = ["" if gone else str(v) for v, gone in zip(values, absent, strict=True)]
+    return np.array(texts, dtype=np.str_)
+
+
+def as_sites(given: Any, what: str) -> npt.NDArray[Any]:
+    """The site of each row, (n,) whole numbers or texts; ValueError where a row has none."""
+    found = as_array(given, what)
+    if found.dtype.kind in "iuU":
+        return found
+    values = found.tolist()
+    if missing := sum(is_absent(value) for value in values):
+        raise ValueError(f"{what}: {missing} rows have none; fill them in")
+    whole = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
+    return np.array([str(value) for value in whole], dtype=np.str_)
+
+
+def is_absent(value: Any) -> bool:
+    """Whether a value stands for "nothing": None, NaN, or what pandas has for it."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value

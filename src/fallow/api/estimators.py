@@ -1,0 +1,199 @@
+"""The common model as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from fallow.api.federation import Federation
+from fallow.api.objects import plain
+from fallow.api.runs import run
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.data import Dataset
+
+
+class _Federated(BaseEstimator):  # type: ignore[misc]
+    """What classifier and regressor share: settings, and training on all labels."""
+
+    def __init__(
+        self,
+        model: Any = "mlp",
+        training: Any = "fedavg",
+        *,
+        rounds: int = 20,
+        epochs: int = 5,
+        batch: int = 32,
+        lr: float = 0.05,
+        standardise: bool = True,
+        random_state: int | None = 0,
+    ) -> None:
+        self.model = model
+        self.training = training
+        self.rounds = rounds
+        self.epochs = epochs
+        self.batch = batch
+        self.lr = lr
+        self.standardise = standardise
+        self.random_state = random_state
+
+    def _fit(
+        self, x: npt.NDArray[Any], y: torch.Tensor, sites: Any, classes: tuple[str, ...]
+    ) -> None:
+        groups, names = _groups(sites, len(x))
+        rows = torch.from_numpy(x.astype(np.float32))
+        # A run tests its model, and here nobody asks for that: one row serves as a test set.
+        dataset = Dataset(
+            name="estimator",
+            x=rows,
+            y=y,
+            x_test=rows[:1],
+            y_test=y[:1],
+            classes=classes,
+            groups=groups,
+            group_names=names,
+        )
+        self.run_ = run(
+            Federation(dataset),
+            training=self.training,
+            model=self.model,
+            initial=1.0,
+            policy="proportional",
+            cycles=0,
+            rounds=self.rounds,
+            score_rounds=1,
+            seed=_seed(self.random_state),
+            plan=Plan(
+                segments=(Segment(self.epochs),),
+                batch=self.batch,
+                optimiser=Optimiser(lr=self.lr),
+            ),
+            standardise="federated" if self.standardise else "none",
+            dtype="float64",
+            progress=False,
+        )
+        self.sites_ = list(names)
+
+    def _checked(self, X: Any) -> npt.NDArray[Any]:
+        check_is_fitted(self)
+        x: npt.NDArray[Any] = validate_data(self, X, reset=False)
+        return x
+
+
+class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
+    """A classifier trained where the rows are, behind scikit-learn's interface.
+
+    model, training: objects or names, as in `fallow.run`.  rounds: exchanges of models; epochs,
+    batch and lr: of local training.  standardise: the sites agree on units of the features first.
+    random_state: an integer, or None for the seed 0 as well: a fit is always repeatable.
+
+    After ``fit``: ``classes_`` (labels in the order of `predict_proba`), ``n_features_in_``,
+    ``sites_`` (their names) and ``run_`` (a `Run`: its records, what was revealed, the module).
+
+    >>> import fallow as fl
+    >>> from sklearn.datasets import load_iris
+    >>> x, y = load_iris(return_X_y=True)
+    >>> found = fl.FederatedClassifier(rounds=5).fit(x, y, sites=["a", "b", "c"] * 50)
+    >>> bool(found.score(x, y) > 0.9), found.predict_proba(x).shape
+    (True, (150, 3))
+    """
+
+    def fit(self, X: Any, y: Any, sites: Any = None) -> FederatedClassifier:
+        """Train one model for all on all labels.
+
+        X: (n, features) numbers; y: (n,) labels of any kind; sites: (n,) the site of each row, a
+        number of sites among which rows are dealt out in turn, or None: one site.
+        Raises ValueError for a single class, missing values, and lengths that disagree.
+        """
+        x, labels = validate_data(self, X, y)
+        check_classification_targets(labels)
+        labels = column_or_1d(labels)
+        self.classes_, ids = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                "this classifier needs labels of at least 2 classes, and the data has one class: "
+                f"{self.classes_[0]!r}"
+            )
+        names = tuple(str(name) for name in self.classes_)
+        if len(set(names)) < len(names):
+            names = tuple(str(i) for i in range(len(names)))
+        self._fit(x, torch.from_numpy(ids.astype(np.int64)), sites, names)
+        return self
+
+    def predict_proba(self, X: Any, site: str | None = None) -> npt.NDArray[np.float64]:
+        """Probabilities, (n, classes), in the order of ``classes_``.
+
+        site: whose model, where training gives each site its own.
+        """
+        x = self._checked(X)
+        return self.run_.predict_proba(x, site)
+
+    def predict(self, X: Any, site: str | None = None) -> npt.NDArray[Any]:
+        """The most likely label of each row, (n,)."""
+        x = self._checked(X)
+        best = self.run_.predict_proba(x, site).argmax(1)
+        labels: npt.NDArray[Any] = self.classes_[best]
+        return labels
+
+
+class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
+    """A regressor trained where the rows are, behind scikit-learn's interface.
+
+    Settings and attributes are those of `FederatedClassifier`, without ``classes_``.  The sites
+    agree on the units of the target too.
+
+    >>> import fallow as fl
+    >>> from sklearn.datasets import load_diabetes
+    >>> x, y = load_diabetes(return_X_y=True)
+    >>> found = fl.FederatedRegressor(model="linear", rounds=5, lr=0.01).fit(x, y, sites=4)
+    >>> bool(found.score(x, y) > 0.4)
+    True
+    """
+
+    def fit(self, X: Any, y: Any, sites: Any = None) -> FederatedRegressor:
+        """Train one model for all on all targets; arguments as in `FederatedClassifier.fit`."""
+        x, targets = validate_data(self, X, y, y_numeric=True)
+        numbers = torch.from_numpy(column_or_1d(targets).astype(np.float32))
+        self._fit(x, numbers, sites, ())
+        return self
+
+    def predict(self, X: Any, site: str | None = None) -> npt.NDArray[np.float64]:
+        """The number predicted for each row, (n,)."""
+        x = self._checked(X)
+        return self.run_.predict(x, site)
+
+
+def _seed(random_state: Any) -> int:
+    found = plain(random_state)
+    if found is None:
+        return 0
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise ValueError(f"random_state is {random_state!r}; give a whole number, or None")
+    return found
+
+
+def _groups(sites: Any, rows: int) -> tuple[torch.Tensor, tuple[str, ...]]:
+    """The site of each row, (n,), and the names of sites."""
+    found = plain(sites)
+    if found is None:
+        found = 1
+    if isinstance(found, int) and not isinstance(found, bool):
+        if not 1 <= found <= rows:
+            raise ValueError(
+                f"sites is {found}; give 1 to {rows}, as many as there are rows"
+            )
+        width = len(str(found - 1))
+        names = tuple(f"site-{i:0{width}d}" for i in range(found))
+        return torch.arange(rows) % found, names
+    given = np.asarray([str(name) for name in np.asarray(found).tolist()])
+    if len(given) != rows:
+        raise ValueError(
+            f"sites names {len(given)} rows and there are {rows}; give one a row"
+        )
+    levels, ids = np.unique(given, return_inverse=True)
+    return torch.from_numpy(ids.astype(np.int64)), tuple(str(name) for name in levels)

@@ -1,0 +1,106 @@
+"""A federation in memory: rows, and how they are spread over sites."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from fallow.api.objects import Collected, plain
+from fallow.core.build import build
+from fallow.core.own import lend
+from fallow.data import Dataset, open_dataset, partition_report
+from fallow.data.partition import partitions
+from fallow.experiment.rows import split
+from fallow.settings.recipe import Recipe, recipe_from
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Federation:
+    """Rows at sites: what `fallow.run` and `fallow.compare` call a world.
+
+    dataset: of `fallow.load`, `fallow.from_arrays` or `fallow.from_frame`, or a name.
+    partition: which rows each site holds, such as ``fallow.Dirichlet(alpha=0.1)``, or its name;
+    None: the sites that the data names, else equal parts at random.
+    sites: how many; 0 with the natural partition: every site that the data names.  None: 10, or
+    every one that the data names.
+    The partition is drawn from the seed of a run, so that a study sees several; `sizes` and
+    `counts` show the one of a seed.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=10)
+    >>> world
+    Federation(digits, 1438 rows, 10 sites by dirichlet:alpha=0.1)
+    >>> sum(world.sizes(seed=0).values())
+    1438
+    """
+
+    dataset: Dataset
+    partition: Any = None
+    sites: int | None = None
+    collected: Collected = field(default_factory=Collected, init=False)
+
+    def __post_init__(self) -> None:
+        found = self.dataset
+        if isinstance(found, str | Path):
+            found = open_dataset(found)
+        if not isinstance(found, Dataset):
+            raise ValueError(
+                f"a federation is made from a data set, not from {type(found).__name__}; make one "
+                "with fl.load, fl.from_arrays or fl.from_frame"
+            )
+        is_natural = self.partition is None and found.groups is not None
+        rule = self.partition
+        if rule is None:
+            rule = "natural" if is_natural else "iid"
+        sites = plain(self.sites)
+        if sites is None:
+            sites = 0 if is_natural else 10
+        if isinstance(sites, bool) or not isinstance(sites, int) or sites < 0:
+            raise ValueError(f"sites is {self.sites!r}; give a whole number of sites")
+        object.__setattr__(self, "dataset", found)
+        object.__setattr__(self, "partition", self.collected.spec(rule, "partition"))
+        object.__setattr__(self, "sites", sites)
+        with lend(self.collected.classes):
+            build(partitions, self.partition.name, **self.partition.fields)
+
+    def __repr__(self) -> str:
+        rows = len(self.dataset.x)
+        where = f"{self.sites} sites" if self.sites else "the sites it names,"
+        return f"Federation({self.dataset.name}, {rows} rows, {where} by {self.partition})"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of a recipe that say the same."""
+        partition = {"name": self.partition.name, "fields": dict(self.partition.fields)}
+        return {"data": self.dataset.name, "partition": partition, "sites": self.sites}
+
+    def rows(self, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
+        """Which training rows each site holds under ``seed``: site -> sorted row numbers."""
+        recipe = recipe_from(self.settings, Recipe("world"))
+        with lend(self.collected.classes):
+            return split(recipe, self.dataset, seed)
+
+    def sizes(self, seed: int = 0) -> dict[str, int]:
+        """Rows of each site under ``seed``."""
+        return {site: len(rows) for site, rows in self.rows(seed).items()}
+
+    def counts(self, seed: int = 0) -> Any:
+        """A DataFrame of sites x classes: how many rows of each class a site holds.
+
+        Raises ValueError where there are numbers to predict.
+        """
+        import pandas as pd
+
+        if not self.dataset.classes:
+            raise ValueError(f"{self.dataset.name} has numbers to predict, and no classes")
+        rows = self.rows(seed)
+        report = partition_report(
+            self.dataset.y.numpy(), list(rows.values()), self.dataset.n_classes
+        )
+        return pd.DataFrame(
+            report["matrix"], index=list(rows), columns=list(self.dataset.classes)
+        )

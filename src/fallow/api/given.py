@@ -1,0 +1,169 @@
+"""A site's view where the caller says what models say, and perhaps has no model at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.types import SiteId, State
+from fallow.core.view import Rows
+from fallow.sites.view import SiteView
+
+if TYPE_CHECKING:
+    from fallow.sites import Site
+
+
+class Lacking(ValueError):
+    """A strategy needs something that was not given; the sentence says what to give."""
+
+
+Parts = Mapping[Rows, Tensor]
+"""Which rows -> (n, c) or (n, h)."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is known of models beside their weights, by the model's name ("" stands for each).
+
+    outputs: logits, (n, c); features: what the last layer sees, (n, h).
+    """
+
+    has_model: bool = False
+    outputs: Mapping[str, Parts] = field(default_factory=dict)
+    features: Mapping[str, Parts] = field(default_factory=dict)
+
+
+@final
+class GivenView:
+    """`SiteView`, but outputs and features are looked up where the caller gave them.
+
+    Without a model, rows that come without features are features themselves.  What is then missing
+    is said in one sentence with the argument that would supply it.
+    """
+
+    def __init__(
+        self, said: Said, strategy: str, site: Site, cycle: int, simulator_only: bool
+    ) -> None:
+        self._said = said
+        self._strategy = strategy
+        self._inner = SiteView(site, cycle, simulator_only)
+        self.site: SiteId = site.id
+        self.cycle = cycle
+        self.classes = self._inner.classes
+        self.memory: Mapping[str, State] = site.memory
+        self.layout = self._inner.layout
+        self.draws = self._inner.draws
+
+    # -- as they are at every site ----------------------------------------------------------
+
+    @property
+    def pool(self) -> int:
+        return self._inner.pool
+
+    @property
+    def labels(self) -> Tensor:
+        return self._inner.labels
+
+    @property
+    def held(self) -> Tensor:
+        return self._inner.held
+
+    @property
+    def held_weights(self) -> Tensor:
+        return self._inner.held_weights
+
+    @property
+    def weights(self) -> Tensor:
+        return self._inner.weights
+
+    @property
+    def counts(self) -> Tensor:
+        return self._inner.counts
+
+    @property
+    def hidden(self) -> Tensor:
+        parts = self._inner._site.parts
+        if self.site not in parts.hidden:
+            self._lack("reads the true labels of the pool", "hidden=y")
+        return self._inner.hidden
+
+    def rows(self, which: Rows = "pool") -> Tensor:
+        return self._inner.rows(which)
+
+    def stream(self, purpose: str) -> torch.Generator:
+        return self._inner.stream(purpose)
+
+    def secret(self, purpose: str) -> torch.Generator:
+        return self._inner.secret(purpose)
+
+    # -- what models say --------------------------------------------------------------------
+
+    def logits(self, model: str, which: Rows = "pool") -> Tensor:
+        found = self._look_up(self._said.outputs, model, which)
+        if found is not None:
+            return found
+        if not self._said.has_model:
+            self._lack(
+                f"reads what the {model} model says of the {which} rows",
+                _give(model, which),
+            )
+        return self._inner.logits(model, which)
+
+    def embed(self, model: str, which: Rows = "pool") -> Tensor:
+        found = self._look_up(self._said.features, model, which)
+        if found is not None:
+            return found
+        if not self._said.has_model:
+            if which == "labelled" and self._said.features:
+                self._lack(
+                    "reads features of the labelled rows", "features=(pool, labelled)"
+                )
+            return self.rows(which).flatten(1)
+        return self._inner.embed(model, which)
+
+    def model(self, name: str) -> State:
+        self._check_model(f"reads the weights of the {name} model")
+        return self._inner.model(name)
+
+    def forward(
+        self, state: State, rows: Tensor, draw: torch.Generator | None = None
+    ) -> Tensor:
+        self._check_model("passes rows through the model")
+        return self._inner.forward(state, rows, draw)
+
+    def look(self, state: State, rows: Tensor) -> tuple[Tensor, Tensor]:
+        self._check_model("passes rows through the model")
+        return self._inner.look(state, rows)
+
+    def outputs(self, state: State, rows: Tensor) -> Tensor:
+        self._check_model("passes rows through the model")
+        return self._inner.outputs(state, rows)
+
+    def _look_up(
+        self, given: Mapping[str, Parts], model: str, which: Rows
+    ) -> Tensor | None:
+        """What was given for a model; a site without labels has the global one for a local."""
+        if model == "local" and len(self._inner.labels) == 0 and "global" in given:
+            model = "global"
+        for name in (model, ""):
+            if name in given and which in given[name]:
+                return given[name][which]
+        return None
+
+    def _check_model(self, what: str) -> None:
+        if not self._said.has_model:
+            self._lack(what, "model=module")
+
+    def _lack(self, what: str, give: str) -> None:
+        raise Lacking(
+            f"{self._strategy} {what}, which site {self.site} does not have; give {give}"
+        )
+
+
+def _give(model: str, which: Rows) -> str:
+    rows = "p" if which == "pool" else "(p, p0)"
+    return f"outputs={{{model!r}: {rows}}} or model=module"

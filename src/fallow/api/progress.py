@@ -1,0 +1,88 @@
+"""Where a run stands, on one line: in terminals and notebooks, once it takes a while."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from fallow.core.words import duration
+from fallow.settings.recipe import Recipe
+from fallow.study.cell import Cell
+from fallow.study.names import label
+
+QUIET = 2.0  # seconds before anything is shown
+AGAIN = 0.2  # seconds between two lines
+WIDTH = 100  # columns; every line fills them, so that it covers the last one: notebooks know \r alone
+
+
+def is_notebook() -> bool:
+    """Whether a notebook shows what is written."""
+    return "ipykernel" in sys.modules
+
+
+@dataclass
+class Progress:
+    """Takes the events of a study; writes one line that replaces itself.
+
+    shown: True, False, or None for "where somebody looks": a terminal or a notebook.
+    """
+
+    recipe: Recipe
+    cells: Sequence[Cell]
+    shown: bool | None = None
+    to: TextIO = field(default_factory=lambda: sys.stderr)
+    begun: float = field(default_factory=time.monotonic)
+    rounds: dict[tuple[str, int], int] = field(default_factory=dict)  # done, by run
+    ended: int = 0
+    last: float = 0.0
+    has_line: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shown is None:
+            self.shown = is_notebook() or self.to.isatty()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.has_line:
+            self.to.write(f"\r{'':{WIDTH}}\r")
+            self.to.flush()
+
+    @property
+    def total(self) -> int:
+        return sum(self._all(cell.query) for cell in self.cells)
+
+    def _all(self, query: str) -> int:
+        cycles = 0 if query == "bound:all-labels" else self.recipe.cycles
+        return (cycles + 1) * self.recipe.rounds
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Take one event, as `fallow.study.study.run_study` tells them."""
+        cell = (event["query"], event["seed"])
+        kind = event["event"]
+        if kind == "round":
+            self.rounds[cell] = event["cycle"] * self.recipe.rounds + event["round"] + 1
+        elif kind in ("done", "failed"):
+            self.rounds[cell] = self._all(event["query"])
+            self.ended += 1
+        now = time.monotonic()
+        if self.shown and now - self.begun > QUIET and now - self.last > AGAIN:
+            self.last = now
+            self.has_line = True
+            self.to.write(f"\r{self._line(event, now - self.begun):{WIDTH}}")
+            self.to.flush()
+
+    def _line(self, event: dict[str, Any], spent: float) -> str:
+        done = sum(self.rounds.values()) / max(self.total, 1)
+        run = f"run {min(self.ended + 1, len(self.cells))} of {len(self.cells)}"
+        where = f"cycle {event['cycle']}" if "cycle" in event else event["event"]
+        left = ""
+        if 0.03 < done < 1:
+            left = f", about {duration(spent * (1 - done) / done)} left"
+        name = label(str(event["query"]), {})
+        text = f"fallow {done:4.0%}  {run}: {name}, seed {event['seed']}, {where}{left}"
+        return text[:WIDTH]

@@ -1,0 +1,118 @@
+"""What a kept study was made from, where words do not say it: rows and classes of a program."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from fallow.core.own import Classes
+from fallow.data import Dataset
+from fallow.storage.errors import Failed
+from fallow.storage.files import only_one, raw, write_json
+from fallow.study.cell import Cell, Setup
+from fallow.study.opening import open_study
+
+NAME = "objects.json"
+
+
+def open_kept(setup: Setup, cells: Sequence[Cell], command: str, classes: Classes) -> None:
+    """Create a study's folder, or go on with the one there, if it is made from the same objects.
+
+    Runs that are finished are not run again.  So other rows under the same name, or a class that
+    has been edited since, would pass for the old ones.  Raises ValueError for both, and for other
+    settings.
+    """
+    path = setup.out / NAME
+    old = _read(path)
+    now: dict[str, Any] = {"data": None, "classes": dict(old["classes"])}
+    if setup.dataset is not None:
+        now["data"] = digest_of_rows(setup.dataset)
+        if old["data"] not in (None, now["data"]):
+            raise ValueError(
+                f"{setup.out} was started with other rows called {setup.dataset.name!r}; choose "
+                "another folder with out=, or give the rows another name="
+            )
+    for name, cls in classes.items():
+        now["classes"][name] = digest_of_class(cls)
+        if old["classes"].get(name, now["classes"][name]) != now["classes"][name]:
+            raise ValueError(
+                f"{name.rpartition(':')[2]} has been edited since {setup.out} was started; choose "
+                "another folder with out=, or rename the class"
+            )
+    open_study(setup, cells, command, resume=True)
+    if now != old:
+        with only_one(setup.out / "study.lock"):
+            write_json(path, now)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {"data": None, "classes": {}}
+    try:
+        found = json.loads(path.read_bytes())
+        return {"data": found["data"], "classes": dict(found["classes"])}
+    except (ValueError, KeyError, TypeError) as error:
+        raise Failed(f"{path} is damaged ({error}): choose another folder") from error
+
+
+def digest_of_rows(dataset: Dataset) -> str:
+    """The same for equal rows, labels, test rows and sites."""
+    h = hashlib.blake2b(
+        repr((dataset.classes, dataset.group_names)).encode(), digest_size=16
+    )
+    for part in (dataset.x, dataset.y, dataset.x_test, dataset.y_test, dataset.groups):
+        if part is not None:
+            h.update(repr(tuple(part.shape)).encode())
+            h.update(raw(part.contiguous()))
+    return h.hexdigest()
+
+
+def digest_of_class(cls: type[Any]) -> str:
+    """The same for classes whose functions do the same, wherever they stand in a file."""
+    h = hashlib.blake2b(digest_size=16)
+    for base in inspect.getmro(cls):
+        if base.__module__.startswith(("fallow.", "torch.", "builtins")) or base is object:
+            continue
+        for name, value in sorted(vars(base).items()):
+            function = inspect.unwrap(getattr(value, "__func__", value))
+            code = getattr(function, "__code__", None)
+            # What a dataclass writes for itself stands in no file, and follows from the fields.
+            if isinstance(code, CodeType):
+                if name in WRITTEN and code.co_filename in (
+                    "<string>",
+                    dataclasses.__file__,
+                ):
+                    continue
+                h.update(name.encode())
+                _add_code(h, code)
+            elif isinstance(value, int | float | str | bool | tuple | None):
+                h.update(repr((name, value)).encode() if name not in PLACES else b"")
+        h.update(repr(sorted(inspect.get_annotations(base))).encode())
+    return h.hexdigest()
+
+
+WRITTEN = ("__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__")
+PLACES = (
+    "__doc__",
+    "__firstlineno__",
+    "__module__",
+    "__qualname__",
+    "__static_attributes__",
+)
+"""Attributes of a class that say where it stands, not what it does."""
+
+
+def _add_code(h: Any, code: CodeType) -> None:
+    h.update(code.co_code)
+    h.update(repr((code.co_names, code.co_varnames)).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            _add_code(h, constant)
+        else:
+            h.update(repr(constant).encode())

@@ -1,0 +1,336 @@
+"""One strategy under one seed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from fallow.api.federation import Federation
+from fallow.api.progress import Progress
+from fallow.api.remembered import open_kept
+from fallow.api.settings import order_of
+from fallow.core.banks import Layout
+from fallow.core.build import nearest
+from fallow.core.own import Classes, lend
+from fallow.core.streams import stream
+from fallow.core.types import State
+from fallow.core.view import Predicting
+from fallow.core.words import some
+from fallow.data import Dataset
+from fallow.data.own.frame import read_features
+from fallow.experiment.journal import Journal
+from fallow.experiment.methods import methods_of
+from fallow.models import build_model
+from fallow.report.page import write_report
+from fallow.settings.recipe import Recipe
+from fallow.settings.variants import variant
+from fallow.storage.files import load_tree
+from fallow.study.cell import Cell, Setup
+from fallow.study.opening import prepared
+from fallow.study.predict import outputs_of
+from fallow.study.reading import read_study
+from fallow.study.study import run_cell
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def run(
+    world: Federation | Dataset | str | Path | None = None,
+    query: Any = None,
+    training: Any = None,
+    model: Any = None,
+    *,
+    budget: float | int | None = None,
+    initial: float | int | None = None,
+    cycles: int | None = None,
+    rounds: int | None = None,
+    seed: int = 0,
+    recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
+    out: str | Path | None = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Run:
+    """Train, choose rows, buy their labels, train again: one strategy, one seed, to the end.
+
+    world: a `Federation`, a data set, or the name of one.
+    query, training, model: objects, classes, or names ("ahfal:tau=15", "fedprox:mu=0.01").
+    budget: what a cycle may buy: a fraction of all rows (0.05) or labels per site (20).
+    initial: the first labels, in the same units.  cycles: queries after the first training.
+    rounds: exchanges of models in a training phase.  seed: everything that is drawn follows from it.
+    recipe: where settings that are not given come from: a name ("demo"), a TOML file, a mapping.
+    out: a folder to keep the run in, resumable after a crash; None: nothing is left on the disk.
+    progress: True or False; None shows it in terminals and notebooks after two seconds.
+    settings: any other setting of a recipe, such as ``plan=fl.Plan(batch=64)``,
+    ``participation=0.5``, ``validation=0.2``, ``privacy=fl.Privacy(...)``.
+    Raises ValueError with one sentence for whatever cannot work, before anything is trained.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
+    >>> done = fl.run(world, fl.Entropy(), model=fl.Linear(), cycles=1, rounds=2)
+    >>> done
+    Run(entropy on digits, seed 0: 2 phases, 216 labels, accuracy 0.40)
+    >>> len(done.records)
+    4
+    """
+    given = {
+        "training": training,
+        "model": model,
+        "budget": budget,
+        "initial": initial,
+        "cycles": cycles,
+        "rounds": rounds,
+    }
+    order = order_of(world, recipe, {"bounds": (), **given, **settings})
+    classes = order.collected.classes
+    keep = Path(out) if out is not None else None
+    folder = keep or Path(tempfile.mkdtemp(prefix="fallow-"))
+    try:
+        text = order.recipe.query if query is None else order.collected.text(query)
+        cell = Cell(str(text), int(seed))
+        setup = Setup(order.recipe, folder, dataset=order.dataset, classes=classes)
+        with lend(classes):
+            setup, _ = prepared(setup, [cell.query], cell.seed)
+            open_kept(setup, [cell], "fallow.run", classes)
+            with Progress(setup.recipe, [cell], progress) as watch:
+                run_cell(setup, cell, lambda event: watch({**_about(cell), **event}))
+            return read_run(setup, cell, keep)
+    finally:
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _about(cell: Cell) -> dict[str, Any]:
+    return {"query": cell.query, "seed": cell.seed}
+
+
+def read_run(setup: Setup, cell: Cell, folder: Path | None) -> Run:
+    """A finished run of a study, with all that it left on the disk."""
+    import pandas as pd
+
+    place = cell.folder(setup.out)
+    found = next(c for c in read_study(setup.out).of(cell.query) if c.seed == cell.seed)
+    saved = load_tree(place / "model.safetensors", place)
+    return Run(
+        recipe=variant(setup.recipe, cell.query),
+        seed=cell.seed,
+        records=pd.DataFrame([dict(record) for record in found.records]),
+        labels=_labels(place),
+        folder=folder,
+        _saved=saved,
+        _classes=setup.classes,
+    )
+
+
+def _labels(place: Path) -> pd.DataFrame:
+    """All labels that were bought, in the order of buying."""
+    import pandas as pd
+
+    columns = ["site", "row", "value", "cycle", "weight", "probability", "held"]
+    rows: list[dict[str, Any]] = []
+    partition = json.loads((place / "partition.json").read_text(encoding="utf-8"))
+    # A strategy that chooses in one pass has a journal for each budget; the last has them all.
+    journals = [*place.glob("journal.sqlite"), *place.glob("budget-*/journal.sqlite")]
+    if journals:
+        # "budget-10" comes after "budget-9"
+        last = max(journals, key=lambda path: (len(path.parent.name), path.parent.name))
+        journal = Journal(last)
+        try:
+            for site in partition["sites"]:
+                rows += [{"site": site, **n._asdict()} for n in journal.written(site)]
+        finally:
+            journal.close()
+    table = pd.DataFrame(rows, columns=columns)
+    return table.sort_values(["cycle", "site"], kind="stable", ignore_index=True)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Run:
+    """What `run` came to.
+
+    recipe: every setting, in words.  seed: of the run.
+    records: a DataFrame, one row per evaluation: ``cycle``, ``round``, ``labelled`` (labels bought
+    so far), ``accuracy`` (0 to 1) or ``mse`` (in units of the targets' variance), ``seconds``,
+    ``bytes_up``, ``bytes_down``, labels of each site and class, and more.
+    labels: a DataFrame, one row per label that was bought: site, row (of the site, as
+    ``Federation.rows`` counts them), value (class id or target), cycle (-1: the first labels),
+    weight.
+    folder: where the run was kept; None where it was not.
+
+    >>> import fallow as fl
+    >>> run = fl.run("digits", model="linear", cycles=0, rounds=1, progress=False)
+    >>> (
+    ...     run.records[["cycle", "labelled"]].values.tolist(),
+    ...     run.predict_proba(fl.load("digits").x_test).shape,
+    ... )
+    ([[0, 150]], (359, 10))
+    """
+
+    recipe: Recipe
+    seed: int
+    records: pd.DataFrame
+    labels: pd.DataFrame
+    folder: Path | None
+    _saved: dict[str, Any]
+    _classes: Classes
+
+    def __repr__(self) -> str:
+        last = self.records.iloc[-1]
+        phases = self.records["cycle"].nunique()
+        return (
+            f"Run({self.recipe.query} on {self.recipe.data}, seed {self.seed}: {phases} phases, "
+            f"{last['labelled']} labels, {_score(last)})"
+        )
+
+    def _repr_html_(self) -> str:
+        shown = [c for c in SHOWN if c in self.records and self.records[c].notna().any()]
+        table: str = self.records[shown].to_html(index=False, float_format="%.4g")
+        return f"<p>{escaped(repr(self))}</p>{table}"
+
+    @cached_property
+    def model(self) -> nn.Module | dict[str, nn.Module]:
+        """The trained module in evaluation mode; one per site where sites deploy different ones.
+
+        A table's features are standardised outside of it: `predict` does that.
+        """
+        if self._saved["state"] is not None:
+            return self._load(self._saved["state"])
+        sites: dict[str, State] = self._saved["sites"]
+        return {site: self._load(state) for site, state in sites.items()}
+
+    def _load(self, state: State) -> nn.Module:
+        about = self._saved["about"]
+        spec = self.recipe.model
+        outputs = len(about["classes"]) or 1
+        with lend(self._classes):
+            module = build_model(
+                spec.name, about["shape"], outputs, stream(0, "template"), **spec.fields
+            ).to(getattr(torch, self.recipe.dtype))
+        return Layout.of(module).load(module, state).eval()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, by class id; empty where there are numbers to predict."""
+        return tuple(self._saved["about"]["classes"])
+
+    def predict(self, rows: Any, site: str | None = None) -> npt.NDArray[Any]:
+        """The class of each row by its name, or the number.
+
+        rows: a DataFrame with the columns of the data, or (n, ...) numbers in their shape.
+        site: whose model, where sites deploy different ones.  Returns (n,) texts or floats.
+        Raises ValueError for rows of another shape, missing features and an unknown site.
+        """
+        outputs = self._outputs(rows, site)
+        if not self.classes:
+            numbers: npt.NDArray[np.float64] = outputs.squeeze(1).double().numpy()
+            return numbers
+        names = np.array(self.classes, dtype=np.str_)
+        named: npt.NDArray[np.str_] = names[outputs.argmax(1).numpy()]
+        return named
+
+    def predict_proba(self, rows: Any, site: str | None = None) -> npt.NDArray[np.float64]:
+        """Probabilities of the classes, (n, classes), in the order of `classes`."""
+        if not self.classes:
+            raise ValueError(f"{self.recipe.data} has numbers to predict; use predict")
+        shares: npt.NDArray[np.float64] = (
+            self._outputs(rows, site).double().softmax(1).numpy()
+        )
+        return shares
+
+    def _outputs(self, rows: Any, site: str | None) -> Tensor:
+        about = self._saved["about"]
+        x = _features(rows, about["columns"], tuple(about["shape"]))
+        saved = {**self._saved, "state": self._state(site)}
+        with lend(self._classes):
+            return outputs_of(self.recipe, saved, x)
+
+    def _state(self, site: str | None) -> State:
+        """The weights that predict: the common ones, or those of a site."""
+        with lend(self._classes):
+            trained_by = methods_of(self.recipe)["training"]
+        if isinstance(trained_by, Predicting):
+            raise ValueError(
+                f"{self.recipe.training} predicts with the labelled rows of a site, which a run "
+                "does not keep; the scores are in run.records"
+            )
+        common: State | None = self._saved["state"]
+        own: dict[str, State] = self._saved["sites"]
+        if isinstance(self.model, dict):
+            if site is None:
+                raise ValueError(
+                    f"each site has a model of its own; say site=, one of {some([*own])}"
+                )
+            if site not in own:
+                raise ValueError(f"there is no site {site!r}{nearest(site, list(own))}")
+            return own[site]
+        if site is not None and own:
+            return own[site]
+        if common is None:
+            raise RuntimeError(
+                "this run has neither a common model nor models of its sites"
+            )
+        return common
+
+    @property
+    def revealed(self) -> pd.DataFrame:
+        """What left each site, over the whole run: how it was asked (``kind``), by which function
+        of a method (``verb``), in words (``what``), bytes up and down, at how many sites, in how
+        many exchanges, and the ε that it cost."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.records.iloc[-1]["revealed"]))
+
+    def report(self, out: str | Path) -> Path:
+        """Write the report page of a run that was kept in a folder (``out=`` of `run`)."""
+        if self.folder is None:
+            raise ValueError(
+                "this run was not kept; give fl.run(..., out=FOLDER) to report on it"
+            )
+        return write_report([self.folder], out)
+
+
+SHOWN = ("cycle", "round", "labelled", "accuracy", "balanced_accuracy", "mse", "seconds")
+
+
+def _score(row: Any) -> str:
+    for name in ("accuracy", "mse"):
+        value = row.get(name)
+        if value is not None and not np.isnan(value):
+            return f"{name} {value:.2f}" if name == "accuracy" else f"mse {value:.3g}"
+    return "no score"
+
+
+def escaped(text: str) -> str:
+    """Text for a page."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _features(rows: Any, columns: list[str], shape: tuple[int, ...]) -> Tensor:
+    """Rows as (n, *shape) float32; ValueError where they are others, or lack a feature."""
+    if hasattr(rows, "columns") and hasattr(rows, "iloc"):
+        rows = read_features(rows, columns) if columns else rows.to_numpy()
+    x = torch.as_tensor(np.asarray(rows) if not isinstance(rows, Tensor) else rows)
+    x = x.to(torch.float32)
+    if tuple(x.shape) == shape:
+        raise ValueError(f"one row of shape {shape} was given; give rows of shape (n, ...)")
+    if tuple(x.shape[1:]) != shape:
+        raise ValueError(
+            f"rows have shape {tuple(x.shape[1:])}, and the model takes {shape}"
+        )
+    if lacking := int((~x.isfinite()).flatten(1).any(1).sum()) if len(x) else 0:
+        raise ValueError(
+            f"{lacking} of {len(x)} rows lack a feature or have an infinite one; leave them out"
+        )
+    return x

@@ -1,0 +1,669 @@
+"""Choose rows from arrays: a strategy without a run around it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from fallow import queries, training
+from fallow.api.arrays import JoinedRows, as_array, as_outputs, as_rows
+from fallow.api.given import GivenView, Lacking, Parts, Said
+from fallow.api.objects import Collected, plain
+from fallow.core.ask import Ask
+from fallow.core.banks import Layout
+from fallow.core.build import build, nearest
+from fallow.core.disclosure import Disclosure
+from fallow.core.own import lend
+from fallow.core.types import SiteId, State
+from fallow.core.view import Rows
+from fallow.engine import Loop, row_loss
+from fallow.experiment.methods import is_shared
+from fallow.models import Linear, check_model
+from fallow.sites import Parts as SiteParts
+from fallow.sites import Site as RunningSite
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
+from fallow.study.opening import FOR_NUMBERS
+from fallow.training import FedAvg, personal
+
+MODELS = ("local", "global")
+Picked = npt.NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A site as arrays, for `select`.
+
+    pool: (m, ...) rows to choose from.
+    labelled: (x, y): rows with labels; y holds class ids, texts, or numbers to predict.
+    model: a module with ``embed`` and a linear ``head``, or an ``nn.Sequential`` that ends in a
+    linear layer: the one that every name stands for, or ``{"local": ..., "global": ...}``.
+    outputs: what models say of the pool, (m, classes): logits, or probabilities (rows that are
+    nowhere negative and sum to 1); an array, or one by name; a pair ``(pool, labelled)`` where a
+    strategy reads both.
+    features: what the last layer sees, (m, h), in the same forms; without it and without a model
+    the rows themselves.
+    validation: (x, y): labelled rows that train nothing.
+    hidden: (m,) true labels of the pool, for strategies that are upper bounds.
+
+    Arrays of numpy, torch and pandas, and lists, all work, and rows are not copied where their type
+    is one that torch has.
+
+    >>> import fallow as fl
+    >>> fl.Site(pool=[[0.0], [1.0]], outputs=[[0.5, 0.5], [0.1, 0.9]]).outputs
+    [[0.5, 0.5], [0.1, 0.9]]
+    """
+
+    pool: Any
+    labelled: tuple[Any, Any] | None = None
+    model: Any = None
+    outputs: Any = None
+    features: Any = None
+    validation: tuple[Any, Any] | None = None
+    hidden: Any = None
+
+    def __repr__(self) -> str:
+        said = [f"pool of {len(self.pool)}"]
+        if self.labelled is not None:
+            said.append(f"{len(self.labelled[1])} labelled")
+        said += [
+            n for n in ("model", "outputs", "features") if getattr(self, n) is not None
+        ]
+        return f"Site({', '.join(said)})"
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """What a strategy chose at one site.
+
+    rows: (k,) positions in the pool, in the order of choice.  score: (k,) what they were ranked by,
+    where that is one number.  weight, probability: (k,), where the strategy attaches them to a
+    label.
+
+    >>> import fallow as fl
+    >>> p = [[0.5, 0.5], [0.9, 0.1]]
+    >>> found = fl.select("entropy", [[0.0], [1.0]], outputs=p, n=1, details=True)
+    >>> found.rows, found.score.round(3)
+    (array([0]), array([0.693]))
+    """
+
+    rows: Picked
+    score: npt.NDArray[np.float64] | None = None
+    weight: npt.NDArray[np.float64] | None = None
+    probability: npt.NDArray[np.float64] | None = None
+
+
+def select(
+    query: Any,
+    pool: Any = None,
+    *,
+    n: int | Mapping[str, int],
+    labelled: tuple[Any, Any] | None = None,
+    model: Any = None,
+    outputs: Any = None,
+    features: Any = None,
+    validation: tuple[Any, Any] | None = None,
+    hidden: Any = None,
+    sites: Mapping[str, Site] | None = None,
+    classes: int | Sequence[Any] | None = None,
+    seed: int = 0,
+    cycle: int = 0,
+    site: str = "site-0",
+    training: Any = None,
+    details: bool = False,
+) -> Any:
+    """Choose ``n`` rows of a pool, or ``n`` at every site of a federation.
+
+    The same picks as in a run whose sites hold the same rows, labels and models, under the same
+    ``seed``, ``cycle`` and names of sites.
+
+    query: an object, a class or a name.  n: labels to buy (0 and more than there are both work), or
+    how many at each site.
+    One site: pool, labelled, model, outputs, features, validation and hidden as in `Site`; ``site``
+    is its name, which its random streams go by.  A federation: ``sites``, by name; the strategy's
+    server half runs too, and what a site reveals to it is what the contract says.
+    classes: how many there are, or their labels in the order of the outputs; by default those that
+    occur.  training: the method that trained the models, where a strategy asks how it predicts.
+    Returns an array (k,) of positions in the pool, in the order of choice, int64; for a federation
+    one per site.  With ``details`` a `Selection` in place of each array.
+    Raises ValueError with one sentence, and what to give, where a strategy needs what is missing.
+
+    >>> import fallow as fl
+    >>> fl.select(
+    ...     fl.Entropy(),
+    ...     [[0.0], [1.0], [2.0]],
+    ...     outputs=[[1, 0], [0.5, 0.5], [0.9, 0.1]],
+    ...     n=2,
+    ... )
+    array([1, 2])
+    """
+    if sites is not None:
+        alone = {"pool": pool, "labelled": labelled, "model": model, "outputs": outputs}
+        if given := [name for name, value in alone.items() if value is not None]:
+            raise ValueError(
+                f"with sites=, give {given[0]} in each fl.Site, not beside them"
+            )
+        named = {str(name): given for name, given in sites.items()}
+        wanted = {str(name): k for name, k in n.items()} if isinstance(n, Mapping) else n
+        chosen = _choose(query, named, wanted, classes, int(seed), int(cycle), training)
+        found = {name: chosen[str(name)] for name in sites}
+        return {name: one if details else one.rows for name, one in found.items()}
+    if pool is None:
+        raise ValueError("there is nothing to choose from; give pool= or sites=")
+    one_site = Site(pool, labelled, model, outputs, features, validation, hidden)
+    chosen = _choose(query, {site: one_site}, n, classes, int(seed), int(cycle), training)
+    return chosen[site] if details else chosen[site].rows
+
+
+def _choose(
+    query: Any,
+    sites: Mapping[str, Site],
+    n: int | Mapping[str, int],
+    classes: int | Sequence[Any] | None,
+    seed: int,
+    cycle: int,
+    trained_by: Any,
+) -> dict[str, Selection]:
+    strategy = _method(queries, query, "query")
+    trainer = FedAvg() if trained_by is None else _method(TRAINERS, trained_by, "training")
+    _check_sites(strategy, sites)
+    budget = _budget(n, sites)
+    world = _World.of(strategy, trainer, sites, classes, seed)
+    verbs = strategy.contract.verbs
+    ask = Ask(
+        carrier=InProcess(world.members, world.executor),
+        journal=_Forgetful(),
+        disclosure=Disclosure(),
+        key=f"{cycle}/query",
+        cycle=cycle,
+        reveals=verbs,
+    )
+    try:
+        strategy.query(ask, world.within(budget, is_shared(strategy)), {})
+        ask.flush()
+    except RuntimeError as error:
+        cause = error.__cause__
+        if isinstance(cause, Lacking):
+            raise ValueError(str(cause)) from None
+        raise
+    return {name: _picked(site) for name, site in world.members.items()}
+
+
+TRAINERS = (training, personal)
+
+
+def _method(package: Any, given: Any, what: str) -> Any:
+    """The method itself, from an object, a class or a name."""
+    is_object = not isinstance(given, str | type) and hasattr(given, "contract")
+    if is_object:
+        return given
+    collected = Collected()
+    spec = collected.spec(given, what)
+    with lend(collected.classes):
+        return build(package, spec.name, **spec.fields)
+
+
+def _check_sites(strategy: Any, sites: Mapping[str, Site]) -> None:
+    if not sites:
+        raise ValueError("there are no sites; give at least one")
+    for name, site in sites.items():
+        if not isinstance(site, Site):
+            raise ValueError(
+                f"site {name} is {type(site).__name__}; give fl.Site(pool=..., labelled=...)"
+            )
+    least = strategy.contract.cohort
+    if len(sites) < least:
+        raise ValueError(
+            f"{type(strategy).__name__} compares sites and needs at least {least}, and there is "
+            f"{len(sites)}; give sites={{'a': fl.Site(...), 'b': fl.Site(...)}}"
+        )
+
+
+def _budget(n: Any, sites: Mapping[str, Site]) -> dict[SiteId, int]:
+    found = plain(n)
+    shares = dict(found) if isinstance(found, Mapping) else dict.fromkeys(sites, found)
+    for name, share in shares.items():
+        if name not in sites:
+            raise ValueError(
+                f"n names no site {name!r}{nearest(str(name), [*map(str, sites)])}"
+            )
+        if isinstance(share, bool) or not isinstance(share, int) or share < 0:
+            raise ValueError(f"n is {share!r}; give a whole number of rows, 0 or more")
+    return {name: shares.get(name, 0) for name in sites}
+
+
+class _Forgetful:
+    """A journal that remembers nothing: a selection is not resumed."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def recall(self, key: str, digest: str) -> None:
+        return None
+
+    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
+        return None
+
+
+def _picked(site: RunningSite) -> Selection:
+    kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
+    more = {
+        name: kept[name].double().numpy()
+        for name in ("score", "weight", "probability")
+        if name in kept
+    }
+    # Pool rows come first at the site, so that its row numbers are positions in the pool.
+    return Selection(kept["rows"].numpy(), **more)
+
+
+@final
+@dataclass(frozen=True)
+class _NoTraining:
+    """Stands where models are trained, if there is no model."""
+
+    strategy: str
+
+    def fit(self, method: Any, plan: Any, round_: int, jobs: Sequence[Any]) -> list[Any]:
+        raise RuntimeError(self.strategy) from Lacking(
+            f"{self.strategy} trains models of its own while it chooses; give model=module"
+        )
+
+
+@dataclass(frozen=True)
+class _World:
+    """Sites in this process, made from arrays."""
+
+    members: dict[SiteId, RunningSite]
+    executor: Any
+
+    def within(self, budget: Mapping[SiteId, int], shared: bool) -> dict[SiteId, int]:
+        """What sites can buy, as in a run: a budget of their own never exceeds their pool."""
+        if shared:
+            return dict(budget)
+        return {name: min(k, len(self.members[name].pool)) for name, k in budget.items()}
+
+    @staticmethod
+    def of(
+        strategy: Any,
+        trainer: Any,
+        sites: Mapping[str, Site],
+        classes: int | Sequence[Any] | None,
+        seed: int,
+    ) -> _World:
+        name_of = type(strategy).__name__
+        read = {str(name): _Read.of(str(name), site) for name, site in sites.items()}
+        known = _Classes.of(classes, read, strategy)
+        _check_task(strategy, known)
+        modules = [module for one in read.values() for module in one.models.values()]
+        template = _template(modules, read, known)
+        _check_needs(strategy, read)
+        layout = Layout.of(template)
+        methods = {"query": strategy, "training": trainer, "plain": FedAvg()}
+        hidden = {
+            name: known.ids(one.hidden, f"hidden labels of site {name}")
+            for name, one in read.items()
+            if one.hidden is not None
+        }
+        store = MemoryStore()
+        members = {}
+        for name, one in read.items():
+            parts = SiteParts(
+                model=template,
+                layout=layout,
+                methods=methods,
+                classes=known.count,
+                seed=seed,
+                fresh=partial(_fresh, template, layout),
+                hidden=hidden,
+                view=partial(GivenView, one.said, name_of),
+            )
+            members[name] = one.site(parts, store, known)
+        executor: Any = _NoTraining(name_of)
+        if modules:
+            task = "classification" if known.count else "regression"
+            executor = Loop(template, layout, row_loss(task))
+        return _World(members, executor)
+
+
+def _fresh(template: nn.Module, layout: Layout, generator: torch.Generator) -> State:
+    """Newly drawn weights, where a strategy trains from scratch."""
+    reset = getattr(template, "reset", None)
+    if reset is None:
+        raise Lacking(
+            f"models are trained from fresh weights, and {type(template).__name__} has no "
+            "reset(generator) that draws them; add one"
+        )
+    module = copy.deepcopy(template)
+    module.reset(generator)  # type: ignore[operator]
+    return layout.flatten(module)
+
+
+def _check_task(strategy: Any, known: _Classes) -> None:
+    """Refuse a strategy that is not for what there is to predict."""
+    name, contract = type(strategy).__name__, strategy.contract
+    if known.count and not contract.classes:
+        raise ValueError(
+            f"{name} is for numbers to predict, and there are {known.count} classes; use fl.BADGE "
+            "or fl.CoreSet"
+        )
+    is_by_classes = contract.regression is False or (
+        contract.regression is None and bool(contract.needs)
+    )
+    if not known.count and is_by_classes:
+        raise ValueError(
+            f"{name} chooses by classes, and there are numbers to predict; use one of {FOR_NUMBERS}"
+        )
+
+
+def _check_needs(strategy: Any, read: Mapping[SiteId, _Read]) -> None:
+    """Refuse one model where a strategy compares two: it would compare it with itself."""
+    if not {"local", "global"} <= set(strategy.contract.needs):
+        return
+    for name, one in read.items():
+        for what, given in (("model", one.models), ("outputs", one.said.outputs)):
+            if "" in given:
+                raise ValueError(
+                    f"{type(strategy).__name__} compares the local with the global model, and site "
+                    f"{name} has one {what} for both; give {what}={{'local': ..., 'global': ...}}"
+                )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A `Site` as tensors."""
+
+    name: str
+    pool: Tensor
+    x: Tensor  # labelled rows
+    y: npt.NDArray[Any]
+    held_x: Tensor
+    held_y: npt.NDArray[Any]
+    hidden: npt.NDArray[Any] | None
+    models: Mapping[str, nn.Module]
+    said: Said
+    outputs: int | None = field(default=None)  # how many numbers a model gives a row
+
+    @staticmethod
+    def of(name: str, site: Site) -> _Read:
+        models = {n: _module(m, name) for n, m in _by_name(site.model).items()}
+        dtypes = [next(m.parameters()).dtype for m in models.values()]
+        dtype = dtypes[0] if dtypes else None
+        pool = _pool(site, name, dtype)
+        x, y = _pair(site.labelled, "labelled", name, pool)
+        held_x, held_y = _pair(site.validation, "validation", name, pool)
+        rows: dict[Rows, int] = {"pool": len(pool), "labelled": len(x)}
+        outputs = _said(site.outputs, "outputs", name, rows)
+        features = _said(site.features, "features", name, rows)
+        hidden = None
+        if site.hidden is not None:
+            hidden = as_array(site.hidden, f"hidden labels of site {name}")
+            _check_length(hidden, len(pool), f"hidden labels of site {name}", "pool")
+        widths = {t.shape[1] for parts in outputs.values() for t in parts.values()}
+        widths |= {_head(module).out_features for module in models.values()}
+        if len(widths) > 1:
+            raise ValueError(
+                f"site {name} has models of {sorted(widths)} outputs; all must have the same"
+            )
+        return _Read(
+            name=name,
+            pool=pool,
+            x=x,
+            y=y,
+            held_x=held_x,
+            held_y=held_y,
+            hidden=hidden,
+            models=models,
+            said=Said(bool(models), outputs, features),
+            outputs=next(iter(widths), None),
+        )
+
+    def site(self, parts: SiteParts, store: MemoryStore, known: _Classes) -> RunningSite:
+        joined = JoinedRows(self.pool, self.x, self.held_x)
+        if len(joined) == 0:
+            raise ValueError(f"site {self.name} has no rows at all; leave it out")
+        site = RunningSite(self.name, joined.as_tensor(), parts, store)
+        labels = known.values(self.y, f"labels of site {self.name}")
+        held = known.values(self.held_y, f"validation labels of site {self.name}")
+        first = len(self.pool)
+        lines = [Label(first + i, value, cycle=-1) for i, value in enumerate(labels)]
+        first += len(labels)
+        lines += [Label(first + i, v, cycle=-1, held=True) for i, v in enumerate(held)]
+        site.buy(lines)
+        for name in MODELS:
+            module = self.models.get(name, self.models.get(""))
+            if module is not None:
+                site.remember(name, parts.layout.flatten(module))
+        return site
+
+
+def _pool(site: Site, name: str, dtype: torch.dtype | None) -> Tensor:
+    what = f"the pool of site {name}"
+    if (
+        len(site.pool) == 0 and np.ndim(site.pool) == 1
+    ):  # an empty list does not say how wide
+        shape = torch.Size([1])
+        if site.labelled is not None and len(site.labelled[0]):
+            shape = as_rows(site.labelled[0], what).shape[1:]
+        return torch.empty((0, *shape), dtype=dtype or torch.float32)
+    return as_rows(site.pool, what, dtype)
+
+
+def _pair(
+    given: Any, what: str, name: str, pool: Tensor
+) -> tuple[Tensor, npt.NDArray[Any]]:
+    """Rows with labels, in the type and shape of the pool."""
+    if given is None:
+        return pool[:0], np.empty(0, dtype=np.int64)
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise ValueError(f"{what} of site {name} must be a pair (x, y)")
+    y = as_array(given[1], f"{what} labels of site {name}")
+    if len(y) == 0:
+        return pool[:0], np.empty(0, dtype=np.int64)
+    x = as_rows(given[0], f"{what} rows of site {name}", pool.dtype)
+    _check_length(y, len(x), f"{what} labels of site {name}", what)
+    if x.shape[1:] != pool.shape[1:]:
+        raise ValueError(
+            f"site {name}: {what} rows have shape {tuple(x.shape[1:])} and those of the pool "
+            f"{tuple(pool.shape[1:])}; they must agree"
+        )
+    return x, y
+
+
+def _check_length(values: npt.NDArray[Any], rows: int, what: str, of: str) -> None:
+    if len(values) != rows:
+        raise ValueError(f"{what} are {len(values)} for {rows} {of} rows; give one a row")
+
+
+def _by_name(given: Any) -> dict[str, Any]:
+    """What was given for each model; under "" where one stands for all."""
+    if given is None:
+        return {}
+    return dict(given) if isinstance(given, Mapping) else {"": given}
+
+
+def _said(given: Any, what: str, name: str, rows: Mapping[Rows, int]) -> dict[str, Parts]:
+    found: dict[str, Parts] = {}
+    for model, value in _by_name(given).items():
+        pair = value if isinstance(value, tuple) else (value,)
+        if len(pair) > 2:
+            raise ValueError(f"{what} of site {name} must be an array, or (pool, labelled)")
+        parts: dict[Rows, Tensor] = {}
+        names: tuple[Rows, ...] = ("pool", "labelled")
+        for which, part in zip(names, pair, strict=False):
+            words = f"{what} of site {name} ({which} rows)"
+            read = as_outputs if what == "outputs" else as_rows
+            tensor = read(part, words)
+            _check_length(tensor.numpy(), rows[which], words, which)
+            parts[which] = tensor if what == "outputs" else tensor.flatten(1)
+        found[model] = parts
+    return found
+
+
+class Headed(nn.Module):
+    """An ``nn.Sequential`` that ends in a linear layer, with the two halves by name."""
+
+    def __init__(self, layers: nn.Sequential) -> None:
+        super().__init__()
+        self.body = layers[:-1]
+        self.head = layers[-1]
+
+    def embed(self, x: Tensor) -> Tensor:
+        features: Tensor = self.body(x)
+        return features.flatten(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.head(self.embed(x))
+        return outputs
+
+
+def _head(module: nn.Module) -> nn.Linear:
+    head = module.head
+    if not isinstance(head, nn.Linear):
+        raise ValueError(
+            f"the head of a model must be a torch.nn.Linear, not {type(head).__name__}"
+        )
+    return head
+
+
+def _module(given: Any, name: str) -> nn.Module:
+    """A module with ``embed`` and ``head``; never the caller's own modes and weights changed."""
+    if not isinstance(given, nn.Module):
+        raise ValueError(
+            f"the model of site {name} is {type(given).__name__}; give a torch.nn.Module"
+        )
+    is_whole = hasattr(given, "embed") and hasattr(given, "head")
+    if is_whole:
+        return given
+    layers = list(given) if isinstance(given, nn.Sequential) else []
+    if layers and isinstance(layers[-1], nn.Linear):
+        return Headed(given)  # type: ignore[arg-type]
+    raise ValueError(
+        f"the model of site {name}, {type(given).__name__}, needs a method embed(x) that returns "
+        "the features before the last layer, and that layer as head, a torch.nn.Linear; an "
+        "nn.Sequential that ends in a linear layer has both"
+    )
+
+
+def _template(
+    modules: Sequence[nn.Module], read: Mapping[SiteId, _Read], known: _Classes
+) -> nn.Module:
+    """The architecture that all sites share; a stand-in that nobody looks at where there is none."""
+    first = next(iter(read.values()))
+    shape = tuple(first.pool.shape[1:])
+    for name, one in read.items():
+        if tuple(one.pool.shape[1:]) != shape:
+            raise ValueError(
+                f"rows of site {name} have shape {tuple(one.pool.shape[1:])} and others {shape}; "
+                "all sites must have the same columns"
+            )
+    if not modules:
+        return Linear(shape, max(known.count, 1))
+    layouts = {Layout.of(module) for module in modules}
+    if len(layouts) > 1:
+        raise ValueError(
+            "the models are of different architectures; give all sites the same"
+        )
+    template = copy.deepcopy(modules[0])
+    check_model(template, shape, known.count or 1)
+    return template
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """Labels as class ids; no classes where there are numbers to predict."""
+
+    names: tuple[Any, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+    @staticmethod
+    def of(
+        given: int | Sequence[Any] | None, read: Mapping[SiteId, _Read], strategy: Any
+    ) -> _Classes:
+        widths = {one.outputs for one in read.values() if one.outputs is not None}
+        if len(widths) > 1:
+            raise ValueError(
+                f"models have {sorted(widths)} outputs; all must have the same"
+            )
+        width = next(iter(widths), None)
+        labels = [one.y for one in read.values() if len(one.y)]
+        if given is None:
+            found = _occurring(labels, width, strategy)
+        else:
+            listed = plain(given)
+            names = range(listed) if isinstance(listed, int) else listed
+            found = tuple(plain(name) for name in names)
+        if width is not None and found and len(found) != width:
+            raise ValueError(
+                f"the models have {width} outputs and the labels {len(found)} classes; give "
+                "classes= with the label of each output, in order"
+            )
+        return _Classes(found)
+
+    def ids(self, y: npt.NDArray[Any], what: str) -> Tensor:
+        """(n,) int64 class ids, or float64 numbers to predict."""
+        return torch.tensor(self.values(y, what), dtype=torch.int64 if self.names else None)
+
+    def values(self, y: npt.NDArray[Any], what: str) -> list[float]:
+        if not self.names:
+            numbers = [float(value) for value in y.tolist()]
+            if not np.isfinite(numbers).all():
+                raise ValueError(
+                    f"{what} hold a number that is NaN or infinite; leave it out"
+                )
+            return numbers
+        known = {name: i for i, name in enumerate(self.names)}
+        found: list[float] = []
+        for value in y.tolist():
+            if isinstance(value, float) and value.is_integer():
+                value = int(value)
+            if value not in known:
+                raise ValueError(
+                    f"{what} hold {value!r}, which is no class; there are {_some(self.names)} "
+                    "(classes= gives others; leave out rows without a label)"
+                )
+            found.append(known[value])
+        return found
+
+
+def _some(names: Sequence[Any]) -> str:
+    shown = ", ".join(map(repr, names[:6]))
+    return shown if len(names) <= 6 else f"{shown}, ..."
+
+
+def _occurring(
+    labels: Sequence[npt.NDArray[Any]], width: int | None, strategy: Any
+) -> tuple[Any, ...]:
+    """The classes that labels and outputs show: () where there are numbers to predict."""
+    if not labels:
+        if width == 1 or (width is None and not strategy.contract.classes):
+            return ()
+        return tuple(range(width or 2))
+    y = np.concatenate([part.astype(object) for part in labels])
+    is_number = all(isinstance(v, int | float | bool | np.number) for v in y)
+    if not is_number:
+        return tuple(sorted({str(value) for value in y}))
+    if width == 1:
+        return ()
+    numbers = y.astype(np.float64)
+    numbers = numbers[~np.isnan(numbers)]  # refused later, as a label that is none
+    is_whole = bool((numbers == np.floor(numbers)).all())
+    found = tuple(sorted({int(value) for value in numbers})) if is_whole else ()
+    if width is None:
+        return found
+    # Labels 1, 2, 3 of three outputs are these in order; else labels count the outputs from 0.
+    is_in_order = len(found) == width == found[-1] - found[0] + 1
+    return found if is_in_order else tuple(range(width))

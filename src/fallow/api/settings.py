@@ -1,0 +1,81 @@
+"""From the arguments of `fallow.run` and `fallow.compare` to a recipe and its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fallow.api.federation import Federation
+from fallow.api.objects import Collected
+from fallow.core.own import lend
+from fallow.data import Dataset
+from fallow.recipes import find_recipe
+from fallow.settings.recipe import Recipe, recipe_from
+
+RENAMED = {"budget": "per_cycle", "policy": "budget"}
+"""Arguments whose setting has another name: ``budget=0.05`` is what a cycle may buy, and ``policy``
+how it is shared out (the recipe's ``budget``)."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What shall be run: a recipe in words, its rows, and the classes that no word leads to."""
+
+    recipe: Recipe
+    dataset: Dataset | None
+    collected: Collected
+
+
+def order_of(
+    world: Federation | Dataset | str | Path | None,
+    recipe: Recipe | Mapping[str, Any] | str | Path | None,
+    settings: Mapping[str, Any],
+) -> Order:
+    """The recipe that the arguments describe.
+
+    Settings that are None are left to ``recipe``.  Raises ValueError with the nearest name for an
+    unknown setting, and with the setting for a bad value.
+    """
+    collected = Collected()
+    start = _start(recipe)
+    found = _world(world)
+    words: dict[str, Any] = {}
+    dataset = None
+    if found is not None:
+        collected.classes.update(found.collected.classes)
+        words |= found.settings
+        dataset = found.dataset
+    elif recipe is None:
+        raise ValueError(
+            "there is nothing to run; give a world such as fl.Federation(fl.load('digits')), or "
+            "recipe='demo'"
+        )
+    for name, value in settings.items():
+        if value is None:
+            continue
+        name = RENAMED.get(name, name)
+        words[name] = collected.setting(name, value)
+    if found is not None and recipe is None:
+        words.setdefault("name", found.dataset.name)
+    with lend(collected.classes):
+        return Order(recipe_from(words, start), dataset, collected)
+
+
+def _start(recipe: Recipe | Mapping[str, Any] | str | Path | None) -> Recipe | None:
+    if recipe is None or isinstance(recipe, Recipe):
+        return recipe
+    if isinstance(recipe, Mapping):
+        return recipe_from({"name": "own", **recipe})
+    return find_recipe(str(recipe))
+
+
+def _world(world: Federation | Dataset | str | Path | None) -> Federation | None:
+    if world is None or isinstance(world, Federation):
+        return world
+    if isinstance(world, Dataset | str | Path):
+        return Federation(world)  # type: ignore[arg-type]
+    raise ValueError(
+        f"a world is a fl.Federation, a data set or the name of one, not {type(world).__name__}"
+    )

@@ -1,0 +1,319 @@
+"""Several strategies under the same seeds, compared."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any, final
+
+from fallow.api.federation import Federation
+from fallow.api.objects import plain
+from fallow.api.progress import Progress
+from fallow.api.remembered import open_kept
+from fallow.api.runs import Run, escaped, read_run
+from fallow.api.settings import order_of
+from fallow.core.own import lend
+from fallow.data import Dataset
+from fallow.report.figures.study import learning_curves
+from fallow.report.final_table import Row, final_table, label_of
+from fallow.report.page import write_report as write_page
+from fallow.report.words import summary
+from fallow.settings.recipe import Recipe, recipe_from
+from fallow.storage.errors import Failed
+from fallow.study.cell import Cell, Failure, Setup
+from fallow.study.opening import prepared
+from fallow.study.reading import read_study as read_records
+from fallow.study.records import StudyRecords
+from fallow.study.study import run_study, study_cells
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+def compare(
+    queries: Sequence[Any] | None = None,
+    world: Federation | Dataset | str | Path | None = None,
+    *,
+    seeds: int | Iterable[int] = 5,
+    out: str | Path | None = None,
+    jobs: int = 1,
+    recipe: Recipe | Mapping[str, Any] | str | Path | None = None,
+    reference: Any = None,
+    progress: bool | None = None,
+    **settings: Any,
+) -> Study:
+    """Run several strategies under the same seeds: same sites, first labels and weights for each.
+
+    queries: objects, classes or names: ``[fl.Random(), fl.AHFAL(tau=15), "entropy:model=global"]``;
+    a name may change settings for itself, ``"ksas@training=fedprox:mu=0.1"``.
+    world: a `Federation`, a data set, or the name of one.
+    seeds: how many (0, 1, ...), or which.
+    out: a folder to keep the study in.  The same call goes on where an earlier one stopped, and
+    other settings in the same folder are refused.  None: nothing is left on the disk.
+    jobs: runs at the same time, each in a process; results do not depend on it.  On macOS, and
+    beside a GPU, a study with classes of your own goes on one run after the other.
+    recipe: where settings that are not given come from.  reference: whom the others are tested
+    against; random, where it is among them.
+    progress and settings: as in `fallow.run`.
+    Raises ValueError for whatever cannot work before anything is trained, and Failed when every run
+    failed.  When some did, a warning names the first, and ``Study.failures`` has all.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("digits", "dirichlet:alpha=0.1", sites=4)
+    >>> study = fl.compare([fl.Random(), "entropy"], world, seeds=2, cycles=1, rounds=1)
+    >>> study
+    Study(digits: random, entropy; 2 seeds, 4 runs)
+    >>> sorted(study.table()["query"])
+    ['entropy', 'random']
+    """
+    if isinstance(queries, Federation | Dataset):
+        raise ValueError(
+            "give the strategies first and then the world: fl.compare([...], world)"
+        )
+    order = order_of(world, recipe, {"bounds": () if recipe is None else None, **settings})
+    collected = order.collected
+    asked = list(order.recipe.queries if queries is None else _listed(queries))
+    texts = list(dict.fromkeys(collected.text(query) for query in asked))
+    wanted = _seeds(seeds)
+    chosen = order.recipe
+    if not chosen.reference or reference is not None or recipe is None:
+        named = None if reference is None else collected.text(reference, "reference")
+        chosen = recipe_from({"reference": named}, chosen)
+    keep = Path(out) if out is not None else None
+    folder = keep or Path(tempfile.mkdtemp(prefix="fallow-"))
+    try:
+        setup = Setup(
+            chosen, folder, dataset=order.dataset, classes=dict(collected.classes)
+        )
+        with lend(collected.classes):
+            setup, _ = prepared(setup, texts, wanted[0])
+            cells = study_cells(setup.recipe, texts, wanted)
+            open_kept(setup, cells, "fallow.compare", collected.classes)
+            with Progress(setup.recipe, cells, progress) as watch:
+                failures = run_study(setup, cells, _jobs(jobs), watch)
+        _say(failures, cells)
+    except BaseException:
+        if keep is None:
+            rmtree(folder, ignore_errors=True)
+        raise
+    study = Study(setup, tuple(failures), is_kept=keep is not None)
+    if keep is None:
+        weakref.finalize(study, rmtree, folder, ignore_errors=True)
+    return study
+
+
+def _listed(queries: Any) -> list[Any]:
+    """One strategy is a list of one."""
+    is_several = isinstance(queries, Iterable) and not isinstance(queries, str)
+    found = list(queries) if is_several else [queries]
+    if not found:
+        raise ValueError(
+            "there is no strategy to compare; give some, such as [fl.Random()]"
+        )
+    return found
+
+
+def _seeds(seeds: Any) -> list[int]:
+    given = plain(seeds)
+    if isinstance(given, int) and not isinstance(given, bool):
+        if given < 1:
+            raise ValueError(f"seeds is {given}; it must be at least 1")
+        return list(range(given))
+    found = [plain(seed) for seed in given]
+    if not found or not all(isinstance(seed, int) for seed in found):
+        raise ValueError(f"seeds is {seeds!r}; give a number of seeds, or whole numbers")
+    return found
+
+
+def _jobs(jobs: Any) -> int:
+    found = plain(jobs)
+    if not isinstance(found, int) or found < 1:
+        raise ValueError(f"jobs is {jobs!r}; give a whole number of runs at the same time")
+    return found
+
+
+def _say(failures: Sequence[Failure], cells: Sequence[Cell]) -> None:
+    if not failures:
+        return
+    first = failures[0]
+    said = (
+        f"{len(failures)} of {len(cells)} runs failed; the first was {first.cell.query} with seed "
+        f"{first.cell.seed}: {first.why}"
+    )
+    if len(failures) == len(cells):
+        error = Failed(said)
+        error.add_note(first.trace)
+        raise error
+    warnings.warn(said, RuntimeWarning, stacklevel=3)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Study:
+    """What `compare` came to; also what `read_study` finds in a folder.
+
+    failures: the runs that stopped, and why.
+
+    >>> import fallow as fl
+    >>> study = fl.compare("random", "digits", seeds=1, cycles=0, rounds=1, progress=False)
+    >>> len(study.records), list(study.table().columns[:4])
+    (1, ['query', 'label', 'mean', 'sd'])
+    >>> study.run("random").seed
+    0
+    """
+
+    setup: Setup
+    failures: tuple[Failure, ...] = ()
+    is_kept: bool = True
+
+    @property
+    def found(self) -> StudyRecords:
+        """Everything in the study's folder, read now."""
+        return read_records(self.setup.out)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the study is kept; None where it goes with this object."""
+        return self.setup.out if self.is_kept else None
+
+    def __repr__(self) -> str:
+        study = self.found.study
+        runs = len(study.queries) * len(study.seeds)
+        failed = f", {len(self.failures)} failed" if self.failures else ""
+        names = ", ".join(label_of(query, study) for query in study.queries)
+        if len(names) > 60:
+            names = f"{len(study.queries)} strategies"
+        seeds = "1 seed" if len(study.seeds) == 1 else f"{len(study.seeds)} seeds"
+        return f"Study({study.name}: {names}; {seeds}, {runs} runs{failed})"
+
+    def _repr_html_(self) -> str:
+        found = self.found
+        said = escaped(summary(found, final_table(found)))
+        table: str = self.table().to_html(index=False, float_format="%.4g", na_rep="")
+        return f"<p>{said}</p>{table}"
+
+    @property
+    def records(self) -> pd.DataFrame:
+        """One row per evaluation of every run; columns as in `Run.records`."""
+        import pandas as pd
+
+        cells = self.found.cells
+        rows = [
+            {**record, "query": cell.query, "seed": cell.seed}
+            for cell in cells
+            for record in cell.records
+        ]
+        return pd.DataFrame(rows)
+
+    def table(self) -> pd.DataFrame:
+        """One row per strategy, the best first, then upper bounds.
+
+        query, label (as a reader knows it), mean and sd of the last score (accuracy in per cent, or
+        mean squared error), seeds, area under the learning curve, labels bought, labels saved
+        against random (per cent), and against the reference: difference with its 95 % interval
+        (points), p (exact Wilcoxon) and p_holm, wins, ties, losses.  What does not apply is missing.
+        """
+        import pandas as pd
+
+        table = final_table(self.found)
+        return pd.DataFrame([_cells(row) for row in table.rows])
+
+    def run(self, query: Any, seed: int = 0) -> Run:
+        """One run of the study, with its model.  Raises ValueError where it is not finished."""
+        from fallow.api.objects import Collected
+
+        cell = Cell(Collected().text(query), int(seed))
+        place = cell.folder(self.setup.out)
+        if not (place / "model.safetensors").exists():
+            study = self.found.study
+            raise ValueError(
+                f"the study has no finished run of {cell.query} with seed {cell.seed}; its "
+                f"strategies are {', '.join(study.queries)}, its seeds {list(study.seeds)}"
+            )
+        return read_run(self.setup, cell, self.folder)
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write the report page and return its path; by default in the study's folder."""
+        if out is None and not self.is_kept:
+            out = "report.html"
+        return write_page([self.setup.out], out)
+
+    def plot(self) -> Figure:
+        """Learning curves: score over labels bought, mean and spread over seeds."""
+        figure = learning_curves(self.found)
+        if figure is None:
+            raise ValueError(
+                "no strategy of the study has a score yet, so there is no curve"
+            )
+        return figure
+
+
+def _cells(row: Row) -> dict[str, Any]:
+    """A row of the final table as plain numbers."""
+    found: dict[str, Any] = {"query": row.query, "label": row.label}
+    found["mean"] = row.score.mean if row.score else None
+    found["sd"] = row.score.sd if row.score else None
+    found["seeds"] = row.score.seeds if row.score else 0
+    found["area"] = row.area.mean if row.area else None
+    found["labels"] = row.labels
+    found["saved"] = row.saved
+    test = row.comparison
+    if test is None:
+        return found
+    found["difference"] = test.difference
+    found["low"] = test.interval.low
+    found["high"] = test.interval.high
+    found["p"] = test.wilcoxon
+    found["p_holm"] = test.holm
+    found["wins"] = test.wins
+    found["ties"] = test.ties
+    found["losses"] = test.losses
+    return found
+
+
+def read_study(folder: str | Path) -> Study:
+    """The study that was kept in ``folder``, also while it still runs, and also one of the command
+    line.
+
+    Raises ValueError when the folder is no study.
+
+    >>> import fallow as fl
+    >>> fl.read_study("nowhere")
+    Traceback (most recent call last):
+        ...
+    ValueError: nowhere is no study: ...
+    """
+    found = read_records(folder)
+    return Study(Setup(recipe_from(dict(found.study.recipe)), Path(folder)))
+
+
+def write_report(studies: Any, out: str | Path | None = None) -> Path:
+    """Write one page about one or several studies that were kept, and return its path.
+
+    studies: a `Study`, a folder, or a list of them.  out: a file or a folder; by default
+    ``report.html`` in the study's folder, and for several studies in the current one.
+    Raises ValueError for a folder that is no study and a study that was not kept.
+
+    >>> import fallow as fl
+    >>> fl.write_report([])
+    Traceback (most recent call last):
+        ...
+    ValueError: there is no study to report on; give one, or a list of them
+    """
+    is_one = isinstance(studies, Study | str | Path)
+    given = [studies] if is_one else list(studies)
+    if not given:
+        raise ValueError("there is no study to report on; give one, or a list of them")
+    folders = []
+    for study in given:
+        folder = study.folder if isinstance(study, Study) else Path(study)
+        if folder is None:
+            raise ValueError(f"{study} was not kept; give fl.compare(..., out=FOLDER)")
+        folders.append(folder)
+    return write_page(folders, out)

@@ -1,0 +1,44 @@
+"""Small worlds for the tests of the front door."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import fallow as fl
+
+
+@pytest.fixture(scope="session")
+def rows() -> fl.Dataset:
+    """Three classes in two dimensions, 180 rows to train on and 60 to test."""
+    draw = torch.Generator().manual_seed(1)
+    y = torch.arange(240) % 3
+    centre = torch.tensor([[0.0, 2.0], [2.0, 0.0], [-2.0, -1.0]])
+    x = centre[y] + 0.7 * torch.randn(240, 2, generator=draw)
+    return fl.from_arrays(
+        x[:180], y[:180], x_test=x[180:], y_test=y[180:], name="three classes"
+    )
+
+
+@pytest.fixture(scope="session")
+def world(rows: fl.Dataset) -> fl.Federation:
+    return fl.Federation(rows, fl.Dirichlet(alpha=1.0), sites=3)
+
+
+@pytest.fixture(scope="session")
+def quick() -> dict[str, object]:
+    """Settings with which a run takes a tenth of a second."""
+    return {"cycles": 1, "rounds": 1, "score_rounds": 1, "initial": 0.1, "budget": 0.1}
+
+
+@pytest.fixture
+def arrays() -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(0)
+    return {
+        "pool": draw.normal(size=(30, 4)).astype(np.float32),
+        "x": draw.normal(size=(12, 4)).astype(np.float32),
+        "y": draw.integers(0, 3, 12),
+        "p": draw.dirichlet([1.0, 1.0, 1.0], 30),
+        "q": draw.dirichlet([1.0, 1.0, 1.0], 30),
+    }

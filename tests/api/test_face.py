@@ -1,0 +1,93 @@
+"""What `import fallow` offers, and what it costs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import fallow as fl
+import fallow._face as face
+from fallow import models, queries, training
+from fallow.core.build import names
+from fallow.data.partition import partitions
+from fallow.training import personal
+
+SOURCE = Path(fl.__file__).parent
+PUBLIC = sorted(face.WHERE)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_there_and_says_what_it_is(name: str) -> None:
+    found = getattr(fl, name)
+    assert found.__name__ == name
+    assert inspect.getdoc(found)
+    assert name in dir(fl)
+    assert name in fl.__all__
+
+
+def test_an_unknown_name_is_an_attribute_error_like_any_other() -> None:
+    with pytest.raises(AttributeError, match="module 'fallow' has no attribute 'nothing'"):
+        fl.nothing  # noqa: B018
+    assert not hasattr(fl, "nothing")
+
+
+def test_type_checkers_see_the_names_that_python_sees() -> None:
+    tree = ast.parse((SOURCE / "__init__.pyi").read_text(encoding="utf-8"))
+    seen = {
+        alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen.pop("__version__") == "fallow._version"
+    assert seen == face.WHERE
+
+
+def test_the_table_of_contents_in_the_docstring_names_everything() -> None:
+    assert fl.__doc__
+    words = set(re.findall(r"[A-Za-z0-9_]+", fl.__doc__))
+    assert set(PUBLIC) <= words
+
+
+def test_no_public_name_hides_a_room_of_the_package() -> None:
+    """Importing `fallow.x` sets the attribute x: a function of that name would be lost."""
+    rooms = {path.name for path in SOURCE.iterdir() if path.is_dir()}
+    assert not rooms & set(PUBLIC)
+
+
+@pytest.mark.parametrize("package", [queries, training, personal, partitions, models])
+def test_every_method_partition_and_model_is_public(package: object) -> None:
+    assert set(names(package)) <= set(PUBLIC)  # type: ignore[arg-type]
+
+
+def test_importing_fallow_loads_no_library() -> None:
+    heavy = "{'torch', 'numpy', 'pandas', 'sklearn', 'scipy', 'matplotlib'}"
+    code = f"import fallow, sys; print(*sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == []
+    assert done.returncode == 0
+
+
+def test_importing_fallow_takes_less_than_a_sixth_of_a_second() -> None:
+    code = "import time; t = time.process_time(); import fallow; print(time.process_time() - t)"
+    took = [
+        float(subprocess.check_output([sys.executable, "-c", code], text=True))
+        for _ in range(3)
+    ]
+    assert min(took) < 0.15
+
+
+def test_a_name_is_looked_up_once() -> None:
+    fl.Entropy  # noqa: B018
+    began = time.perf_counter()
+    for _ in range(1000):
+        fl.Entropy  # noqa: B018
+    assert time.perf_counter() - began < 0.1
+    assert "Entropy" in vars(fl)

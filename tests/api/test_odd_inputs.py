@@ -1,0 +1,466 @@
+"""Whatever people hand over works, or is answered in one sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import fallow as fl
+
+Arrays = dict[str, np.ndarray]
+
+
+def entropy(arrays: Arrays, **more: Any) -> list[int]:
+    given = {"pool": arrays["pool"], "outputs": arrays["p"], "n": 5}
+    return fl.select(fl.Entropy(), **{**given, **more}).tolist()
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda x: x.tolist(),
+        torch.from_numpy,
+        lambda x: pd.DataFrame(x, index=range(100, 100 + len(x))),
+        lambda x: x.astype(np.float64),
+        lambda x: np.asfortranarray(x),
+        lambda x: x[::-1][::-1],
+        lambda x: x.astype(">f4"),
+        lambda x: torch.from_numpy(x).requires_grad_(),
+        lambda x: x.astype(object),
+    ],
+    ids=[
+        "list",
+        "tensor",
+        "frame",
+        "float64",
+        "fortran",
+        "steps",
+        "bytes",
+        "graph",
+        "object",
+    ],
+)
+def test_rows_come_in_many_forms(arrays: Arrays, form: Any) -> None:
+    labelled = (form(arrays["x"]), arrays["y"])
+    found = fl.select(fl.CoreSet(), pool=form(arrays["pool"]), labelled=labelled, n=4)
+    plain = (arrays["x"], arrays["y"])
+    assert (
+        found.tolist()
+        == fl.select(fl.CoreSet(), arrays["pool"], labelled=plain, n=4).tolist()
+    )
+    assert found.dtype == np.int64
+
+
+def test_read_only_memory_is_read_without_a_copy_and_a_warning(arrays: Arrays) -> None:
+    arrays["pool"].flags.writeable = False
+    assert len(entropy(arrays)) == 5
+
+
+def test_rows_of_whole_numbers_and_pictures_work() -> None:
+    pictures = np.random.default_rng(0).integers(0, 255, (9, 1, 4, 4), dtype=np.uint8)
+    assert len(fl.select("core-set", pool=pictures, n=3)) == 3
+
+
+class Spy(fl.Query):
+    """Tells where the pool that it sees lies in memory."""
+
+    contract = fl.Contract(title="Spy", keep={"select": "number of picks"})
+
+    def select(self, view: Any, n: int) -> fl.Picks:
+        where = view.rows().data_ptr()
+        return fl.Picks(torch.arange(n), score=torch.full((n,), where).double())
+
+
+@pytest.mark.parametrize("form", [lambda x: x, torch.from_numpy], ids=["numpy", "torch"])
+def test_the_pool_is_not_copied(arrays: Arrays, form: Any) -> None:
+    pool = form(arrays["pool"])
+    labelled = (arrays["x"], arrays["y"])
+    found = fl.select(Spy(), pool, labelled=labelled, n=1, details=True)
+    assert found.score[0] == float(arrays["pool"].ctypes.data)
+
+
+def test_a_selection_changes_nothing_that_it_was_given(arrays: Arrays) -> None:
+    module = nn.Sequential(nn.Linear(4, 6), nn.Dropout(), nn.Linear(6, 3)).train()
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    kept = {name: value.copy() for name, value in arrays.items()}
+    random = torch.get_rng_state()
+    fl.select(
+        fl.BALD(), arrays["pool"], labelled=(arrays["x"], arrays["y"]), model=module, n=3
+    )
+    assert all(
+        torch.equal(before[name], value) for name, value in module.state_dict().items()
+    )
+    assert all(layer.training for layer in module)
+    assert all(np.array_equal(kept[name], value) for name, value in arrays.items())
+    assert torch.equal(random, torch.get_rng_state())
+
+
+# -- how many -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "found"), [(0, 0), (30, 30), (999, 30), (np.int64(2), 2)])
+def test_any_number_of_rows_can_be_asked_for(arrays: Arrays, n: Any, found: int) -> None:
+    picks = entropy(arrays, n=n)
+    assert len(set(picks)) == len(picks) == found
+
+
+@pytest.mark.parametrize("n", [-1, 2.5, "3", True, None])
+def test_a_number_that_is_none_is_refused(arrays: Arrays, n: Any) -> None:
+    with pytest.raises(ValueError, match="give a whole number of rows, 0 or more"):
+        entropy(arrays, n=n)
+
+
+@pytest.mark.parametrize("pool", [[], np.empty((0, 4)), torch.empty(0, 4)])
+def test_an_empty_pool_gives_no_picks(arrays: Arrays, pool: Any) -> None:
+    labelled = (arrays["x"], arrays["y"])
+    assert fl.select(fl.Random(), pool=pool, labelled=labelled, n=3).tolist() == []
+
+
+def test_each_site_has_its_own_number(arrays: Arrays) -> None:
+    sites = {name: fl.Site(arrays["pool"], outputs=arrays["p"]) for name in "ab"}
+    found = fl.select(fl.Entropy(), sites=sites, n={"a": 2})
+    assert {name: len(rows) for name, rows in found.items()} == {"a": 2, "b": 0}
+    with pytest.raises(ValueError, match="n names no site 'c'"):
+        fl.select(fl.Entropy(), sites=sites, n={"c": 2})
+
+
+def test_sites_may_be_called_by_numbers(arrays: Arrays) -> None:
+    sites = {name: fl.Site(arrays["pool"], outputs=arrays["p"]) for name in (1, 2)}
+    found = fl.select(fl.Entropy(), sites=sites, n={1: 2, 2: 3})
+    assert {name: len(rows) for name, rows in found.items()} == {1: 2, 2: 3}
+
+
+def test_labels_that_do_not_begin_at_zero_are_the_outputs_in_order(arrays: Arrays) -> None:
+    both = {"local": arrays["p"], "global": arrays["q"]}
+    about = {"pool": arrays["pool"], "outputs": both, "n": 6}
+    plain = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"]), **about)
+    found = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"] + 1), **about)
+    assert found.tolist() == plain.tolist()
+
+
+# -- labels ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda y: y.tolist(),
+        lambda y: y.astype(np.int32),
+        lambda y: y.astype(np.float64),
+        lambda y: pd.Series(y, index=np.random.default_rng(0).permutation(len(y))),
+        lambda y: y[:, None],
+        lambda y: np.array(["ant", "bee", "cow"])[y],
+        lambda y: ["ant" if v == 0 else "bee" if v == 1 else "cow" for v in y],
+        lambda y: pd.Series(np.array(["ant", "bee", "cow"])[y]).astype("category"),
+    ],
+    ids=[
+        "list",
+        "int32",
+        "float",
+        "series",
+        "column",
+        "texts",
+        "list of texts",
+        "category",
+    ],
+)
+def test_labels_come_in_many_forms(arrays: Arrays, form: Any) -> None:
+    both = {"local": arrays["p"], "global": arrays["q"]}
+    about = {"pool": arrays["pool"], "outputs": both, "n": 6}
+    plain = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"]), **about)
+    found = fl.select(fl.KSAS(), labelled=(arrays["x"], form(arrays["y"])), **about)
+    assert found.tolist() == plain.tolist()
+
+
+def test_one_class_and_one_label_are_enough(arrays: Arrays) -> None:
+    labelled = (arrays["x"][:1], [2])
+    both = {"local": arrays["p"], "global": arrays["q"]}
+    assert (
+        len(fl.select(fl.KSAS(), arrays["pool"], labelled=labelled, outputs=both, n=4)) == 4
+    )
+
+
+def test_classes_that_do_not_occur_are_named(arrays: Arrays) -> None:
+    labels = np.where(arrays["y"] == 0, "ant", "cow")
+    about = {"pool": arrays["pool"], "outputs": arrays["p"], "n": 3}
+    with pytest.raises(
+        ValueError, match="3 outputs and the labels 2 classes; give classes="
+    ):
+        fl.select(fl.Entropy(), labelled=(arrays["x"], labels), **about)
+    found = fl.select(
+        fl.Entropy(), labelled=(arrays["x"], labels), classes=["ant", "bee", "cow"], **about
+    )
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0, 1, np.nan], "labels of site site-0 hold nan, which is no class"),
+        ([0, 1, 7], "hold 7, which is no class; there are 0, 1, 2"),
+        ([0, 1], "labels of site site-0 are 2 for 3 labelled rows"),
+        ([[0, 1], [1, 0], [0, 0]], "has shape (3, 2); give one value a row"),
+    ],
+)
+def test_a_label_that_is_none_is_named(arrays: Arrays, labels: Any, words: str) -> None:
+    with pytest.raises(ValueError) as error:
+        entropy(arrays, labelled=(arrays["x"][:3], labels))
+    assert words in str(error.value)
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            {"pool": [1.0, 2.0]},
+            "the pool of site site-0 has shape (2,); give rows of shape",
+        ),
+        ({"pool": [["a"], ["b"]]}, "the pool of site site-0 holds"),
+        ({"pool": [[1.0], [np.nan]]}, "1 of 2 rows have a feature that is NaN or infinite"),
+        ({"pool": None}, "there is nothing to choose from; give pool= or sites="),
+        (
+            {"outputs": [[0.5, 0.5]]},
+            "outputs of site site-0 (pool rows) are 1 for 30 pool rows",
+        ),
+        ({"outputs": None}, "give outputs={'local': p} or model=module"),
+        ({"model": "mlp"}, "the model of site site-0 is str; give a torch.nn.Module"),
+        ({"model": nn.ReLU()}, "needs a method embed(x)"),
+        ({"labelled": [[1.0]]}, "labelled of site site-0 must be a pair (x, y)"),
+        (
+            {"labelled": ([[1.0]], [0])},
+            "labelled rows have shape (1,) and those of the pool (4,)",
+        ),
+        (
+            {"sites": {"a": 3}, "pool": None, "outputs": None},
+            "site a is int; give fl.Site(",
+        ),
+        (
+            {"sites": {}, "pool": None, "outputs": None},
+            "there are no sites; give at least one",
+        ),
+        ({"sites": {"a": None}}, "with sites=, give pool in each fl.Site"),
+    ],
+)
+def test_what_cannot_work_is_said_in_one_sentence(
+    arrays: Arrays, changed: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError) as error:
+        entropy(arrays, **changed)
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("query", ["entrpy", "fl.Entropy", 3])
+def test_a_strategy_that_is_none_is_refused(arrays: Arrays, query: Any) -> None:
+    with pytest.raises(ValueError, match=r"is not one of the queries|names no method"):
+        fl.select(query, arrays["pool"], n=2)
+
+
+def test_models_of_two_architectures_are_refused(arrays: Arrays) -> None:
+    sites = {
+        "a": fl.Site(arrays["pool"], model=nn.Sequential(nn.Linear(4, 3))),
+        "b": fl.Site(arrays["pool"], model=nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 3))),
+    }
+    with pytest.raises(
+        ValueError, match="different architectures; give all sites the same"
+    ):
+        fl.select(fl.Entropy(), sites=sites, n=1)
+
+
+# -- data sets ------------------------------------------------------------------------------------
+
+
+def test_data_comes_in_many_forms() -> None:
+    x = [[float(i), 1.0] for i in range(20)]
+    y = [i % 2 for i in range(20)]
+    plain = fl.from_arrays(x, y)
+    frame = pd.DataFrame(x, index=reversed(range(20)))
+    labels = pd.Series(y, index=np.random.default_rng(0).permutation(20))
+    for given in (
+        (np.array(x), np.array(y, dtype=np.uint8)),
+        (torch.tensor(x), torch.tensor(y)),
+        (frame, labels),
+        (np.array(x, dtype=object), np.array(y)[:, None]),
+    ):
+        found = fl.from_arrays(*given)
+        assert torch.equal(found.x, plain.x)
+        assert torch.equal(found.y, plain.y)
+
+
+def test_sites_are_numbers_or_texts_or_a_column() -> None:
+    x = [[float(i)] for i in range(20)]
+    y = [i % 2 for i in range(20)]
+    names = pd.Series(["north", "south"] * 10, index=reversed(range(20)))
+    world = fl.Federation(fl.from_arrays(x, y, sites=names))
+    assert set(world.sizes()) == {"north", "south"}
+    assert world.sites == 0
+    numbered = fl.Federation(fl.from_arrays(x, y, sites=[1.0, 2.0] * 10))
+    assert set(numbered.sizes()) == {"1", "2"}
+    with pytest.raises(ValueError, match="sites: 1 rows have none; fill them in"):
+        fl.from_arrays(x, y, sites=[None, *["a"] * 19])
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "unlabelled"),
+    [
+        ([True, False] * 10, ("False", "True"), 0),
+        (["a", None] * 5 + ["b", "a"] * 5, ("a", "b"), 5),
+        ([1, 0, None, 1] * 5, ("0", "1"), 5),
+        ([1, 0, np.nan, 1] * 5, ("0", "1"), 5),
+        (pd.array([1, 0, None, 1] * 5, dtype="Int64"), ("0", "1"), 5),
+    ],
+)
+def test_a_row_without_a_label_is_unlabelled(
+    labels: Any, classes: tuple[str, ...], unlabelled: int
+) -> None:
+    found = fl.from_arrays([[float(i)] for i in range(20)], labels)
+    assert found.classes == classes
+    assert int((~found.is_labelled).sum()) == unlabelled
+
+
+def test_one_class_alone_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ValueError, match="hold only the class 'a'; label two classes"):
+        fl.from_arrays([[0.0], [1.0]], ["a", "a"])
+
+
+def frame() -> pd.DataFrame:
+    n = 24
+    return pd.DataFrame(
+        {
+            "age": np.arange(n, dtype=float),
+            "kind": ["cat", "dog", "cow"] * 8,
+            "is_old": [i > 10 for i in range(n)],
+            "clinic": ["east", "west"] * 12,
+            "name": [f"row {i}" for i in range(n)],
+            "sick": ["no", "yes", "yes"] * 8,
+        },
+        index=np.random.default_rng(3).permutation(n),
+    )
+
+
+def test_a_frame_is_read_by_its_columns() -> None:
+    found = fl.from_frame(frame(), label="sick", site="clinic", id="name")
+    assert found.columns == ("age", "kind=cat", "kind=cow", "kind=dog", "is_old")
+    assert found.group_names == ("east", "west")
+    assert found.ids is not None and found.ids[0].startswith("row ")
+    first = found.x[0].tolist()
+    assert sum(first[1:4]) == 1.0
+
+
+def test_a_frame_and_its_file_are_the_same_data_set(tmp_path: Any) -> None:
+    from fallow.data import from_table
+
+    path = tmp_path / "frame.csv"
+    frame().drop(columns=["name", "is_old"]).to_csv(path, index=False)
+    read = from_table(path, "sick", "clinic")
+    found = fl.from_frame(
+        frame().drop(columns=["name", "is_old"]), label="sick", site="clinic", name="frame"
+    )
+    assert torch.equal(read.x, found.x)
+    assert torch.equal(read.y, found.y)
+    assert read.columns == found.columns
+
+
+@pytest.mark.parametrize(
+    ("change", "about", "words"),
+    [
+        ({}, {"label": "sickk"}, "frame has no column 'sickk'; did you mean 'sick'?"),
+        ({}, {"site": "sick"}, "name different columns"),
+        ({"age": [np.nan] + [1.0] * 23}, {}, "column 'age' of the rows has 1 values"),
+        ({"kind": [None] + ["cat"] * 23}, {}, "'kind=cat' of the rows has 1 values"),
+        (
+            {"clinic": [None] + ["east"] * 23},
+            {"site": "clinic"},
+            "1 rows have no site in column",
+        ),
+        ({"name": [f"r{i}" for i in range(24)]}, {}, ""),
+    ],
+)
+def test_a_frame_that_cannot_be_read_is_said_in_one_sentence(
+    change: dict[str, Any], about: dict[str, str], words: str
+) -> None:
+    given = frame().assign(**change)
+    if not words:
+        assert len(fl.from_frame(given, label="sick").columns) == 5 + 2 + 24
+        return
+    with pytest.raises(ValueError) as error:
+        fl.from_frame(given, **{"label": "sick", "id": "name", **about})
+    assert words in str(error.value)
+
+
+# -- worlds and settings --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((3,), "a federation is made from a data set, not from int"),
+        (("digitz",), "did you mean 'digits'"),
+        (
+            ("digits", "dirichlet:alfa=1"),
+            "dirichlet has no field 'alfa'; did you mean 'alpha'?",
+        ),
+        (("digits", fl.IID(), "ten"), "sites is 'ten'; give a whole number of sites"),
+        (("digits", fl.IID(), 2.0), "sites is 2.0; give a whole number of sites"),
+    ],
+)
+def test_a_world_that_cannot_be_is_refused(given: Any, words: str) -> None:
+    with pytest.raises(ValueError) as error:
+        fl.Federation(*given)
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"cycels": 1}, "cycels is not a setting; did you mean 'cycles'?"),
+        ({"cycles": "one"}, "cycles: "),
+        ({"cycles": -1}, "cycles is -1; it must be 0 or more"),
+        ({"budget": 0}, "the budget per_cycle is 0"),
+        ({"budget": 0.9}, "beyond the pool"),
+        ({"query": "entrpy"}, "did you mean 'entropy'?"),
+        ({"query": nn.Linear(2, 2)}, "query is a module with weights"),
+        ({"model": nn.Linear(2, 2)}, "give its class, such as model=Linear"),
+        ({"model": fl.LeNet()}, "LeNet needs rows of shape"),
+        ({"training": fl.Entropy()}, "is not one of the training methods"),
+        ({"query": fl.BAIT()}, "bait is for numbers to predict"),
+        ({"plan": {"bacth": 3}}, "plan.bacth is not a setting; did you mean 'batch'?"),
+        ({"recipe": "dmo"}, "'dmo' is not a recipe; did you mean 'demo'?"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_before_anything_is_trained(
+    world: fl.Federation, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError) as error:
+        fl.run(world, **settings)
+    assert words in str(error.value)
+
+
+def test_numbers_of_numpy_are_numbers(world: fl.Federation, quick: dict[str, Any]) -> None:
+    settings = {
+        **quick,
+        "cycles": np.int64(1),
+        "budget": np.float32(0.125),
+        "rounds": np.int8(1),
+    }
+    run = fl.run(world, seed=np.int64(1), **settings)
+    assert run.recipe.cycles == 1
+    assert run.seed == 1
+
+
+def test_nothing_to_run_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is nothing to run; give a world"):
+        fl.run()
+    with pytest.raises(ValueError, match=r"a world is a fl.Federation.*, not int"):
+        fl.run(3)

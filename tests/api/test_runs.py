@@ -1,0 +1,293 @@
+"""One run: what it leaves, and that it is the run of the command line."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import fallow as fl
+from fallow.api.progress import Progress
+from fallow.recipes import RECIPES
+from fallow.settings.recipe import with_settings
+from fallow.study.cell import Cell, Setup
+from fallow.study.reading import read_study
+from fallow.study.study import run_study
+
+Settings = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def run(world: fl.Federation, quick: Settings) -> fl.Run:
+    return fl.run(world, fl.Entropy(), model=fl.MLP(hidden=[8]), **{**quick, "rounds": 3})
+
+
+def test_records_are_a_frame_with_a_row_for_each_evaluation(run: fl.Run) -> None:
+    assert isinstance(run.records, pd.DataFrame)
+    assert run.records["cycle"].tolist() == [0, 1]
+    assert run.records["labelled"].is_monotonic_increasing
+    assert run.records["accuracy"].between(0, 1).all()
+
+
+def test_the_model_is_the_one_that_was_scored(run: fl.Run, rows: fl.Dataset) -> None:
+    assert isinstance(run.model, nn.Module)
+    assert not run.model.training
+    named = run.predict(rows.x_test)
+    right = (named == np.array(rows.classes)[rows.y_test]).mean()
+    assert right == pytest.approx(run.records["accuracy"].iloc[-1])
+    with torch.no_grad():
+        shares = run.model(rows.x_test).softmax(1).double().numpy()
+    assert np.allclose(shares, run.predict_proba(rows.x_test.numpy()), atol=1e-6)
+
+
+def test_every_label_that_was_bought_is_told_with_its_cycle(
+    run: fl.Run, world: fl.Federation
+) -> None:
+    assert len(run.labels) == run.records["labelled"].iloc[-1]
+    assert set(run.labels["cycle"]) == {-1, 0}
+    held = world.rows(seed=0)
+    for site, found in run.labels.groupby("site"):
+        rows = held[str(site)][found["row"]]
+        assert world.dataset.y[rows].tolist() == found["value"].tolist()
+
+
+def test_what_left_the_sites_is_told_in_words(run: fl.Run) -> None:
+    assert set(run.revealed["verb"]) == {"select", "upload"}
+    assert run.revealed["what"].str.contains("totals over sites").any()
+    assert (run.revealed["bytes"] > 0).all()
+
+
+def test_a_run_prints_as_one_line_and_draws_itself_in_a_notebook(run: fl.Run) -> None:
+    assert "\n" not in repr(run)
+    assert repr(run).startswith("Run(entropy on three classes, seed 0: 2 phases, 36 labels")
+    assert "<table" in run._repr_html_()
+
+
+def test_nothing_is_left_on_the_disk_unless_asked(
+    world: fl.Federation, quick: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    found = fl.run(world, **quick)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="this run was not kept; give"):
+        found.report(tmp_path / "a.html")
+    with pytest.raises(ValueError, match="training diverged"):
+        fl.run(world, plan={"optimiser": {"lr": 1e30}}, model="mlp", **quick)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kept_run_goes_on_and_has_a_report(
+    world: fl.Federation, quick: Settings, tmp_path: Path
+) -> None:
+    first = fl.run(world, "entropy", out=tmp_path / "a", **quick)
+    again = fl.run(world, fl.Entropy(), out=tmp_path / "a", **quick)
+    assert again.records.equals(first.records)
+    assert first.report(tmp_path / "page.html").stat().st_size > 10_000
+    other = fl.run(world, fl.Random(), out=tmp_path / "a", seed=1, **quick)
+    assert other.seed == 1
+    with pytest.raises(
+        ValueError, match=r"was started with other settings \(rounds differ"
+    ):
+        fl.run(world, fl.Random(), out=tmp_path / "a", **{**quick, "rounds": 2})
+
+
+def test_other_rows_of_the_same_name_are_refused_in_a_kept_folder(
+    rows: fl.Dataset, quick: Settings, tmp_path: Path
+) -> None:
+    fl.run(fl.Federation(rows, sites=3), out=tmp_path / "a", **quick)
+    moved = replace(rows, x=rows.x + 1)
+    with pytest.raises(
+        ValueError, match="was started with other rows called 'three classes'"
+    ):
+        fl.run(fl.Federation(moved, sites=3), out=tmp_path / "a", **quick)
+
+
+def test_a_class_that_was_edited_is_refused_in_a_kept_folder(
+    world: fl.Federation, quick: Settings, tmp_path: Path
+) -> None:
+    def version(turn: int) -> type[Any]:
+        lines = [
+            "class Mine(fl.Query):",
+            "    contract = fl.Contract(title='Mine', keep={'select': 'number of picks'})",
+            "    def select(self, view, n):",
+            f"        return fl.Picks((torch.arange(view.pool) + {turn})[:n] % view.pool)",
+        ]
+        names: Settings = {"fl": fl, "torch": torch, "__name__": "notebook"}
+        exec("\n" * turn + "\n".join(lines), names)
+        return names["Mine"]
+
+    fl.run(world, version(1)(), out=tmp_path / "a", **quick)
+    fl.run(world, version(1)(), out=tmp_path / "a", **quick)
+    with pytest.raises(ValueError, match="Mine has been edited since"):
+        fl.run(world, version(2)(), out=tmp_path / "a", **quick)
+
+
+def test_a_run_of_objects_is_the_run_of_the_command_line(tmp_path: Path) -> None:
+    words = {
+        "cycles": "1",
+        "rounds": "1",
+        "query": "ahfal:tau=15",
+        "training": "fedprox:mu=0.1",
+    }
+    recipe = with_settings(RECIPES["demo"], {"bounds": "false", "rows": "300", **words})
+    cell = Cell("ahfal:tau=15", 2)
+    assert not run_study(Setup(recipe, tmp_path / "a"), [cell])
+    (tmp_path / "a/study.json").write_text(
+        '{"name": "demo", "queries": ["ahfal:tau=15"], "seeds": [2]}'
+    )
+    typed = [dict(r) for r in read_study(tmp_path / "a").cells[0].records]
+    run = fl.run(
+        recipe="demo",
+        query=fl.AHFAL(tau=15),
+        training=fl.FedProx(mu=0.1),
+        cycles=1,
+        rounds=1,
+        rows=300,
+        seed=2,
+    )
+    for mine, theirs in zip(run.records.to_dict("records"), typed, strict=True):
+        assert mine["accuracy"] == theirs["accuracy"]
+        assert mine["labelled_per_site"] == theirs["labelled_per_site"]
+
+
+def test_a_world_of_objects_is_the_world_of_the_words(quick: Settings) -> None:
+    objects = fl.Federation(fl.load("digits"), fl.ExactDirichlet(alpha=0.1), sites=4)
+    by_object = fl.run(objects, model=fl.Linear(), **quick).records
+    by_words = fl.run(recipe={"sites": 4, "score_rounds": 1}, **quick).records
+    assert by_object["accuracy"].tolist() == by_words["accuracy"].tolist()
+
+
+def test_a_recipe_in_toml_gives_what_is_not_said(
+    tmp_path: Path, world: fl.Federation
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'query = "entropy"\nrounds = 2\ncycles = 0\nmodel = {name = "mlp", hidden = [5]}'
+    )
+    run = fl.run(world, recipe=file, initial=5)
+    assert run.recipe.rounds == 2
+    assert run.model.body[1].out_features == 5
+    assert run.recipe.data == "three classes"
+
+
+def test_a_personalised_run_has_a_model_for_each_site(
+    world: fl.Federation, quick: Settings, rows: fl.Dataset
+) -> None:
+    run = fl.run(world, training=fl.Ditto(), model="mlp", **quick)
+    assert set(run.model) == {"site-0", "site-1", "site-2"}
+    with pytest.raises(ValueError, match="each site has a model of its own; say site="):
+        run.predict(rows.x_test)
+    with pytest.raises(ValueError, match="there is no site 'site-9'; did you mean"):
+        run.predict(rows.x_test, site="site-9")
+    assert len(run.predict(rows.x_test, site="site-1")) == 60
+
+
+def test_a_method_that_predicts_with_rows_of_the_site_says_so(
+    world: fl.Federation, quick: Settings, rows: fl.Dataset
+) -> None:
+    run = fl.run(world, training=fl.KNNPer(), **quick)
+    with pytest.raises(ValueError, match="predicts with the labelled rows of a site"):
+        run.predict(rows.x_test)
+
+
+def test_a_frame_is_predicted_in_its_own_units(quick: Settings) -> None:
+    draw = np.random.default_rng(0)
+    n = 120
+    df = pd.DataFrame(
+        {
+            "age": 1000 + 50 * draw.normal(size=n),
+            "kind": draw.choice(["cat", "dog"], n),
+            "clinic": draw.choice(["east", "west"], n),
+        }
+    )
+    df["sick"] = np.where((df["age"] > 1000) ^ (df["kind"] == "cat"), "yes", "no")
+    data = fl.from_frame(df, label="sick", site="clinic", name="clinics")
+    run = fl.run(
+        fl.Federation(data),
+        model="mlp",
+        initial=0.9,
+        cycles=0,
+        rounds=20,
+        plan={"batch": 8},
+    )
+    found = run.predict(df.sample(frac=1, random_state=0).drop(columns=["clinic"]))
+    assert set(found) <= {"yes", "no"}
+    assert (run.predict(df) == df["sick"]).mean() > 0.85
+    with pytest.raises(ValueError, match="'cow', none of the texts that the model"):
+        run.predict(df.assign(kind="cow"))
+    with pytest.raises(ValueError, match="frame has no column 'kind'"):
+        run.predict(df[["age"]])
+    with pytest.raises(ValueError, match="1 of 120 rows lack a feature"):
+        run.predict(df.assign(age=[np.nan, *df["age"][1:]]))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (np.zeros((3, 5)), r"rows have shape \(5,\), and the model takes \(2,\)"),
+        (np.zeros(2), r"one row of shape \(2,\) was given; give rows"),
+    ],
+)
+def test_rows_of_another_shape_are_refused(run: fl.Run, given: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        run.predict(given)
+
+
+def test_numbers_are_predicted_in_the_units_of_the_data() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 3, generator=draw)
+    y = 500 + 100 * x[:, 0] + torch.randn(200, generator=draw)
+    world = fl.Federation(fl.from_arrays(x, y), fl.IID(), sites=2)
+    run = fl.run(world, initial=0.5, cycles=0, rounds=10, plan={"batch": 8})
+    assert np.corrcoef(run.predict(x), y)[0, 1] > 0.95
+    assert abs(run.predict(x).mean() - 500) < 50
+    assert "mse" in repr(run)
+
+
+def test_a_strategy_that_chooses_in_one_pass_tells_its_labels_too() -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(120, 3, generator=draw)
+    y = x @ torch.ones(3) + 0.1 * torch.randn(120, generator=draw)
+    world = fl.Federation(fl.from_arrays(x, y), fl.IID(), sites=2)
+    run = fl.run(
+        world, fl.FALE(), training=fl.ServerSolve(), initial=0, budget=0.05, cycles=10
+    )
+    assert run.records["cycle"].iloc[-1] == 10
+    assert len(run.labels) == run.records["labelled"].iloc[-1]
+
+
+# -- progress -------------------------------------------------------------------------------------
+
+
+def shown(seconds: float, isatty: bool, shown: bool | None = None) -> str:
+    screen = io.StringIO()
+    screen.isatty = lambda: isatty  # type: ignore[method-assign]
+    recipe = fl.Recipe("a", rounds=2, cycles=1)
+    with Progress(recipe, [Cell("ahfal", 0)], shown, screen) as watch:
+        watch.begun -= seconds
+        watch({"event": "round", "query": "ahfal", "seed": 0, "cycle": 0, "round": 1})
+    return screen.getvalue()
+
+
+def test_a_run_that_takes_a_while_says_where_it_stands() -> None:
+    text = shown(10.0, isatty=True)
+    assert "fallow  50%  run 1 of 1: ahfal, seed 0, cycle 0, about 10" in text
+    assert text.endswith("\r" + 100 * " " + "\r")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "isatty", "wanted"),
+    [(1.0, True, None), (10.0, False, None), (10.0, True, False)],
+)
+def test_short_runs_and_log_files_are_left_alone(
+    seconds: float, isatty: bool, wanted: bool | None
+) -> None:
+    assert shown(seconds, isatty, wanted) == ""

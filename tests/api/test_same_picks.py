@@ -1,0 +1,200 @@
+"""A selection from arrays picks what a run picks: every strategy of the contract table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fallow as fl
+from fallow.core import Layout
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import World, world_of
+from fallow.settings.spec import Spec
+from tests.contracts.strategies import FOR_NUMBERS, STRATEGIES, every
+from tests.worlds import tables
+from tests.worlds import world as made_up
+
+READS_VALIDATION = [fl.Entropy(model="better"), fl.Complementary(temperature=0.5)]
+ON_NUMBERS = [s for s in STRATEGIES if s.contract.regression is not False]
+ON_NUMBERS = [s for s in ON_NUMBERS if s.contract.regression or not s.contract.needs]
+
+
+@pytest.fixture(scope="module")
+def digits() -> fl.Dataset:
+    found = fl.load("digits")
+    return replace(
+        found,
+        x=found.x[:240].flatten(1),
+        y=found.y[:240],
+        x_test=found.x_test[:20].flatten(1),
+        y_test=found.y_test[:20],
+    )
+
+
+@pytest.fixture(scope="module")
+def numbers() -> fl.Dataset:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 5, generator=draw)
+    y = x @ torch.randn(5, generator=draw) + 0.1 * torch.randn(200, generator=draw)
+    return fl.from_arrays(x, y, name="numbers")
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run of three sites after its first phase, and what its sites hold, as arrays."""
+
+    run: Run
+    journal: Journal
+    state: dict[str, Tensor]
+    sites: dict[str, fl.Site]
+    rows: dict[str, Tensor]  # row at the site of each position in its pool
+
+    def picks_of_run(self) -> dict[str, list[int]]:
+        """The rows of each site that the first query buys, ascending."""
+        wanted = self.run.world.wanted(self.run.recipe.per_cycle)
+        self.run._query(0, 0, {}, self.state, wanted)
+        return {
+            name: [label.row for label in self.journal.written(name) if label.cycle == 0]
+            for name in self.sites
+        }
+
+    def picks_of_arrays(self, strategy: Any) -> dict[str, list[int]]:
+        wanted = self.run.world.wanted(self.run.recipe.per_cycle)
+        found = fl.select(strategy, sites=self.sites, n=wanted, seed=3)
+        return {name: sorted(self.rows[name][at].tolist()) for name, at in found.items()}
+
+
+def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
+    recipe = fl.Recipe(
+        "same",
+        data=data.name,
+        model=Spec("mlp", {"hidden": [8]}),
+        query=Spec.of(strategy),
+        partition=Spec("iid"),
+        local_source="last_round",
+        sites=3,
+        rounds=1,
+        score_rounds=1,
+        cycles=1,
+        initial=0.2,
+        per_cycle=4,
+        executor="loop",
+        **settings,
+    )
+    journal = Journal()
+    run = Run(world_of(recipe, 3, data, journal), journal)
+    run.initial()
+    state = run._state(run._phase(0, None))
+    world = run.world
+    assert isinstance(world, World)
+    sites, rows = {}, {}
+    for name, site in world.members.items():
+        rows[name] = site.pool
+        sites[name] = fl.Site(
+            pool=site.seen[site.pool].numpy(),
+            labelled=(site.seen[site.labelled].numpy(), site.labels.numpy()),
+            model={
+                "local": module(site.memory["local"], site.parts.layout, data),
+                "global": module(state, site.parts.layout, data),
+            },
+            validation=(site.seen[site.validation], site.targets(site.validation)),
+            hidden=world.oracle.hidden[name][site.pool],
+        )
+    return Begun(run, journal, state, sites, rows)
+
+
+def module(state: dict[str, Tensor], layout: Layout, data: fl.Dataset) -> nn.Module:
+    fresh = fl.MLP(hidden=[8]).build(data.x.shape[1:], data.n_classes or 1)
+    return layout.load(fresh, {"w": state["w"], "stats": state["stats"]})
+
+
+@every
+def test_a_selection_picks_what_a_run_picks(strategy: Any, digits: fl.Dataset) -> None:
+    found = begun(digits, strategy)
+    assert found.picks_of_arrays(strategy) == found.picks_of_run()
+
+
+@pytest.mark.parametrize("strategy", READS_VALIDATION, ids=str)
+def test_validation_rows_are_read_as_in_a_run(strategy: Any, digits: fl.Dataset) -> None:
+    found = begun(digits, strategy, validation=0.3)
+    assert found.picks_of_arrays(strategy) == found.picks_of_run()
+
+
+@pytest.mark.parametrize("strategy", ON_NUMBERS, ids=str)
+def test_numbers_to_predict_give_the_picks_of_a_run(
+    strategy: Any, numbers: fl.Dataset
+) -> None:
+    found = begun(numbers, strategy)
+    assert found.picks_of_arrays(strategy) == found.picks_of_run()
+
+
+def test_every_strategy_is_compared() -> None:
+    assert {type(s) for s in ON_NUMBERS} >= set(FOR_NUMBERS)
+
+
+@every
+def test_a_selection_picks_in_the_order_of_the_contract_tests(strategy: Any) -> None:
+    tables_ = tables()
+    federation = made_up(tables_, strategy, seed=5)
+    wanted = federation.picks(4)
+    sites = {}
+    for name, site in federation.members.items():
+        models = {
+            model: site.parts.layout.load(
+                fl.Linear().build((6,), 3).to(torch.float64), site.memory[model]
+            )
+            for model in ("local", "global")
+        }
+        sites[name] = fl.Site(
+            pool=site.x[site.pool],
+            labelled=(site.x[site.labelled], site.labels),
+            model=models,
+            hidden=tables_[name].hidden()[: len(site.pool)],
+        )
+    found = fl.select(strategy, sites=sites, n=4, seed=5)
+    assert {name: rows.tolist() for name, rows in found.items() if len(rows)} == wanted
+
+
+def said(found: Begun) -> dict[str, fl.Site]:
+    """The same sites without a module: what models say of pool and labelled rows."""
+    sites = {}
+    for name, site in found.sites.items():
+        outputs, features = {}, {}
+        for model, network in site.model.items():
+            parts = [torch.as_tensor(site.pool), torch.as_tensor(site.labelled[0])]
+            with torch.no_grad():
+                outputs[model] = tuple(network(rows).numpy() for rows in parts)
+                features[model] = tuple(network.embed(rows).numpy() for rows in parts)
+        sites[name] = replace(site, model=None, outputs=outputs, features=features)
+    return sites
+
+
+def needs_a_module(strategy: Any) -> bool:
+    """Whether it reads weights, or passes rows through a model itself."""
+    if isinstance(strategy, fl.BALD):
+        return not strategy.ensemble
+    if isinstance(strategy, fl.Entropy):
+        return strategy.model not in ("local", "global")
+    return isinstance(strategy, fl.Complementary | fl.IFAL | fl.NoiseStability)
+
+
+@every
+def test_outputs_and_features_stand_in_for_a_module(
+    strategy: Any, digits: fl.Dataset
+) -> None:
+    found = begun(digits, strategy)
+    with_module = fl.select(strategy, sites=found.sites, n=4, seed=3)
+    try:
+        without = fl.select(strategy, sites=said(found), n=4, seed=3)
+    except ValueError as error:
+        assert str(error).endswith("give model=module")
+        assert needs_a_module(strategy)
+    else:
+        assert not needs_a_module(strategy)
+        for name, rows in with_module.items():
+            assert without[name].tolist() == rows.tolist()

@@ -1,0 +1,144 @@
+"""Several strategies: the same records however they are run, and what a study shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+import fallow as fl
+
+Settings = dict[str, Any]
+SCORES = ["query", "seed", "cycle", "round", "labelled", "accuracy"]
+
+
+@pytest.fixture(scope="module")
+def study(world: fl.Federation, quick: Settings, tmp_path_factory: Any) -> fl.Study:
+    out = tmp_path_factory.mktemp("studies") / "a"
+    queries = [fl.Random(), "entropy:model=global", fl.AHFAL]
+    return fl.compare(queries, world, seeds=3, out=out, **quick)
+
+
+def test_objects_classes_and_names_are_compared(study: fl.Study) -> None:
+    assert set(study.records["query"]) == {"random", "entropy:model=global", "ahfal"}
+    assert set(study.records["seed"]) == {0, 1, 2}
+
+
+def test_the_table_is_a_frame_of_numbers(study: fl.Study) -> None:
+    table = study.table()
+    assert isinstance(table, pd.DataFrame)
+    assert table["mean"].is_monotonic_decreasing
+    assert table["mean"].between(0, 100).all()
+    tested = table[table["query"] != "random"]
+    assert tested["p_holm"].between(0, 1).all()
+    assert (tested["low"] <= tested["difference"]).all()
+    best = table.iloc[0]
+    last = study.records[
+        (study.records["query"] == best["query"]) & (study.records["cycle"] == 1)
+    ]
+    assert best["mean"] == pytest.approx(100 * last["accuracy"].mean())
+
+
+def test_a_study_prints_as_one_line_and_draws_itself(study: fl.Study) -> None:
+    assert repr(study) == (
+        "Study(three classes: random, entropy:model=global, ahfal; 3 seeds, 9 runs)"
+    )
+    assert "<table" in study._repr_html_()
+    assert isinstance(study.plot(), Figure)
+
+
+def test_a_study_has_its_runs_with_their_models(study: fl.Study, rows: fl.Dataset) -> None:
+    run = study.run(fl.AHFAL(), seed=2)
+    assert run.seed == 2
+    assert len(run.predict(rows.x_test)) == 60
+    with pytest.raises(
+        ValueError, match="no finished run of badge with seed 0; its strategies"
+    ):
+        study.run(fl.BADGE())
+
+
+def test_a_kept_study_is_found_again(study: fl.Study) -> None:
+    assert study.folder is not None
+    again = fl.read_study(study.folder)
+    assert again.table().equals(study.table())
+    assert again.run("random").records.equals(study.run("random").records)
+    page = fl.write_report([study, again.folder], study.folder / "two.html")
+    assert page.stat().st_size > 10_000
+
+
+def test_the_same_call_goes_on_where_it_stopped(
+    study: fl.Study, world: fl.Federation, quick: Settings
+) -> None:
+    files = {p: p.stat().st_mtime_ns for p in study.setup.out.rglob("records.jsonl")}
+    more = fl.compare([fl.Random(), "ahfal"], world, seeds=4, out=study.folder, **quick)
+    assert set(more.records["seed"]) == {0, 1, 2, 3}
+    assert all(path.stat().st_mtime_ns == when for path, when in files.items())
+
+
+def test_a_study_without_a_folder_goes_with_its_object(
+    world: fl.Federation, quick: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = fl.compare("random", world, seeds=[5], **quick)
+    folder = study.setup.out
+    assert study.folder is None
+    assert study.report() == Path("report.html")
+    with pytest.raises(ValueError, match="was not kept; give"):
+        fl.write_report(study)
+    assert folder.exists()
+    del study
+    assert not folder.exists()
+
+
+def test_results_do_not_depend_on_the_number_of_processes(
+    world: fl.Federation, quick: Settings
+) -> None:
+    queries = [fl.Random(), fl.Entropy()]
+    one = fl.compare(queries, world, seeds=2, jobs=1, **quick).records[SCORES]
+    two = fl.compare(queries, world, seeds=2, jobs=2, **quick).records[SCORES]
+    assert one.equals(two)
+
+
+def test_bounds_and_a_reference_can_be_asked_for(
+    world: fl.Federation, quick: Settings
+) -> None:
+    study = fl.compare(
+        ["random", "entropy"], world, seeds=2, bounds=True, reference=fl.Entropy(), **quick
+    )
+    table = study.table()
+    assert {"bound:all-labels", "bound:pooled"} < set(table["query"])
+    assert table.set_index("query")["difference"].notna()["random"]
+
+
+def test_strategies_of_a_recipe_are_compared_where_none_are_given(quick: Settings) -> None:
+    study = fl.compare(recipe="demo", seeds=1, bounds=(), rows=200, **quick)
+    assert list(study.found.study.queries) == ["random", "entropy", "ahfal"]
+    assert study.found.study.reference == "ahfal"
+
+
+def test_a_world_in_the_place_of_strategies_is_told_apart(world: fl.Federation) -> None:
+    with pytest.raises(ValueError, match="give the strategies first and then the world"):
+        fl.compare(world, ["random"])
+
+
+@pytest.mark.parametrize(
+    ("about", "words"),
+    [
+        ({"seeds": 0}, "seeds is 0; it must be at least 1"),
+        ({"seeds": ["a"]}, "give a number of seeds, or whole numbers"),
+        ({"jobs": 0}, "jobs is 0; give a whole number"),
+        ({"queries": []}, "there is no strategy to compare"),
+        ({"queries": ["entrpy"]}, "did you mean 'entropy'?"),
+        ({"queries": ["random@rows=3"]}, "which all strategies of a study share"),
+    ],
+)
+def test_a_study_that_cannot_be_is_refused(
+    world: fl.Federation, quick: Settings, about: Settings, words: str
+) -> None:
+    given: Settings = {"queries": ["random"], "seeds": 1, **quick, **about}
+    with pytest.raises(ValueError) as error:
+        fl.compare(world=world, **given)
+    assert words in str(error.value)
