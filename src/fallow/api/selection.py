@@ -326,6 +326,7 @@ class _World:
                 seed=seed,
                 fresh=partial(_fresh, template, layout),
                 hidden=hidden,
+                noise="seeded",  # a selection draws from its seed, like a run
                 view=partial(GivenView, one.said, name_of),
             )
             members[name] = one.site(parts, store, known)
