@@ -4,15 +4,13 @@ import re
 
 import pytest
 
+from fallow.papers.ahfal.sections import SPREAD, swept
 from fallow.report import results as report_sections
-from fallow.report.across import across, swept
-from fallow.report.comparisons import findings
 from fallow.report.figures.style import FAINT, looks, told_apart
 from fallow.report.final_table import final_table
-from fallow.report.page import write_report
-from fallow.study.reading import read_study
 from tests.report.conftest import rewrite, write_study
-from tests.report.test_page import SECTIONS, parsed
+from tests.report.reading import across, findings, read_study, write_report
+from tests.report.test_page import ALWAYS, parsed
 
 PAIRS = (
     "random",
@@ -24,11 +22,11 @@ PAIRS = (
     "fallow.compat:NaNKSAS",
 )
 MORE = [
-    "What knowing the classes would be worth",
-    "Which model should choose",
     "What a setting changes",
     "As in the public code and as in the paper",
+    "What knowing the classes would be worth",
     "Class spread and accuracy",
+    "Which model should choose",
 ]
 MANY = tuple(f"egl:Strategy{i}" for i in range(22))
 
@@ -61,7 +59,7 @@ def paired_text(paired):
 def test_a_study_with_pairs_has_their_sections_and_valid_ones(paired_text):
     parsed(paired_text)
     found = headings(paired_text)
-    assert found == [*SECTIONS[:5], *MORE, *SECTIONS[5:]]
+    assert found == [*ALWAYS[:5], *MORE, *ALWAYS[5:]]
 
 
 def test_the_code_is_shown_with_the_sites_whose_scores_were_nan(paired_text):
@@ -71,7 +69,7 @@ def test_the_code_is_shown_with_the_sites_whose_scores_were_nan(paired_text):
 
 def test_pairs_without_two_common_seeds_leave_no_empty_heading(tmp_path):
     study = read_study(write_study(tmp_path / "one", PAIRS, 1, 2, "random"))
-    assert headings("".join(findings(study, "a", with_slopes=True))) == MORE[4:]
+    assert headings("".join(findings(study, "a"))) == MORE[3:4]
 
 
 def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
@@ -90,7 +88,7 @@ def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
         "Which model should choose, by skew and tail",
     ]
     assert swept(studies) == studies
-    alone = findings(studies[0], "a", with_slopes=False)
+    alone = findings(studies[0], "a", without=[SPREAD])
     assert "Class spread" not in "".join(alone)
 
 

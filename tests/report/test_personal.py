@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from fallow.report.findings.graph import graphs_of
-from fallow.report.page import write_report
+from fallow.papers.dpfl.graphs import graphs_of
 from fallow.study.reading import Cell
 from tests.experiment.test_personal_environment import ran
 from tests.report.conftest import NAMES, rewrite
+from tests.report.reading import write_report
 from tests.report.test_page import parsed
 
 QUERIES = ("random@training=local", "random", "random@training=dpfl:budget=2")

@@ -5,21 +5,13 @@ import re
 import numpy as np
 import pytest
 
+from fallow.papers.fale.sections import controls, printed, wins
 from fallow.report import tables
 from fallow.report.figures.study import learning_curves
-from fallow.report.page import write_report
-from fallow.report.regression import (
-    controls,
-    costs,
-    errors,
-    is_solved,
-    printed,
-    warning,
-    wins,
-)
+from fallow.report.regression import costs, errors, is_solved, warning
 from fallow.report.words import summary
-from fallow.study.reading import read_study
 from tests.report.conftest import rewrite
+from tests.report.reading import read_study, write_report
 from tests.report.regression import FALE, LOCAL, QUERIES, write_regression
 from tests.report.test_page import parsed
 
@@ -129,7 +121,7 @@ def test_of_three_hundred_cycles_five_have_a_column(tmp_path):
     study = read_study(write_regression(tmp_path / "a", ("random", "lcmd", FALE), 2, 300))
     first, *_ = cells(errors(study))
     assert first == ["Strategy", *(f"Cycle {c}" for c in (60, 120, 180, 240, 300))]
-    assert "cycles 30, 60, 90, 120, 150, 180, 210, 240, 270 and 300" in wins(study)
+    assert "cycles 30, 60, 90, 120, 150, 180, 210, 240, 270 and 300" in wins(study, "a")
 
 
 def test_errors_stand_at_equal_labels_too_where_strategies_differ_in_them(study):
@@ -148,21 +140,21 @@ def test_strategies_with_the_same_labels_have_one_table_by_labels(tmp_path):
 
 
 def test_wins_stand_beside_the_printed_ones(study):
-    rows = cells(wins(study))
+    rows = cells(wins(study, "a"))
     assert rows[0] == ["Against", "Wins", "Ties", "Losses", "At equal labels", "Published"]
     assert rows[1] == ["random", "10", "0", "0", "9/0/0", "10/0/0"]
     assert rows[3] == ["random + server-solve", "10", "0", "0", "9/0/0", "–"]
     assert rows[5] == ["All", "40", "0", "0", "37/0/0", "30/0/0"]
     assert "10 checkpoints (cycles 1, 2, 4, 5, 6, 7, 8, 10, 11 and 12) x 4 seeds" in wins(
-        study
+        study, "a"
     )
-    assert "not independent" in wins(study)
+    assert "not independent" in wins(study, "a")
 
 
 def test_a_study_without_a_published_table_has_no_such_column(tmp_path):
     study = read_study(write_regression(tmp_path / "a"))
     assert printed(study, FALE) == []
-    assert "Published" not in wins(study)
+    assert "Published" not in wins(study, "a")
 
 
 def test_wins_of_several_studies_are_summed_as_in_table_2(root, tmp_path):
@@ -186,7 +178,7 @@ def test_wins_of_several_studies_are_summed_as_in_table_2(root, tmp_path):
 
 
 def test_fale_is_shown_against_its_control_with_the_same_solver(study):
-    rows = cells(controls(study))
+    rows = cells(controls(study, "a"))
     assert [row[:2] for row in rows[1:]] == [
         ["FALE", "random + server-solve"],
         ["FALE-local", "random"],

@@ -22,7 +22,7 @@ from fallow.federation.coordinator.program import Program, alone, is_running
 from fallow.federation.joining import fingerprint
 from fallow.federation.schema import schema_of
 from fallow.federation.toml import seconds_of
-from fallow.recipes import find_recipe
+from fallow.papers import find_recipe
 from fallow.report.live import read_live, standing, when
 from fallow.settings.recipe import with_settings
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import fields
 from typing import Annotated, Any
 
@@ -11,14 +10,18 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fallow import compat, queries, training
+from fallow import queries, training
 from fallow.cli import options as opt
-from fallow.core.build import names
+from fallow.core.build import names, spelled
+from fallow.core.contract import Contract
 from fallow.data import CATALOGUE, fetch
-from fallow.recipes import RECIPES
+from fallow.papers import PAPERS, RECIPES
 from fallow.training import personal
 
-KINDS = {"query": queries, "training": training, "personal": personal, "compat": compat}
+KINDS = {"query": queries, "training": training, "personal": personal}
+CODE = "compat"
+"""The kind of a class that does what a public code does."""
+
 Fetch = Annotated[
     str | None,
     typer.Option(
@@ -29,24 +32,14 @@ Fetch = Annotated[
 
 def methods(as_json: opt.Json = False) -> None:
     """Strategies and training methods: what they need and reveal, and their fields."""
-    rows = [
-        {
-            "name": f"fallow.compat:{name}" if kind == "compat" else spelled(cls),
-            "kind": kind,
-            "year": cls.contract.year or None,
-            "paper": cls.contract.paper,
-            "needs": list(cls.contract.needs),
-            "reveals": dict(cls.contract.verbs),
-            "smallest_cohort": cls.contract.cohort,
-            "secure_sum": cls.contract.secure_sum,
-            "local_dp": cls.contract.local_dp,
-            "missing_site": cls.contract.missing,
-            "simulator_only": cls.contract.simulator_only,
-            "fields": {f.name: str(f.default) for f in fields(cls) if f.name != "plan"},
-        }
+    known = [
+        (spelled(cls), kind, cls)
         for kind, package in KINDS.items()
-        for name, cls in sorted(names(package).items())
+        for _, cls in sorted(names(package).items())
     ]
+    codes = sorted(code for paper in PAPERS for code in paper.codes)
+    known += [(code.word, CODE, code.load()) for code in codes]
+    rows = [_about(name, kind, cls) for name, kind, cls in known]
     shown = [
         {
             **r,
@@ -67,10 +60,31 @@ def methods(as_json: opt.Json = False) -> None:
         "local_dp",
         "fields",
     )
-    _print(rows, [r for r in shown if r["kind"] != "compat"], as_json, columns)
+    _print(rows, [r for r in shown if r["kind"] != CODE], as_json, columns)
     if not as_json:
         opt.console().print("\nAs public codes run them, for reproduction only\n")
-        _print([], [r for r in shown if r["kind"] == "compat"], as_json, columns)
+        _print([], [r for r in shown if r["kind"] == CODE], as_json, columns)
+
+
+def _about(name: str, kind: str, cls: type[Any]) -> dict[str, Any]:
+    """What the contract of a method says, for a table."""
+    contract: Contract = cls.contract
+    return {
+        "name": name,
+        "kind": kind,
+        "year": contract.year or None,
+        "paper": contract.paper,
+        "needs": list(contract.needs),
+        "reveals": dict(contract.verbs),
+        "smallest_cohort": contract.cohort,
+        "secure_sum": contract.secure_sum,
+        "local_dp": contract.local_dp,
+        "missing_site": contract.missing,
+        "simulator_only": contract.simulator_only,
+        "aliases": list(contract.aliases),
+        "options": list(contract.options),
+        "fields": {f.name: str(f.default) for f in fields(cls) if f.name != "plan"},
+    }
 
 
 def datasets(
@@ -116,24 +130,6 @@ def recipes(as_json: opt.Json = False) -> None:
         for r in RECIPES.values()
     ]
     _print(rows, rows, as_json, ("name", "title", "model", "seeds", "published"))
-
-
-def spelled(method: type[Any]) -> str:
-    """A method's class name as one types it: as its title has it, where that is the same letters.
-
-    >>> [spelled(m) for m in (queries.LeastConfidence, queries.LoGo, queries.ACSFW)]
-    ['least-confidence', 'logo', 'acs-fw']
-    >>> [spelled(m) for m in (training.FedAvg, personal.FedAvgFT, personal.KNNPer)]
-    ['fedavg', 'fedavg-ft', 'knn-per']
-    """
-    name, title = method.__name__, str(method.contract.title)
-    slug = title.lower().replace(" ", "-")
-    if slug.replace("-", "") == name.lower():
-        return slug
-    if fed := re.fullmatch("(Fed[A-Z][a-z]+)([A-Z][a-zA-Z]+)", name):
-        return "-".join(fed.groups()).lower()
-    words = re.fullmatch("([A-Z][a-z]{2,})+", name) and not name.startswith("Fed")
-    return re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower() if words else name.lower()
 
 
 def _print(

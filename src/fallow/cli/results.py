@@ -10,6 +10,7 @@ import typer
 from fallow.cli import options as opt
 from fallow.federation.site.folder import SETTINGS
 from fallow.federation.site.predict import predict_at
+from fallow.papers import PAPERS
 from fallow.report.export import export_study
 from fallow.report.page import write_report
 from fallow.report.words import many
@@ -23,7 +24,7 @@ Output = Annotated[Path | None, typer.Option("--out", "-o", help="File to write.
 
 def report(studies: opt.Studies, out: Output = None) -> None:
     """Write the report page of one or several studies."""
-    page = write_report(studies, out)
+    page = write_report(studies, out, papers=PAPERS)
     opt.console().print(f"Report page: {page}", markup=False, soft_wrap=True)
 
 
@@ -38,7 +39,7 @@ def export(
     out: Output = None,
 ) -> None:
     """Write a study's records or its final table to a file."""
-    path = export_study(study, to, out)
+    path = export_study(study, to, out, papers=PAPERS)
     opt.console().print(f"Wrote {path}", markup=False, soft_wrap=True)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from fallow.cli import options as opt
 from fallow.cli.progress import Watch
-from fallow.recipes import RECIPES, find_recipe
+from fallow.papers import KNOWN, PAPERS, RECIPES, find_recipe
 from fallow.report.final_table import final_table
 from fallow.report.page import write_report
 from fallow.report.tables import WIDE, footnotes, to_rich
@@ -148,12 +148,12 @@ def _folder(recipe: Recipe, out: Path | None, resume: bool) -> Path:
 
 def _show(console: Console, out: Path) -> None:
     """The final table and where the page is."""
-    study = read_study(out)
+    study = read_study(out, KNOWN)
     if any(cell.records for cell in study.cells):
         final = final_table(study)
         console.print(to_rich(final))
         for note in footnotes(final, WIDE):
             console.print(note, style="dim", markup=False, soft_wrap=True)
         console.print(f"\n{summary(study, final)}", markup=False, soft_wrap=True)
-        page = write_report([out])
+        page = write_report([out], papers=PAPERS)
         console.print(f"Report page: {page}", markup=False, soft_wrap=True)

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import importlib
 import inspect
+import re
 from types import ModuleType
 from typing import Any
 
@@ -46,8 +47,44 @@ def nearest(word: str, words: list[str]) -> str:
     return f"; known: {', '.join(sorted(words))}" if len(words) <= MANY else ""
 
 
+def _words(package: Packages) -> dict[str, type[Any]]:
+    """Every word for a class of the package: its name, and the aliases of its contract."""
+    exported = names(package)
+    known = {_plain(name): cls for name, cls in exported.items()}
+    for cls in exported.values():
+        contract = getattr(cls, "contract", None)
+        for alias in getattr(contract, "aliases", ()):
+            known.setdefault(_plain(alias), cls)
+    return known
+
+
+def spelled(method: type[Any]) -> str:
+    """A method's class name as one types it: as its title has it, where that is the same letters.
+
+    >>> from fallow.core.contract import Contract
+    >>> class ACSFW:
+    ...     contract = Contract("ACS-FW", "-", 2019)
+    >>> class CoreSet:
+    ...     contract = Contract("Core-Set", "-", 2018)
+    >>> class FedAvgFT:
+    ...     contract = Contract("FedAvg with fine tuning", "-", 2021)
+    >>> [spelled(m) for m in (ACSFW, CoreSet, FedAvgFT)]
+    ['acs-fw', 'core-set', 'fedavg-ft']
+    """
+    name, title = method.__name__, str(method.contract.title)
+    slug = title.lower().replace(" ", "-")
+    if slug.replace("-", "") == name.lower():
+        return slug
+    if fed := re.fullmatch("(Fed[A-Z][a-z]+)([A-Z][a-zA-Z]+)", name):
+        return "-".join(fed.groups()).lower()
+    is_words = re.fullmatch("([A-Z][a-z]{2,})+", name) and not name.startswith("Fed")
+    if is_words:
+        return re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower()
+    return name.lower()
+
+
 def find(package: Packages, name: str) -> type[Any]:
-    """The class called ``name``: case, ``-`` and ``_`` do not matter.
+    """The class called ``name``, or that has it as an alias: case, ``-`` and ``_`` do not matter.
 
     A name with a colon, ``module:Class``, is a user's own class.
     """
@@ -58,7 +95,7 @@ def find(package: Packages, name: str) -> type[Any]:
         except (ImportError, AttributeError) as error:
             raise ValueError(f"{name!r} could not be loaded: {error}") from error
         return found
-    known = {_plain(key): value for key, value in names(package).items()}
+    known = _words(package)
     if _plain(name) not in known:
         first = package[0] if isinstance(package, tuple) else package
         last_step = first.__name__.rpartition(".")[2]

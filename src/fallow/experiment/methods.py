@@ -10,7 +10,8 @@ from typing import Any
 from torch import nn
 
 from fallow import queries, training
-from fallow.core.build import build
+from fallow.core.build import build, find
+from fallow.core.contract import Method
 from fallow.core.plan import Plan
 from fallow.core.types import SiteId
 from fallow.engine import can_stack
@@ -21,21 +22,27 @@ from fallow.training import FedAvg, personal
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 
+WRONG_SITES = "flipped"
+"""The word that stands for the sites whose labels are wrong, in a field that lists sites."""
 
-def is_shared(query: Any) -> bool:
-    """Whether a query spends one budget of all sites: its field ``allot`` says "federation"."""
-    return getattr(query, "allot", "site") == "federation"
+
+def is_shared(query: Method) -> bool:
+    """Whether a query spends one budget of all sites, as its contract says."""
+    return query.contract.budget_of == "federation"
 
 
 def methods_of(recipe: Recipe, flipped: Sequence[SiteId] = ()) -> dict[str, Any]:
     """The methods of a run by the part they play; ValueError for an unknown name or field.
 
-    ``flipped``: the sites whose labels are wrong, which ``alone=flipped`` of a training method
-    stands for.
+    ``flipped``: the sites whose labels are wrong, which the word "flipped" stands for in a field
+    of the training method that lists sites.
     """
-    trainers, fields = (training, personal), dict(recipe.training.fields)
-    if fields.get("alone") == "flipped":
-        fields["alone"] = tuple(flipped)
+    trainers = (training, personal)
+    fields = dict(recipe.training.fields)
+    listing = find(trainers, recipe.training.name).contract.site_lists
+    for name in listing:
+        if fields.get(name) == WRONG_SITES:
+            fields[name] = tuple(flipped)
     method = build(trainers, recipe.training.name, plan=recipe.plan, **fields)
     query = build(queries, recipe.query.name, **recipe.query.fields)
     if recipe.sites and recipe.sites < query.contract.cohort:

@@ -13,7 +13,7 @@ from fallow.core.build import nearest
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.schema import schema_from
 from fallow.federation.toml import duration, recipe_lines, schema_lines, seconds_of, toml_of
-from fallow.recipes import find_recipe
+from fallow.papers import find_recipe
 from fallow.settings.recipe import recipe_from
 from fallow.storage.files import write_whole
 

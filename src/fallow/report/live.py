@@ -42,11 +42,11 @@ def read_live(folder: Path) -> dict[str, Any] | None:
     )
 
 
-def live(study: StudyRecords) -> list[Html]:
+def live(study: StudyRecords) -> Html | None:
     """A section about the run; nothing for a simulation."""
     found = read_live(study.path)
     if found is None:
-        return []
+        return None
     parts = [el("p", standing(found))]
     if found["sites"]:
         scores = _scores(study)
@@ -59,7 +59,7 @@ def live(study: StudyRecords) -> list[Html]:
             [line["site"], when(line["at"]), line["why"]] for line in reversed(refusals)
         ]
         parts.append(table("Refused lately", ["Site", "When", "Why"], lines, words=3))
-    return [section("How the run stands", *parts)]
+    return section("How the run stands", *parts)
 
 
 def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:

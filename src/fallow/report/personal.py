@@ -1,18 +1,15 @@
-"""The sections of a report about studies with one model per site: sites, pairs, graphs."""
+"""The sections of a report about studies with one model per site: rounds, sites, pairs."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 
 from fallow.core.words import size, some
 from fallow.report.columns import NOTHING, with_interval
 from fallow.report.comparisons import drawn, note
-from fallow.report.figures import graph as draw_graph
 from fallow.report.figures import sites as draw
 from fallow.report.final_table import Spread, label_of
-from fallow.report.findings import graph as find_graph
 from fallow.report.findings import personal as find
-from fallow.report.findings.graph import Graphs, Measured
 from fallow.report.html import Html, section, table
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
@@ -25,13 +22,17 @@ def chooses_nothing(study: StudyRecords) -> bool:
     return study.study.recipe.get("cycles") == 0
 
 
-def personal(study: StudyRecords, key: str) -> list[Html]:
-    """Every such section that the study has."""
-    if not (study.higher_is_better and find.has_sites(study)):
-        return []
-    found = find_graph.all_graphs(study)
-    parts = [over_rounds(study, key), sites(study, key), pairs(study), redundancy(study)]
-    return [*filter(None, parts), *([graphs(study, found, key)] if found else [])]
+def of_sites(
+    render: Callable[[StudyRecords, str], Html | None],
+) -> Callable[[StudyRecords, str], Html | None]:
+    """The same section, for a study that has scores of each site alone."""
+
+    def only(study: StudyRecords, key: str) -> Html | None:
+        if study.higher_is_better and find.has_sites(study):
+            return render(study, key)
+        return None
+
+    return only
 
 
 def over_rounds(study: StudyRecords, key: str) -> Html | None:
@@ -159,102 +160,3 @@ def redundancy(study: StudyRecords) -> Html | None:
             "into several sites at once."
         ),
     )
-
-
-def graphs(study: StudyRecords, found: dict[str, list[Graphs]], key: str) -> Html:
-    """Who received from whom, and what papers measure of it."""
-    shown = study.study.reference if study.study.reference in found else next(iter(found))
-    run = found[shown or ""][0]
-    parts = [
-        drawn(
-            draw_graph.adjacency(run),
-            f"{key}-adjacency",
-            f"{label_of(run.query, study.study)}, seed {run.seed}: a blue square in a row is a "
-            "site whose model the row's site averages with its own; an orange one is a candidate "
-            "that it does without in that round.",
-        )
-    ]
-    figure = draw_graph.rounds(study, found)
-    if figure is not None:
-        caption = (
-            "Means over seeds. Left: a line that rises drops collaborators; as papers plot it, "
-            "with every site's link to itself present."
-        )
-        parts.append(drawn(figure, f"{key}-links", caption))
-    return section("Who learns from whom", *parts, *_numbers(study, found))
-
-
-def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Html]:
-    """The first and the last recorded graph of every strategy in numbers."""
-    rows, marks = [], []
-    for query, runs in found.items():
-        for when, words in ((lambda r: r.first, "first"), (lambda r: r.last, "last")):
-            m = find_graph.at(study, runs, when)
-            rows.append([label_of(query, study.study), words, *_cells(m)])
-            marks.append("first" if words == "first" and rows[1:] else "")
-    base = find_graph.mean([run.base for runs in found.values() for run in runs])
-    header = [
-        "Method",
-        "Round",
-        "Absent links, %",
-        "With own, %",
-        "Pairs alike, %",
-        "Answered, %",
-        "Churn, %",
-        "Most receivers",
-        "Class distance",
-        "From flipped, %",
-    ]
-    if math.isnan(base):
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    text = (
-        "Pairs alike: linked in both directions or in none. Answered: links whose reverse exists. "
-        "Churn: mean Jaccard distance of a site's senders from the recorded round before. Most "
-        "receivers: of one sender, the hot spot of a network. Class distance: total variation of "
-        f"classes between a site and its senders; between any two sites it is "
-        f"{_apart(study, found)}."
-    )
-    if not math.isnan(base):
-        text += f" By chance, {100 * base:.0f} % of links would come from sites with flipped labels."
-    both = {
-        q: find_graph.mean([run.conflicts for run in runs]) for q, runs in found.items()
-    }
-    said = [
-        f"{label_of(q, study.study)} {100 * v:.1f} %" for q, v in both.items() if v == v
-    ]
-    if said:
-        text += (
-            " Joining and leaving both gained, so that a coin decided, in so many of the visits: "
-            f"{', '.join(said)}."
-        )
-    return [table("Graphs", header, rows, words=2, classes=marks), note(text)]
-
-
-def _cells(m: Measured) -> list[str]:
-    shares = (m.sparsity, m.with_self, m.agreement, m.reciprocity, m.churn)
-    return [
-        *map(_percent, shares),
-        _number(m.popular, 1),
-        _number(m.distance, 2),
-        _percent(m.wrong),
-    ]
-
-
-def _percent(share: float) -> str:
-    return _number(100 * share, 1)
-
-
-def _number(value: float, digits: int) -> str:
-    return NOTHING if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _apart(study: StudyRecords, found: dict[str, list[Graphs]]) -> str:
-    """The mean class distance of any two sites, over seeds."""
-    seeds = {run.seed: run for runs in found.values() for run in runs}
-    values = []
-    for run in seeds.values():
-        matrix = find_graph.classes_of(study, run)
-        if matrix is not None:
-            n = len(matrix)
-            values.append(float(find_graph.distances(matrix).sum()) / (n * (n - 1)))
-    return _number(find_graph.mean(values), 2)

@@ -253,7 +253,7 @@ def _goes_with(study: StudyRecords) -> str:
 
 
 def balance(study: StudyRecords, key: str) -> Html:
-    """Balance of what was labelled, and how classes were routed."""
+    """Balance of what was labelled."""
     parts = [
         _figure(
             cycles.label_balance(study),
@@ -265,15 +265,4 @@ def balance(study: StudyRecords, key: str) -> Html:
         )
     ]
     parts += _labels_table(study)
-    if cycles.routed(study):
-        parts.append(
-            _figure(
-                cycles.routing(study),
-                f"{key}-routing",
-                "Left: one line per class, the spread of its share over sites; a class below the "
-                "dashed threshold is scored by the local and the global model together, one above "
-                "it by the local model alone. Right: how many classes are below.",
-                "",
-            )
-        )
-    return section("Labels and routing over cycles", *parts)
+    return section("Labels over cycles", *parts)

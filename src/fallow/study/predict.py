@@ -92,7 +92,7 @@ def _model(saved: dict[str, Any], made: Recipe, folder: Path, site: SiteId | Non
     if isinstance(methods_of(made)["training"], Predicting):
         raise ValueError(
             f"{made.training} predicts with the labelled rows of a site, which {folder} does not "
-            "keep with the model; train with another method, such as fedavg-ft"
+            "keep with the model; train with another method"
         )
     if state is not None:
         return state

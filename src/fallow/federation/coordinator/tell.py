@@ -13,6 +13,7 @@ from fallow.core.types import Answer, SiteId
 from fallow.experiment.run import Say
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.live import Live, utc
+from fallow.papers import PAPERS
 from fallow.report.live import read_live
 from fallow.report.page import write_report
 
@@ -151,6 +152,6 @@ class Teller:
             return
         self._paged = time.monotonic()
         try:
-            write_report([self.folder])
+            write_report([self.folder], papers=PAPERS)
         except (OSError, ValueError) as error:
             self.say({"event": "page", "why": str(error)})

@@ -137,6 +137,8 @@ class DPFL:
         secure_sum=False,  # a site evaluates every peer's model by itself
         everyone=True,
         at_server=STATE,
+        options=("fresh_first",),
+        site_lists=("alone",),
         missing="stops: the graph is over all sites",
         regression=False,
     )
