@@ -19,7 +19,7 @@ from fallow.papers import PAPERS, RECIPES
 from fallow.training import personal
 
 KINDS = {"query": queries, "training": training, "personal": personal}
-CODE = "compat"
+CODE = "code"
 """The kind of a class that does what a public code does."""
 
 Fetch = Annotated[
