@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fallow.core.plan import Plan, Segment
+from fallow.experiment.first_phase import phase_key
 from fallow.experiment.journal import Journal
-from fallow.experiment.phases import Phases
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.privacy import Privacy
@@ -78,7 +78,7 @@ def key(recipe: Recipe, seed: int = 0, **more: Any) -> str:
     world = build_world(recipe, seed, journal, **more)
     Run(world, journal).initial()
     journal.close()
-    return Phases().key(world)
+    return phase_key(world)
 
 
 def test_every_field_of_a_recipe_is_known_to_decide_the_first_phase_or_not() -> None:

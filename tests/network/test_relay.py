@@ -16,8 +16,9 @@ from fallow.core import Ask, Contract, Disclosure, Layout
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.engine import Loop, row_loss
+from fallow.experiment.first_phase import restore
 from fallow.experiment.journal import Journal
-from fallow.experiment.phases import Phases, restore
+from fallow.experiment.phases import Phases
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.network.bytes import Bytes

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor, nn
 
 from fallow.core.ask import Ask, Carrier, Masking
+from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.types import SiteId, State
+from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
+from fallow.experiment.phases import Phases
 from fallow.experiment.scale import Scale
 from fallow.settings.recipe import Recipe
-
-if TYPE_CHECKING:
-    from fallow.experiment.phases import Phases
+from fallow.sites import Simulated, Site
 
 Done = dict[str, Any]
 """What a finished step left, as the journal keeps it."""
 
 
-class Ground(Protocol):
+class Environment(Protocol):
     """A recipe under a seed with the sites that it runs at.
 
     `World` simulates them, and its oracle answers at once; real ones are other machines, where
@@ -62,8 +64,8 @@ class Ground(Protocol):
     @property
     def variance(self) -> float | None: ...  # of numbers to predict: the unit of errors
 
-    def in_units(self, scale: Scale) -> Ground: ...
-    def with_targets(self, targets: State | None) -> Ground: ...
+    def in_units(self, scale: Scale) -> Environment: ...
+    def with_targets(self, targets: State | None) -> Environment: ...
     def targets_by(self, ask: Ask) -> State | None: ...  # agreed on through the door
 
     def wanted(self, share: float | int) -> dict[SiteId, int]: ...
@@ -100,3 +102,27 @@ class Ground(Protocol):
     def own_models(
         self, state: State
     ) -> dict[SiteId, State]: ...  # of sites, where they differ
+
+
+class Simulation(Environment, Protocol):
+    """An environment in this process, which knows what only a simulation can: every site, its
+    hidden labels, and the rows that models are tested on."""
+
+    @property
+    def dataset(self) -> Dataset: ...
+    @property
+    def members(self) -> Mapping[SiteId, Site]: ...
+    @property
+    def oracle(self) -> Simulated: ...
+    @property
+    def model(self) -> nn.Module: ...
+    @property
+    def layout(self) -> Layout: ...
+    @property
+    def tests(self) -> Mapping[SiteId, Tensor] | None: ...  # test rows of each site's own
+    @property
+    def flipped(self) -> Sequence[SiteId]: ...  # sites whose labels are wrong
+    @property
+    def fingerprint(self) -> str: ...  # a digest of data, partition and hidden labels
+    @property
+    def variance(self) -> float: ...

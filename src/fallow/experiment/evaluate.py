@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core.types import SiteId, State
 from fallow.core.view import Predicting
 from fallow.engine import predict
+from fallow.experiment.environment import Simulation
 from fallow.experiment.metrics import accuracy, balanced_accuracy, per_class_accuracy
 from fallow.experiment.over_sites import NOT_BY_SITE, of_accuracy
 from fallow.experiment.redundancy import redundancy
@@ -18,11 +19,8 @@ from fallow.experiment.scale import in_units
 from fallow.sites.view import SiteView
 from fallow.training.base import Finishing
 
-if TYPE_CHECKING:
-    from fallow.experiment.world import World
 
-
-def evaluate(world: World, state: State, retained: bool = False) -> dict[str, Any]:
+def evaluate(world: Simulation, state: State, retained: bool = False) -> dict[str, Any]:
     """Scores of the deployed model on test rows: the common ones, or each site's own.
 
     Accuracies for classification; for regression ``mse`` over the variance of the training rows, so
@@ -49,7 +47,7 @@ def evaluate(world: World, state: State, retained: bool = False) -> dict[str, An
     return of_accuracy(guess, true, test.n_classes)
 
 
-def one_model(world: World, state: State) -> State | None:
+def one_model(world: Simulation, state: State) -> State | None:
     """The model that all sites deploy; None where they deploy different ones."""
     deploy = world.methods["training"].deploy
     first, *others = [deploy(state, site.memory) for site in world.members.values()]
@@ -58,7 +56,7 @@ def one_model(world: World, state: State) -> State | None:
     return found if same else None
 
 
-def own_models(world: World, state: State) -> dict[SiteId, State]:
+def own_models(world: Simulation, state: State) -> dict[SiteId, State]:
     """The model that each site has been tested with at the end; none where all have the same, or
     where predicting takes more than a model."""
     training = world.methods["training"]
@@ -76,7 +74,7 @@ def own_models(world: World, state: State) -> dict[SiteId, State]:
     return {} if is_one else kept
 
 
-def _used(world: World, name: SiteId, state: State, retained: bool) -> State:
+def _used(world: Simulation, name: SiteId, state: State, retained: bool) -> State:
     memory = world.members[name].memory
     if retained and "best" in memory:
         return memory["best"]
@@ -84,7 +82,7 @@ def _used(world: World, name: SiteId, state: State, retained: bool) -> State:
     return used
 
 
-def _outputs(world: World, name: SiteId, state: State, rows: Tensor) -> Tensor:
+def _outputs(world: Simulation, name: SiteId, state: State, rows: Tensor) -> Tensor:
     x = world.dataset.x_test[rows].to(state["w"].dtype)
     outputs = SiteView(world.members[name], 0).outputs(state, x)
     return _finite(outputs, f"the model of site {name}")
@@ -99,7 +97,7 @@ def _finite(outputs: Tensor, whose: str) -> Tensor:
     return outputs
 
 
-def pseudo_labels(world: World) -> dict[str, Any] | None:
+def pseudo_labels(world: Simulation) -> dict[str, Any] | None:
     """How right the sites' own models are about their pools, before labels are bought: accuracy
     over all pools and recall of each class.  It reads hidden labels, so only a simulation has it.
     With them stands the `redundancy` of what was picked.
@@ -123,7 +121,7 @@ def pseudo_labels(world: World) -> dict[str, Any] | None:
     }
 
 
-def _scores(world: World, outputs: Tensor) -> dict[str, Any]:
+def _scores(world: Simulation, outputs: Tensor) -> dict[str, Any]:
     """Of one model on all test rows.  outputs: (m, c)"""
     test = world.dataset
     if test.task == "regression":
@@ -139,7 +137,7 @@ def _scores(world: World, outputs: Tensor) -> dict[str, Any]:
 
 
 def _errors(
-    world: World, outputs: dict[SiteId, Tensor], true: dict[SiteId, Tensor]
+    world: Simulation, outputs: dict[SiteId, Tensor], true: dict[SiteId, Tensor]
 ) -> dict[str, Any]:
     """Mean squared errors of all sites that have test rows."""
     per_site = {
@@ -150,6 +148,6 @@ def _errors(
     return {**none, **NOT_BY_SITE, "mse": mse, "per_site": per_site}
 
 
-def _error(world: World, outputs: Tensor, true: Tensor) -> float:
+def _error(world: Simulation, outputs: Tensor, true: Tensor) -> float:
     away = in_units(outputs.squeeze(1), world.targets) - true
     return float(away.double().square().mean()) / world.variance

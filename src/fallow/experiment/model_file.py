@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fallow.core.types import SiteId, State
-from fallow.experiment.environment import Ground
+from fallow.experiment.environment import Environment
 from fallow.storage.files import save_tree
 
 
 def save_model(
-    path: Path, world: Ground, state: State | None, sites: Mapping[SiteId, State]
+    path: Path, world: Environment, state: State | None, sites: Mapping[SiteId, State]
 ) -> None:
     """The deployed model, if there is one for all, and those of ``sites`` that have their own, with
     what predicting needs: classes, columns, shape, scale."""

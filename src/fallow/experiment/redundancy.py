@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from fallow.core.types import SiteId
+from fallow.experiment.environment import Simulation
 from fallow.queries.parts.committee import exchanges, personal
 from fallow.sites import Site
 from fallow.sites.view import SiteView
 
-if TYPE_CHECKING:
-    from fallow.experiment.world import World
-
 BROUGHT = "model/"
 
 
-def redundancy(world: World) -> float | None:
+def redundancy(world: Simulation) -> float | None:
     """The mean over all rows that sites have just picked of the largest cosine to a labelled row of
     a collaborator, in the features of the site's own average.
 
@@ -33,7 +29,7 @@ def redundancy(world: World) -> float | None:
     return float(found.mean()) if len(found) else None
 
 
-def _nearest(site: Site, world: World) -> Tensor:
+def _nearest(site: Site, world: Simulation) -> Tensor:
     """For each row that a site picked, (k,); (0,) without collaborators."""
     others = [world.members[name] for name in collaborators(site)]
     labelled = torch.cat([site.seen[:0], *(other.seen[other.bought] for other in others)])

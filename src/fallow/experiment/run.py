@@ -12,7 +12,7 @@ from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
-from fallow.experiment.environment import Done, Ground
+from fallow.experiment.environment import Done, Environment
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import local_plan
 from fallow.experiment.model_file import save_model
@@ -41,7 +41,7 @@ class Run:
     with the same picks and weights.
     """
 
-    world: Ground
+    world: Environment
     journal: Journal
     phases: Phases = field(default_factory=Phases)
     folder: Path | None = None

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from fallow.core.ask import Ask
 from fallow.core.types import State
 from fallow.data import CATALOGUE, Dataset
 from fallow.settings.recipe import Recipe
-
-if TYPE_CHECKING:
-    from fallow.experiment.world import World
 
 
 @dataclass(frozen=True)
@@ -38,28 +33,6 @@ def is_standardised(recipe: Recipe, found: Dataset) -> bool:
         return found.x.ndim == 2 and recipe.standardise == "federated"
     is_own = bool(found.columns) and recipe.data not in CATALOGUE
     return is_own or found.task == "regression"
-
-
-def targets_of(world: World, ask: Ask) -> State | None:
-    """The units of the numbers to predict, and the sites told; None where there are classes, where
-    the recipe wants none, and before anything was bought.
-
-    "labelled" asks for totals over the labels bought.  "oracle" reads all training rows, labelled
-    or not, as published comparisons do: only a simulation can.
-    """
-    how, is_bought = (
-        world.recipe.target_scale,
-        any(len(s.labelled) for s in world.members.values()),
-    )
-    if world.dataset.classes or how == "none" or not is_bought:
-        return None
-    if how == "labelled":
-        found: State = world.methods["scaling"].of_targets(ask)
-        return found
-    y = world.dataset.y.double()
-    mean, std = y.mean(), torch.tensor(world.variance, dtype=y.dtype).sqrt()
-    ask.keep("targets", mean=mean, std=std)
-    return {"mean": mean, "std": std}
 
 
 def in_units(outputs: Tensor, targets: State | None) -> Tensor:

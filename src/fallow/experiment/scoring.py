@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fallow.core.disclosure import payload
 from fallow.core.types import SiteId, State
-from fallow.experiment.environment import Ground
+from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.journal import Journal
 from fallow.experiment.steps import cohort_of, collaboration
 from fallow.training.base import Finishing
 
-if TYPE_CHECKING:
-    from fallow.experiment.world import World
-
 
 def scored(
-    world: World, journal: Journal, cycle: int, r: int, state: State
+    world: Simulation, journal: Journal, cycle: int, r: int, state: State
 ) -> dict[str, Any]:
     """The row of round ``r`` (`row_of`) on rows that were held out.
 
@@ -39,7 +36,7 @@ def scored(
 
 
 def row_of(
-    world: Ground,
+    world: Environment,
     cycle: int,
     r: int,
     state: State,
@@ -65,7 +62,7 @@ def row_of(
     return found | collaboration(state, world.carrier.sites, is_last)
 
 
-def retained_rounds(world: World) -> dict[SiteId, int]:
+def retained_rounds(world: Simulation) -> dict[SiteId, int]:
     """The round that each site's best model is from."""
     best = {name: site.memory.get("best") for name, site in world.members.items()}
     return {name: int(kept["turn"]) for name, kept in best.items() if kept is not None}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,14 +16,11 @@ from fallow.core.disclosure import PASSED, Disclosure
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data import validation_split
-from fallow.experiment.environment import Done, Ground
+from fallow.experiment.environment import Done, Environment, Simulation
 from fallow.experiment.journal import Journal
 from fallow.experiment.versions import threads, versions
 from fallow.sites.store import Label
 from fallow.training.personal.parts.graphs import peers
-
-if TYPE_CHECKING:
-    from fallow.experiment.world import World
 
 
 @dataclass
@@ -65,7 +62,7 @@ def held_back(labels: list[Label], share: float, is_class: bool, seed: int) -> l
 
 
 def bought(
-    world: World,
+    world: Simulation,
     journal: Journal,
     cycle: int,
     step: str,
@@ -92,7 +89,10 @@ def bought(
 
 
 def check_picked(
-    world: Ground, cycle: int, budget: Mapping[SiteId, int], picked: Mapping[SiteId, int]
+    world: Environment,
+    cycle: int,
+    budget: Mapping[SiteId, int],
+    picked: Mapping[SiteId, int],
 ) -> None:
     """Raise where more was picked than the budget says, at a site or in all."""
     if world.is_shared:
@@ -107,7 +107,7 @@ def check_picked(
 
 
 @contextmanager
-def fresh_held(world: World, cycle: int, r: int) -> Iterator[None]:
+def fresh_held(world: Simulation, cycle: int, r: int) -> Iterator[None]:
     """In the first round of a phase after a query, if the recipe says ``fresh_first``: the labels
     that the query bought validate and do not train.  The ledger stays as it is."""
     sites = world.members.values() if world.recipe.fresh_first and cycle and r == 0 else ()
@@ -122,7 +122,7 @@ def fresh_held(world: World, cycle: int, r: int) -> Iterator[None]:
             site.held = held
 
 
-def cohort_of(world: Ground, cycle: int, r: int) -> tuple[SiteId, ...]:
+def cohort_of(world: Environment, cycle: int, r: int) -> tuple[SiteId, ...]:
     """The sites of a round; all of them in the last, so that each has a local model."""
     sites, share = world.carrier.sites, world.recipe.participation
     if share == 1 or r == world.recipe.rounds - 1:
@@ -181,7 +181,7 @@ def told(asked: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def record(
-    world: Ground, cycle: int, row: dict[str, Any], done: dict[str, Any], spent: Spent
+    world: Environment, cycle: int, row: dict[str, Any], done: dict[str, Any], spent: Spent
 ) -> Any:
     """One evaluation, ``row``, of a phase that is ``done``, as it is written.
 

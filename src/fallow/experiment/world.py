@@ -26,13 +26,15 @@ from fallow.data.dataset import Dataset
 from fallow.engine import Loop, Stacked, Workers, row_loss
 from fallow.experiment.environment import Done
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
+from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import executor_of, is_shared, methods_of
-from fallow.experiment.phases import Memory, Phases, restore
+from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.rows import flipped, open_data, own_tests, split
-from fallow.experiment.scale import Scale, is_standardised, targets_of
+from fallow.experiment.scale import Scale, is_standardised
 from fallow.experiment.scoring import scored
 from fallow.experiment.steps import bought, fresh_held
+from fallow.experiment.targets import targets_of
 from fallow.models import build_model, check_model
 from fallow.network.bytes import Bytes
 from fallow.privacy import SecureSum
@@ -145,7 +147,7 @@ class World:
         """Labels held back for validation, at all sites."""
         return sum(len(site.validation) for site in self.members.values())
 
-    # -- what the program of a run has done at the sites (`Ground`) -------------------------
+    # -- what the program of a run has done at the sites (`Environment`) -------------------------
 
     def bought(
         self,
@@ -164,7 +166,7 @@ class World:
     def first_phase(
         self, phases: Phases, train: Callable[[], Done]
     ) -> tuple[Done, Memory | None]:
-        return phases.first(self, train)
+        return first_phase(self, phases, train)
 
     def restore(self, memory: Memory | None) -> None:
         if memory is not None:

@@ -16,10 +16,10 @@ from fallow.core.types import State
 from fallow.core.words import duration, size
 from fallow.data.dataset import Dataset
 from fallow.experiment.evaluate import evaluate
+from fallow.experiment.first_phase import INPUTS
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import local_plan, methods_of
 from fallow.experiment.one_pass import is_one_pass
-from fallow.experiment.phases import INPUTS
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, world_of

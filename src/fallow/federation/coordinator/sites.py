@@ -39,7 +39,7 @@ LABELS = "labels"  # what the journal notes of them: how many each site has
 @final
 @dataclass(frozen=True)
 class RealSites:
-    """The sites of an agreement, each a process on another machine (`lab.ground.Ground`).
+    """The sites of an agreement, each a process on another machine (`lab.ground.Environment`).
 
     ``greeted``: what each site said of itself, by `hello`.  How many labels a site has is noted
     when a step is over, so that a resumed run counts the same.

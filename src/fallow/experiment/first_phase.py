@@ -1,0 +1,81 @@
+"""The training phase before the first query, which all strategies of one seed share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+
+from fallow.core.types import SiteId
+from fallow.experiment.environment import Done, Simulation
+from fallow.experiment.phases import Memory, Phases
+from fallow.experiment.versions import threads, versions
+from fallow.sites import Site
+from fallow.sites.store import Letter
+
+INPUTS = (
+    "model",
+    "training",
+    "plan",
+    "rounds",
+    "participation",
+    "score_rounds",
+    "channels_last",
+    "dtype",
+    "standardise",
+    "target_scale",
+    "validation",
+    "test",
+    "flip",
+)
+
+
+def phase_key(world: Simulation) -> str:
+    """A digest of all that the first phase depends on: data, partition, labels, settings."""
+    recipe = asdict(world.recipe)
+    h = hashlib.sha256(world.fingerprint.encode())
+    about = {name: recipe[name] for name in INPUTS}
+    about |= {"seed": world.seed, "executor": world.executor, "threads": threads()}
+    about |= {"runtime": type(world.carrier).__name__}  # bytes are counted differently
+    if world.recipe.privacy.secure_sum:  # totals are rounded, and keys cross
+        about |= {"masked": world.recipe.privacy.bound or True}
+    h.update(json.dumps([about, versions()], sort_keys=True, default=str).encode())
+    for site in world.members.values():
+        h.update(site.labelled.numpy().tobytes())
+        h.update(site.validation.numpy().tobytes())
+    return h.hexdigest()[:32]
+
+
+def first_phase(
+    world: Simulation, phases: Phases, train: Callable[[], Done]
+) -> tuple[Done, Memory | None]:
+    """The phase as ``train`` makes it, or as another strategy left it with what its sites
+    remembered then."""
+    key = phase_key(world)
+    found = phases.load(key)
+    if found:
+        return found["done"], found["memory"]
+    done = train()
+    memory = {name: site.memory for name, site in world.members.items()}
+    phases.save(key, done, memory)
+    return done, None
+
+
+def restore(members: Mapping[SiteId, Site], memory: Memory) -> None:
+    """Give sites what they remembered when a phase ended.  What a relay brought was one object for
+    all its receivers, and is again."""
+    letters: dict[tuple[int, ...], Letter] = {}
+    for name, kept in memory.items():
+        members[name].forget()
+        brought: dict[str, dict[SiteId, Letter]] = {}
+        for what, state in kept.items():
+            verb, is_part, sender = what.partition("/")
+            if is_part and verb != "own":
+                alike = tuple(map(id, state.values()))
+                letter = letters.setdefault(alike, Letter(state))
+                brought.setdefault(verb, {})[sender] = letter
+            else:
+                members[name].remember(what, state)
+        for verb, found in brought.items():
+            members[name].receive(verb, found)
