@@ -19,7 +19,10 @@ from fallow.papers import PAPERS, RECIPES
 from fallow.training import personal
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
-ROOMS = ("settings", "experiment", "study", "report", "cli")
+ROOMS = (
+    *("core", "storage", "privacy", "engine", "sites", "network", "settings"),
+    *("experiment", "study", "report", "federation", "cli"),
+)
 PLAIN = {
     "random": "the strategy that others are compared with, and the default of a recipe",
     "entropy": "the default of a recipe, what pooled bounds choose by, and a number of labels",
@@ -70,8 +73,8 @@ def words_of(text: str) -> Iterator[str]:
     parts = [part for part in re.split(r"[^A-Za-z0-9+]+", text) if part]
     parts = [folded(part) for part in parts]
     yield from parts
-    yield from (a + b for a, b in zip(parts, parts[1:], strict=False))
-    yield from (a + b + c for a, b, c in zip(parts, parts[1:], parts[2:], strict=False))
+    for many in (2, 3):
+        yield from ("".join(parts[i : i + many]) for i in range(len(parts) - many + 1))
 
 
 def is_docstring(node: ast.Constant, parents: dict[int, ast.AST]) -> bool:
