@@ -40,12 +40,20 @@ METHODS = {"queries", "training"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
 
 REQUIRED = {
-    *("matplotlib", "numpy", "pydantic", "rich", "safetensors"),
+    *(
+        "jinja2",
+        "matplotlib",
+        "numpy",
+        "pandas",
+        "pydantic",
+        "rich",
+        "safetensors",
+    ),
     *("scipy", "sklearn", "threadpoolctl", "torch", "typer"),
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "fastapi", "flwr", "huggingface_hub"),
-    *("jinja2", "opendp", "pyarrow", "starlette", "uvicorn"),
+    *("opendp", "pyarrow", "starlette", "uvicorn"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
     Path("federation/page"): {"fastapi", "jinja2", "uvicorn", "starlette"},

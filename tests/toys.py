@@ -19,7 +19,7 @@ from fallow.core.local import Batch, Learner, Slot
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.queries.base import Budget, Memo, orders
-from fallow.report.html import Html, el, section
+from fallow.report.blocks import Blocks, Text
 from fallow.report.paper import Paper, Sections
 from fallow.report.section import Place, Section
 from fallow.settings.recipe import Recipe
@@ -124,9 +124,9 @@ class Stripes:
         return [np.arange(site, len(y), sites) for site in range(sites)]
 
 
-def count_runs(study: StudyRecords, key: str) -> Html:
+def count_runs(study: StudyRecords, key: str) -> Blocks:
     """A report section: how many runs there are."""
-    return section("Runs", el("p", f"{len(study.cells)} runs of the toy."))
+    return [Text(f"{len(study.cells)} runs of the toy.")]
 
 
 RUNS = Section("Runs", Place.FINDINGS, count_runs)

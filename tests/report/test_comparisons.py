@@ -7,9 +7,8 @@ import pytest
 from fallow.papers.ahfal.sections import SPREAD, swept
 from fallow.report import results as report_sections
 from fallow.report.figures.style import FAINT, looks, told_apart
-from fallow.report.final_table import final_table
 from tests.report.conftest import rewrite, write_study
-from tests.report.reading import across, findings, read_study, write_report
+from tests.report.reading import across, findings, piece, read_study, write_report
 from tests.report.test_page import ALWAYS, parsed
 
 PAIRS = (
@@ -83,6 +82,7 @@ def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
     text = across(studies, "across")
     parsed(text)
     assert headings(text) == [
+        "Final scores side by side",
         "Local or global model, over alpha",
         "Class spread and accuracy",
         "Which model should choose, by skew and tail",
@@ -92,11 +92,20 @@ def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
     assert "Class spread" not in "".join(alone)
 
 
-def test_studies_that_have_nothing_in_common_share_no_article(tmp_path, study_dir):
+def test_studies_that_are_cut_in_no_common_way_share_their_final_scores_alone(
+    tmp_path, study_dir
+):
     other = write_study(tmp_path / "other", PAIRS[:3], 2, 2, "random", recipe=cut(1.0))
     studies = [read_study(study_dir), read_study(other)]
-    assert across(studies, "across") is None
+    assert headings(across(studies, "across")) == ["Final scores side by side"]
     assert swept(studies) == []
+
+
+def test_studies_without_a_common_strategy_share_no_article(tmp_path):
+    roots = [
+        write_study(tmp_path / query, (query,), 2, 2, query) for query in ("ksas", "logo")
+    ]
+    assert across([read_study(root) for root in roots], "across") is None
 
 
 def test_an_article_over_all_is_linked_from_the_top(tmp_path):
@@ -132,9 +141,9 @@ def test_of_many_strategies_figures_name_eight(wide):
 
 def test_a_wide_study_lists_all_in_the_table_and_counts_the_rest_in_figures(wide):
     study = read_study(wide)
-    table = report_sections.scores(study, final_table(study))
+    table = piece(report_sections.scores(study, "x"))
     assert all(f"{query}</th>" in table for query in MANY)
-    assert "17 others" in report_sections.classes(study, "x")
-    drawn = report_sections.curves(study, "x")
+    assert "17 others" in piece(report_sections.classes(study, "x"))
+    drawn = piece(report_sections.curves(study, "x"))
     assert "The 17 other strategies are grey" in drawn
     assert sum(f">{query}<" in drawn for query in study.strategies) == 8

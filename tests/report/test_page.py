@@ -85,8 +85,8 @@ def test_the_page_is_valid_and_loads_nothing(page_text):
 
 def test_the_page_has_every_section_in_order(page_text):
     assert re.findall(r"<h3>(.*?)</h3>", page_text) == SECTIONS
-    assert page_text.count("<svg") == 5
-    assert page_text.count("<figcaption>") == 5
+    assert page_text.count("<svg") == 6
+    assert page_text.count("<figcaption>") == 6
     assert page_text.count("<table>") == page_text.count("<caption>") == 7
 
 
@@ -165,7 +165,7 @@ def test_several_studies_share_a_page_and_no_id(make_study, study_dir, tmp_path)
     out = write_report([study_dir, make_study(seeds=2)], tmp_path / "both.html")
     page = parsed(out.read_text())
     assert out.name == "both.html"
-    assert page.tags.count("article") == 2
+    assert page.tags.count("article") == 3
 
 
 def test_the_same_records_give_the_same_page(page_text, study_dir):

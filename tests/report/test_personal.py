@@ -155,5 +155,5 @@ def test_one_method_alone_is_not_drawn_as_a_dot_without_another(
         rewrite(root, by_site)
         text = write_report([root]).read_text()
         assert ("Variance between sites" in text) == ("-trade" in text) == is_drawn
-        assert "Each site's model on its own test rows" in text.replace("&#x27;", "'")
+        assert "Each site's model on its own test rows" in text.replace("&#39;", "'")
         shutil.rmtree(root)

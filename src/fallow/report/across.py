@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fallow.report.html import Html, el
+from fallow.report.beside import side_by_side
+from fallow.report.render import Article, parts_of
 from fallow.report.section import Across
 from fallow.study.records import StudyRecords
 
+GENERAL = (Across(side_by_side),)
+
 
 def across(
-    studies: Sequence[StudyRecords], key: str, sections: Sequence[Across]
-) -> Html | None:
+    studies: Sequence[StudyRecords], key: str, sections: Sequence[Across] = ()
+) -> Article | None:
     """The article over all studies; nothing when no two of them belong together."""
-    parts = [part for section in sections for part in section.render(studies, key)]
-    return el("article", el("h2", "Across studies"), *parts, id=key) if parts else None
+    found = [
+        part for section in (*GENERAL, *sections) for part in section.render(studies, key)
+    ]
+    parts = parts_of(key, found)
+    return Article(key, "Across studies", parts=parts) if parts else None

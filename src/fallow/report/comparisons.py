@@ -6,31 +6,17 @@ Each returns nothing where the study has no such pair with two seeds in common.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from html import escape
 from statistics import fmean
 
-from matplotlib.figure import Figure
-
+from fallow.report.blocks import Block, Blocks, Note, Table
 from fallow.report.columns import NOTHING, p_text, with_interval
-from fallow.report.figures.style import to_svg
 from fallow.report.final_table import Spread, digits_of, label_of
 from fallow.report.findings import pairs as find
 from fallow.report.findings.labels import over_cycles
-from fallow.report.html import Html, el, picture, section, table
 from fallow.study.records import Record, StudyRecords
 from fallow.study.statistics import Comparison, mean_sd
 
 Tested = list[tuple[find.Pair, Comparison]]
-
-
-def drawn(figure: Figure, key: str, caption: str) -> Html:
-    """A figure with its caption, also for a screen reader."""
-    return picture(to_svg(figure, key, escape(caption)), caption)
-
-
-def note(text: str) -> Html:
-    """A sentence in small type."""
-    return el("p", text, class_="note")
 
 
 def unit_of(study: StudyRecords) -> str:
@@ -39,6 +25,7 @@ def unit_of(study: StudyRecords) -> str:
 
 
 def score_text(study: StudyRecords, query: str) -> str:
+    """The final score of a strategy, mean ± standard deviation."""
     scale = 100 if study.measure == "accuracy" else 1
     values = [scale * s for s in study.final(query).values()]
     return Spread(*mean_sd(values)).text(digits_of(study)) if values else NOTHING
@@ -53,9 +40,9 @@ def tested_cells(study: StudyRecords, c: Comparison) -> list[str]:
 TESTS = ["Difference [95 %]", "Holm p", "Seeds"]
 
 
-def few(tests: Tested) -> list[Html]:
+def few(tests: Tested) -> list[Block]:
     """Why no difference can be called distinguishable, if the seeds are too few."""
-    return [note(text + ".") for text in dict.fromkeys(c.note for _, c in tests if c.note)]
+    return [Note(text + ".") for text in dict.fromkeys(c.note for _, c in tests if c.note)]
 
 
 def tested_pairs(
@@ -65,11 +52,11 @@ def tested_pairs(
     return find.compared(study, rule(study.strategies))
 
 
-def settings(study: StudyRecords) -> Html | None:
+def settings(study: StudyRecords, key: str) -> Blocks:
     """A strategy with and without a setting of its own."""
     tests = tested_pairs(study, find.setting_pairs)
     if not tests:
-        return None
+        return []
     rows = [
         [
             label_of(p.against, study.study),
@@ -81,16 +68,16 @@ def settings(study: StudyRecords) -> Html | None:
         for p, c in tests
     ]
     header = ["Query", "Setting", "Without", "With", *TESTS]
-    made = table("The same strategy with and without a setting", header, rows, words=2)
-    return section("What a setting changes", made, *few(tests))
+    made = Table("The same strategy with and without a setting", header, rows, words=2)
+    return [made, *few(tests)]
 
 
-def codes(study: StudyRecords) -> Html | None:
+def codes(study: StudyRecords, key: str) -> Blocks:
     """What a paper's public code runs beside what the paper says."""
     known = study.study.known
     tests = find.compared(study, find.code_pairs(study.strategies, known))
     if not tests:
-        return None
+        return []
     nan = {p.query: _nan_sites(study, p.query) for p, _ in tests}
     has_nan = any(nan.values())
     rows = [
@@ -112,12 +99,7 @@ def codes(study: StudyRecords) -> Html | None:
             " NaN sites: where scores were NaN, so that the code labels rows in arbitrary order; "
             "mean over cycles and seeds."
         )
-    return section(
-        "As in the public code and as in the paper",
-        table("The same method twice", header, rows, words=2),
-        note(text),
-        *few(tests),
-    )
+    return [Table("The same method twice", header, rows, words=2), Note(text), *few(tests)]
 
 
 def _nan_sites(study: StudyRecords, query: str) -> str:

@@ -7,49 +7,52 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fallow.report.across import across
+from fallow.report.called import names_of
 from fallow.report.final_table import final_table, label_of
 from fallow.report.general import GENERAL
-from fallow.report.html import Html, el, page, together
 from fallow.report.live import refresh
 from fallow.report.paper import Paper, known_of, sections_of
-from fallow.report.regression import warning
+from fallow.report.regression import warnings
+from fallow.report.render import Article, Page, parts_of, render_page
 from fallow.report.section import Across, Section
 from fallow.report.words import summary
 from fallow.study.names import heading
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 
+PLURAL = {"Method": "Methods", "Query": "Queries", "Strategy": "Strategies"}
 
-def study_html(
+
+def study_article(
     study: StudyRecords,
     key: str,
     sections: Sequence[Section] = GENERAL,
     *,
+    name: str = "",
     without: Collection[str] = (),
-) -> Html:
+) -> Article:
     """A study as an article; ``key`` starts every id in it, so that articles can share a page.
 
-    ``without``: titles of sections that the page shows for several studies together.
+    ``name``: what the page calls it, by default its own name; ``without``: titles of sections that
+    the page shows for several studies together.
     """
     described = study.study
-    title = str(described.recipe.get("title") or "")
-    what = {"Method": "Methods", "Query": "Queries", "Strategy": "Strategies"}[
-        heading(described)
-    ]
-    facts = f"{what}: {len(study.strategies)}, seeds: {len(described.seeds)}"
+    facts = (
+        f"{PLURAL[heading(described)]}: {len(study.strategies)}, "
+        f"seeds: {len(described.seeds)}"
+    )
     if described.reference:
         facts += f", reference: {label_of(described.reference, described)}"
     ordered = sorted(sections, key=lambda section: section.place)
-    rendered = [s.render(study, key) for s in ordered if s.title not in without]
-    return el(
-        "article",
-        el("h2", described.name),
-        *([el("p", title, class_="facts")] if title else []),
-        el("p", summary(study, final_table(study)), class_="lead"),
-        el("p", facts, class_="facts"),
-        *warning(study),
-        *filter(None, rendered),
+    shown = [section for section in ordered if section.title not in without]
+    return Article(
         id=key,
+        name=name or described.name,
+        title=str(described.recipe.get("title") or ""),
+        lead=summary(study, final_table(study)),
+        facts=[facts],
+        warnings=warnings(study),
+        parts=parts_of(key, [(s.title, s.blocks(study, key)) for s in shown]),
     )
 
 
@@ -60,24 +63,27 @@ def report_html(studies: Sequence[StudyRecords], papers: Sequence[Paper] = ()) -
             "a report needs at least 1 study, and there are 0; give a study's directory"
         )
     own = sections_of(papers)
-    names = [s.study.name for s in studies]
-    found = across(studies, "across", own.of_several)
-    over_all = [found] if found else []
-    links = [el("li", el("a", name, href=f"#study-{i}")) for i, name in enumerate(names)]
-    if over_all:
-        links.insert(0, el("li", el("a", "Across studies", href="#across")))
-    contents = (
-        [el("nav", el("ul", *links), aria_label="Studies")] if len(studies) > 1 else []
-    )
     hidden = _shown_together(studies, own.of_several)
+    names = names_of(studies)
     articles = [
-        study_html(study, f"study-{i}", (*GENERAL, *own.of_one), without=hidden[i])
+        study_article(
+            study,
+            f"study-{i}",
+            (*GENERAL, *own.of_one),
+            name=names[i],
+            without=hidden[i],
+        )
         for i, study in enumerate(studies)
     ]
-    return page(
-        ", ".join(names) + " – Fallow report",
-        el("main", el("h1", "Fallow report"), *contents, *over_all, together(*articles)),
-        refresh=refresh([study.path for study in studies]),
+    together = across(studies, "across", own.of_several)
+    if together is not None:
+        articles.insert(0, together)
+    return render_page(
+        Page(
+            title=", ".join(names),
+            articles=articles,
+            refresh=refresh([study.path for study in studies]),
+        )
     )
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fallow.core.words import listed, size
+from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
-from fallow.report.comparisons import note
 from fallow.report.costs import ends, mean_text
 from fallow.report.final_table import Spread, digits_of, label_of, ranked
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even
 from fallow.report.findings.diverged import FAR, diverged, diverged_at
-from fallow.report.html import Html, section, table
 from fallow.study.names import heading, training_of, training_tags
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
@@ -25,7 +24,7 @@ MARK = " †"
 # -- divergence -------------------------------------------------------------------------------
 
 
-def warning(study: StudyRecords) -> list[Html]:
+def warnings(study: StudyRecords) -> list[str]:
     """Which runs diverged, and what to do about it; nothing when none did."""
     found = diverged(study)
     steps = {q: k for q, k in found.items() if not is_solved(study, q)}
@@ -43,7 +42,7 @@ def warning(study: StudyRecords) -> list[Html]:
             f"Diverged: {_who(study, solved)}. Least squares on few labels leave directions of the "
             f"features to chance. Buy more labels, or use training={trained[0]}:ridge=0.001."
         )
-    return [note(text) for text in said]
+    return said
 
 
 def is_solved(study: StudyRecords, query: str) -> bool:
@@ -67,11 +66,11 @@ def _who(study: StudyRecords, found: Mapping[str, Mapping[int, int]]) -> str:
 # -- errors -----------------------------------------------------------------------------------
 
 
-def errors(study: StudyRecords) -> Html | None:
+def errors(study: StudyRecords, key: str) -> Blocks:
     """Errors at a few checkpoints: cycle by cycle, and at equal numbers of labels."""
     cycles = checkpoints(study, COLUMNS)
-    if study.higher_is_better or not cycles:
-        return None
+    if not cycles:
+        return []
     order, even, what = ranked(study), is_even(study), heading(study.study)
     rows = [
         [label_of(q, study.study), *(_error(study, q, c) for c in cycles)] for q in order
@@ -81,14 +80,14 @@ def errors(study: StudyRecords) -> Html | None:
         f"{bought[c]:,.0f} labels" if even and c in bought else f"Cycle {c}" for c in cycles
     ]
     parts = [
-        table("Error by labels bought" if even else "Error by cycle", [what, *header], rows)
+        Table("Error by labels bought" if even else "Error by cycle", [what, *header], rows)
     ]
     if not even:
         parts.append(_at_equal_labels(study, cycles))
     text = "Mean ± standard deviation over seeds; lower is better."
     if any(cell.endswith(MARK) for row in rows for cell in row):
         text += f"{MARK}: a seed has diverged there."
-    return section("Errors over cycles", *parts, note(text))
+    return [*parts, Note(text)]
 
 
 def _error(study: StudyRecords, query: str, cycle: int) -> str:
@@ -102,7 +101,7 @@ def _spread(study: StudyRecords, scores: Mapping[int, float]) -> str:
     )
 
 
-def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Html:
+def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Table:
     """All strategies at the labels of the one that bought the fewest."""
     bought = [study.labels(q) for q in study.strategies if cycles[-1] in study.labels(q)]
     least = min(bought, key=lambda labels: labels[cycles[-1]])
@@ -116,17 +115,17 @@ def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Html:
     ]
     caption = "Error by labels bought, first labels among them (curves joined linearly)"
     header = [heading(study.study), *(f"{n:,.0f} labels" for n in columns)]
-    return table(caption, header, rows)
+    return Table(caption, header, rows)
 
 
 # -- costs ------------------------------------------------------------------------------------
 
 
-def costs(study: StudyRecords) -> Html | None:
+def costs(study: StudyRecords, key: str) -> Blocks:
     """The error at the end beside what crossed between server and sites to get there."""
     shown = [q for q in ranked(study) if study.final(q)]
-    if study.higher_is_better or not shown:
-        return None
+    if not shown:
+        return []
     rows = [
         [
             label_of(q, study.study),
@@ -146,14 +145,13 @@ def costs(study: StudyRecords) -> Html | None:
         "Sites to server",
         "Server to sites",
     ]
-    return section(
-        "What the error cost",
-        table("At the last checkpoint, mean over seeds", header, rows),
-        note(
+    return [
+        Table("At the last checkpoint, mean over seeds", header, rows),
+        Note(
             "Exchanges are round trips between the server and all sites: models, totals and orders "
             "together. Bytes are of all sites. Over a network the exchanges cost seconds each."
         ),
-    )
+    ]
 
 
 def _exchanges(study: StudyRecords, query: str) -> list[float]:

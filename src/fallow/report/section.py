@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from fallow.report.html import Html
 from fallow.study.records import StudyRecords
+
+if TYPE_CHECKING:  # blocks draw, and who lists recipes need not load what draws
+    from fallow.report.blocks import Blocks
 
 
 class Place(IntEnum):
@@ -25,27 +28,43 @@ class Place(IntEnum):
     RUN = 80  # what left the sites, and how it was run
 
 
+def always(study: StudyRecords) -> bool:
+    """Every study has what the section needs."""
+    return True
+
+
 @dataclass(frozen=True)
 class Section:
     """A part of the article about one study.
 
-    ``render(study, key)`` returns it, or None where the study has nothing of the kind; ``key``
-    starts every id in it, so that articles can share a page.
+    ``needs`` says whether it is for studies of this kind at all.  ``render(study, key)`` returns its
+    blocks, none where the study has nothing to show; ``key`` starts every id in them, so that
+    articles can share a page.
     """
 
     title: str
     place: Place
-    render: Callable[[StudyRecords, str], Html | None]
+    render: Callable[[StudyRecords, str], Blocks]
+    needs: Callable[[StudyRecords], bool] = always
+
+    def blocks(self, study: StudyRecords, key: str) -> Blocks:
+        """What the section shows of a study; nothing where it is for others."""
+        return self.render(study, key) if self.needs(study) else ()
+
+
+def no_study(studies: Sequence[StudyRecords]) -> Sequence[StudyRecords]:
+    """No study is covered."""
+    return ()
 
 
 @dataclass(frozen=True)
 class Across:
-    """A part of the article over several studies.
+    """A part of the article over several studies: titles and blocks, none where the studies have
+    nothing in common.
 
     ``replaces`` names a section that the studies which ``covers`` returns need not show again.
     """
 
-    title: str
-    render: Callable[[Sequence[StudyRecords], str], Sequence[Html]]
+    render: Callable[[Sequence[StudyRecords], str], Sequence[tuple[str, Blocks]]]
     replaces: str = ""
-    covers: Callable[[Sequence[StudyRecords]], Sequence[StudyRecords]] = lambda studies: ()
+    covers: Callable[[Sequence[StudyRecords]], Sequence[StudyRecords]] = no_study

@@ -5,7 +5,7 @@ from itertools import groupby
 import pytest
 
 from fallow.papers import KNOWN
-from fallow.papers.fale.wins import Count, blocks, outcome, shared, subjects, total
+from fallow.papers.fale.wins import Count, find_matches, outcome, shared, subjects, total
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even, marks
 from tests.report.conftest import rewrite
 from tests.report.reading import read_study
@@ -114,7 +114,7 @@ def test_fale_is_the_subject_and_else_the_reference(study, tmp_path):
 
 def test_a_strategy_that_is_better_for_every_seed_wins_every_checkpoint(study):
     assert checkpoints(study, 10) == (1, 2, 4, 5, 6, 7, 8, 10, 11, 12)
-    (fale, local) = blocks(study)
+    (fale, local) = find_matches(study)
     assert {str(r.count) for r in fale.rivals} == {"10/0/0"}
     assert {r.query: str(r.count) for r in local.rivals} == dict.fromkeys(
         ("random", "lcmd", "random@training=server-solve", FALE), "0/0/10"
@@ -122,7 +122,7 @@ def test_a_strategy_that_is_better_for_every_seed_wins_every_checkpoint(study):
 
 
 def test_equal_labels_are_compared_only_where_the_rivals_curve_reaches(study):
-    (fale, local) = blocks(study)
+    (fale, local) = find_matches(study)
     level = {r.query: r.at_equal_labels.total for r in fale.rivals}
     assert level == {"random": 9, "lcmd": 9, "random@training=server-solve": 9, LOCAL: 10}
     first = next(r for r in local.rivals if r.query == "random")
@@ -148,12 +148,12 @@ def test_a_run_in_which_one_strategy_has_only_begun_is_counted_by_the_others(tmp
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:3]))
     study = read_study(root)
     assert len(checkpoints(study, 10)) == 10
-    count = {r.query: r.count.total for r in blocks(study)[0].rivals}
+    count = {r.query: r.count.total for r in find_matches(study)[0].rivals}
     assert (count["lcmd"], count["random"]) == (2, 10)
 
 
 def test_one_seed_is_no_test(tmp_path):
-    assert blocks(read_study(write_regression(tmp_path / "a", seeds=1))) == []
+    assert find_matches(read_study(write_regression(tmp_path / "a", seeds=1))) == []
 
 
 def test_studies_share_the_subjects_that_two_of_them_have(study, tmp_path):
@@ -166,7 +166,7 @@ def test_all_strategies_with_first_labels_have_equally_many(tmp_path):
     root = write_regression(tmp_path / "a", QUERIES[:3])
     study = read_study(root)
     assert is_even(study)
-    block = blocks(study)[0]
+    block = find_matches(study)[0]
     assert all(r.count == r.at_equal_labels for r in block.rivals)
     rewrite(root, lambda r, _: {"labelled": r["labelled"] + 9 * (r["query"] == "lcmd")})
     assert not is_even(read_study(root))

@@ -10,12 +10,11 @@ from fallow.papers.ahfal.families import FAMILIES, Family
 from fallow.papers.ahfal.oracle import oracle_pairs
 from fallow.papers.ahfal.slopes import FEWEST, Slopes, slopes
 from fallow.papers.ahfal.tradeoff import Tradeoff, tradeoff
+from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING, with_interval
 from fallow.report.comparisons import (
     TESTS,
-    drawn,
     few,
-    note,
     score_text,
     tested_cells,
     tested_pairs,
@@ -23,9 +22,8 @@ from fallow.report.comparisons import (
 )
 from fallow.report.final_table import label_of
 from fallow.report.findings.sweeps import alpha_sweeps
-from fallow.report.html import Html, section, table
+from fallow.report.needs import chooses, has_classes
 from fallow.report.paper import Sections
-from fallow.report.personal import chooses_nothing
 from fallow.report.section import Across, Place, Section
 from fallow.study.records import StudyRecords
 
@@ -35,11 +33,11 @@ TYPICALITY = (
 )
 
 
-def oracle(study: StudyRecords, key: str) -> Html | None:
+def oracle(study: StudyRecords, key: str) -> Blocks:
     """AHFAL's Figure 4: what the true class shares are worth to a plain heuristic."""
     tests = tested_pairs(study, oracle_pairs)
-    if chooses_nothing(study) or not tests:
-        return None
+    if not tests:
+        return []
     rows = [
         [
             p.what,
@@ -49,42 +47,47 @@ def oracle(study: StudyRecords, key: str) -> Html | None:
         ]
         for p, c in tests
     ]
-    return section(
-        "What knowing the classes would be worth",
-        drawn(
-            draw.lifts(tests, unit_of(study)),
-            f"{key}-lifts",
-            "A bar to the right: the heuristic gains when each site buys what its labels lack to "
-            "the true class shares of all sites. Mean over seeds, 95 % Student interval. No real "
-            "site knows the true class of an unlabelled row: this is an upper bound.",
-        ),
-        table(
-            "Plain, and with the true class shares",
-            ["Heuristic", "Plain", "Shares known", *TESTS],
-            rows,
-        ),
-        *([note(TYPICALITY)] if any(p.what == "typicality" for p, _ in tests) else []),
-        *few(tests),
+    caption = (
+        "A bar to the right: the heuristic gains when each site buys what its labels lack to "
+        "the true class shares of all sites. Mean over seeds, 95 % Student interval. No real "
+        "site knows the true class of an unlabelled row: this is an upper bound."
     )
+    said = [f"{p.what} {c.difference:+.2f}" for p, c in tests]
+    words = f"True class shares known, minus unknown, {unit_of(study)}: {', '.join(said)}."
+    figure = draw.lifts(tests, unit_of(study))
+    table = Table(
+        "Plain, and with the true class shares",
+        header=["Heuristic", "Plain", "Shares known", *TESTS],
+        rows=rows,
+    )
+    notes: list[Block] = []
+    if any(pair.what == "typicality" for pair, _ in tests):
+        notes.append(Note(TYPICALITY))
+    return [
+        show_figure(figure, f"{key}-lifts", caption, seen=words),
+        table,
+        *notes,
+        *few(tests),
+    ]
 
 
-def routing(study: StudyRecords, key: str) -> Html | None:
+def routing(study: StudyRecords, key: str) -> Blocks:
     """How classes were routed to one model or to two."""
-    figure = draw.routing(study) if study.higher_is_better else None
+    figure = draw.routing(study)
     if figure is None:
-        return None
+        return []
     caption = (
         "Left: one line per class, the spread of its share over sites; a class below the "
         "dashed threshold is scored by the local and the global model together, one above "
         "it by the local model alone. Right: how many classes are below."
     )
-    return section("Routing of classes", drawn(figure, f"{key}-routing", caption))
+    return [show_figure(figure, f"{key}-routing", caption)]
 
 
-def spread(study: StudyRecords, key: str) -> Html | None:
+def spread(study: StudyRecords, key: str) -> Blocks:
     """Class spread and accuracy in one study."""
-    lines = None if chooses_nothing(study) else slopes([study])
-    return class_slopes(lines, study, key) if lines else None
+    lines = slopes([study])
+    return class_slopes(lines, study, key) if lines else []
 
 
 def swept(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
@@ -92,42 +95,53 @@ def swept(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
     return [s for sweep in alpha_sweeps(studies) if slopes(sweep) for s in sweep]
 
 
-def sweeps(studies: Sequence[StudyRecords], key: str) -> list[Html]:
+def sweeps(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
     """The trade-off and the slopes of every group of studies that differ in alpha alone."""
-    parts: list[Html] = []
+    parts: list[tuple[str, Blocks]] = []
     for i, sweep in enumerate(alpha_sweeps(studies)):
-        parts += _sweep(sweep, f"{key}-{i}")
+        name = f"{key}-{i}"
+        parts.append(("Local or global model, over alpha", _tradeoff(sweep, name)))
+        lines = slopes(sweep)
+        if lines:
+            parts.append((SPREAD, class_slopes(lines, sweep[0], name)))
     return parts
 
 
-def _sweep(sweep: Sequence[StudyRecords], key: str) -> list[Html]:
-    """AHFAL's Figures 2 and 3 over studies that differ in alpha alone."""
-    found, lines, first = tradeoff(sweep), slopes(sweep), sweep[0]
-    parts = [class_slopes(lines, first, key)] if lines else []
+def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
+    """AHFAL's Figure 2 over studies that differ in alpha alone."""
+    found = tradeoff(sweep)
     if found is None:
-        return parts
+        return []
+    first = sweep[0]
     names = listed([s.study.name for s in sweep])
+    caption = (
+        "Above zero, strategies that read the global model end better than those that "
+        "read each site's own; a line that crosses zero is the trade-off. Means of the "
+        "strategies of a family, paired by seed, with 95 % Student intervals."
+    )
+    note = (
+        f"Studies: {names}. {who(first, found.members)} AHFAL's paper (Figure 2) calls the "
+        "first family centralised, and strategies that read the global model decentralised."
+    )
+    figure = draw.tradeoff(found, unit_of(first))
+    words = _tradeoff_seen(found, unit_of(first))
     return [
-        section(
-            "Local or global model, over alpha",
-            drawn(
-                draw.tradeoff(found, unit_of(first)),
-                f"{key}-tradeoff",
-                "Above zero, strategies that read the global model end better than those that "
-                "read each site's own; a line that crosses zero is the trade-off. Means of the "
-                "strategies of a family, paired by seed, with 95 % Student intervals.",
-            ),
-            _points(found),
-            note(
-                f"Studies: {names}. {who(first, found.members)} AHFAL's paper (Figure 2) calls the "
-                "first family centralised, and strategies that read the global model decentralised."
-            ),
-        ),
-        *parts,
+        show_figure(figure, f"{key}-tradeoff", caption, seen=words),
+        _points(found),
+        Note(note),
     ]
 
 
-def _points(found: Tradeoff) -> Html:
+def _tradeoff_seen(found: Tradeoff, unit: str) -> str:
+    """The difference of each family at the first and at the last alpha."""
+    said = []
+    for kind, points in found.points.items():
+        at = [f"{p.difference:+.2f} {unit} at alpha {p.alpha:g}" for p in points]
+        said.append(f"{FAMILIES[kind]}: {', '.join(at)}")
+    return f"Minus strategies of the local model only. {'; '.join(said)}."
+
+
+def _points(found: Tradeoff) -> Table:
     """The points of the figure in numbers."""
     rows = [
         [
@@ -140,10 +154,10 @@ def _points(found: Tradeoff) -> Html:
         for p in points
     ]
     header = ["Alpha", "Family", "Difference [95 %]", "Seeds"]
-    return table("Minus strategies of the local model only", header, rows, words=2)
+    return Table("Minus strategies of the local model only", header, rows, words=2)
 
 
-def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Html:
+def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
     """AHFAL's Figure 3, with the slopes in numbers."""
     rows = []
     for kind, line in found.lines.items():
@@ -157,23 +171,27 @@ def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Html:
             ]
         )
     header = ["Family", "Slope [95 %]", "Minus local only [95 %]", "Points"]
-    few = (
-        f"Intervals need {FEWEST} runs or more to draw again; there are {found.runs}. "
-        if not all(line.interval for line in found.lines.values())
-        else f"Intervals: the {found.runs} runs (study and seed) drawn again with replacement. "
+    if all(line.interval for line in found.lines.values()):
+        drawn = f"Intervals: the {found.runs} runs (study and seed) drawn again with replacement."
+    else:
+        drawn = (
+            f"Intervals need {FEWEST} runs or more to draw again; there are {found.runs}."
+        )
+    caption = (
+        "A line that falls less steeply loses less on classes that few sites hold. Least "
+        "squares over all classes, strategies and seeds; marks are means of equally many "
+        "points, ordered by CV."
     )
-    return section(
-        "Class spread and accuracy",
-        drawn(
-            draw.slopes(found),
-            f"{key}-slopes",
-            "A line that falls less steeply loses less on classes that few sites hold. Least "
-            "squares over all classes, strategies and seeds; marks are means of equally many "
-            "points, ordered by CV.",
-        ),
-        table("Points of accuracy per unit of CV", header, rows),
-        note(few + who(study, {kind: line.queries for kind, line in found.lines.items()})),
+    said = [f"{FAMILIES[kind]} {line.slope:+.2f}" for kind, line in found.lines.items()]
+    words = (
+        f"Accuracy of a class over how unevenly sites hold it. Slopes: {', '.join(said)}."
     )
+    members = {kind: line.queries for kind, line in found.lines.items()}
+    return [
+        show_figure(draw.slopes(found), f"{key}-slopes", caption, seen=words),
+        Table("Points of accuracy per unit of CV", header, rows),
+        Note(f"{drawn} {who(study, members)}"),
+    ]
 
 
 def who(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
@@ -188,9 +206,9 @@ def who(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
 SPREAD = "Class spread and accuracy"
 SECTIONS = Sections(
     of_one=(
-        Section("Routing of classes", Place.CLASSES, routing),
-        Section("What knowing the classes would be worth", Place.FINDINGS, oracle),
-        Section(SPREAD, Place.FINDINGS, spread),
+        Section("Routing of classes", Place.CLASSES, routing, has_classes),
+        Section("What knowing the classes would be worth", Place.FINDINGS, oracle, chooses),
+        Section(SPREAD, Place.FINDINGS, spread, chooses),
     ),
-    of_several=(Across("Over alpha", sweeps, replaces=SPREAD, covers=swept),),
+    of_several=(Across(sweeps, replaces=SPREAD, covers=swept),),
 )

@@ -7,31 +7,30 @@ import math
 from fallow.papers.dpfl import figures as draw
 from fallow.papers.dpfl import graphs as find
 from fallow.papers.dpfl.graphs import Graphs, Measured
+from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING
-from fallow.report.comparisons import drawn, note
 from fallow.report.final_table import label_of
-from fallow.report.html import Html, section, table
+from fallow.report.needs import has_sites
 from fallow.report.paper import Sections
-from fallow.report.personal import of_sites
 from fallow.report.section import Place, Section
 from fallow.study.records import StudyRecords
 
 
-def graphs(study: StudyRecords, key: str) -> Html | None:
+def graphs(study: StudyRecords, key: str) -> Blocks:
     """Who received from whom, and what papers measure of it; nothing without recorded graphs."""
     found = find.all_graphs(study)
     if not found:
-        return None
+        return []
     shown = study.study.reference if study.study.reference in found else next(iter(found))
     run = found[shown or ""][0]
-    parts = [
-        drawn(
-            draw.adjacency(run),
-            f"{key}-adjacency",
-            f"{label_of(run.query, study.study)}, seed {run.seed}: a blue square in a row is a "
-            "site whose model the row's site averages with its own; an orange one is a candidate "
-            "that it does without in that round.",
-        )
+    caption = (
+        f"{label_of(run.query, study.study)}, seed {run.seed}: a blue square in a row is a "
+        "site whose model the row's site averages with its own; an orange one is a candidate "
+        "that it does without in that round."
+    )
+    words = _seen(run)
+    parts: list[Block] = [
+        show_figure(draw.adjacency(run), f"{key}-adjacency", caption, seen=words)
     ]
     figure = draw.rounds(study, found)
     if figure is not None:
@@ -39,11 +38,21 @@ def graphs(study: StudyRecords, key: str) -> Html | None:
             "Means over seeds. Left: a line that rises drops collaborators; as papers plot it, "
             "with every site's link to itself present."
         )
-        parts.append(drawn(figure, f"{key}-links", caption))
-    return section("Who learns from whom", *parts, *_numbers(study, found))
+        parts.append(show_figure(figure, f"{key}-links", caption))
+    return [*parts, *_numbers(study, found)]
 
 
-def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Html]:
+def _seen(run: Graphs) -> str:
+    """How many links the first and the last recorded graph have."""
+    first = int(run.by_round[run.first].sum())
+    last = int(run.by_round[run.last].sum())
+    return (
+        f"Who receives from whom among {len(run.sites)} sites: {first} links in round "
+        f"{run.first + 1}, {last} in round {run.last + 1}."
+    )
+
+
+def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]:
     """The first and the last recorded graph of every strategy in numbers."""
     rows, marks = [], []
     for query, runs in found.items():
@@ -84,7 +93,7 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Html]:
             " Joining and leaving both gained, so that a coin decided, in so many of the visits: "
             f"{', '.join(said)}."
         )
-    return [table("Graphs", header, rows, words=2, classes=marks), note(text)]
+    return [Table("Graphs", header, rows, words=2, classes=marks), Note(text)]
 
 
 def _cells(m: Measured) -> list[str]:
@@ -118,5 +127,5 @@ def _apart(study: StudyRecords, found: dict[str, list[Graphs]]) -> str:
 
 
 SECTIONS = Sections(
-    of_one=(Section("Who learns from whom", Place.SITES, of_sites(graphs)),)
+    of_one=(Section("Who learns from whom", Place.SITES, graphs, has_sites),)
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING, with_interval
 from fallow.report.comparisons import (
     TESTS,
     few,
-    note,
     score_text,
     tested_cells,
     tested_pairs,
@@ -16,9 +16,8 @@ from fallow.report.comparisons import (
 from fallow.report.final_table import digits_of, label_of
 from fallow.report.findings.pairs import Pair, compared
 from fallow.report.findings.sweeps import CUT, alike, alpha_of, rho_of
-from fallow.report.html import Html, section, table
+from fallow.report.needs import chooses
 from fallow.report.paper import Sections
-from fallow.report.personal import chooses_nothing
 from fallow.report.section import Across, Place, Section
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL, Comparison
@@ -50,11 +49,11 @@ def model_pairs(strategies: Sequence[str]) -> list[Pair]:
     return found
 
 
-def models(study: StudyRecords, key: str) -> Html | None:
+def models(study: StudyRecords, key: str) -> Blocks:
     """FairFAL's Observation 1: the same rule by the local and by the global model."""
     tests = tested_pairs(study, model_pairs)
-    if chooses_nothing(study) or not tests:
-        return None
+    if not tests:
+        return []
     rows = [
         [
             label_of(p.against, study.study),
@@ -67,15 +66,14 @@ def models(study: StudyRecords, key: str) -> Html | None:
         for p, c in tests
     ]
     header = ["Query", "Local model", "Global model", "Hodges-Lehmann", *TESTS[1:], "Ahead"]
-    return section(
-        "Which model should choose",
-        table("The same rule by the local and by the global model", header, rows),
-        note(
+    return [
+        Table("The same rule by the local and by the global model", header, rows),
+        Note(
             "Hodges-Lehmann shift of global minus local, seed by seed, with its exact interval. "
             "Ahead goes by its sign; ≈ marks one that chance explains."
         ),
         *few(tests),
-    )
+    ]
 
 
 def ahead(study: StudyRecords, c: Comparison) -> str:
@@ -85,17 +83,18 @@ def ahead(study: StudyRecords, c: Comparison) -> str:
     return side if c.holm <= LEVEL or side == "neither" else f"≈ {side}"
 
 
-def selector(studies: Sequence[StudyRecords], key: str) -> list[Html]:
+def selector(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
     """The table of every group of studies that differ in how rows are cut alone."""
-    return [made for group in alike(studies, CUT) if (made := _choice(group))]
+    title = "Which model should choose, by skew and tail"
+    return [(title, _choice(group)) for group in alike(studies, CUT)]
 
 
-def _choice(group: Sequence[StudyRecords]) -> Html | None:
+def _choice(group: Sequence[StudyRecords]) -> Blocks:
     """FairFAL's selector study: who is ahead, the local or the global model, by alpha and rho."""
     alphas = sorted({a for s in group if (a := alpha_of(s)) is not None})
     rhos = sorted({rho_of(s) for s in group})
     if len(alphas) * len(rhos) < 2:
-        return None
+        return []
     cells = {}
     for study in group:
         for pair, c in compared(study, model_pairs(study.strategies)):
@@ -113,19 +112,18 @@ def _choice(group: Sequence[StudyRecords]) -> Html | None:
         for a in alphas
     ]
     if not rows:
-        return None
+        return []
     header = ["Query", "Alpha", *(f"rho {r:g}" for r in rhos)]
-    return section(
-        "Which model should choose, by skew and tail",
-        table("Model ahead (Hodges-Lehmann, global minus local)", header, rows, words=2),
-        note(
+    return [
+        Table("Model ahead (Hodges-Lehmann, global minus local)", header, rows, words=2),
+        Note(
             "rho is the largest over the smallest class (1: no long tail). A model with ≈ is ahead "
             "by no more than chance explains (exact Wilcoxon, Holm over the pairs of a study)."
         ),
-    )
+    ]
 
 
 SECTIONS = Sections(
-    of_one=(Section("Which model should choose", Place.FINDINGS, models),),
-    of_several=(Across("Which model should choose, by skew and tail", selector),),
+    of_one=(Section("Which model should choose", Place.FINDINGS, models, chooses),),
+    of_several=(Across(selector),),
 )

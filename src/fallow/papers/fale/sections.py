@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fallow.core.words import listed
-from fallow.papers.fale.wins import CHECKPOINTS, Block, Rival, blocks, shared, total
+from fallow.papers.fale.wins import CHECKPOINTS, Matches, Rival, find_matches, shared, total
+from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
-from fallow.report.comparisons import few, note, tested_cells
+from fallow.report.comparisons import few, tested_cells
 from fallow.report.final_table import label_of
 from fallow.report.findings.checkpoints import checkpoints, is_even
 from fallow.report.findings.pairs import Pair, compared
-from fallow.report.html import Html, section, table
+from fallow.report.needs import has_numbers
 from fallow.report.paper import Sections
 from fallow.report.section import Across, Place, Section
 from fallow.study.published import Tally
@@ -22,11 +23,11 @@ from fallow.study.strategy import Strategy, folded
 # -- wins, ties and losses --------------------------------------------------------------------
 
 
-def wins(study: StudyRecords, key: str) -> Html | None:
+def wins(study: StudyRecords, key: str) -> Blocks:
     """Wins, ties and losses over checkpoints, beside the printed ones."""
-    found = [] if study.higher_is_better else blocks(study)
+    found = find_matches(study)
     if not found:
-        return None
+        return []
     cycles = checkpoints(study, CHECKPOINTS)
     seeds = max(len(study.final(block.subject)) for block in found)
     text = (
@@ -40,20 +41,17 @@ def wins(study: StudyRecords, key: str) -> Html | None:
             " At equal labels: against the rival's curve, joined linearly, where it has as many "
             "labels; checkpoints that its curve does not reach are not counted."
         )
-    return section(
-        "Wins, ties and losses", *(_block(study, block) for block in found), note(text)
-    )
+    return [*(_tallies(study, block) for block in found), Note(text)]
 
 
-def _block(study: StudyRecords, block: Block) -> Html:
-    prints, even = printed(study, block.subject), is_even(study)
+def _tallies(study: StudyRecords, block: Matches) -> Table:
+    prints = printed(study, block.subject)
+    even = is_even(study)
     tally = {r.query: _tally(study, r.query, prints) for r in block.rivals}
 
     def cells(words: str, rivals: Sequence[Rival]) -> list[str]:
-        count, level = (
-            total(r.count for r in rivals),
-            total(r.at_equal_labels for r in rivals),
-        )
+        count = total(r.count for r in rivals)
+        level = total(r.at_equal_labels for r in rivals)
         known = [t for r in rivals if (t := tally[r.query])]
         return [
             words,
@@ -68,7 +66,7 @@ def _block(study: StudyRecords, block: Block) -> Html:
     header += [] if even else ["At equal labels"]
     header += ["Published"] if prints else []
     marks = [""] * len(block.rivals) + ["first"]
-    return table(label_of(block.subject, study.study), header, rows, classes=marks)
+    return Table(label_of(block.subject, study.study), header, rows, classes=marks)
 
 
 def printed(study: StudyRecords, subject: str) -> list[Tally]:
@@ -88,24 +86,21 @@ def _tally(study: StudyRecords, rival: str, prints: Iterable[Tally]) -> Tally | 
     return next((t for t in prints if folded(t.rival) == name), None)
 
 
-def wins_across(studies: Sequence[StudyRecords], key: str) -> list[Html]:
+def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
     """Wins, ties and losses of the same strategy in several studies, and their sum."""
     found = shared([s for s in studies if not s.higher_is_better])
     if not found:
         return []
-    made = section(
-        "Wins, ties and losses over studies",
-        *(_summed(subject, rows) for subject, rows in found.items()),
-        note(
-            "Wins/ties/losses over the checkpoints of each study (paired t-test over its seeds, "
-            f"level {LEVEL}). Published: the same pairs on the same data, each once. Checkpoints "
-            "of one run are not independent."
-        ),
+    note = (
+        "Wins/ties/losses over the checkpoints of each study (paired t-test over its seeds, "
+        f"level {LEVEL}). Published: the same pairs on the same data, each once. Checkpoints "
+        "of one run are not independent."
     )
-    return [made]
+    tables = [_summed(subject, rows) for subject, rows in found.items()]
+    return [("Wins, ties and losses over studies", [*tables, Note(note)])]
 
 
-def _summed(subject: str, found: Sequence[tuple[StudyRecords, Block]]) -> Html:
+def _summed(subject: str, found: Sequence[tuple[StudyRecords, Matches]]) -> Table:
     """Studies down, rivals across, as in FALE's Table 2."""
     rivals = list(dict.fromkeys(r.query for _, block in found for r in block.rivals))
     counts = [{r.query: r.count for r in block.rivals} for _, block in found]
@@ -132,7 +127,7 @@ def _summed(subject: str, found: Sequence[tuple[StudyRecords, Block]]) -> Html:
     first = found[0][0].study
     header = ["Study", *(label_of(q, first) for q in rivals), "All"]
     marks = [""] * len(found) + ["first"] + [""] * bool(known)
-    return table(label_of(subject, first), header, rows, classes=marks)
+    return Table(label_of(subject, first), header, rows, classes=marks)
 
 
 # -- controls ---------------------------------------------------------------------------------
@@ -171,11 +166,11 @@ def _training(strategy: Strategy) -> list[str]:
     return sorted(w for w in words if w != "training=fedavg")
 
 
-def controls(study: StudyRecords, key: str) -> Html | None:
+def controls(study: StudyRecords, key: str) -> Blocks:
     """FALE against uniform rows, and against leverage without weights, with the same training."""
     tests = compared(study, control_pairs(study.strategies))
-    if study.higher_is_better or not tests:
-        return None
+    if not tests:
+        return []
     rows = [
         [
             label_of(p.query, study.study),
@@ -185,21 +180,25 @@ def controls(study: StudyRecords, key: str) -> Html | None:
         for p, c in tests
     ]
     header = ["Query", "Control", "Difference [95 %]", "Holm p", "Seeds"]
-    return section(
-        "What choosing is worth with the same training",
-        table("Final error, query minus control", header, rows, words=2),
-        note(
+    return [
+        Table("Final error, query minus control", header, rows, words=2),
+        Note(
             "Control and query are trained in the same way, so what is left is the choice of rows "
             "and their weights; below zero it helps."
         ),
         *few(tests),
-    )
+    ]
 
 
 SECTIONS = Sections(
     of_one=(
-        Section("Wins, ties and losses", Place.ERRORS, wins),
-        Section("What choosing is worth with the same training", Place.ERRORS, controls),
+        Section("Wins, ties and losses", Place.ERRORS, wins, has_numbers),
+        Section(
+            "What choosing is worth with the same training",
+            Place.ERRORS,
+            controls,
+            has_numbers,
+        ),
     ),
-    of_several=(Across("Wins, ties and losses over studies", wins_across),),
+    of_several=(Across(wins_across),),
 )

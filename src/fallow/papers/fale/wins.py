@@ -80,7 +80,7 @@ def outcome(
 
 @dataclass(frozen=True)
 class Rival:
-    """The counts of a block's subject against one other strategy, cycle by cycle and where both
+    """The counts of a subject against one other strategy, cycle by cycle and where both
     have bought equally many labels.  A checkpoint that cannot be tested counts nowhere."""
 
     query: str
@@ -89,7 +89,7 @@ class Rival:
 
 
 @dataclass(frozen=True)
-class Block:
+class Matches:
     """One strategy against all others of a study."""
 
     subject: str
@@ -103,14 +103,14 @@ def subjects(study: StudyRecords) -> tuple[str, ...]:
     return found or ((reference,) if reference in study.strategies and reference else ())
 
 
-def blocks(study: StudyRecords) -> list[Block]:
-    """A block for each subject that can be tested against any other strategy."""
+def find_matches(study: StudyRecords) -> list[Matches]:
+    """The matches of each subject that can be tested against any other strategy."""
     found = []
     for subject in subjects(study):
         rivals = [_against(study, subject, q) for q in study.strategies if q != subject]
         rivals = [r for r in rivals if r.count.total]
         if rivals:
-            found.append(Block(subject, tuple(rivals)))
+            found.append(Matches(subject, tuple(rivals)))
     return found
 
 
@@ -127,10 +127,12 @@ def _against(study: StudyRecords, subject: str, rival: str) -> Rival:
     return Rival(rival, total(filter(None, by_cycle)), total(filter(None, by_labels)))
 
 
-def shared(studies: Sequence[StudyRecords]) -> dict[str, list[tuple[StudyRecords, Block]]]:
-    """Subject -> its block in each study, for the subjects of two studies or more."""
-    found: dict[str, list[tuple[StudyRecords, Block]]] = {}
+def shared(
+    studies: Sequence[StudyRecords],
+) -> dict[str, list[tuple[StudyRecords, Matches]]]:
+    """Subject -> its matches in each study, for the subjects of two studies or more."""
+    found: dict[str, list[tuple[StudyRecords, Matches]]] = {}
     for study in studies:
-        for block in blocks(study):
-            found.setdefault(block.subject, []).append((study, block))
+        for matches in find_matches(study):
+            found.setdefault(matches.subject, []).append((study, matches))
     return {subject: rows for subject, rows in found.items() if len(rows) > 1}

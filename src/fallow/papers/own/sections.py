@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from fallow.papers.own.crossed import interactions
-from fallow.report.comparisons import TESTS, few, note, tested_cells
+from fallow.report.blocks import Blocks, Note, Table
+from fallow.report.comparisons import TESTS, few, tested_cells
 from fallow.report.final_table import digits_of
 from fallow.report.findings.pairs import Pair
-from fallow.report.html import Html, section, table
 from fallow.report.paper import Sections
 from fallow.report.section import Place, Section
 from fallow.study.records import StudyRecords
 from fallow.study.strategy import Strategy
 
 
-def crossed(study: StudyRecords, key: str) -> Html | None:
+def crossed(study: StudyRecords, key: str) -> Blocks:
     """Whether choosing rows and training belong together, where a study crosses them."""
     found = interactions(study)
     if not found:
-        return None
+        return []
     digits = digits_of(study)
     rows = [
         [
@@ -37,16 +37,15 @@ def crossed(study: StudyRecords, key: str) -> Html | None:
         "Interaction [95 %]",
         *TESTS[1:],
     ]
-    return section(
-        "Choosing rows and training together",
-        table(
+    return [
+        Table(
             "What a query gains over random rows, by how models are trained", header, rows
         ),
-        note(
+        Note(
             "Interaction: the gain minus the gain under the plain training, seed by seed."
         ),
         *few([(Pair(i.query, "random", ""), i.test) for i in found]),
-    )
+    ]
 
 
 SECTIONS = Sections(

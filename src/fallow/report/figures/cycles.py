@@ -13,6 +13,7 @@ from fallow.report.figures.style import (
     new_figure,
     spread_line,
 )
+from fallow.report.final_table import label_of
 from fallow.report.findings.labels import label_kl, minority_share, over_cycles
 from fallow.study.records import StudyRecords
 
@@ -29,7 +30,15 @@ def label_balance(study: StudyRecords) -> Figure | None:
             if cycles:
                 at = [100 * x[c] for c in cycles]
                 shown = [values[c] for c in cycles]
-                spread_line(axes, at, shown, look[query], band=query in bands)
+                spread_line(
+                    axes,
+                    at,
+                    shown,
+                    look[query],
+                    band=query in bands,
+                    name=label_of(query, study.study),
+                    unit=" % labelled",
+                )
                 drawn.append(query)
         axes.set_xlabel("Labelled rows, %")
     if not drawn:
