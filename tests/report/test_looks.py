@@ -143,12 +143,12 @@ def test_studies_of_one_name_are_called_by_what_differs(tmp_path: Path) -> None:
 
     studies = [read_study(root) for root in (at(0.1, "a"), at(1.0, "b"))]
     assert names_of(studies) == [
-        "tiny, partition=exact-dirichlet:alpha=0.1",
-        "tiny, partition=exact-dirichlet:alpha=1.0",
+        "tiny, partition.alpha=0.1",
+        "tiny, partition.alpha=1.0",
     ]
     assert names_of([studies[0], studies[0]]) == ["tiny (1)", "tiny (2)"]
     text = across(studies, "across") or ""
-    assert text.count('<th scope="col" class="number">tiny, partition=') == 2
+    assert text.count('<th scope="col" class="number">tiny, partition.alpha=') == 2
 
 
 def test_studies_stand_in_one_table_strategies_down_and_studies_across(

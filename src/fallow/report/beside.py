@@ -62,7 +62,10 @@ def _beside(columns: Sequence[Column]) -> Blocks:
         rows=[[label, *(_score(column, label) for column in columns)] for label in shared],
     )
     gaps = _differences(columns, shared, names)
-    stars = "* marks the best mean of a study."
+    stars = (
+        "* marks the best mean of a study; one without it is led by a strategy that stands in no "
+        "other."
+    )
     return [scores, Note(stars), *gaps]
 
 

@@ -43,7 +43,7 @@ class Table:
     @property
     def csv(self) -> str:
         """The text of the file behind the table."""
-        return self.numbers or str(self.frame().to_csv(index=False))
+        return self.numbers or str(self.frame().to_csv(index=False, lineterminator="\n"))
 
     @property
     def link(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fallow.report.costs import set_words
 from fallow.settings.recipe import OUTSIDE
@@ -32,7 +32,7 @@ def names_of(studies: Sequence[StudyRecords]) -> list[str]:
 
 
 def _difference(study: Study, alike: Sequence[Study]) -> str:
-    """``, partition=iid``: what sets a study apart from others of its name; empty where nothing
+    """``, partition.alpha=0.1``: what sets a study apart from others of its name; empty where nothing
     or too much does."""
     settings = [_settings(other) for other in alike]
     own = _settings(study)
@@ -47,9 +47,13 @@ def _difference(study: Study, alike: Sequence[Study]) -> str:
 
 
 def _settings(study: Study) -> dict[str, str]:
-    """What a run computes by, in words."""
+    """What a run computes by, in words; a class and each of its fields are settings of their own."""
     words: dict[str, str] = {}
     for key, value in study.recipe.items():
-        if key not in OUTSIDE:
-            words |= dict(set_words(key, value))
+        if key in OUTSIDE:
+            continue
+        if isinstance(value, Mapping) and value.keys() == {"name", "fields"}:
+            value = {"": value["name"], **value["fields"]}
+        for name, text in set_words(key, value):
+            words[name.rstrip(".")] = text
     return words
