@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 METHODS_AND_BELOW = {"core", "models", "queries", "training"}
 BELOW_SITES = METHODS_AND_BELOW | {"storage", "data", "privacy", "engine"}
 BELOW_EXPERIMENT = BELOW_SITES | {"sites", "network", "settings"}
-BELOW_FEDERATION = BELOW_EXPERIMENT | {"experiment", "study", "report", "recipes"}
+BELOW_FEDERATION = BELOW_EXPERIMENT | {"experiment", "study", "report", "papers"}
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "storage": {"core"},
@@ -32,22 +32,29 @@ MAY_IMPORT: dict[str, set[str]] = {
     "experiment": BELOW_EXPERIMENT,
     "study": BELOW_EXPERIMENT | {"experiment"},
     "report": BELOW_EXPERIMENT | {"experiment", "study"},
-    "recipes": {"core", "data", "settings"},
-    "compat": METHODS_AND_BELOW,
+    "papers": BELOW_EXPERIMENT | {"experiment", "study", "report"},
     "federation": BELOW_FEDERATION,
     "api": BELOW_FEDERATION,
-    "cli": BELOW_FEDERATION | {"api", "compat", "federation"},
+    "cli": BELOW_FEDERATION | {"api", "federation"},
 }
 METHODS = {"queries", "training"}  # one algorithm per file
 SHARED = {"base", "parts"}  # all that a method may take from its own package
 
 REQUIRED = {
-    *("matplotlib", "numpy", "pandas", "pydantic", "rich", "safetensors"),
+    *(
+        "jinja2",
+        "matplotlib",
+        "numpy",
+        "pandas",
+        "pydantic",
+        "rich",
+        "safetensors",
+    ),
     *("scipy", "sklearn", "threadpoolctl", "torch", "typer"),
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "fastapi", "flwr", "huggingface_hub"),
-    *("jinja2", "opendp", "pyarrow", "starlette", "uvicorn"),
+    *("opendp", "pyarrow", "starlette", "uvicorn"),
 }
 WHOLE = {  # folders that are nothing without an extra: imported as a whole, inside a function
     Path("federation/page"): {"fastapi", "jinja2", "uvicorn", "starlette"},
@@ -262,9 +269,11 @@ def plant(root: Path, file: str, code: str) -> list[str]:
         ("sites/in_process.py", "def f():\n    import flwr", "inside network/flower"),
         ("network/flower/link.py", "import flwr", "inside the function"),
         ("study/study.py", "import_module('fallow.cli')", "study may import"),
-        ("recipes/ahfal.py", "from fallow.compat import ahfal", "recipes may import"),
+        ("report/page.py", "from fallow.papers import PAPERS", "report may import"),
+        ("study/names.py", "from fallow.papers.fale import labels", "study may import"),
+        ("papers/fale/recipes.py", "from fallow.recipes import find", "no package of"),
         ("cli/run.py", "from fallow import __version__", "the root package"),
-        ("recipes/ahfal.py", "from fallow.cli import main", "recipes may import"),
+        ("papers/ahfal/recipes.py", "from fallow.cli import main", "papers may import"),
         ("helpers/misc.py", "import torch", "helpers/ is in no row"),
     ],
 )

@@ -15,7 +15,7 @@ from torch import nn
 
 import fallow as fl
 from fallow.api.progress import Progress
-from fallow.recipes import RECIPES
+from fallow.papers import RECIPES
 from fallow.settings.recipe import with_settings
 from fallow.study.cell import Cell, Setup
 from fallow.study.reading import read_study

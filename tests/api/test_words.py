@@ -17,7 +17,7 @@ from fallow.api import models as described
 from fallow.api.objects import Collected
 from fallow.core.build import build, names
 from fallow.data.partition import partitions
-from fallow.recipes import RECIPES
+from fallow.papers import RECIPES
 from fallow.training import personal
 from tests.contracts.strategies import STRATEGIES
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fallow.cli import main
-from fallow.recipes import find_recipe
+from fallow.papers import find_recipe
 from fallow.storage.database import Database
 from fallow.study.cell import Setup
 from fallow.study.opening import open_study

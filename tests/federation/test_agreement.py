@@ -21,7 +21,7 @@ from fallow.federation.study_file import (
     write_agreement,
 )
 from fallow.network.flower import new_tls
-from fallow.recipes import RECIPES
+from fallow.papers import RECIPES
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.sites.store import MemoryStore
 from tests.federation.agreed import TABLE, agreed

@@ -17,7 +17,7 @@ from fallow.federation.schema import Schema, schema_of
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import read_rows, read_tests
 from fallow.federation.study_file import write_agreement
-from fallow.recipes import find_recipe
+from fallow.papers import find_recipe
 
 pytest.importorskip("cryptography")
 HEART = Path(__file__).parents[2] / "examples" / "heart"

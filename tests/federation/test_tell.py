@@ -98,7 +98,7 @@ def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> No
         world.label(event)
 
     assert world.program(say, pages=True).go()
-    assert "The first labels were closed at the coordinator&#x27;s request" in pages[0]
+    assert "The first labels were closed at the coordinator&#39;s request" in pages[0]
     assert "The labels of cycle 0 were closed" in pages[1]
 
 

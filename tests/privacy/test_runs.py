@@ -16,6 +16,7 @@ from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.privacy import Privacy
 from fallow.report.costs import MASKS, NOISE, left
+from fallow.report.render import render_blocks
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.study.cell import Cell, Setup
@@ -129,13 +130,13 @@ def test_a_run_killed_at_a_point_spends_and_picks_as_if_nothing_had_happened(
 
 
 def page(root: Path) -> str:
-    return str(left(read_study(root)))
+    return render_blocks(left(read_study(root), "a"))
 
 
 def test_the_report_says_what_noise_and_masks_cover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.lab import conftest
+    from tests.report import conftest
 
     exchange = conftest._exchange
 
@@ -151,4 +152,4 @@ def test_the_report_says_what_noise_and_masks_cover(
     text = page(write_study(tmp_path / "noisy", seeds=2))
     assert "ε per site" in text and "every part was masked" in text
     for words in (NOISE, MASKS):
-        assert words.replace("'", "&#x27;") in text or words in text
+        assert words.replace("'", "&#39;") in text or words in text

@@ -17,10 +17,10 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.rows import split
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
+from fallow.papers import find_recipe
 from fallow.queries import AHFAL
 from fallow.queries.ahfal import moments
 from fallow.queries.parts import fill
-from fallow.recipes import find_recipe
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 

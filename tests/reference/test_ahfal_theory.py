@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from fallow.papers.ahfal.theory import TwoScores
 from fallow.queries import AHFAL
-from fallow.report.findings.theory import TwoScores
 
 
 def drawn(rng: np.random.Generator, bias_local: float = 0.0) -> TwoScores:

@@ -15,7 +15,7 @@ from fallow.data import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
-from fallow.recipes import find_recipe
+from fallow.papers import find_recipe
 
 SITES, CLASSES = 10, 10
 FULL = ("ahfal/cifar10", "kafal/cifar10", "fairfal/cifar10")  # LoGo trains as FairFAL does

@@ -4,15 +4,12 @@ import re
 
 import pytest
 
+from fallow.papers.ahfal.sections import SPREAD, swept
 from fallow.report import results as report_sections
-from fallow.report.across import across, swept
-from fallow.report.comparisons import findings
 from fallow.report.figures.style import FAINT, looks, told_apart
-from fallow.report.final_table import final_table
-from fallow.report.page import write_report
-from fallow.study.reading import read_study
 from tests.report.conftest import rewrite, write_study
-from tests.report.test_page import SECTIONS, parsed
+from tests.report.reading import across, findings, piece, read_study, write_report
+from tests.report.test_page import ALWAYS, parsed
 
 PAIRS = (
     "random",
@@ -24,11 +21,11 @@ PAIRS = (
     "fallow.compat:NaNKSAS",
 )
 MORE = [
-    "What knowing the classes would be worth",
-    "Which model should choose",
     "What a setting changes",
     "As in the public code and as in the paper",
+    "What knowing the classes would be worth",
     "Class spread and accuracy",
+    "Which model should choose",
 ]
 MANY = tuple(f"egl:Strategy{i}" for i in range(22))
 
@@ -61,7 +58,7 @@ def paired_text(paired):
 def test_a_study_with_pairs_has_their_sections_and_valid_ones(paired_text):
     parsed(paired_text)
     found = headings(paired_text)
-    assert found == [*SECTIONS[:5], *MORE, *SECTIONS[5:]]
+    assert found == [*ALWAYS[:5], *MORE, *ALWAYS[5:]]
 
 
 def test_the_code_is_shown_with_the_sites_whose_scores_were_nan(paired_text):
@@ -71,7 +68,7 @@ def test_the_code_is_shown_with_the_sites_whose_scores_were_nan(paired_text):
 
 def test_pairs_without_two_common_seeds_leave_no_empty_heading(tmp_path):
     study = read_study(write_study(tmp_path / "one", PAIRS, 1, 2, "random"))
-    assert headings("".join(findings(study, "a", with_slopes=True))) == MORE[4:]
+    assert headings("".join(findings(study, "a"))) == MORE[3:4]
 
 
 def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
@@ -85,20 +82,30 @@ def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
     text = across(studies, "across")
     parsed(text)
     assert headings(text) == [
+        "Final scores side by side",
         "Local or global model, over alpha",
         "Class spread and accuracy",
         "Which model should choose, by skew and tail",
     ]
     assert swept(studies) == studies
-    alone = findings(studies[0], "a", with_slopes=False)
+    alone = findings(studies[0], "a", without=[SPREAD])
     assert "Class spread" not in "".join(alone)
 
 
-def test_studies_that_have_nothing_in_common_share_no_article(tmp_path, study_dir):
+def test_studies_that_are_cut_in_no_common_way_share_their_final_scores_alone(
+    tmp_path, study_dir
+):
     other = write_study(tmp_path / "other", PAIRS[:3], 2, 2, "random", recipe=cut(1.0))
     studies = [read_study(study_dir), read_study(other)]
-    assert across(studies, "across") is None
+    assert headings(across(studies, "across")) == ["Final scores side by side"]
     assert swept(studies) == []
+
+
+def test_studies_without_a_common_strategy_share_no_article(tmp_path):
+    roots = [
+        write_study(tmp_path / query, (query,), 2, 2, query) for query in ("ksas", "logo")
+    ]
+    assert across([read_study(root) for root in roots], "across") is None
 
 
 def test_an_article_over_all_is_linked_from_the_top(tmp_path):
@@ -134,9 +141,9 @@ def test_of_many_strategies_figures_name_eight(wide):
 
 def test_a_wide_study_lists_all_in_the_table_and_counts_the_rest_in_figures(wide):
     study = read_study(wide)
-    table = report_sections.scores(study, final_table(study))
+    table = piece(report_sections.scores(study, "x"))
     assert all(f"{query}</th>" in table for query in MANY)
-    assert "17 others" in report_sections.classes(study, "x")
-    drawn = report_sections.curves(study, "x")
+    assert "17 others" in piece(report_sections.classes(study, "x"))
+    drawn = piece(report_sections.curves(study, "x"))
     assert "The 17 other strategies are grey" in drawn
     assert sum(f">{query}<" in drawn for query in study.strategies) == 8

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from fallow.report.findings.graph import graphs_of
-from fallow.report.page import write_report
+from fallow.papers.dpfl.graphs import graphs_of
 from fallow.study.reading import Cell
 from tests.experiment.test_personal_environment import ran
 from tests.report.conftest import NAMES, rewrite
+from tests.report.reading import write_report
 from tests.report.test_page import parsed
 
 QUERIES = ("random@training=local", "random", "random@training=dpfl:budget=2")
@@ -155,5 +155,5 @@ def test_one_method_alone_is_not_drawn_as_a_dot_without_another(
         rewrite(root, by_site)
         text = write_report([root]).read_text()
         assert ("Variance between sites" in text) == ("-trade" in text) == is_drawn
-        assert "Each site's model on its own test rows" in text.replace("&#x27;", "'")
+        assert "Each site's model on its own test rows" in text.replace("&#39;", "'")
         shutil.rmtree(root)

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from fallow.report import tables
-from fallow.study.reading import read_study
 from fallow.study.statistics import mean_sd
+from tests.report.reading import read_study
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.recipes import RECIPES, find_recipe
+from fallow.papers import RECIPES, find_recipe
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import bounds_of, variant

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from fallow import queries
-from fallow.cli.lists import spelled
 from fallow.core.build import names
+from fallow.core.spelling import spelled
 from fallow.experiment.rows import open_data
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 from fallow.study.cell import Setup
-from fallow.study.opening import FOR_NUMBERS, check_task, prepared
+from fallow.study.opening import check_task, prepared, strategies_for
 
 CLASSES = Recipe("c", data="digits", sites=3)
 NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
@@ -27,7 +27,7 @@ NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
         (
             CLASSES,
             "bait",
-            "bait is for numbers to predict and digits has classes; use badge or",
+            "bait is for numbers to predict and digits has classes; use badge, ",
         ),
         (
             CLASSES,
@@ -52,12 +52,12 @@ NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
         (
             NUMBERS,
             "entropy",
-            f"entropy chooses by classes and diabetes has .*; use {FOR_NUMBERS}",
+            f"entropy chooses by classes and diabetes has .*; use {strategies_for('regression')}",
         ),
         (
             NUMBERS,
             "feal",
-            f"feal chooses by classes and diabetes has .*; use {FOR_NUMBERS}",
+            f"feal chooses by classes and diabetes has .*; use {strategies_for('regression')}",
         ),
         (
             NUMBERS,
@@ -82,7 +82,7 @@ def test_a_method_for_other_data_is_refused_with_what_to_use(
 def test_what_is_named_for_numbers_is_what_works_with_them() -> None:
     made = {spelled(c): c.contract for c in names(queries).values()}
     works = {name for name, contract in made.items() if contract.regression} | {"random"}
-    assert set(re.split(", | or ", FOR_NUMBERS)) == works
+    assert set(re.split(", | or ", strategies_for("regression"))) == works
     found = open_data(NUMBERS, 0)
     for name in works:
         check_task(variant(NUMBERS, name), found)

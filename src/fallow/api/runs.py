@@ -32,6 +32,7 @@ from fallow.data.own.frame import read_features
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
 from fallow.models import build_model
+from fallow.papers import KNOWN, PAPERS
 from fallow.report.page import write_report
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
@@ -120,7 +121,9 @@ def read_run(setup: Setup, cell: Cell, folder: Path | None) -> Run:
     import pandas as pd
 
     place = cell.folder(setup.out)
-    found = next(c for c in read_study(setup.out).of(cell.query) if c.seed == cell.seed)
+    found = next(
+        c for c in read_study(setup.out, KNOWN).of(cell.query) if c.seed == cell.seed
+    )
     saved = load_tree(place / "model.safetensors", place)
     return Run(
         recipe=variant(setup.recipe, cell.query),
@@ -298,7 +301,7 @@ class Run:
             raise ValueError(
                 "this run was not kept; give fl.run(..., out=FOLDER) to report on it"
             )
-        return write_report([self.folder], out)
+        return write_report([self.folder], out, papers=PAPERS)
 
 
 SHOWN = ("cycle", "round", "labelled", "accuracy", "balanced_accuracy", "mse", "seconds")

@@ -32,7 +32,7 @@ from fallow.sites import Parts as SiteParts
 from fallow.sites import Site as RunningSite
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
-from fallow.study.opening import FOR_NUMBERS
+from fallow.study.opening import strategies_for
 from fallow.training import FedAvg, personal
 
 MODELS = ("local", "global")
@@ -363,7 +363,8 @@ def _check_task(strategy: Any, known: _Classes) -> None:
     )
     if not known.count and is_by_classes:
         raise ValueError(
-            f"{name} chooses by classes, and there are numbers to predict; use one of {FOR_NUMBERS}"
+            f"{name} chooses by classes, and there are numbers to predict; "
+            f"use one of {strategies_for('regression')}"
         )
 
 

@@ -11,7 +11,7 @@ from fallow.api.federation import Federation
 from fallow.api.objects import Collected
 from fallow.core.own import lend
 from fallow.data import Dataset
-from fallow.recipes import find_recipe
+from fallow.papers import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
 
 RENAMED = {"budget": "per_cycle", "policy": "budget"}

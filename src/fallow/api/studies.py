@@ -19,6 +19,7 @@ from fallow.api.runs import Run, escaped, read_run
 from fallow.api.settings import order_of
 from fallow.core.own import lend
 from fallow.data import Dataset
+from fallow.papers import KNOWN, PAPERS
 from fallow.report.figures.study import learning_curves
 from fallow.report.final_table import Row, final_table, label_of
 from fallow.report.page import write_report as write_page
@@ -175,7 +176,7 @@ class Study:
     @property
     def found(self) -> StudyRecords:
         """Everything in the study's folder, read now."""
-        return read_records(self.setup.out)
+        return read_records(self.setup.out, KNOWN)
 
     @property
     def folder(self) -> Path | None:
@@ -242,7 +243,7 @@ class Study:
         """Write the report page and return its path; by default in the study's folder."""
         if out is None and not self.is_kept:
             out = "report.html"
-        return write_page([self.setup.out], out)
+        return write_page([self.setup.out], out, papers=PAPERS)
 
     def plot(self) -> Figure:
         """Learning curves: score over labels bought, mean and spread over seeds."""
@@ -289,7 +290,7 @@ def read_study(folder: str | Path) -> Study:
         ...
     ValueError: nowhere is no study: ...
     """
-    found = read_records(folder)
+    found = read_records(folder, KNOWN)
     return Study(Setup(recipe_from(dict(found.study.recipe)), Path(folder)))
 
 
@@ -316,4 +317,4 @@ def write_report(studies: Any, out: str | Path | None = None) -> Path:
         if folder is None:
             raise ValueError(f"{study} was not kept; give fl.compare(..., out=FOLDER)")
         folders.append(folder)
-    return write_page(folders, out)
+    return write_page(folders, out, papers=PAPERS)

@@ -65,7 +65,7 @@ def init(
     from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
     from fallow.federation.schema import schema_of
     from fallow.federation.toml import seconds_of
-    from fallow.recipes import find_recipe
+    from fallow.papers import find_recipe
     from fallow.settings.recipe import with_settings
 
     listed = tuple(word.strip() for word in classes.split(",") if word.strip())

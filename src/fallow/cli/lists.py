@@ -5,13 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from types import ModuleType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
 from fallow.cli import options as opt
+
+if TYPE_CHECKING:
+    from fallow.core.contract import Contract
+
+CODE = "code"
+"""The kind of a class that does what a public code does."""
 
 Fetch = Annotated[
     str | None,
@@ -23,35 +29,26 @@ Fetch = Annotated[
 
 def kinds() -> dict[str, ModuleType]:
     """The packages of methods, by what their methods are."""
-    from fallow import compat, queries, training
+    from fallow import queries, training
     from fallow.training import personal
 
-    return {"query": queries, "training": training, "personal": personal, "compat": compat}
+    return {"query": queries, "training": training, "personal": personal}
 
 
 def methods(as_json: opt.Json = False) -> None:
     """Strategies and training methods: what they need and reveal, and their fields."""
     from fallow.core.build import names
     from fallow.core.spelling import spelled
+    from fallow.papers import PAPERS
 
-    rows = [
-        {
-            "name": f"fallow.compat:{name}" if kind == "compat" else spelled(cls),
-            "kind": kind,
-            "year": cls.contract.year or None,
-            "paper": cls.contract.paper,
-            "needs": list(cls.contract.needs),
-            "reveals": dict(cls.contract.verbs),
-            "smallest_cohort": cls.contract.cohort,
-            "secure_sum": cls.contract.secure_sum,
-            "local_dp": cls.contract.local_dp,
-            "missing_site": cls.contract.missing,
-            "simulator_only": cls.contract.simulator_only,
-            "fields": {f.name: str(f.default) for f in fields(cls) if f.name != "plan"},
-        }
+    known = [
+        (spelled(cls), kind, cls)
         for kind, package in kinds().items()
-        for name, cls in sorted(names(package).items())
+        for _, cls in sorted(names(package).items())
     ]
+    codes = sorted(code for paper in PAPERS for code in paper.codes)
+    known += [(code.word, CODE, code.load()) for code in codes]
+    rows = [_about(name, kind, cls) for name, kind, cls in known]
     shown = [
         {
             **r,
@@ -72,10 +69,31 @@ def methods(as_json: opt.Json = False) -> None:
         "local_dp",
         "fields",
     )
-    _print(rows, [r for r in shown if r["kind"] != "compat"], as_json, columns)
+    _print(rows, [r for r in shown if r["kind"] != CODE], as_json, columns)
     if not as_json:
         opt.console().print("\nAs public codes run them, for reproduction only\n")
-        _print([], [r for r in shown if r["kind"] == "compat"], as_json, columns)
+        _print([], [r for r in shown if r["kind"] == CODE], as_json, columns)
+
+
+def _about(name: str, kind: str, cls: type[Any]) -> dict[str, Any]:
+    """What the contract of a method says, for a table."""
+    contract: Contract = cls.contract
+    return {
+        "name": name,
+        "kind": kind,
+        "year": contract.year or None,
+        "paper": contract.paper,
+        "needs": list(contract.needs),
+        "reveals": dict(contract.verbs),
+        "smallest_cohort": contract.cohort,
+        "secure_sum": contract.secure_sum,
+        "local_dp": contract.local_dp,
+        "missing_site": contract.missing,
+        "simulator_only": contract.simulator_only,
+        "aliases": list(contract.aliases),
+        "options": list(contract.options),
+        "fields": {f.name: str(f.default) for f in fields(cls) if f.name != "plan"},
+    }
 
 
 def datasets(
@@ -108,7 +126,7 @@ def datasets(
 
 def recipes(as_json: opt.Json = False) -> None:
     """Recipes by name: a paper's experiments, and forms of them that two cores finish."""
-    from fallow.recipes import RECIPES
+    from fallow.papers import RECIPES
 
     rows = [
         {

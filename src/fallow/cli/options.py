@@ -39,11 +39,12 @@ SiteColumn = Annotated[
     typer.Option("--site", help="Column that says whose row it is; each is a site."),
 ]
 Query = Annotated[
-    str | None, typer.Option("--query", "-q", help="The strategy, e.g. ahfal:tau=15.")
+    str | None,
+    typer.Option("--query", "-q", help="The strategy, e.g. entropy:model=global."),
 ]
 Queries = Annotated[
     str | None,
-    typer.Option("--query", "-q", help="Strategies, e.g. random,ahfal:tau=15."),
+    typer.Option("--query", "-q", help="Strategies, e.g. random,entropy:model=global."),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed.")]
 FirstSeed = Annotated[int, typer.Option("--first-seed", min=0, help="The first seed.")]

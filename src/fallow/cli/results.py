@@ -20,10 +20,11 @@ Output = Annotated[Path | None, typer.Option("--out", "-o", help="File to write.
 
 def report(studies: opt.Studies, out: Output = None) -> None:
     """Write the report page of one or several studies."""
+    from fallow.papers import PAPERS
     from fallow.report.page import write_report
 
     _keep_private(*studies)
-    page = write_report(studies, out)
+    page = write_report(studies, out, papers=PAPERS)
     opt.console().print(f"Report page: {page}", markup=False, soft_wrap=True)
 
 
@@ -38,10 +39,11 @@ def export(
     out: Output = None,
 ) -> None:
     """Write a study's records or its final table to a file."""
+    from fallow.papers import PAPERS
     from fallow.report.export import export_study
 
     _keep_private(study)
-    path = export_study(study, to, out)
+    path = export_study(study, to, out, papers=PAPERS)
     opt.console().print(f"Wrote {path}", markup=False, soft_wrap=True)
 
 

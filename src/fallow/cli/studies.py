@@ -27,7 +27,7 @@ def demo(
     resume: opt.Resume = False,
 ) -> None:
     """Ten sites choose which digits to have labelled: a table and a page in about a minute."""
-    from fallow.recipes import RECIPES
+    from fallow.papers import RECIPES
     from fallow.study.cell import Setup
 
     recipe = RECIPES["demo"]
@@ -56,7 +56,7 @@ def run(
 ) -> None:
     """Run one strategy of a recipe under one seed."""
     from fallow.cli.paths import use_current_folder
-    from fallow.recipes import find_recipe
+    from fallow.papers import find_recipe
     from fallow.settings.recipe import with_settings
     from fallow.study.cell import Setup
 
@@ -85,7 +85,7 @@ def compare(
 ) -> None:
     """Run several strategies under the same seeds, with paired tests and a report page."""
     from fallow.cli.paths import use_current_folder
-    from fallow.recipes import find_recipe
+    from fallow.papers import find_recipe
     from fallow.settings.recipe import with_settings
     from fallow.study.cell import Setup
 
@@ -161,18 +161,19 @@ def _folder(recipe: Recipe, out: Path | None, resume: bool) -> Path:
 
 def _show(console: Console, out: Path) -> None:
     """The final table and where the page is."""
+    from fallow.papers import KNOWN, PAPERS
     from fallow.report.final_table import final_table
     from fallow.report.page import write_report
     from fallow.report.tables import WIDE, footnotes, to_rich
     from fallow.report.words import summary
     from fallow.study.reading import read_study
 
-    study = read_study(out)
+    study = read_study(out, KNOWN)
     if any(cell.records for cell in study.cells):
         final = final_table(study)
         console.print(to_rich(final))
         for note in footnotes(final, WIDE):
             console.print(note, style="dim", markup=False, soft_wrap=True)
         console.print(f"\n{summary(study, final)}", markup=False, soft_wrap=True)
-        page = write_report([out])
+        page = write_report([out], papers=PAPERS)
         console.print(f"Report page: {page}", markup=False, soft_wrap=True)

@@ -48,8 +48,19 @@ def nearest(word: str, words: list[str]) -> str:
     return f"; known: {', '.join(sorted(words))}" if len(words) <= MANY else ""
 
 
+def _words(package: Packages) -> dict[str, type[Any]]:
+    """Every word for a class of the package: its name, and the aliases of its contract."""
+    exported = names(package)
+    known = {_plain(name): cls for name, cls in exported.items()}
+    for cls in exported.values():
+        contract = getattr(cls, "contract", None)
+        for alias in getattr(contract, "aliases", ()):
+            known.setdefault(_plain(alias), cls)
+    return known
+
+
 def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type[Any]:
-    """The class called ``name``: case, ``-`` and ``_`` do not matter.
+    """The class called ``name``, or that has it as an alias: case, ``-`` and ``_`` do not matter.
 
     A name with a colon, ``module:Class``, is another's class, where ``policy`` allows its code.
     """
@@ -57,7 +68,7 @@ def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type
     if ":" in name:
         found: type[Any] = load_class(name, policy, CLASS_KINDS.get(first.__name__))
         return found
-    known = {_plain(key): value for key, value in names(package).items()}
+    known = _words(package)
     if _plain(name) not in known:
         last_step = first.__name__.rpartition(".")[2]
         kind = getattr(first, "KIND", last_step.replace("training", "training methods"))

@@ -10,6 +10,9 @@ from fallow.core.plan import Plan
 
 Operation = Literal["sum", "each", "keep", "relay"]
 Words = Mapping[str, str]
+Tag = Literal["alone", "least-squares"]
+"""What some methods have in common and others ask about: they train every site by itself, or they
+solve for a model instead of stepping towards it."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,13 @@ class Contract:
     simulator_only: bool = (
         False  # reads hidden labels: an upper bound, never at a real site
     )
+    # what others need to know of a method without knowing its name
+    short: str = ""  # what tables call it, where that is shorter than the title
+    aliases: tuple[str, ...] = ()  # other words by which studies may name it
+    options: tuple[str, ...] = ()  # settings of a recipe that were made for it
+    site_lists: tuple[str, ...] = ()  # fields that list sites; a word may stand for a list
+    budget_of: Literal["site", "federation"] = "site"  # whose budget a query spends
+    tags: tuple[Tag, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("needs", "at_server", "models"):
@@ -77,6 +87,15 @@ class Contract:
                     f"{', '.join(self.asked)}, such as keep={{{verb!r}: {what!r}}}"
                 )
         object.__setattr__(self, "verbs", known)
+
+    @property
+    def name(self) -> str:
+        """What tables call the method.
+
+        >>> Contract("Local training", "-", 0, short="Local").name
+        'Local'
+        """
+        return self.short or self.title
 
     @property
     def asked(self) -> dict[Operation, Words]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names as a sentence lists them.
+def listed(names: Sequence[str], *, last: str = "and") -> str:
+    """Names as a sentence lists them; ``last`` is the word before the last one.
 
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
+    >>> listed(["a", "b", "c"]), listed(["a", "b"], last="or")
+    ('a, b and c', 'a or b')
     """
-    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
+    return f" {last} ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 SOME = 6

@@ -10,8 +10,10 @@ from typing import Any
 from torch import nn
 
 from fallow import queries, training
-from fallow.core.build import build
+from fallow.core.build import build, find
+from fallow.core.contract import Method
 from fallow.core.names import OWN, NamePolicy
+from fallow.core.own import own_class
 from fallow.core.plan import Plan
 from fallow.core.types import SiteId
 from fallow.engine import can_stack
@@ -22,10 +24,13 @@ from fallow.training import FedAvg, personal
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 
+WRONG_SITES = "flipped"
+"""The word that stands for the sites whose labels are wrong, in a field that lists sites."""
 
-def is_shared(query: Any) -> bool:
-    """Whether a query spends one budget of all sites: its field ``allot`` says "federation"."""
-    return getattr(query, "allot", "site") == "federation"
+
+def is_shared(query: Method) -> bool:
+    """Whether a query spends one budget of all sites, as its contract says."""
+    return query.contract.budget_of == "federation"
 
 
 def methods_of(
@@ -33,16 +38,22 @@ def methods_of(
 ) -> dict[str, Any]:
     """The methods of a run by the part they play; ValueError for an unknown name or field.
 
-    ``flipped``: the sites whose labels are wrong, which ``alone=flipped`` of a training method
-    stands for.  ``policy``: which names resolve; by default all, as in a person's own simulations.
+    ``flipped``: the sites whose labels are wrong, which the word "flipped" stands for in a field
+    of the training method that lists sites.  ``policy``: which names resolve; by default all, as in
+    a person's own simulations.
     """
-    trainers, fields = (training, personal), dict(recipe.training.fields)
+    trainers = (training, personal)
+    fields = dict(recipe.training.fields)
     if "plan" in fields:
         raise ValueError(
             f"{recipe.training.name}: its plan is the recipe's; set plan instead"
         )
-    if fields.get("alone") == "flipped":
-        fields["alone"] = tuple(flipped)
+    trainer = own_class(recipe.training.name) or find(
+        trainers, recipe.training.name, policy
+    )
+    for name in trainer.contract.site_lists:
+        if fields.get(name) == WRONG_SITES:
+            fields[name] = tuple(flipped)
     method = build(trainers, recipe.training.name, policy, plan=recipe.plan, **fields)
     query = build(queries, recipe.query.name, policy, **recipe.query.fields)
     if recipe.sites and recipe.sites < query.contract.cohort:

@@ -15,7 +15,7 @@ from fallow.federation.received import check_texts, read_toml
 from fallow.federation.schema import schema_from
 from fallow.federation.toml import duration, recipe_lines, schema_lines, seconds_of, toml_of
 from fallow.network.plausible import Bounds
-from fallow.recipes import find_recipe
+from fallow.papers import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.files import write_whole
 

@@ -31,6 +31,7 @@ class CoreSet:
 
     contract: ClassVar[Contract] = Contract(
         title="Core-Set",
+        aliases=("k-center",),
         paper="Active Learning for Convolutional Neural Networks: A Core-Set Approach",
         year=2018,
         keep={"select": "number of picks"},

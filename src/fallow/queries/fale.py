@@ -143,7 +143,8 @@ class FALE:
             FALE.contract.without(*never),
             self.mode == "gram",
         )  # else sites' answers
-        object.__setattr__(self, "contract", replace(says, secure_sum=is_total))
+        contract = replace(says, secure_sum=is_total, budget_of=self.allot)
+        object.__setattr__(self, "contract", contract)
 
     # -- server half ------------------------------------------------------------------------
 

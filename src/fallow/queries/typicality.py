@@ -39,6 +39,7 @@ class Typicality:
 
     contract: ClassVar[Contract] = Contract(
         title="TypiClust",
+        aliases=("typiclust",),
         paper="Active Learning on a Budget: Opposite Strategies Suit High and Low Budgets",
         year=2022,
         keep={"select": "number of picks"},

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fallow.core.words import duration, listed, size
+from fallow.report.blocks import Block, Blocks, Command, Fold, Note, Table
 from fallow.report.final_table import label_of
-from fallow.report.html import Html, el, section, table
 from fallow.report.live import read_live
 from fallow.settings.spec import Spec
 from fallow.study.names import heading
@@ -100,13 +100,11 @@ def _entries(cell: Cell) -> Iterable[Record]:
     return (cell.records[-1].get("revealed") or ()) if cell.records else ()
 
 
-def left(study: StudyRecords) -> Html:
+def left(study: StudyRecords, key: str) -> Blocks:
     """What left each site."""
     found = exchanges(study)
     if not found:
-        return section(
-            "What left each site", el("p", "The records name no exchange.", class_="note")
-        )
+        return [Note("The records name no exchange.")]
     is_noisy = any(e.epsilon for e in found)
     is_real = read_live(study.path) is not None
     rows = [
@@ -137,17 +135,16 @@ def left(study: StudyRecords) -> Html:
     ]
     notes = {NOISE + SOURCE[is_real]: is_noisy, MASKS: any(e.masked for e in found)}
     said = [text for text, is_said in notes.items() if is_said]
-    return section(
-        "What left each site",
-        table(
+    return [
+        Table(
             "All sites together, per run (mean over seeds)",
             [*columns, *(["ε per site"] if is_noisy else [])],
             rows,
             words=5,
             classes=marks,
         ),
-        *(el("p", text, class_="note") for text in said),
-    )
+        *(Note(text) for text in said),
+    ]
 
 
 def ends(study: StudyRecords, query: str, key: str) -> list[float]:
@@ -168,7 +165,7 @@ def _all(study: StudyRecords, value: Callable[[Record], object]) -> list[str]:
     return list(found)
 
 
-def _costs(study: StudyRecords) -> Html:
+def _costs(study: StudyRecords) -> Table:
     rows = [
         [
             label_of(q, study.study),
@@ -181,10 +178,10 @@ def _costs(study: StudyRecords) -> Html:
     ]
     caption = "Cost of a run, mean over seeds (bytes with the models, all sites)"
     header = [heading(study.study), "Runs", "Time", "Sites to server", "Server to sites"]
-    return table(caption, header, rows)
+    return Table(caption, header, rows)
 
 
-def _settings(study: StudyRecords) -> Html:
+def _settings(study: StudyRecords) -> Table:
     versions = dict(study.study.versions)
     for cell in study.cells:
         for record in cell.records[-1:]:
@@ -201,7 +198,7 @@ def _settings(study: StudyRecords) -> Html:
         for key in study.study.recipe
         for name, text in set_words(key, study.study.recipe[key])
     ]
-    return table("Settings, as --set takes them", ["Name", "Value"], rows, words=2)
+    return Table("Settings, as --set takes them", ["Name", "Value"], rows, words=2)
 
 
 def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
@@ -221,7 +218,7 @@ def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
         yield name, value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _gaps(study: StudyRecords) -> list[Html]:
+def _gaps(study: StudyRecords) -> list[Block]:
     """What is not there: runs that are not complete, lines that could not be read."""
     said = []
     waiting = [f"{label_of(q, study.study)} seed {k}" for q, k in study.missing]
@@ -235,11 +232,12 @@ def _gaps(study: StudyRecords) -> list[Html]:
             else f"{study.damaged} damaged lines were"
         )
         said.append(f"{lines} skipped.")
-    return [el("p", text, class_="note") for text in said]
+    return [Note(text) for text in said]
 
 
-def how(study: StudyRecords) -> Html:
+def how(study: StudyRecords, key: str) -> Blocks:
     """How it was run."""
     command = study.study.command
-    shown = [el("pre", el("code", command))] if command else []
-    return section("How it was run", *shown, _costs(study), _settings(study), *_gaps(study))
+    typed: list[Block] = [Command(command)] if command else []
+    folded = Fold("Settings", [_settings(study)])
+    return [*typed, _costs(study), *_gaps(study), folded]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fallow.core.plain import cell
 from fallow.report.final_table import final_table
+from fallow.report.paper import Paper, known_of
 from fallow.report.tables import to_latex, to_markdown
 from fallow.storage.files import write_whole
 from fallow.study.reading import StudyRecords, read_study
@@ -17,13 +19,15 @@ from fallow.study.reading import StudyRecords, read_study
 SUFFIX = {"csv": "csv", "parquet": "parquet", "markdown": "md", "latex": "tex"}
 
 
-def export_study(folder: Path, to: str, out: Path | None = None) -> Path:
+def export_study(
+    folder: Path, to: str, out: Path | None = None, *, papers: Sequence[Paper] = ()
+) -> Path:
     """Write all records (csv, parquet) or the final table (markdown, latex); returns the file.
 
     Nested values are JSON text in their column.  Raises ValueError when Parquet is asked for and
     pyarrow is not installed.
     """
-    study = read_study(folder)
+    study = read_study(folder, known_of(papers))
     path = (
         out
         or folder / f"{'table' if to in ('markdown', 'latex') else 'records'}.{SUFFIX[to]}"

@@ -14,14 +14,13 @@ from typing import Protocol
 
 from fallow.experiment.metrics import labels_saved
 from fallow.report.findings.diverged import ends_diverged
-from fallow.report.published import published, source
 from fallow.study import names
 from fallow.study import statistics as stats
 from fallow.study.records import Study, StudyRecords, is_bound
 
 
 class PublishedCell(Protocol):
-    """A printed number: what `fallow.report.published.Cell` offers."""
+    """A printed number: what `fallow.study.published.Cell` offers."""
 
     @property
     def method(self) -> str: ...
@@ -114,7 +113,11 @@ def label_of(query: str, study: Study) -> str:
     by = str(training["name"]) if isinstance(training, Mapping) else "fedavg"
     is_noise = study.recipe.get("cycles") == 0  # all labels are bought: nothing is chosen
     found = names.labels(
-        dict.fromkeys((*study.queries, query)), printed, by, by_training=is_noise
+        dict.fromkeys((*study.queries, query)),
+        printed,
+        by,
+        known=study.known,
+        by_training=is_noise,
     )
     return found[query]
 
@@ -248,10 +251,17 @@ def final_table(study: StudyRecords) -> FinalTable:
         heading=names.heading(study.study),
     )
     where = study.study.published
-    if not where or source(where["table"]).kind != "cells":  # tallies stand beside tallies
+    if not where:
+        return table
+    tables = study.study.known.published
+    if where["table"] not in tables.names():
+        return replace(
+            table, published_in=f"{where['table']} (no paper here has this table)"
+        )
+    if tables.source(where["table"]).kind != "cells":  # tallies stand beside tallies
         return table
     named = ", ".join(filter(None, (where["table"], where["setting"])))
-    return beside(table, published(where["table"]), where["setting"], named)
+    return beside(table, tables.cells(where["table"]), where["setting"], named)
 
 
 def beside(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fallow.report.html import Html, el, section, table
+from fallow.report.blocks import Block, Blocks, Note, Table, Text
 from fallow.study.records import StudyRecords
 
 REFRESH = 30  # seconds after which a page about an open run looks again
@@ -42,24 +42,24 @@ def read_live(folder: Path) -> dict[str, Any] | None:
     )
 
 
-def live(study: StudyRecords) -> list[Html]:
+def live(study: StudyRecords, key: str) -> Blocks:
     """A section about the run; nothing for a simulation."""
     found = read_live(study.path)
     if found is None:
         return []
-    parts = [el("p", line) for line in (standing(found), *without(found))]
+    parts: list[Block] = [Text(line) for line in (standing(found), *without(found))]
     if found["sites"]:
         scores = _scores(study)
         columns = site_columns(found, scores)
-        rows = zip(*columns.values(), strict=True)
-        parts.append(table(caption(found), list(columns), rows, words=WORDS))
-        parts += [el("p", SCORED, class_="note")] if scores else []
+        rows = list(zip(*columns.values(), strict=True))
+        parts.append(Table(caption(found), list(columns), rows, words=WORDS))
+        parts += [Note(SCORED)] if scores else []
     if refusals := found.get("refusals"):
         lines = [
             [line["site"], when(line["at"]), line["why"]] for line in reversed(refusals)
         ]
-        parts.append(table("Refused lately", ["Site", "When", "Why"], lines, words=3))
-    return [section("How the run stands", *parts)]
+        parts.append(Table("Refused lately", ["Site", "When", "Why"], lines, words=3))
+    return [*parts]
 
 
 def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:

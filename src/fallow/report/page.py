@@ -3,105 +3,120 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from fallow.report import costs as report_run
-from fallow.report import results as part
-from fallow.report.across import across, swept
-from fallow.report.comparisons import findings
+from fallow.report.across import across
+from fallow.report.called import names_of
 from fallow.report.final_table import final_table, label_of
-from fallow.report.html import Html, el, page, together
-from fallow.report.live import live, read_live, refresh
-from fallow.report.personal import chooses_nothing, personal
-from fallow.report.regression import regression, warning
+from fallow.report.general import GENERAL
+from fallow.report.live import refresh
+from fallow.report.paper import Paper, known_of, sections_of
+from fallow.report.regression import warnings
+from fallow.report.render import Article, Page, parts_of, render_page
+from fallow.report.section import Across, Section
 from fallow.report.words import summary
 from fallow.storage.private import for_owner_alone, make_folder, rights_in
 from fallow.study.names import heading
 from fallow.study.reading import read_study
 from fallow.study.records import StudyRecords
 
+PLURAL = {"Method": "Methods", "Query": "Queries", "Strategy": "Strategies"}
 
-def study_html(study: StudyRecords, key: str, *, with_slopes: bool = True) -> Html:
+
+def study_article(
+    study: StudyRecords,
+    key: str,
+    sections: Sequence[Section] = GENERAL,
+    *,
+    name: str = "",
+    without: Collection[str] = (),
+) -> Article:
     """A study as an article; ``key`` starts every id in it, so that articles can share a page.
 
-    ``with_slopes``: unless the page shows them for a sweep that the study is part of.
+    ``name``: what the page calls it, by default its own name; ``without``: titles of sections that
+    the page shows for several studies together.
     """
-    final = final_table(study)
     described = study.study
-    title = str(described.recipe.get("title") or "")
-    what = {"Method": "Methods", "Query": "Queries", "Strategy": "Strategies"}[
-        heading(described)
-    ]
-    facts = f"{what}: {len(study.strategies)}, seeds: {len(described.seeds)}" + (
-        f", reference: {label_of(described.reference, described)}"
-        if described.reference
-        else ""
+    facts = (
+        f"{PLURAL[heading(described)]}: {len(study.strategies)}, "
+        f"seeds: {len(described.seeds)}"
     )
-    return el(
-        "article",
-        el("h2", described.name),
-        *([el("p", title, class_="facts")] if title else []),
-        el("p", summary(study, final), class_="lead"),
-        el("p", facts, class_="facts"),
-        *live(study),
-        *warning(study),
-        *([] if chooses_nothing(study) else [part.curves(study, key)]),
-        part.scores(study, final),
-        *personal(study, key),
-        *regression(study),
-        *(_about_classes(study, key) if study.higher_is_better else []),
-        *([] if chooses_nothing(study) else findings(study, key, with_slopes=with_slopes)),
-        report_run.left(study),
-        report_run.how(study),
+    if described.reference:
+        facts += f", reference: {label_of(described.reference, described)}"
+    ordered = sorted(sections, key=lambda section: section.place)
+    shown = [section for section in ordered if section.title not in without]
+    return Article(
         id=key,
+        name=name or described.name,
+        title=str(described.recipe.get("title") or ""),
+        lead=summary(study, final_table(study)),
+        facts=[facts],
+        warnings=warnings(study),
+        parts=parts_of(key, [(s.title, s.blocks(study, key)) for s in shown]),
     )
 
 
-def _about_classes(study: StudyRecords, key: str) -> list[Html]:
-    """What only data with classes has."""
-    if read_live(study.path):  # real sites do not tell of which classes their rows are
-        return [part.classes(study, key)]
-    shown = [part.classes(study, key), part.partition(study, key)]
-    return shown if chooses_nothing(study) else [*shown, part.balance(study, key)]
-
-
-def report_html(studies: Sequence[StudyRecords]) -> str:
+def report_html(studies: Sequence[StudyRecords], papers: Sequence[Paper] = ()) -> str:
     """The whole page as text.  Raises ValueError without a study."""
     if not studies:
         raise ValueError(
             "a report needs at least 1 study, and there are 0; give a study's directory"
         )
-    names = [s.study.name for s in studies]
-    found = across(studies, "across")
-    over_all = [found] if found else []
-    links = [el("li", el("a", name, href=f"#study-{i}")) for i, name in enumerate(names)]
-    if over_all:
-        links.insert(0, el("li", el("a", "Across studies", href="#across")))
-    contents = (
-        [el("nav", el("ul", *links), aria_label="Studies")] if len(studies) > 1 else []
-    )
-    shown = swept(studies)
+    own = sections_of(papers)
+    hidden = _shown_together(studies, own.of_several)
+    names = names_of(studies)
     articles = [
-        study_html(study, f"study-{i}", with_slopes=not any(study is s for s in shown))
+        study_article(
+            study,
+            f"study-{i}",
+            (*GENERAL, *own.of_one),
+            name=names[i],
+            without=hidden[i],
+        )
         for i, study in enumerate(studies)
     ]
-    return page(
-        ", ".join(names) + " – Fallow report",
-        el("main", el("h1", "Fallow report"), *contents, *over_all, together(*articles)),
-        refresh=refresh([study.path for study in studies]),
+    together = across(studies, "across", own.of_several)
+    if together is not None:
+        articles.insert(0, together)
+    return render_page(
+        Page(
+            title=", ".join(names),
+            articles=articles,
+            refresh=refresh([study.path for study in studies]),
+        )
     )
 
 
-def write_report(studies: Sequence[Path | str], out: Path | str | None = None) -> Path:
+def _shown_together(
+    studies: Sequence[StudyRecords], sections: Sequence[Across]
+) -> list[set[str]]:
+    """For each study, the sections that stand in the article over all."""
+    hidden: list[set[str]] = [set() for _ in studies]
+    for section in sections:
+        covered = section.covers(studies)
+        for i, study in enumerate(studies):
+            if any(study is one for one in covered):
+                hidden[i].add(section.replaces)
+    return hidden
+
+
+def write_report(
+    studies: Sequence[Path | str],
+    out: Path | str | None = None,
+    *,
+    papers: Sequence[Paper] = (),
+) -> Path:
     """Write one self-contained HTML page about study directories, and return its path.
 
+    ``papers`` bring their names of strategies, their printed numbers and their own sections.
     ``out`` is a file or an existing directory; by default ``report.html`` in the study's folder,
     and for several studies in the current one, so that no study loses its own page.
     The page appears whole or not at all: an earlier one stays until the new one is written.
     Raises ValueError when a folder is no study, OSError when the page cannot be written.
     """
-    text = report_html([read_study(path) for path in studies])
+    known = known_of(papers)
+    text = report_html([read_study(path, known) for path in studies], papers)
     alone = Path(studies[0]) if len(studies) == 1 else Path()
     target = Path(out) if out is not None else alone
     if target.is_dir():

@@ -1,53 +1,48 @@
-"""The sections of a report about studies with one model per site: sites, pairs, graphs."""
+"""The sections of a report about studies with one model per site: rounds, sites, pairs."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
+from statistics import fmean
 
-from fallow.core.words import size, some
+from fallow.core.words import listed, size, some
+from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING, with_interval
-from fallow.report.comparisons import drawn, note
-from fallow.report.figures import graph as draw_graph
 from fallow.report.figures import sites as draw
-from fallow.report.final_table import Spread, label_of
-from fallow.report.findings import graph as find_graph
+from fallow.report.final_table import Spread, label_of, ranked
 from fallow.report.findings import personal as find
-from fallow.report.findings.graph import Graphs, Measured
-from fallow.report.html import Html, section, table
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
 
 
-def chooses_nothing(study: StudyRecords) -> bool:
-    """Whether all labels are bought before the first round, so that strategies differ by how they
-    train alone."""
-    return study.study.recipe.get("cycles") == 0
-
-
-def personal(study: StudyRecords, key: str) -> list[Html]:
-    """Every such section that the study has."""
-    if not (study.higher_is_better and find.has_sites(study)):
-        return []
-    found = find_graph.all_graphs(study)
-    parts = [over_rounds(study, key), sites(study, key), pairs(study), redundancy(study)]
-    return [*filter(None, parts), *([graphs(study, found, key)] if found else [])]
-
-
-def over_rounds(study: StudyRecords, key: str) -> Html | None:
+def over_rounds(study: StudyRecords, key: str) -> Blocks:
     """Accuracy after every round, where every round was scored."""
     figure = draw.rounds(study)
     if figure is None:
-        return None
+        return []
     caption = (
         "Higher up is better after as many rounds. Where labels are held back, the model of each "
         "site is the one that validated best so far. A method with a last word, such as fine "
         "tuning, is scored after it in the last round."
     )
-    return section("Accuracy over rounds", drawn(figure, f"{key}-rounds", caption))
+    return [show_figure(figure, f"{key}-rounds", caption, seen=_rounds_seen(study))]
 
 
-def sites(study: StudyRecords, key: str) -> Html:
+def _rounds_seen(study: StudyRecords) -> str:
+    """Where every method ends, in words."""
+    ends = []
+    for query in ranked(study):
+        found = find.over_rounds(study, query)
+        if found:
+            ends.append((fmean(found[max(found)]), label_of(query, study.study)))
+    said = listed(
+        [f"{name} at {score:.1f} %" for score, name in sorted(ends, reverse=True)]
+    )
+    return f"Test accuracy over rounds, mean over sites. In the last round: {said}."
+
+
+def sites(study: StudyRecords, key: str) -> Blocks:
     """How sites fared, and what they received."""
     found = find.fared(study)
     rows = [
@@ -88,11 +83,30 @@ def sites(study: StudyRecords, key: str) -> Html:
         "Left: up is more accurate, left more alike for all sites. Right: left is cheaper; what a "
         "site receives from the server and from others. Bars are one standard deviation over seeds."
     )
-    made = table("Each site's model on its own test rows", header, rows)
-    shown = (
-        [drawn(draw.trade(study, found), f"{key}-trade", caption)] if len(found) > 1 else []
+    blocks: list[Block] = [
+        Table("Each site's model on its own test rows", header, rows),
+        Note(text),
+    ]
+    if len(found) > 1:  # one dot alone compares nothing
+        figure = draw.trade(study, found)
+        words = _trade_seen(study, found)
+        blocks.append(show_figure(figure, f"{key}-trade", caption, seen=words))
+    return blocks
+
+
+def _trade_seen(study: StudyRecords, found: Sequence[find.Fared]) -> str:
+    """Who is most accurate, most alike for all sites, and cheapest, in words."""
+    best = max(found, key=lambda s: fmean(s.accuracy))
+    even = min(found, key=lambda s: s.variance)
+    cheap = min(found, key=lambda s: s.received)
+    names = {s.query: label_of(s.query, study.study) for s in (best, even, cheap)}
+    return (
+        f"Accuracy against variance between sites, and against what a site receives. "
+        f"{names[best.query]} is most accurate with {fmean(best.accuracy):.2f} %; "
+        f"{names[even.query]} is most alike for all sites with a variance of "
+        f"{even.variance:.1f} percent²; {names[cheap.query]} receives least, "
+        f"{size(cheap.received)} a site."
     )
-    return section("Sites", made, note(text), *shown)  # one dot alone compares nothing
 
 
 def _left_out(sites: list[str], is_flipped: bool) -> str:
@@ -106,11 +120,11 @@ def _left_out(sites: list[str], is_flipped: bool) -> str:
     return f" The {len(sites)} sites with flipped labels are left out of all scores."
 
 
-def pairs(study: StudyRecords) -> Html | None:
+def pairs(study: StudyRecords, key: str) -> Blocks:
     """Every method against the reference, site by site."""
     found = find.paired(study)
     if not found:
-        return None
+        return []
     name = label_of(study.study.reference or "", study.study)
     rows = [
         [
@@ -128,133 +142,32 @@ def pairs(study: StudyRecords) -> Html | None:
             " So few seeds leave the spread between seeds badly known: the intervals are too narrow."
         )
     )
-    return section(
-        "Site by site",
-        table("Differences at the same site under the same seed, points", header, rows),
-        note(
+    return [
+        Table("Differences at the same site under the same seed, points", header, rows),
+        Note(
             "The same seed gives all methods the same sites, rows and first weights. Intervals "
             "are percentiles of means over seeds and, within them, sites drawn again with "
             f"replacement ({find.DRAWS:,} draws).{few}"
         ),
-    )
+    ]
 
 
-def redundancy(study: StudyRecords) -> Html | None:
+def redundancy(study: StudyRecords, key: str) -> Blocks:
     """How much of what sites asked for their collaborators had labelled already."""
     found = find.redundant(study)
     if not found:
-        return None
+        return []
     rows = [
         [label_of(query, study.study), Spread(*mean_sd(by_seed)).text(3), str(len(by_seed))]
         for query, by_seed in found.items()
     ]
-    return section(
-        "What collaborators had labelled already",
-        table(
+    return [
+        Table(
             "Redundancy of what was picked", [heading(study.study), "Cosine", "Seeds"], rows
         ),
-        note(
+        Note(
             "Mean over picks of the largest cosine to a labelled row of a collaborator, in the "
             "features of the site's own average; lower is less alike. Only a simulation can look "
             "into several sites at once."
         ),
-    )
-
-
-def graphs(study: StudyRecords, found: dict[str, list[Graphs]], key: str) -> Html:
-    """Who received from whom, and what papers measure of it."""
-    shown = study.study.reference if study.study.reference in found else next(iter(found))
-    run = found[shown or ""][0]
-    parts = [
-        drawn(
-            draw_graph.adjacency(run),
-            f"{key}-adjacency",
-            f"{label_of(run.query, study.study)}, seed {run.seed}: a blue square in a row is a "
-            "site whose model the row's site averages with its own; an orange one is a candidate "
-            "that it does without in that round.",
-        )
     ]
-    figure = draw_graph.rounds(study, found)
-    if figure is not None:
-        caption = (
-            "Means over seeds. Left: a line that rises drops collaborators; as papers plot it, "
-            "with every site's link to itself present."
-        )
-        parts.append(drawn(figure, f"{key}-links", caption))
-    return section("Who learns from whom", *parts, *_numbers(study, found))
-
-
-def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Html]:
-    """The first and the last recorded graph of every strategy in numbers."""
-    rows, marks = [], []
-    for query, runs in found.items():
-        for when, words in ((lambda r: r.first, "first"), (lambda r: r.last, "last")):
-            m = find_graph.at(study, runs, when)
-            rows.append([label_of(query, study.study), words, *_cells(m)])
-            marks.append("first" if words == "first" and rows[1:] else "")
-    base = find_graph.mean([run.base for runs in found.values() for run in runs])
-    header = [
-        "Method",
-        "Round",
-        "Absent links, %",
-        "With own, %",
-        "Pairs alike, %",
-        "Answered, %",
-        "Churn, %",
-        "Most receivers",
-        "Class distance",
-        "From flipped, %",
-    ]
-    if math.isnan(base):
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    text = (
-        "Pairs alike: linked in both directions or in none. Answered: links whose reverse exists. "
-        "Churn: mean Jaccard distance of a site's senders from the recorded round before. Most "
-        "receivers: of one sender, the hot spot of a network. Class distance: total variation of "
-        f"classes between a site and its senders; between any two sites it is "
-        f"{_apart(study, found)}."
-    )
-    if not math.isnan(base):
-        text += f" By chance, {100 * base:.0f} % of links would come from sites with flipped labels."
-    both = {
-        q: find_graph.mean([run.conflicts for run in runs]) for q, runs in found.items()
-    }
-    said = [
-        f"{label_of(q, study.study)} {100 * v:.1f} %" for q, v in both.items() if v == v
-    ]
-    if said:
-        text += (
-            " Joining and leaving both gained, so that a coin decided, in so many of the visits: "
-            f"{', '.join(said)}."
-        )
-    return [table("Graphs", header, rows, words=2, classes=marks), note(text)]
-
-
-def _cells(m: Measured) -> list[str]:
-    shares = (m.sparsity, m.with_self, m.agreement, m.reciprocity, m.churn)
-    return [
-        *map(_percent, shares),
-        _number(m.popular, 1),
-        _number(m.distance, 2),
-        _percent(m.wrong),
-    ]
-
-
-def _percent(share: float) -> str:
-    return _number(100 * share, 1)
-
-
-def _number(value: float, digits: int) -> str:
-    return NOTHING if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _apart(study: StudyRecords, found: dict[str, list[Graphs]]) -> str:
-    """The mean class distance of any two sites, over seeds."""
-    seeds = {run.seed: run for runs in found.values() for run in runs}
-    values = []
-    for run in seeds.values():
-        matrix = find_graph.classes_of(study, run)
-        if matrix is not None:
-            n = len(matrix)
-            values.append(float(find_graph.distances(matrix).sum()) / (n * (n - 1)))
-    return _number(find_graph.mean(values), 2)

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from statistics import fmean
 
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from fallow.core.words import listed
+from fallow.report import seen
+from fallow.report.blocks import Block, Blocks, Note, Notes, Table, present, show_figure
 from fallow.report.figures import cycles
 from fallow.report.figures import study as draw
-from fallow.report.figures.style import banded, looks, to_svg, told_apart
-from fallow.report.final_table import FinalTable, Row, Spread, label_of, ranked, signs
+from fallow.report.figures.style import banded, looks, told_apart
+from fallow.report.final_table import (
+    FinalTable,
+    Row,
+    Spread,
+    final_table,
+    label_of,
+    ranked,
+    signs,
+)
 from fallow.report.findings import labels
-from fallow.report.html import Html, el, picture, section, table, together
-from fallow.report.tables import comparison_columns, footnotes, score_columns
+from fallow.report.tables import comparison_columns, footnotes, score_columns, to_csv
 from fallow.study.by_class import ClassScores, class_scores
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
 
-
-def _figure(made: Figure | None, key: str, caption: str, absent: str) -> Html:
-    if made is None:
-        return el("p", absent, class_="note")
-    return picture(to_svg(made, key, escape(caption)), caption)
+# -- learning curves --------------------------------------------------------------------------
 
 
 def _name(study: StudyRecords, query: str) -> str:
@@ -42,30 +46,24 @@ def _faint(study: StudyRecords) -> str:
     return f" The {rest} other strategies are grey; the table names them." if rest else ""
 
 
-def curves(study: StudyRecords, key: str) -> Html:
+def curves(study: StudyRecords, key: str) -> Blocks:
     """Learning curves."""
+    figure = draw.learning_curves(study)
+    if figure is None:
+        return [Note("No cycle has a score yet.")]
+    better = "higher up" if study.higher_is_better else "lower down"
+    with_band = banded(study)
+    whose = "" if with_band == study.strategies else f" (of {_of(study, with_band)} only)"
+    bounds = "; dashed lines are upper bounds." if study.bounds else "."
     caption = (
-        "A line higher up learns more from the same number of labels. Lines are means over seeds, "
-        "bands one standard deviation to each side"
-        + (
-            ""
-            if banded(study) == study.strategies
-            else f" (of {_of(study, banded(study))} only)"
-        )
-        + ("; dashed lines are upper bounds." if study.bounds else ".")
-        + _faint(study)
+        f"A line {better} learns more from the same number of labels. Lines are means over seeds, "
+        f"bands one standard deviation to each side{whose}{bounds} Point at a mark to read it."
+        f"{_faint(study)}"
     )
-    if not study.higher_is_better:
-        caption = caption.replace("higher up", "lower down")
-    return section(
-        "Learning curves",
-        _figure(
-            draw.learning_curves(study),
-            f"{key}-curves",
-            caption,
-            "No cycle has a score yet.",
-        ),
-    )
+    return [show_figure(figure, f"{key}-curves", caption, seen=seen.curves(study))]
+
+
+# -- final scores -----------------------------------------------------------------------------
 
 
 def _mark(row: Row, final: FinalTable) -> str:
@@ -76,37 +74,70 @@ def _mark(row: Row, final: FinalTable) -> str:
     return "reference" if row.query == final.reference else ""
 
 
-def scores(study: StudyRecords, final: FinalTable) -> Html:
+def scores(study: StudyRecords, key: str) -> Blocks:
     """The final table with its tests, and the signs of published and measured differences."""
+    final = final_table(study)
+    blocks: list[Block | None] = [
+        _final_scores(study, final),
+        _differences(study, final, key),
+        _tests(study, final),
+        Notes(footnotes(final)),
+        *_signs(final),
+    ]
+    return present(blocks)
+
+
+def _final_scores(study: StudyRecords, final: FinalTable) -> Table:
     look = looks(study)
-    colours = (look[row.query].on_page for row in final.rows)
-    dots = [el("span", class_="swatch", style=f"background:{colour}") for colour in colours]
-    shown, tests = score_columns(final), comparison_columns(final)
-    names = [
-        Html(dot + escape(name))
-        for dot, name in zip(dots, shown[final.heading], strict=True)
-    ]
-    rows = zip(names, *list(shown.values())[1:], strict=True)
-    parts = [
-        table(
-            "Final score", list(shown), rows, classes=[_mark(r, final) for r in final.rows]
-        )
-    ]
-    if tests:
-        lines = zip(final.rows, zip(names, *tests.values(), strict=True), strict=True)
-        tested = [cells for row, cells in lines if row.comparison]
-        caption = "Differences to the reference, paired over seeds"
-        parts.append(table(caption, [final.heading, *tests], tested))
-    parts.append(el("ul", *(el("li", note) for note in footnotes(final)), class_="notes"))
-    if signs(final):
-        parts.append(_signs(final))
-    return section("Final scores", *parts)
+    columns = score_columns(final)
+    return Table(
+        "Final score",
+        header=list(columns),
+        rows=list(zip(*columns.values(), strict=True)),
+        classes=[_mark(row, final) for row in final.rows],
+        swatches=[look[row.query].on_page for row in final.rows],
+        numbers=to_csv(final),
+    )
 
 
-def _signs(final: FinalTable) -> Html:
+def _differences(study: StudyRecords, final: FinalTable, key: str) -> Block | None:
+    """Seed by seed, what the tests below are about."""
+    figure = draw.differences(study, final)
+    if figure is None:
+        return None
+    reference = _name(study, final.reference or "")
+    side = "right" if study.higher_is_better else "left"
+    caption = (
+        f"Each small dot is one seed: a strategy minus {reference} under the same seed. The diamond "
+        "is their mean, the bar its 95 % Student interval. What lies wholly on one side of zero "
+        f"is told apart before any correction; further to the {side} is better."
+    )
+    return show_figure(figure, f"{key}-differences", caption, seen=seen.differences(final))
+
+
+def _tests(study: StudyRecords, final: FinalTable) -> Table | None:
+    columns = comparison_columns(final)
+    if not columns:
+        return None
+    look = looks(study)
+    names = score_columns(final)[final.heading]
+    cells = list(zip(names, *columns.values(), strict=True))
+    tested = [i for i, row in enumerate(final.rows) if row.comparison]
+    return Table(
+        "Differences to the reference, paired over seeds",
+        header=[final.heading, *columns],
+        rows=[cells[i] for i in tested],
+        swatches=[look[final.rows[i].query].on_page for i in tested],
+    )
+
+
+def _signs(final: FinalTable) -> list[Block]:
+    """Who is ahead here and in print; nothing without printed numbers."""
+    found = signs(final)
+    if not found:
+        return []
     reference = final.row(final.reference or "")
     name = reference.label if reference else "reference"
-    found = signs(final)
     agreeing = sum(s.agrees for s in found)
     rows = [
         [
@@ -117,19 +148,19 @@ def _signs(final: FinalTable) -> Html:
         ]
         for s in found
     ]
-    return together(
-        table(
-            f"Minus {name}, measured and published (points)",
-            [final.heading, "Measured", "Published", "Sign"],
-            rows,
-        ),
-        el(
-            "p",
-            f"{agreeing} of {len(found)} published signs hold here. A sign says nothing about "
-            "size, and a difference within chance has no reliable sign.",
-            class_="note",
-        ),
+    table = Table(
+        f"Minus {name}, measured and published (points)",
+        header=[final.heading, "Measured", "Published", "Sign"],
+        rows=rows,
     )
+    text = (
+        f"{agreeing} of {len(found)} published signs hold here. A sign says nothing about "
+        "size, and a difference within chance has no reliable sign."
+    )
+    return [table, Note(text)]
+
+
+# -- classes ----------------------------------------------------------------------------------
 
 
 def _by_rank(study: StudyRecords) -> list[ClassScores]:
@@ -138,37 +169,24 @@ def _by_rank(study: StudyRecords) -> list[ClassScores]:
     return sorted(class_scores(study), key=lambda s: order.index(s.query))
 
 
-def classes(study: StudyRecords, key: str) -> Html:
+def classes(study: StudyRecords, key: str) -> Blocks:
     """Per-class accuracy, and the gap between classes held evenly and unevenly."""
-    figure = _figure(
-        draw.class_accuracy(study),
-        f"{key}-classes",
+    figure = draw.class_accuracy(study)
+    if figure is None:
+        return [Note("The records have no accuracy per class.")]
+    others = " Grey bars span the other strategies." if _faint(study) else ""
+    caption = (
         "A query whose left-most dots stand higher looks after the classes that are hard to learn. "
-        "One dot per class and query: last cycle, mean over seeds."
-        + (" Grey bars span the other strategies." if _faint(study) else ""),
-        "The records have no accuracy per class.",
+        f"One dot per class and query: last cycle, mean over seeds.{others}"
     )
-    rows = []
-    for scored in _by_rank(study):
-        if scored.halves:
-            parts = [
-                [100 * h.low for h in scored.halves],
-                [100 * h.high for h in scored.halves],
-                [100 * h.gap for h in scored.halves],
-            ]
-            rows.append(
-                [
-                    _name(study, scored.query),
-                    *(Spread(*mean_sd(p)).text() for p in parts),
-                    str(len(scored.halves)),
-                ]
-            )
+    drawn = show_figure(figure, f"{key}-classes", caption, seen=seen.classes(study))
+    rows = [_gap(study, scored) for scored in _by_rank(study) if scored.halves]
     if not rows:
-        return section("Accuracy by class", figure)
-    gap = table(
+        return [drawn]
+    table = Table(
         "Accuracy of low- and high-variance classes, %",
-        [heading(study.study), "Low-variance", "High-variance", "Gap", "Seeds"],
-        rows,
+        header=[heading(study.study), "Low-variance", "High-variance", "Gap", "Seeds"],
+        rows=rows,
     )
     note = (
         "High-variance classes are the half whose shares differ most between the sites of the "
@@ -176,34 +194,40 @@ def classes(study: StudyRecords, key: str) -> Html:
         "class counts for neither; equal spreads go by class number). A gap near 0 treats "
         "both halves alike."
     )
-    return section("Accuracy by class", figure, gap, el("p", note, class_="note"))
+    return [drawn, table, Note(note)]
 
 
-def partition(study: StudyRecords, key: str) -> Html:
+def _gap(study: StudyRecords, scored: ClassScores) -> list[str]:
+    """The row of one strategy: both halves and their gap, in per cent."""
+    low = [100 * half.low for half in scored.halves]
+    high = [100 * half.high for half in scored.halves]
+    gap = [100 * half.gap for half in scored.halves]
+    cells = [Spread(*mean_sd(values)).text() for values in (low, high, gap)]
+    return [_name(study, scored.query), *cells, str(len(scored.halves))]
+
+
+def partition(study: StudyRecords, key: str) -> Blocks:
     """Who holds what."""
     parts = study.partitions
-    caption = ""
-    if parts:
-        first, classes = min(parts), parts[min(parts)].classes
-        kl = Spread(*mean_sd([p.kl for p in parts.values()])).text()
-        apart = fmean(p.variation for p in parts.values())
-        absent = fmean(a for p in parts.values() for a in p.absent)
-        caption = (
-            f"Dark cells show the sites that hold a class; pale cells lack it. This is the "
-            f"partition of seed {first}. Over {len(parts)} seed"
-            f"{'s' if len(parts) != 1 else ''}, a site's classes differ from the pooled "
-            f"ones by KL = {kl} nats (total variation {apart:.2f}), and a site lacks "
-            f"{absent:.1f} of {len(classes)} classes on average."
-        )
-    return section(
-        "Partition",
-        _figure(
-            draw.partition_map(study),
-            f"{key}-partition",
-            caption,
-            "No run has written its partition yet.",
-        ),
+    figure = draw.partition_map(study)
+    if figure is None or not parts:
+        return [Note("No run has written its partition yet.")]
+    first = min(parts)
+    kl = Spread(*mean_sd([p.kl for p in parts.values()])).text()
+    apart = fmean(p.variation for p in parts.values())
+    absent = fmean(a for p in parts.values() for a in p.absent)
+    seeds = "1 seed" if len(parts) == 1 else f"{len(parts)} seeds"
+    caption = (
+        f"Dark cells show the sites that hold a class; pale cells lack it. This is the "
+        f"partition of seed {first}. Over {seeds}, a site's classes differ from the pooled "
+        f"ones by KL = {kl} nats (total variation {apart:.2f}), and a site lacks "
+        f"{absent:.1f} of {len(parts[first].classes)} classes on average."
     )
+    words = seen.partition(parts[first])
+    return [show_figure(figure, f"{key}-partition", caption, seen=words)]
+
+
+# -- labels over cycles -----------------------------------------------------------------------
 
 
 LABELS: dict[str, tuple[labels.Value, int]] = {
@@ -217,14 +241,14 @@ LABELS: dict[str, tuple[labels.Value, int]] = {
 """What is said of the labels at the end, and with how many digits."""
 
 
-def _labels_table(study: StudyRecords) -> list[Html]:
+def _labels_table(study: StudyRecords) -> list[Block]:
     """How even the labels are at the end, and whether that went with the score."""
     rows = []
     for query in ranked(study):
         found = [labels.over_cycles(study, query, value) for value, _ in LABELS.values()]
         last = study.last_cycle(query)
         if last is not None and all(last in by_cycle for by_cycle in found):
-            digits = (n for _, n in LABELS.values())
+            digits = [n for _, n in LABELS.values()]
             means = [f"{fmean(f[last]):.{n}f}" for f, n in zip(found, digits, strict=True)]
             rows.append([_name(study, query), *means])
     if not rows:
@@ -234,8 +258,8 @@ def _labels_table(study: StudyRecords) -> list[Html]:
         "and total variation are of each site's labels from all, mean over sites; empty cells are "
         "pairs of site and class without a label."
     )
-    made = table("Labels at the end", [heading(study.study), *LABELS], rows)
-    return [made, el("p", f"{text} {_goes_with(study)}".strip(), class_="note")]
+    table = Table("Labels at the end", header=[heading(study.study), *LABELS], rows=rows)
+    return [table, Note(f"{text} {_goes_with(study)}".strip())]
 
 
 def _goes_with(study: StudyRecords) -> str:
@@ -252,28 +276,16 @@ def _goes_with(study: StudyRecords) -> str:
     ).replace("-", "−")
 
 
-def balance(study: StudyRecords, key: str) -> Html:
-    """Balance of what was labelled, and how classes were routed."""
-    parts = [
-        _figure(
-            cycles.label_balance(study),
-            f"{key}-balance",
-            "Left: the share of the rarer half of the classes among all labels; higher is more "
-            "even, and 50 % is even for an even number of classes. Right: how far a site's "
-            "labelled classes are from all labelled classes; lower is more alike.",
-            "The records have no labelled counts per class.",
-        )
-    ]
-    parts += _labels_table(study)
-    if cycles.routed(study):
-        parts.append(
-            _figure(
-                cycles.routing(study),
-                f"{key}-routing",
-                "Left: one line per class, the spread of its share over sites; a class below the "
-                "dashed threshold is scored by the local and the global model together, one above "
-                "it by the local model alone. Right: how many classes are below.",
-                "",
-            )
-        )
-    return section("Labels and routing over cycles", *parts)
+def balance(study: StudyRecords, key: str) -> Blocks:
+    """Balance of what was labelled."""
+    figure: Drawing | None = cycles.label_balance(study)
+    if figure is None:
+        return [Note("The records have no labelled counts per class.")]
+    caption = (
+        "Left: the share of the rarer half of the classes among all labels; higher is more "
+        "even, and 50 % is even for an even number of classes. Right: how far a site's "
+        "labelled classes are from all labelled classes; lower is more alike."
+    )
+    words = seen.balance(study)
+    drawn = show_figure(figure, f"{key}-balance", caption, seen=words)
+    return [drawn, *_labels_table(study)]

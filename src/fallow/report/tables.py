@@ -7,12 +7,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from typing import TYPE_CHECKING
 
-from fallow.core.plain import cell
 from fallow.report.columns import (
     AREA_MINUS,
     AREA_P,
@@ -31,9 +28,10 @@ from fallow.report.final_table import (
     final_table,
     signs,
 )
-from fallow.study.statistics import Comparison, Interval
+from fallow.study.statistics import Comparison
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.table import Table
 
 __all__ = [
@@ -51,21 +49,14 @@ __all__ = [
     "score_columns",
     "signs",
     "to_csv",
+    "to_frame",
     "to_latex",
     "to_markdown",
     "to_rich",
     "to_text",
 ]
 
-HEADER = (
-    "query",
-    "kind",
-    "seeds",
-    "mean",
-    "sd",
-    "area",
-    "area sd",
-    "labels saved %",
+TEST_COLUMNS = (
     "difference",
     "low",
     "high",
@@ -80,62 +71,83 @@ HEADER = (
     "wins",
     "ties",
     "losses",
-    "published",
-    "published sd",
 )
-"""Columns of the CSV file: everything the table knows, one number each."""
+"""What is known of a comparison, one number each."""
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
-
-
-def _spread_numbers(spread: Spread | None) -> list[str]:
-    return [_number(spread.mean), _number(spread.sd)] if spread else ["", ""]
-
-
-def _test_numbers(c: Comparison | None) -> list[str]:
+def _test_numbers(c: Comparison | None) -> dict[str, float | None]:
+    """A comparison by column; None where it has no such number."""
     if c is None:
-        return [""] * 14
-    hl: Interval | None = c.shift_interval
-    bounds = [_number(hl.low), _number(hl.high), _number(hl.level)] if hl else [""] * 3
-    return [
-        _number(c.difference),
-        _number(c.interval.low),
-        _number(c.interval.high),
-        _number(c.shift),
-        *bounds,
-        *(f"{p:.6g}" for p in (c.t, c.t_holm, c.wilcoxon, c.holm)),
-        str(c.wins),
-        str(c.ties),
-        str(c.losses),
-    ]
+        return dict.fromkeys(TEST_COLUMNS)
+    shift = c.shift_interval
+    return {
+        "difference": c.difference,
+        "low": c.interval.low,
+        "high": c.interval.high,
+        "Hodges-Lehmann": c.shift,
+        "HL low": shift.low if shift else None,
+        "HL high": shift.high if shift else None,
+        "HL level": shift.level if shift else None,
+        "paired t p": c.t,
+        "paired t Holm p": c.t_holm,
+        "Wilcoxon p": c.wilcoxon,
+        "Wilcoxon Holm p": c.holm,
+        "wins": c.wins,
+        "ties": c.ties,
+        "losses": c.losses,
+    }
 
 
 def _kind(row: Row, reference: str | None) -> str:
-    return "bound" if row.is_bound else "reference" if row.query == reference else "query"
+    if row.is_bound:
+        return "bound"
+    return "reference" if row.query == reference else "query"
+
+
+def _mean(spread: Spread | None) -> float | None:
+    return spread.mean if spread else None
+
+
+def _sd(spread: Spread | None) -> float | None:
+    return spread.sd if spread else None
+
+
+def _numbers(row: Row, reference: str | None) -> dict[str, object]:
+    """Everything the table knows of one strategy, one value a column."""
+    return {
+        "query": row.query,
+        "kind": _kind(row, reference),
+        "seeds": row.score.seeds if row.score else 0,
+        "mean": _mean(row.score),
+        "sd": _sd(row.score),
+        "area": _mean(row.area),
+        "area sd": _sd(row.area),
+        "labels saved %": row.saved,
+        **_test_numbers(row.comparison),
+        "published": _mean(row.published),
+        "published sd": _sd(row.published),
+    }
+
+
+def to_frame(table: FinalTable) -> pd.DataFrame:
+    """The table as a data frame: a row for each strategy and bound, every number in a column of its
+    own, missing where there is none."""
+    import pandas as pd
+
+    nothing = Row("", "", False, None, None, None, None)
+    columns = list(_numbers(nothing, None))
+    rows = [_numbers(row, table.reference) for row in table.rows]
+    numbers = {
+        name: "float64" for name in columns if name not in ("query", "kind", "seeds")
+    }
+    return pd.DataFrame(rows, columns=columns).astype(numbers)
 
 
 def to_csv(table: FinalTable) -> str:
     """The table as CSV, every number in its own column; empty where there is none."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(HEADER)
-    for row in table.rows:
-        seeds = row.score.seeds if row.score else 0
-        writer.writerow(
-            [
-                cell(row.query),
-                _kind(row, table.reference),
-                seeds,
-                *_spread_numbers(row.score),
-                *_spread_numbers(row.area),
-                _number(row.saved),
-                *_test_numbers(row.comparison),
-                *_spread_numbers(row.published),
-            ]
-        )
-    return out.getvalue()
+    return str(
+        to_frame(table).to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    )
 
 
 def to_markdown(table: FinalTable) -> str:
@@ -176,31 +188,22 @@ def _tex(text: str) -> str:
 
 def to_latex(table: FinalTable) -> str:
     """The table as a LaTeX ``table`` (package booktabs), bounds below a rule."""
-    shown = columns(table)
-    body = []
-    for row, cells in zip(table.rows, zip(*shown.values(), strict=True), strict=True):
-        if row.is_bound and r"\midrule" not in body:
-            body.append(r"\midrule")
-        body.append(" & ".join(map(_tex, cells)) + r" \\")
-    return (
-        "\n".join(
-            [
-                r"\begin{table}",
-                r"\centering",
-                rf"\caption{{{_tex(table.name)}}}",
-                rf"\begin{{tabular}}{{l{'r' * (len(shown) - 1)}}}",
-                r"\toprule",
-                " & ".join(map(_tex, shown)) + r" \\",
-                r"\midrule",
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}",
-                *(rf"\par\footnotesize {_tex(note)}" for note in footnotes(table)),
-                r"\end{table}",
-            ]
-        )
-        + "\n"
+    import pandas as pd
+
+    frame = pd.DataFrame(columns(table)).map(_tex)
+    bounds = [i for i, row in enumerate(table.rows) if row.is_bound]
+    if bounds:
+        frame.iloc[bounds[0], 0] = f"\\midrule\n{frame.iloc[bounds[0], 0]}"
+    styled = frame.style.hide(axis="index").format_index(_tex, axis="columns")
+    body = styled.to_latex(
+        hrules=True,
+        column_format="l" + "r" * (len(frame.columns) - 1),
+        caption=_tex(table.name),
+        position_float="centering",
     )
+    notes = [rf"\par\footnotesize {_tex(note)}" for note in footnotes(table)]
+    end = r"\end{table}"
+    return str(body).replace(end, "\n".join([*notes, end]))
 
 
 WIDE = (

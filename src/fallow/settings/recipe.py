@@ -84,8 +84,8 @@ class Recipe:
     # share of the labels bought that is held back at each site; then the model of a site that is
     # best on them is scored
     validation: float = 0.0
-    # labels of a query validate, beside those, in the first round of the next phase, where dpfl
-    # looks for candidates, and train from the second on
+    # labels of a query validate, beside those, in the first round of the next phase, in which a
+    # training method may look for collaborators, and train from the second on
     fresh_first: bool = False
     privacy: Privacy = Privacy()  # noise on released counts, secure sums
     # evaluation and machinery
@@ -97,7 +97,7 @@ class Recipe:
     channels_last: bool = False
     dtype: Literal["float32", "float64"] = "float32"
     # the study it is usually run as
-    queries: tuple[str, ...] = ("random", "entropy", "ahfal")
+    queries: tuple[str, ...] = ("random", "entropy")
     reference: str | None = None
     seeds: int = 10
     bounds: tuple[Literal["all-labels", "pooled"], ...] = (

@@ -58,7 +58,7 @@ def variant(recipe: Recipe, query: str) -> Recipe:
     name, *settings = query.split("@")
     if bad := [part for part in settings if "=" not in part]:
         raise ValueError(
-            f"{bad[0]!r} in {query!r} is not of the form key=value; write entropy@training=fedprox"
+            f"{bad[0]!r} in {query!r} is not of the form key=value; write random@rounds=20"
         )
     changed = _long(dict(part.split("=", 1) for part in settings))
     for key in changed:

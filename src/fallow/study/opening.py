@@ -10,7 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from fallow import queries
+from fallow.core.build import names
+from fallow.core.contract import Contract
 from fallow.core.names import OWN, NamePolicy
+from fallow.core.spelling import spelled
+from fallow.core.words import listed
 from fallow.data.dataset import Dataset
 from fallow.experiment.methods import methods_of
 from fallow.experiment.one_pass import is_one_pass
@@ -24,8 +29,31 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, write_json
 from fallow.study.cell import Cell, Setup
 
-FOR_NUMBERS = "random, core-set, badge, lcmd, bait, acs-fw, logo or fale"
-"""The strategies that work where there are numbers to predict."""
+TASKS = ("classification", "regression")
+
+
+def strategies_for(*tasks: str) -> str:
+    """The strategies that work for every one of the tasks, as one types them.
+
+    >>> strategies_for("regression").split(", ")[0]
+    'acs-fw'
+    """
+    known = [
+        spelled(cls)
+        for cls in names(queries).values()
+        if all(works_on(cls.contract, task) for task in tasks)
+    ]
+    return listed(sorted(known), last="or")
+
+
+def works_on(contract: Contract, task: str) -> bool:
+    """Whether a query is for what the data has to predict.  A contract that does not say so works
+    on numbers unless it reads predictions, which are of classes."""
+    if task != "regression":
+        return contract.classes
+    if contract.regression is None:
+        return not contract.needs
+    return contract.regression
 
 
 def prepared(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, World]:
@@ -52,16 +80,17 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
     query, training = methods["query"].contract, methods["training"].contract
     if found.task == "regression":
         has = f"{recipe.data} has numbers to predict"
-        if query.regression is False or (query.regression is None and query.needs):
+        if not works_on(query, found.task):
             raise ValueError(
-                f"{recipe.query} chooses by classes and {has}; use {FOR_NUMBERS}"
+                f"{recipe.query} chooses by classes and {has}; use "
+                f"{strategies_for(found.task)}"
             )
         if training.regression is False:
             raise ValueError(f"{recipe.training} trains on classes and {has}; use fedavg")
     else:
         has = f"numbers to predict and {recipe.data} has classes"
         if not query.classes:
-            raise ValueError(f"{recipe.query} is for {has}; use badge or core-set")
+            raise ValueError(f"{recipe.query} is for {has}; use {strategies_for(*TASKS)}")
         if not training.classes:
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
     if (

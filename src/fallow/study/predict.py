@@ -105,7 +105,7 @@ def _model(
     if isinstance(methods_of(made, policy=policy)["training"], Predicting):
         raise ValueError(
             f"{made.training} predicts with the labelled rows of a site, which {folder} does not "
-            "keep with the model; train with another method, such as fedavg-ft"
+            "keep with the model; train with another method"
         )
     if state is not None:
         return state

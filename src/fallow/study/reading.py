@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fallow.study.known import Known
 from fallow.study.records import (
     BOUND,
     Cell,
@@ -33,6 +34,10 @@ __all__ = [
     "is_bound",
     "read_study",
 ]
+
+
+NOTHING = Known()
+"""No paper says anything."""
 
 
 def _records(path: Path) -> tuple[tuple[Record, ...], int]:
@@ -67,7 +72,7 @@ def _partition(path: Path) -> Partition | None:
         return None  # half-written: the cell is still running
 
 
-def _study(path: Path) -> Study:
+def _study(path: Path, known: Known) -> Study:
     file = path / "study.json"
     if not file.is_file():
         raise ValueError(
@@ -86,6 +91,7 @@ def _study(path: Path) -> Study:
             published=raw.get("published"),
             versions=raw.get("versions") or {},
             classes=tuple(map(str, raw.get("classes") or ())),
+            known=known,
         )
     except json.JSONDecodeError as error:
         raise ValueError(
@@ -98,14 +104,14 @@ def _study(path: Path) -> Study:
         ) from error
 
 
-def read_study(path: Path | str) -> StudyRecords:
-    """Everything a study directory holds so far.
+def read_study(path: Path | str, known: Known = NOTHING) -> StudyRecords:
+    """Everything a study directory holds so far; ``known``: what papers say of its strategies.
 
     Raises ValueError when the folder is no study.  Missing cells and damaged lines are no error:
     see ``StudyRecords.missing`` and ``StudyRecords.damaged``.
     """
     root = Path(path)
-    study = _study(root)
+    study = _study(root, known)
     cells = []
     for query in study.queries:
         for seed in study.seeds:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from fallow.experiment.metrics import aulc
 from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation
+from fallow.study.known import Known
 
 BOUND = "bound:"
 """Queries whose name starts so are upper bounds: drawn and listed, never tested against."""
@@ -110,6 +111,9 @@ class Study:
     published: Mapping[str, Any] | None
     versions: Mapping[str, str]
     classes: tuple[str, ...] = ()
+    known: Known = field(
+        default=Known(), repr=False, compare=False
+    )  # what papers say of it
 
 
 @dataclass(frozen=True)

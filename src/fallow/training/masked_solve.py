@@ -76,6 +76,7 @@ class MaskedSolve:
         regression=True,
         classes=False,
         linear=True,
+        tags=("least-squares",),
     )
 
     def __post_init__(self) -> None:

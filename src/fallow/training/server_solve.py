@@ -71,6 +71,7 @@ class ServerSolve:
         regression=True,
         classes=False,
         linear=True,
+        tags=("least-squares",),
     )
 
     def __post_init__(self) -> None:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from fallow.report.findings.diverged import diverged, diverged_at, ends_diverged
-from fallow.study.reading import read_study
 from tests.report.conftest import rewrite
+from tests.report.reading import read_study
 from tests.report.regression import write_regression
 
 

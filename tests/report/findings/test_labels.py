@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fallow.report.findings import labels
-from fallow.study.reading import read_study
 from tests.report.conftest import rewrite
+from tests.report.reading import read_study
 
 ROW = {"labelled_per_class": [6, 2], "labelled_per_site": {"a": [6, 0], "b": [0, 2]}}
 VALUES = [

@@ -2,16 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from fallow.report.findings.pairs import (
-    Pair,
-    code_pairs,
-    compared,
-    control_pairs,
-    model_pairs,
-    oracle_pairs,
-    setting_pairs,
-)
-from fallow.study.reading import read_study
+from fallow.papers import KNOWN
+from fallow.papers.ahfal.oracle import oracle_pairs
+from fallow.papers.fairfal.sections import model_pairs
+from fallow.papers.fale.sections import control_pairs
+from fallow.report.findings.pairs import Pair, code_pairs, compared, setting_pairs
+from tests.report.reading import read_study
 
 
 def test_an_oracle_stands_beside_the_same_heuristic_under_the_same_settings():
@@ -65,7 +61,18 @@ def test_code_stands_beside_the_paper_and_never_beside_an_ablation():
         "fallow.compat:RatioAHFAL",
         "fallow.compat:PixelBADGE",
     ]
-    assert code_pairs(names) == [Pair("fallow.compat:RatioAHFAL", "ahfal", "RatioAHFAL")]
+    expected = [Pair("fallow.compat:RatioAHFAL", "ahfal", "RatioAHFAL")]
+    assert code_pairs(names, KNOWN) == expected
+
+
+def test_a_code_by_its_new_word_is_the_same_code():
+    names = ["ksas", "fallow.papers.ahfal.codes:NaNKSAS"]
+    assert code_pairs(names, KNOWN) == [Pair(names[1], "ksas", "NaNKSAS")]
+
+
+def test_the_code_of_a_strategy_with_fields_stands_beside_the_same_fields():
+    names = ["noise_stability:draws=9", "fallow.compat:PlainNoise:draws=9"]
+    assert code_pairs(names, KNOWN)[0].against == names[0]
 
 
 def test_fale_stands_beside_uniform_rows_and_missing_weights_with_the_same_training():

@@ -4,11 +4,11 @@ from statistics import fmean
 
 import pytest
 
+from fallow.papers.ahfal.tradeoff import tradeoff
 from fallow.report.findings.sweeps import CUT, alike, alpha_of, alpha_sweeps, rho_of
-from fallow.report.findings.tradeoff import tradeoff
-from fallow.study.reading import read_study
 from fallow.study.statistics import t_interval
 from tests.report.conftest import write_study
+from tests.report.reading import read_study
 
 QUERIES = ("random", "entropy", "margin", "logo", "entropy:model=global")
 

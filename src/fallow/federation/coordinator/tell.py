@@ -19,6 +19,7 @@ from fallow.federation.coordinator.strikes import (
     describe_key,
     is_of_all,
 )
+from fallow.papers import PAPERS
 from fallow.report.live import read_live
 from fallow.report.page import write_report
 
@@ -196,7 +197,7 @@ class Teller:
             return
         self._paged = time.monotonic()
         try:
-            write_report([self.folder])
+            write_report([self.folder], papers=PAPERS)
         except (OSError, ValueError) as error:
             self.say({"event": "page", "why": str(error)})
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import (
+    FuncFormatter,
+    MaxNLocator,
+    NullFormatter,
+    SymmetricalLogLocator,
+)
 
 from fallow.report.figures.style import (
     STYLE,
+    add_tip,
     banded,
     key_above,
     looks,
     new_figure,
     spread_line,
 )
+from fallow.report.final_table import label_of
 from fallow.report.findings.personal import Fared, over_rounds
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
@@ -36,8 +42,14 @@ def rounds(study: StudyRecords) -> Figure | None:
         return None
     figure, (axes,) = new_figure(3.4)
     for query, by_round in lines.items():
-        x, y = [t + 1 for t in by_round], [*by_round.values()]
-        spread_line(axes, x, y, look[query], band=query in bands)
+        spread_line(
+            axes,
+            [turn + 1 for turn in by_round],
+            list(by_round.values()),
+            look[query],
+            band=query in bands,
+            name=f"{label_of(query, study.study)}, round",
+        )
     axes.set_title("Test accuracy, mean over sites, %")
     axes.set_xlabel("Round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -54,7 +66,12 @@ def trade(study: StudyRecords, found: Sequence[Fared]) -> Figure:
         _dot(right, study, s, s.received / MEGABYTE)
     sent = [s.received / MEGABYTE for s in found if s.received > 0]
     if sent and max(sent) > 10 * min(sent):
-        right.set_xscale("symlog", linthresh=10 * min(sent))
+        straight = 10 * min(sent)  # from zero up to there
+        right.set_xscale("symlog", linthresh=straight)
+        at = SymmetricalLogLocator(base=10, linthresh=straight, subs=[1.0, 2.0, 5.0])
+        right.xaxis.set_major_locator(at)
+        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        right.xaxis.set_minor_formatter(NullFormatter())
     left.set_title("Test accuracy, mean over sites, %")
     left.set_xlabel("Variance between sites, percent²")
     right.set_xlabel("Received by a site, MB")
@@ -64,10 +81,12 @@ def trade(study: StudyRecords, found: Sequence[Fared]) -> Figure:
 
 
 def _dot(axes: Axes, study: StudyRecords, s: Fared, x: float) -> None:
-    look, (_, sd) = looks(study)[s.query], mean_sd(s.accuracy)
+    look = looks(study)[s.query]
+    mean, sd = mean_sd(s.accuracy)
+    add_tip(axes, x, mean, f"{label_of(s.query, study.study)}: {mean:.2f} % at {x:,.4g}")
     axes.errorbar(
         x,
-        fmean(s.accuracy),
+        mean,
         yerr=sd or 0.0,
         color=look.colour,
         marker=look.marker or ".",

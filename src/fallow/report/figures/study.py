@@ -16,17 +16,20 @@ from matplotlib.figure import Figure
 
 from fallow.report.figures.style import (
     FAINT,
+    INK,
     STYLE,
     Look,
+    add_tip,
     banded,
     key_above,
     looks,
     name_ends,
     new_figure,
     plain,
+    plain_logarithm,
     spread_line,
 )
-from fallow.report.final_table import label_of
+from fallow.report.final_table import FinalTable, Row, digits_of, label_of, number
 from fallow.report.findings.diverged import FAR
 from fallow.study.by_class import ClassScores, class_means, class_scores
 from fallow.study.records import StudyRecords
@@ -37,6 +40,9 @@ _HEAT = LinearSegmentedColormap.from_list(
 _NAMED_CLASSES = 12
 """Up to this many classes are named in a figure; more are numbered sparsely."""
 
+
+APART = 0.16
+"""How far above and below the middle of its row a strategy's dots and its interval stand."""
 
 _DECADE = 10.0
 """Errors that span more than this are drawn on a logarithmic axis."""
@@ -68,7 +74,7 @@ def _fit_errors(axes: Axes, study: StudyRecords) -> None:
     low, high = min(usable), max(usable)
     if low > 0 and high > _DECADE * low:
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda error, _: f"{error:g}")
+        plain_logarithm(axes.yaxis)
         axes.set_ylim(low / 1.25, high * 1.25)
     elif len(usable) < len(shown):
         axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low) + 1e-9)
@@ -79,7 +85,10 @@ def learning_curves(study: StudyRecords) -> Figure | None:
     """Score against labels, mean ± sd over seeds; upper bounds as dashed lines."""
     figure, (axes,) = new_figure(3.7)
     scale, title = _scale(study)
-    look, ends, bands = looks(study), [], banded(study)
+    look = looks(study)
+    ends: list[tuple[str, float, float, str]] = []
+    bands = banded(study)
+    unit = " % labelled" if study.higher_is_better else " labels"
     for query in (q for q in look if q in study.strategies):
         curve, x = study.curve(query), _bought(study, query)
         cycles = [c for c in curve if c in x]
@@ -90,6 +99,9 @@ def learning_curves(study: StudyRecords) -> Figure | None:
                 [[scale * s for s in curve[c].values()] for c in cycles],
                 look[query],
                 band=query in bands,
+                name=label_of(query, study.study),
+                unit=unit,
+                digits=digits_of(study),
             )
             if not look[query].is_faint:
                 ends.append((label_of(query, study.study), *end, look[query].colour))
@@ -107,13 +119,65 @@ def learning_curves(study: StudyRecords) -> Figure | None:
                 linestyle=(0, (5, 3)),
                 linewidth=1.3,
             )
-            ends.append((label_of(query, study.study), right, level, look[query].colour))
+            name = label_of(query, study.study)
+            ends.append((name, right, level, look[query].colour))
+            add_tip(axes, right, level, f"{name}: {level:.{digits_of(study)}f}")
     axes.set_title(title)
     axes.set_xlabel("Labelled rows, % of all training rows")
     if not study.higher_is_better:
         _fit_errors(axes, study)
     name_ends(axes, ends)
     return figure
+
+
+@mpl.rc_context(STYLE)
+def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
+    """Every strategy minus the reference: a dot for each seed, the mean, and its interval."""
+    tested = [row for row in final.rows if row.comparison]
+    reference = study.final(final.reference or "")
+    if not tested or not reference:
+        return None
+    scale = 100.0 if study.measure == "accuracy" else 1.0
+    look = looks(study)
+    figure, (axes,) = new_figure(0.95 + 0.42 * len(tested))
+    axes.axvline(0, color=INK, linewidth=1)
+    for at, row in enumerate(tested):
+        scores = study.final(row.query)
+        seeds = sorted(scores.keys() & reference.keys())
+        gaps = [scale * (scores[seed] - reference[seed]) for seed in seeds]
+        colour = look[row.query].colour
+        axes.plot(
+            gaps,
+            [at - APART] * len(gaps),
+            "o",
+            color=colour if colour != FAINT else INK,
+            markersize=5,
+            alpha=0.6,
+            markeredgewidth=0,
+        )
+        _mean_and_interval(axes, row, at, colour if colour != FAINT else INK, final.digits)
+    axes.set_yticks(range(len(tested)), [plain(row.label) for row in tested])
+    axes.set_ylim(len(tested) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+    name = plain(label_of(final.reference or "", study.study))
+    unit = "points" if study.measure == "accuracy" else "mean squared error"
+    axes.set_title(f"Minus {name}, {unit}")
+    return figure
+
+
+def _mean_and_interval(axes: Axes, row: Row, at: int, colour: str, digits: int) -> None:
+    """The mean of one comparison, its interval, and what is said when it is pointed at."""
+    c = row.comparison
+    if c is None:
+        return
+    ends = [c.interval.low, c.interval.high]
+    axes.plot(ends, [at + APART, at + APART], color=colour, linewidth=2, marker="")
+    axes.plot([c.difference], [at + APART], "D", color=colour, markersize=6)
+    shown = [
+        number(v, digits, "+") for v in (c.difference, c.interval.low, c.interval.high)
+    ]
+    text = f"{row.label}: {shown[0]} [{shown[1]}, {shown[2]}], {c.pairs} seeds"
+    add_tip(axes, c.difference, at + APART, text)
 
 
 def _class_ticks(axes: Axes, names: Sequence[str], offset: float = 0.0) -> None:
@@ -128,7 +192,7 @@ def _class_ticks(axes: Axes, names: Sequence[str], offset: float = 0.0) -> None:
 
 
 def _dots(
-    axes: Axes, s: ClassScores, shown: Sequence[int], look: Look, shift: float
+    axes: Axes, s: ClassScores, shown: Sequence[int], look: Look, shift: float, name: str
 ) -> None:
     """The classes of one strategy, beside those of the others."""
     dots = [
@@ -137,6 +201,8 @@ def _dots(
     axes.plot(
         *zip(*dots, strict=True), linestyle="none", color=look.colour, marker=look.marker
     )
+    for x, accuracy in dots:
+        add_tip(axes, x, accuracy, f"{name}: {accuracy:.1f} %")
 
 
 def _faint_dots(axes: Axes, scores: Sequence[ClassScores], shown: Sequence[int]) -> None:
@@ -167,7 +233,8 @@ def class_accuracy(study: StudyRecords) -> Figure | None:
     _faint_dots(axes, [s for s in scores if look[s.query].is_faint], shown)
     named = [s for s in scores if not look[s.query].is_faint]
     for k, s in enumerate(named):
-        _dots(axes, s, shown, look[s.query], 0.62 * (k - (len(named) - 1) / 2) / len(named))
+        shift = 0.62 * (k - (len(named) - 1) / 2) / len(named)
+        _dots(axes, s, shown, look[s.query], shift, label_of(s.query, study.study))
     _class_ticks(axes, [names[c] for c in shown])
     axes.set_xlabel("Class, from the worst to the best learned")
     axes.set_title("Test accuracy of each class, %")

@@ -11,13 +11,18 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+from zlib import crc32
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fallow.report.final_table import label_of, ranked
 from fallow.study.records import StudyRecords, is_bound
@@ -42,8 +47,9 @@ MOST = 8
 MARKED = 20
 """A line of many points has markers on about so many of them."""
 
-_REFERENCE, _RANDOM = "#1f83c4", "#8c8c8c"
-_OTHERS = (
+_RANDOM = "#8c8c8c"
+_COLOURS = (
+    "#1f83c4",
     "#d55e00",
     "#009e73",
     "#cc79a7",
@@ -52,8 +58,11 @@ _OTHERS = (
     "#56b4e9",
     "#b0722e",
     "#35978f",
+    "#c44e8a",
 )
 _MARKERS = "osD^vPX*"
+_TIP = "tip:"
+"""What the id of a mark starts with that says something when it is pointed at."""
 
 STYLE: dict[RcKeyType, Any] = {
     "svg.fonttype": "none",
@@ -80,6 +89,8 @@ STYLE: dict[RcKeyType, Any] = {
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "legend.frameon": False,
+    "axes.formatter.useoffset": False,  # ticks read as numbers
+    "axes.formatter.limits": (-6, 7),
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
@@ -88,10 +99,12 @@ STYLE: dict[RcKeyType, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """Colour and marker of a query: the same in every figure of a study."""
+    """Colour and marker of a query: the same in every figure of a study, and the colour on every
+    page unless two strategies of a study would share it."""
 
     colour: str
     marker: str
+    width: float = 1.8  # of a line, in points
 
     @property
     def on_page(self) -> str:
@@ -117,21 +130,41 @@ def told_apart(study: StudyRecords) -> tuple[str, ...]:
 def looks(study: StudyRecords) -> dict[str, Look]:
     """A look for each query, the faint ones first, so that whoever draws in this order covers them.
 
-    The reference is blue and random grey, the rest take their turn.  Most of the palette is Okabe
-    and Ito's, told apart with colour-blind eyes; all of it can be read on white and on black.
+    Random is grey; every other strategy has the colour of its name, and the reference has a broader
+    line.  Most of the palette is Okabe and Ito's, told apart with colour-blind eyes; all of it can
+    be read on white and on black.
     """
-    fixed = {"random": _RANDOM, study.study.reference or "": _REFERENCE}
     named = told_apart(study)
-    found = {q: Look(FAINT, "") for q in study.strategies if q not in named}
-    turn = 0
+    colours = colours_of(named)
+    found = {q: Look(FAINT, "", width=1) for q in study.strategies if q not in named}
     for i, query in enumerate((*named, *study.bounds)):
         if is_bound(query):
             found[query] = Look(INK, "_")
             continue
-        colour = fixed.get(query) or _OTHERS[turn % len(_OTHERS)]
-        turn += query not in fixed
-        found[query] = Look(colour, _MARKERS[i % len(_MARKERS)])
+        width = 2.6 if query == study.study.reference else 1.8
+        found[query] = Look(colours[query], _MARKERS[i % len(_MARKERS)], width)
     return found
+
+
+def colours_of(queries: Sequence[str]) -> dict[str, str]:
+    """A colour for each strategy by its name, so that it keeps it from page to page.
+
+    Of two that would share one, the name that comes first in the alphabet keeps it, and the other
+    has the next that is free; so the colours of a set of names do not depend on their order.
+
+    >>> colours_of(["b", "a"]) == {**colours_of(["a", "b"])}
+    True
+    """
+    found = {}
+    for query in sorted(queries):
+        if query == "random":
+            found[query] = _RANDOM
+            continue
+        start = crc32(query.lower().replace("_", "-").encode()) % len(_COLOURS)
+        turn = [_COLOURS[(start + k) % len(_COLOURS)] for k in range(len(_COLOURS))]
+        free = [colour for colour in turn if colour not in found.values()]
+        found[query] = free[0] if free else turn[0]
+    return {query: found[query] for query in queries}
 
 
 def new_figure(
@@ -182,20 +215,51 @@ def spread_line(
     look: Look,
     *,
     band: bool = True,
+    name: str = "",
+    unit: str = "",
+    digits: int = 2,
 ) -> tuple[float, float]:
-    """Mean over seeds, with a ``band`` of one standard deviation; where the line ends."""
+    """Mean over seeds, with a ``band`` of one standard deviation; where the line ends.
+
+    ``name``: whose line it is, for whoever points at one of its marks; ``unit`` stands behind x.
+    """
     spread = [mean_sd(v) for v in values]
     mean = np.array([m for m, _ in spread])
     sd = np.array([s or 0.0 for _, s in spread])
-    width, every = 1 if look.is_faint else 1.8, max(1, len(x) // MARKED)
+    every = max(1, len(x) // MARKED)
     axes.plot(
-        x, mean, color=look.colour, marker=look.marker, linewidth=width, markevery=every
+        x,
+        mean,
+        color=look.colour,
+        marker=look.marker,
+        linewidth=look.width,
+        markevery=every,
     )
     if band and (sd > 0).any():
         axes.fill_between(
             x, mean - sd, mean + sd, color=look.colour, alpha=0.14, linewidth=0
         )
+    if name:
+        for at in range(0, len(x), every):
+            shown = f"{mean[at]:.{digits}f}"
+            if sd[at]:
+                shown += f" ± {sd[at]:.{digits}f}"
+            add_tip(axes, x[at], float(mean[at]), f"{name}, {x[at]:,.6g}{unit}: {shown}")
     return float(x[-1]), float(mean[-1])
+
+
+def add_tip(axes: Axes, x: float, y: float, text: str) -> None:
+    """What is said of a place in a figure when it is pointed at: an invisible mark whose id, which
+    `to_svg` turns into a title, carries the text."""
+    (mark,) = axes.plot([x], [y], "o", markersize=11, alpha=0, scalex=False, scaley=False)
+    mark.set_gid(_TIP + quote(text, safe=""))
+
+
+def plain_logarithm(axis: Axis) -> None:
+    """A logarithmic axis whose ticks read as numbers."""
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def name_ends(
@@ -270,7 +334,7 @@ def legend_above(figure: Figure, marks: Sequence[tuple[Line2D, str]]) -> None:
 def to_svg(figure: Figure, key: str, description: str) -> str:
     """The figure as an inline ``<svg>`` that loads nothing and whose ids start with ``key``.
 
-    ``description`` is what a screen reader says; the caller escapes it.
+    ``description`` is what a screen reader says.
     """
     out = io.StringIO()
     with mpl.rc_context({**STYLE, "svg.hashsalt": key}), warnings.catch_warnings():
@@ -284,13 +348,19 @@ def to_svg(figure: Figure, key: str, description: str) -> str:
     text = re.sub(r"<style.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
+    text = re.sub(rf'<g id="{_TIP}([^"]*)">', _tip, text)
     text = re.sub(r'\bid="([^"]*)"', rf'id="{key}-\1"', text)
     text = re.sub(r"url\(#", f"url(#{key}-", text).replace('href="#', f'href="#{key}-')
     text = re.sub(r"font: (?:(\d+|bold) )?([\d.]+px) [^;\"]*", _font, text)
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, variable)
     opening, rest = text.split(">", 1)
-    return f'{opening} role="img" aria-label="{description}">{rest}'.strip()
+    return f'{opening} role="img" aria-label="{escape(description)}">{rest}'.strip()
+
+
+def _tip(found: re.Match[str]) -> str:
+    """A mark that says something when it is pointed at."""
+    return f'<g class="tip"><title>{escape(unquote(found[1]))}</title>'
 
 
 def _font(found: re.Match[str]) -> str:

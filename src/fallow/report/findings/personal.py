@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fallow.core.streams import seed_of
 from fallow.report.final_table import ranked
-from fallow.study.names import Strategy, folded
+from fallow.study.names import training_tags
 from fallow.study.records import Cell, Record, StudyRecords
 from fallow.study.statistics import Interval
 
@@ -91,16 +91,12 @@ def site_scores(study: StudyRecords, query: str) -> dict[int, BySite]:
     }
 
 
-def training_of(study: StudyRecords, query: str) -> str:
-    """The training method of a strategy, `folded`: its own, or that of the study."""
-    usual = study.study.recipe.get("training")
-    named = str(usual["name"]) if isinstance(usual, Mapping) else "fedavg"
-    return Strategy.parse(query).training or folded(named)
-
-
 def local_of(study: StudyRecords) -> str | None:
-    """The strategy without any exchange."""
-    return next((q for q in study.strategies if training_of(study, q) == "local"), None)
+    """The strategy that trains every site by itself."""
+    for query in study.strategies:
+        if "alone" in training_tags(study.study, query):
+            return query
+    return None
 
 
 def fared(study: StudyRecords) -> list[Fared]:

@@ -138,6 +138,8 @@ class DPFL:
         everyone=True,
         often=dict.fromkeys(("order", "found", "weigh", "search", "average", "model"), 0),
         at_server=STATE,
+        options=("fresh_first",),
+        site_lists=("alone",),
         missing="stops: the graph is over all sites",
         regression=False,
     )

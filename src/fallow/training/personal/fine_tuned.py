@@ -36,6 +36,7 @@ class FedAvgFT:
     gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="FedAvg with fine-tuning",
+        short="FedAvg+FT",
         paper="Communication-Efficient Learning of Deep Networks from Decentralized Data",
         year=2017,
         sum=TOTALS,
@@ -96,6 +97,7 @@ class FedProxFT:
     gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="FedProx with fine-tuning",
+        short="FedProx+FT",
         paper="Federated Optimization in Heterogeneous Networks",
         year=2020,
         sum=TOTALS,

@@ -26,6 +26,8 @@ class Local:
     gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="Local training",
+        short="Local",
+        tags=("alone",),
         paper="",
         year=0,
         missing="goes on: no site needs another one",

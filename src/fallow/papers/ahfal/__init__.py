@@ -1,0 +1,1 @@
+"""AHFAL (Federated Active Learning via Class-Adaptive Local-Global Balancing)."""

@@ -1,0 +1,103 @@
+"""Families of strategies: whose model scores a row, read from each one's contract.
+
+AHFAL calls strategies that read a site's own model alone *centralised* (each site runs the classic
+rule for itself) and those that also read the global model *decentralised*.  Here they are named by
+the models: ``local``, ``global``, ``both``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any, Literal
+
+from fallow import queries
+from fallow.core.build import build
+from fallow.study.known import Known
+from fallow.study.records import StudyRecords
+from fallow.study.strategy import Strategy, folded
+
+Family = Literal["local", "global", "both"]
+FAMILIES: dict[Family, str] = {
+    "local": "local model only",
+    "global": "global model only",
+    "both": "local and global model",
+}
+"""Each family in a reader's words."""
+
+NOTHING = Known()
+"""No paper says anything."""
+
+
+def built(query: str, known: Known) -> Any | None:
+    """The strategy that a query names; None for one that is not Fallow's own.
+
+    A study is only data: the code that another name points at is not run to read it.
+    """
+    spec = Strategy.parse(query).spec
+    code = known.code(spec)
+    try:
+        if code is not None:
+            return code.load()(**spec.fields)
+        if ":" in spec.name:
+            return None
+        return build(queries, spec.name, **spec.fields)
+    except (TypeError, ValueError):
+        return None
+
+
+def family(query: str, known: Known = NOTHING) -> Family | None:
+    """Whose predictions decide: both models' where its contract needs both, else those of the model
+    that its field ``model`` names, else of the one it needs.
+
+    ``None`` where no model is read, where true labels are, or where the strategy is unknown.
+
+    >>> family("entropy"), family("entropy:model=global"), family("logo"), family("random")
+    ('local', 'global', 'both', None)
+    """
+    made = built(query, known)
+    if made is None or made.contract.simulator_only:
+        return None
+    reads = set(made.contract.needs) & {"local", "global"}
+    chosen = {f.name: getattr(made, f.name) for f in fields(made)}.get("model")
+    if len(reads) != 1:
+        return "both" if reads else None
+    return "global" if (chosen or reads.pop()) == "global" else "local"
+
+
+def members(studies: Sequence[StudyRecords]) -> dict[Family, tuple[str, ...]]:
+    """The strategies of each family that every one of the studies has, in the order of the first.
+
+    A strategy with settings of its own, or as a public code runs it, counts only where its plain
+    form is not there, and one that is trained in another way never.  A reference that reads both
+    models is what a study puts to the test: it and its variants are no member.
+    """
+    shared = [q for q in studies[0].strategies if all(q in s.strategies for s in studies)]
+    known = studies[0].study.known
+    found: dict[Family, list[str]] = {}
+    for query in shared:
+        kind = family(query, known)
+        is_plain = not _is_variant(query, shared, known)
+        if kind and is_plain and not _is_tested(query, studies):
+            found.setdefault(kind, []).append(query)
+    return {kind: tuple(found[kind]) for kind in FAMILIES if kind in found}
+
+
+def _is_tested(query: str, studies: Sequence[StudyRecords]) -> bool:
+    references = [s.study.reference for s in studies]
+    known = studies[0].study.known
+    tested = {Strategy.parse(r).key for r in references if r and family(r, known) == "both"}
+    return Strategy.parse(query).key in tested
+
+
+def _is_variant(query: str, shared: Sequence[str], known: Known) -> bool:
+    named = Strategy.parse(query)
+    if named.trains_otherwise:
+        return True
+    if named.settings:
+        return query.partition("@")[0] in shared
+    code = known.code(named.spec)
+    if code is None:
+        return False
+    plain = {folded(q) for q in shared if ":" not in q and "@" not in q}
+    return folded(code.of) in plain

@@ -1,0 +1,200 @@
+"""AHFAL's figures: trade-off over alpha, slopes over classes, oracle lifts, routing of classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from fallow.papers.ahfal.families import FAMILIES, Family
+from fallow.papers.ahfal.slopes import Slopes
+from fallow.papers.ahfal.tradeoff import Tradeoff
+from fallow.report.figures.style import (
+    INK,
+    PAPER,
+    STYLE,
+    Look,
+    key_above,
+    legend_above,
+    looks,
+    new_figure,
+    plain,
+    spread_line,
+)
+from fallow.report.final_table import label_of
+from fallow.report.findings.labels import over_cycles
+from fallow.report.findings.pairs import Pair
+from fallow.study.records import Cell, Record, StudyRecords
+from fallow.study.statistics import Comparison
+
+LOOKS: dict[Family, Look] = {
+    "local": Look("#d55e00", "o"),
+    "global": Look("#56b4e9", "s"),
+    "both": Look("#009e73", "D"),
+}
+"""Colour and marker of each family."""
+
+
+def _families(figure: Figure, kinds: Sequence[Family]) -> None:
+    marks = [
+        (Line2D([], [], color=LOOKS[k].colour, marker=LOOKS[k].marker), k) for k in kinds
+    ]
+    legend_above(figure, [(mark, FAMILIES[kind].capitalize()) for mark, kind in marks])
+
+
+def _zero(axes: Axes) -> None:
+    axes.axhline(0, color=INK, linewidth=1)
+
+
+@mpl.rc_context(STYLE)
+def tradeoff(found: Tradeoff, unit: str) -> Figure:
+    """Each family minus the local-only one against alpha, with intervals over seeds."""
+    figure, (axes,) = new_figure(3.2)
+    _zero(axes)
+    alphas = sorted({p.alpha for points in found.points.values() for p in points})
+    for i, (kind, points) in enumerate(found.points.items()):
+        shift = 1.03 ** (2 * i - len(found.points) + 1)  # intervals beside one another
+        x, y = [shift * p.alpha for p in points], [p.difference for p in points]
+        low = [p.difference - p.interval.low if p.interval else 0.0 for p in points]
+        high = [p.interval.high - p.difference if p.interval else 0.0 for p in points]
+        look = LOOKS[kind]
+        axes.errorbar(
+            x, y, [low, high], color=look.colour, marker=look.marker, elinewidth=1.2
+        )
+    axes.set_xscale("log")
+    axes.set_xticks(alphas, [f"{a:g}" for a in alphas])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("Dirichlet alpha: sites differ (left), sites are alike (right)")
+    axes.set_title(f"Minus strategies of the local model only, {unit}")
+    _families(figure, list(found.points))
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def slopes(found: Slopes) -> Figure:
+    """The least-squares line of each family, over means of equally many points."""
+    figure, (axes,) = new_figure(3.4)
+    for kind, line in found.lines.items():
+        x = np.array([v for v, _ in line.bins])
+        look = LOOKS[kind]
+        axes.plot(x, line.intercept + line.slope * x, color=look.colour)
+        axes.plot(*zip(*line.bins, strict=True), look.marker, color=look.colour, alpha=0.6)
+    axes.set_xlabel("How unevenly sites hold a class: CV of its counts")
+    axes.set_title("Test accuracy of a class, %")
+    _families(figure, list(found.lines))
+    return figure
+
+
+@mpl.rc_context(STYLE)
+def lifts(pairs: Sequence[tuple[Pair, Comparison]], unit: str) -> Figure:
+    """One bar per heuristic: with the true class shares minus without, with its interval."""
+    figure, (axes,) = new_figure(0.9 + 0.42 * len(pairs))
+    rows = range(len(pairs))
+    mean = [c.difference for _, c in pairs]
+    low = [c.difference - c.interval.low for _, c in pairs]
+    high = [c.interval.high - c.difference for _, c in pairs]
+    axes.barh(rows, mean, height=0.55, color=LOOKS["both"].colour, alpha=0.75)
+    axes.errorbar(mean, rows, xerr=[low, high], fmt="none", ecolor=INK, elinewidth=1.2)
+    axes.axvline(0, color=INK, linewidth=1)
+    axes.set_yticks(rows, [plain(pair.what) for pair, _ in pairs])
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_title(f"True class shares known, minus unknown, {unit}")
+    return figure
+
+
+def routed(study: StudyRecords) -> tuple[str, ...]:
+    """Queries whose records say how each class was routed."""
+    return tuple(
+        q
+        for q in study.strategies
+        if over_cycles(study, q, lambda r: 1.0 if _sigma(r) else None)
+    )
+
+
+def _sigma(row: Record) -> Sequence[float] | None:
+    notes = row.get("notes") or {}
+    return notes.get("sigma")
+
+
+def _low_classes(row: Record) -> float | None:
+    low = (row.get("notes") or {}).get("low")
+    return None if low is None else float(sum(map(bool, low)))
+
+
+def _mean_sigma(cells: Sequence[Cell]) -> dict[int, list[float]]:
+    """Cycle -> spread of each class, mean over seeds."""
+    found: dict[int, list[Sequence[float]]] = {}
+    for cell in cells:
+        for cycle in cell.cycles:
+            row = cell.last_of(cycle)
+            sigma = _sigma(row) if row else None
+            if sigma:
+                found.setdefault(cycle, []).append(sigma)
+    return {
+        c: [fmean(s) for s in zip(*rows, strict=True)] for c, rows in sorted(found.items())
+    }
+
+
+def _threshold(cells: Sequence[Cell]) -> float | None:
+    """The threshold that the records of a query name."""
+    notes = (r.get("notes") or {} for cell in cells for r in cell.records)
+    return next((n["spread_tau"] for n in notes if n.get("spread_tau") is not None), None)
+
+
+def _draw_spread(axes: Axes, cells: Sequence[Cell], look: Look) -> None:
+    """One line per class, and the threshold across them."""
+    sigma, tau = _mean_sigma(cells), _threshold(cells)
+    marker = "." if len(sigma) == 1 else None
+    for line in zip(*sigma.values(), strict=True):
+        axes.plot(
+            list(sigma), line, color=look.colour, alpha=0.55, linewidth=1.1, marker=marker
+        )
+    if tau is None:
+        return
+    axes.axhline(tau, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
+    above: dict[str, Any] = {
+        "xytext": (0, 6),
+        "textcoords": "offset points",
+        "ha": "right",
+        "fontsize": 9,
+        "bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5},
+    }
+    axes.annotate(
+        f"threshold {tau:g}", (1, tau), xycoords=("axes fraction", "data"), **above
+    )
+
+
+@mpl.rc_context(STYLE)
+def routing(study: StudyRecords) -> Figure | None:
+    """Spread of each class against the threshold, and how many classes are below it."""
+    queries = routed(study)
+    if not queries:
+        return None
+    reference = study.study.reference
+    shown = reference if reference in queries and reference else queries[0]
+    figure, (left, right) = new_figure(3.1, columns=2)
+    look = looks(study)
+    _draw_spread(left, study.of(shown), look[shown])
+    for query in queries:
+        low = over_cycles(study, query, _low_classes)
+        if low:
+            spread_line(
+                right, list(low), list(low.values()), look[query], band=query == shown
+            )
+    left.set_title(f"Class spread (points), {plain(label_of(shown, study.study))}")
+    right.set_title("Classes below the threshold")
+    for axes in (left, right):
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("Query after cycle")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    right.yaxis.set_major_locator(MaxNLocator(integer=True))
+    key_above(figure, study, queries)
+    return figure

@@ -1,0 +1,214 @@
+"""The report sections of AHFAL: its findings 1 to 3, and how classes were routed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fallow.core.words import listed
+from fallow.papers.ahfal import figures as draw
+from fallow.papers.ahfal.families import FAMILIES, Family
+from fallow.papers.ahfal.oracle import oracle_pairs
+from fallow.papers.ahfal.slopes import FEWEST, Slopes, slopes
+from fallow.papers.ahfal.tradeoff import Tradeoff, tradeoff
+from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
+from fallow.report.columns import NOTHING, with_interval
+from fallow.report.comparisons import (
+    TESTS,
+    few,
+    score_text,
+    tested_cells,
+    tested_pairs,
+    unit_of,
+)
+from fallow.report.final_table import label_of
+from fallow.report.findings.sweeps import alpha_sweeps
+from fallow.report.needs import chooses, has_classes
+from fallow.report.paper import Sections
+from fallow.report.section import Across, Place, Section
+from fallow.study.records import StudyRecords
+
+TYPICALITY = (
+    "Typicality: the plain strategy chooses by clusters (TypiClust); with the shares known, rows "
+    "of a class are ordered by the same density without clusters."
+)
+
+
+def oracle(study: StudyRecords, key: str) -> Blocks:
+    """AHFAL's Figure 4: what the true class shares are worth to a plain heuristic."""
+    tests = tested_pairs(study, oracle_pairs)
+    if not tests:
+        return []
+    rows = [
+        [
+            p.what,
+            score_text(study, p.against),
+            score_text(study, p.query),
+            *tested_cells(study, c),
+        ]
+        for p, c in tests
+    ]
+    caption = (
+        "A bar to the right: the heuristic gains when each site buys what its labels lack to "
+        "the true class shares of all sites. Mean over seeds, 95 % Student interval. No real "
+        "site knows the true class of an unlabelled row: this is an upper bound."
+    )
+    said = [f"{p.what} {c.difference:+.2f}" for p, c in tests]
+    words = f"True class shares known, minus unknown, {unit_of(study)}: {', '.join(said)}."
+    figure = draw.lifts(tests, unit_of(study))
+    table = Table(
+        "Plain, and with the true class shares",
+        header=["Heuristic", "Plain", "Shares known", *TESTS],
+        rows=rows,
+    )
+    notes: list[Block] = []
+    if any(pair.what == "typicality" for pair, _ in tests):
+        notes.append(Note(TYPICALITY))
+    return [
+        show_figure(figure, f"{key}-lifts", caption, seen=words),
+        table,
+        *notes,
+        *few(tests),
+    ]
+
+
+def routing(study: StudyRecords, key: str) -> Blocks:
+    """How classes were routed to one model or to two."""
+    figure = draw.routing(study)
+    if figure is None:
+        return []
+    caption = (
+        "Left: one line per class, the spread of its share over sites; a class below the "
+        "dashed threshold is scored by the local and the global model together, one above "
+        "it by the local model alone. Right: how many classes are below."
+    )
+    return [show_figure(figure, f"{key}-routing", caption)]
+
+
+def spread(study: StudyRecords, key: str) -> Blocks:
+    """Class spread and accuracy in one study."""
+    lines = slopes([study])
+    return class_slopes(lines, study, key) if lines else []
+
+
+def swept(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
+    """The studies whose slopes stand in the article over all."""
+    return [s for sweep in alpha_sweeps(studies) if slopes(sweep) for s in sweep]
+
+
+def sweeps(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
+    """The trade-off and the slopes of every group of studies that differ in alpha alone."""
+    parts: list[tuple[str, Blocks]] = []
+    for i, sweep in enumerate(alpha_sweeps(studies)):
+        name = f"{key}-{i}"
+        parts.append(("Local or global model, over alpha", _tradeoff(sweep, name)))
+        lines = slopes(sweep)
+        if lines:
+            parts.append((SPREAD, class_slopes(lines, sweep[0], name)))
+    return parts
+
+
+def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
+    """AHFAL's Figure 2 over studies that differ in alpha alone."""
+    found = tradeoff(sweep)
+    if found is None:
+        return []
+    first = sweep[0]
+    names = listed([s.study.name for s in sweep])
+    caption = (
+        "Above zero, strategies that read the global model end better than those that "
+        "read each site's own; a line that crosses zero is the trade-off. Means of the "
+        "strategies of a family, paired by seed, with 95 % Student intervals."
+    )
+    note = (
+        f"Studies: {names}. {who(first, found.members)} AHFAL's paper (Figure 2) calls the "
+        "first family centralised, and strategies that read the global model decentralised."
+    )
+    figure = draw.tradeoff(found, unit_of(first))
+    words = _tradeoff_seen(found, unit_of(first))
+    return [
+        show_figure(figure, f"{key}-tradeoff", caption, seen=words),
+        _points(found),
+        Note(note),
+    ]
+
+
+def _tradeoff_seen(found: Tradeoff, unit: str) -> str:
+    """The difference of each family at the first and at the last alpha."""
+    said = []
+    for kind, points in found.points.items():
+        at = [f"{p.difference:+.2f} {unit} at alpha {p.alpha:g}" for p in points]
+        said.append(f"{FAMILIES[kind]}: {', '.join(at)}")
+    return f"Minus strategies of the local model only. {'; '.join(said)}."
+
+
+def _points(found: Tradeoff) -> Table:
+    """The points of the figure in numbers."""
+    rows = [
+        [
+            f"{p.alpha:g}",
+            FAMILIES[kind].capitalize(),
+            with_interval(p.difference, p.interval, 2),
+            str(p.seeds),
+        ]
+        for kind, points in found.points.items()
+        for p in points
+    ]
+    header = ["Alpha", "Family", "Difference [95 %]", "Seeds"]
+    return Table("Minus strategies of the local model only", header, rows, words=2)
+
+
+def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
+    """AHFAL's Figure 3, with the slopes in numbers."""
+    rows = []
+    for kind, line in found.lines.items():
+        steeper = found.steeper.get(kind)
+        rows.append(
+            [
+                FAMILIES[kind].capitalize(),
+                with_interval(line.slope, line.interval, 2),
+                with_interval(*steeper, 2) if steeper else NOTHING,
+                str(line.points),
+            ]
+        )
+    header = ["Family", "Slope [95 %]", "Minus local only [95 %]", "Points"]
+    if all(line.interval for line in found.lines.values()):
+        drawn = f"Intervals: the {found.runs} runs (study and seed) drawn again with replacement."
+    else:
+        drawn = (
+            f"Intervals need {FEWEST} runs or more to draw again; there are {found.runs}."
+        )
+    caption = (
+        "A line that falls less steeply loses less on classes that few sites hold. Least "
+        "squares over all classes, strategies and seeds; marks are means of equally many "
+        "points, ordered by CV."
+    )
+    said = [f"{FAMILIES[kind]} {line.slope:+.2f}" for kind, line in found.lines.items()]
+    words = (
+        f"Accuracy of a class over how unevenly sites hold it. Slopes: {', '.join(said)}."
+    )
+    members = {kind: line.queries for kind, line in found.lines.items()}
+    return [
+        show_figure(draw.slopes(found), f"{key}-slopes", caption, seen=words),
+        Table("Points of accuracy per unit of CV", header, rows),
+        Note(f"{drawn} {who(study, members)}"),
+    ]
+
+
+def who(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
+    """A sentence with the members of each family."""
+    names = (
+        f"{FAMILIES[kind]}: {listed([label_of(q, study.study) for q in queries])}"
+        for kind, queries in members.items()
+    )
+    return "Strategies by what they read; " + "; ".join(names) + "."
+
+
+SPREAD = "Class spread and accuracy"
+SECTIONS = Sections(
+    of_one=(
+        Section("Routing of classes", Place.CLASSES, routing, has_classes),
+        Section("What knowing the classes would be worth", Place.FINDINGS, oracle, chooses),
+        Section(SPREAD, Place.FINDINGS, spread, chooses),
+    ),
+    of_several=(Across(sweeps, replaces=SPREAD, covers=swept),),
+)

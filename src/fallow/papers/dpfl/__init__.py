@@ -1,0 +1,1 @@
+"""DPFL (Kharrat, Canini & Horvath, AISTATS 2025)."""

@@ -1,0 +1,148 @@
+"""The figures of collaboration graphs: who received from whom, and how that changed over rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from fallow.papers.dpfl.graphs import Graphs, kept, over_rounds, snapshots
+from fallow.report.figures.style import (
+    INK,
+    PAPER,
+    RULE,
+    STYLE,
+    key_above,
+    legend_above,
+    looks,
+    new_figure,
+    spread_line,
+)
+from fallow.study.records import StudyRecords
+from fallow.training.personal.parts import graphs as measure
+
+MOST = 4
+"""Snapshots side by side."""
+
+KEPT, DROPPED = "#1f83c4", "#e69f00"
+
+
+@mpl.rc_context(STYLE)
+def adjacency(run: Graphs) -> Figure:
+    """A few rounds of one run: links in one colour, candidates without a link in another.  Sites
+    with flipped labels stand last."""
+    shown = snapshots(run, MOST)
+    figure, panels = new_figure(
+        2.3, columns=len(shown), width=6.2 if len(shown) > 1 else 3.0
+    )
+    order = torch.argsort(run.wrong.int(), stable=True)
+    for axes, turn in zip(panels, shown, strict=True):
+        links, dropped = (graph[order][:, order] for graph in kept(run, turn))
+        _draw(axes, links, dropped, len(order) - int(run.wrong.sum()))
+        axes.set_title(f"Round {turn + 1}")
+        axes.set_xlabel("Sender")
+    panels[0].set_ylabel("Receiver")
+    named = ((KEPT, "receives"), (DROPPED, "candidate, not chosen"))
+    marks = [
+        (Line2D([], [], color=c, marker="s", linestyle="none", markersize=7), name)
+        for c, name in named
+    ]
+    if bool(run.wrong.any()):
+        marks.append(
+            (Line2D([], [], color=INK, linewidth=1), "sites with flipped labels beyond")
+        )
+    legend_above(figure, marks)
+    return figure
+
+
+def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:
+    n = len(links)
+    shade = np.where(links.numpy(), 2, np.where(dropped.numpy(), 1, 0))
+    colours = ListedColormap([PAPER, DROPPED, KEPT])
+    axes.pcolormesh(
+        shade,
+        cmap=colours,
+        vmin=0,
+        vmax=2,
+        rasterized=n > 40,
+        edgecolors=RULE if n <= 40 else "none",
+        linewidth=0.4,
+    )
+    if right < n:
+        axes.axhline(right, color=INK, linewidth=1)
+        axes.axvline(right, color=INK, linewidth=1)
+    axes.set_aspect("equal")
+    axes.set_ylim(n, 0)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.grid(visible=False)
+
+
+@mpl.rc_context(STYLE)
+def rounds(study: StudyRecords, found: Mapping[str, Sequence[Graphs]]) -> Figure | None:
+    """Absent links over rounds, and beside them links from sites with flipped labels, or without
+    any such site the share of links that are answered."""
+    runs = [run for of_query in found.values() for run in of_query]
+    if max(len(run.by_round) for run in runs) < 2:
+        return None
+    figure, (left, right) = new_figure(3.0, columns=2)
+    is_flipped = any(not math.isnan(run.base) for run in runs)
+    drawn = _lines(
+        left, study, found, lambda run, t: measure.sparsity(run.by_round[t], True)
+    )
+    _lines(right, study, found, wrong if is_flipped else answered)
+    left.set_title("Absent links, % (own link present)")
+    right.set_title("Links from flipped sites, %" if is_flipped else "Links answered, %")
+    if is_flipped:
+        base = 100 * max(run.base for run in runs if not math.isnan(run.base))
+        right.axhline(base, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
+        right.set_ylim(0, max(1.15 * base, right.get_ylim()[1]))
+        right.annotate(
+            "by chance",
+            (1, base),
+            xycoords=("axes fraction", "data"),
+            ha="right",
+            xytext=(0, 4),
+            textcoords="offset points",
+            fontsize=9,
+        )
+    key_above(figure, study, drawn)
+    return figure
+
+
+def wrong(run: Graphs, turn: int) -> float:
+    """The share of the right sites' links that come from sites with flipped labels."""
+    return measure.share_from(run.by_round[turn], run.wrong)
+
+
+def answered(run: Graphs, turn: int) -> float:
+    """The share of links whose reverse exists."""
+    return measure.reciprocity(run.by_round[turn])
+
+
+def _lines(
+    axes: Axes,
+    study: StudyRecords,
+    found: Mapping[str, Sequence[Graphs]],
+    value: Callable[[Graphs, int], float],
+) -> list[str]:
+    """A line for each strategy with a graph; which were drawn."""
+    look = looks(study)
+    drawn = [q for q in look if q in found]
+    for query in drawn:
+        by_round = over_rounds(found[query], value)
+        if by_round:
+            shown = [[100 * v for v in values] for values in by_round.values()]
+            spread_line(axes, [t + 1 for t in by_round], shown, look[query], band=False)
+    axes.set_xlabel("Round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return drawn

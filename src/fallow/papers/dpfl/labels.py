@@ -1,0 +1,33 @@
+"""What readers of DPFL call the fields of its training method."""
+
+from __future__ import annotations
+
+from fallow.study.names import counted
+
+GRAPHS = {
+    "static": "random graph",
+    "resampled": "random graph each round",
+    "degree": "random graph of its degrees",
+    "full": "full graph",
+}
+
+
+def field_words(method: str, field: str, value: object) -> str | None:
+    """A field of the method in words; None for one that is said as it is typed.
+
+    >>> field_words("dpfl", "budget", 5), field_words("dpfl", "graph", "static")
+    ('5 models', 'random graph')
+    """
+    if method != "dpfl":
+        return None
+    if field == "budget" and isinstance(value, int):
+        return counted(str(value), "model")
+    if field == "budget" and isinstance(value, list) and value:  # one for each site
+        return f"{min(value)} to {max(value)} models"
+    if field == "alone" and isinstance(value, str):
+        return f"{value} sites only send"
+    if field == "alone":
+        return "some sites only send"
+    if field == "graph":
+        return GRAPHS.get(str(value), f"{value} graph")
+    return None

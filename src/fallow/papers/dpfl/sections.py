@@ -1,0 +1,131 @@
+"""The report sections of DPFL: who received from whom, and what papers measure of it."""
+
+from __future__ import annotations
+
+import math
+
+from fallow.papers.dpfl import figures as draw
+from fallow.papers.dpfl import graphs as find
+from fallow.papers.dpfl.graphs import Graphs, Measured
+from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
+from fallow.report.columns import NOTHING
+from fallow.report.final_table import label_of
+from fallow.report.needs import has_sites
+from fallow.report.paper import Sections
+from fallow.report.section import Place, Section
+from fallow.study.records import StudyRecords
+
+
+def graphs(study: StudyRecords, key: str) -> Blocks:
+    """Who received from whom, and what papers measure of it; nothing without recorded graphs."""
+    found = find.all_graphs(study)
+    if not found:
+        return []
+    shown = study.study.reference if study.study.reference in found else next(iter(found))
+    run = found[shown or ""][0]
+    caption = (
+        f"{label_of(run.query, study.study)}, seed {run.seed}: a blue square in a row is a "
+        "site whose model the row's site averages with its own; an orange one is a candidate "
+        "that it does without in that round."
+    )
+    words = _seen(run)
+    parts: list[Block] = [
+        show_figure(draw.adjacency(run), f"{key}-adjacency", caption, seen=words)
+    ]
+    figure = draw.rounds(study, found)
+    if figure is not None:
+        caption = (
+            "Means over seeds. Left: a line that rises drops collaborators; as papers plot it, "
+            "with every site's link to itself present."
+        )
+        parts.append(show_figure(figure, f"{key}-links", caption))
+    return [*parts, *_numbers(study, found)]
+
+
+def _seen(run: Graphs) -> str:
+    """How many links the first and the last recorded graph have."""
+    first = int(run.by_round[run.first].sum())
+    last = int(run.by_round[run.last].sum())
+    return (
+        f"Who receives from whom among {len(run.sites)} sites: {first} links in round "
+        f"{run.first + 1}, {last} in round {run.last + 1}."
+    )
+
+
+def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]:
+    """The first and the last recorded graph of every strategy in numbers."""
+    rows, marks = [], []
+    for query, runs in found.items():
+        for when, words in ((lambda r: r.first, "first"), (lambda r: r.last, "last")):
+            m = find.at(study, runs, when)
+            rows.append([label_of(query, study.study), words, *_cells(m)])
+            marks.append("first" if words == "first" and rows[1:] else "")
+    base = find.mean([run.base for runs in found.values() for run in runs])
+    header = [
+        "Method",
+        "Round",
+        "Absent links, %",
+        "With own, %",
+        "Pairs alike, %",
+        "Answered, %",
+        "Churn, %",
+        "Most receivers",
+        "Class distance",
+        "From flipped, %",
+    ]
+    if math.isnan(base):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    text = (
+        "Pairs alike: linked in both directions or in none. Answered: links whose reverse exists. "
+        "Churn: mean Jaccard distance of a site's senders from the recorded round before. Most "
+        "receivers: of one sender, the hot spot of a network. Class distance: total variation of "
+        f"classes between a site and its senders; between any two sites it is "
+        f"{_apart(study, found)}."
+    )
+    if not math.isnan(base):
+        text += f" By chance, {100 * base:.0f} % of links would come from sites with flipped labels."
+    both = {q: find.mean([run.conflicts for run in runs]) for q, runs in found.items()}
+    said = [
+        f"{label_of(q, study.study)} {100 * v:.1f} %" for q, v in both.items() if v == v
+    ]
+    if said:
+        text += (
+            " Joining and leaving both gained, so that a coin decided, in so many of the visits: "
+            f"{', '.join(said)}."
+        )
+    return [Table("Graphs", header, rows, words=2, classes=marks), Note(text)]
+
+
+def _cells(m: Measured) -> list[str]:
+    shares = (m.sparsity, m.with_self, m.agreement, m.reciprocity, m.churn)
+    return [
+        *map(_percent, shares),
+        _number(m.popular, 1),
+        _number(m.distance, 2),
+        _percent(m.wrong),
+    ]
+
+
+def _percent(share: float) -> str:
+    return _number(100 * share, 1)
+
+
+def _number(value: float, digits: int) -> str:
+    return NOTHING if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _apart(study: StudyRecords, found: dict[str, list[Graphs]]) -> str:
+    """The mean class distance of any two sites, over seeds."""
+    seeds = {run.seed: run for runs in found.values() for run in runs}
+    values = []
+    for run in seeds.values():
+        matrix = find.classes_of(study, run)
+        if matrix is not None:
+            n = len(matrix)
+            values.append(float(find.distances(matrix).sum()) / (n * (n - 1)))
+    return _number(find.mean(values), 2)
+
+
+SECTIONS = Sections(
+    of_one=(Section("Who learns from whom", Place.SITES, graphs, has_sites),)
+)

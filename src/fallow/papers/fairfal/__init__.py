@@ -1,0 +1,1 @@
+"""FairFAL (Zong & Huang, CVPR 2026)."""

@@ -1,0 +1,1 @@
+"""FALE (Tang et al., ICML 2025)."""

@@ -1,0 +1,138 @@
+"""Wins, ties and losses of one strategy against others over checkpoints, as in FALE's Table 2.
+
+At each checkpoint a paired t-test over seeds says whether the difference of two strategies is more
+than chance at the level 0.05; if not, the checkpoint is a tie.  Source: Tang et al., 2025 (FALE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Protocol
+
+from fallow.report.findings.checkpoints import at_labels, checkpoints
+from fallow.study.records import StudyRecords
+from fallow.study.statistics import LEVEL, differences, paired_t
+from fallow.study.strategy import Strategy
+
+CHECKPOINTS = 10
+"""At 10 %, 20 %, ..., 100 % of the cycles."""
+
+
+class Counted(Protocol):
+    """What has wins, ties and losses: also a printed tally."""
+
+    @property
+    def win(self) -> int: ...
+    @property
+    def tie(self) -> int: ...
+    @property
+    def loss(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Count:
+    """Checkpoints won, tied and lost."""
+
+    win: int = 0
+    tie: int = 0
+    loss: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.win}/{self.tie}/{self.loss}"
+
+    @property
+    def total(self) -> int:
+        return self.win + self.tie + self.loss
+
+
+def total(counts: Iterable[Counted]) -> Count:
+    """All together.
+
+    >>> str(total([Count(10, 0, 0), Count(2, 8, 0)]))
+    '12/8/0'
+    """
+    rows = [(c.win, c.tie, c.loss) for c in counts]
+    return Count(*(sum(column) for column in zip(*rows, strict=True))) if rows else Count()
+
+
+def outcome(
+    ours: Mapping[int, float],
+    theirs: Mapping[int, float],
+    *,
+    higher_is_better: bool = False,
+) -> Count | None:
+    """One checkpoint: seed -> score of both, paired; ``None`` below two seeds in common.
+
+    A difference that is the same for every seed is a win or a loss by its sign, and none is a tie.
+
+    >>> outcome({0: 0.1, 1: 0.2}, {0: 0.3, 1: 0.4})
+    Count(win=1, tie=0, loss=0)
+    """
+    d = differences(ours, theirs)
+    if len(d) < 2:
+        return None
+    if paired_t(d) > LEVEL:
+        return Count(tie=1)
+    return Count(win=1) if (fmean(d) > 0) is higher_is_better else Count(loss=1)
+
+
+@dataclass(frozen=True)
+class Rival:
+    """The counts of a subject against one other strategy, cycle by cycle and where both
+    have bought equally many labels.  A checkpoint that cannot be tested counts nowhere."""
+
+    query: str
+    count: Count
+    at_equal_labels: Count
+
+
+@dataclass(frozen=True)
+class Matches:
+    """One strategy against all others of a study."""
+
+    subject: str
+    rivals: tuple[Rival, ...]
+
+
+def subjects(study: StudyRecords) -> tuple[str, ...]:
+    """Every FALE of a study, or else its reference."""
+    found = tuple(q for q in study.strategies if Strategy.parse(q).key == "fale")
+    reference = study.study.reference
+    return found or ((reference,) if reference in study.strategies and reference else ())
+
+
+def find_matches(study: StudyRecords) -> list[Matches]:
+    """The matches of each subject that can be tested against any other strategy."""
+    found = []
+    for subject in subjects(study):
+        rivals = [_against(study, subject, q) for q in study.strategies if q != subject]
+        rivals = [r for r in rivals if r.count.total]
+        if rivals:
+            found.append(Matches(subject, tuple(rivals)))
+    return found
+
+
+def _against(study: StudyRecords, subject: str, rival: str) -> Rival:
+    by_cycle, by_labels = [], []
+    bought, better = study.labels(subject), study.higher_is_better
+    for cycle in checkpoints(study, CHECKPOINTS):
+        ours = study.curve(subject).get(cycle, {})
+        theirs = study.curve(rival).get(cycle, {})
+        by_cycle.append(outcome(ours, theirs, higher_is_better=better))
+        if cycle in bought:
+            level = at_labels(study, rival, bought[cycle])
+            by_labels.append(outcome(ours, level, higher_is_better=better))
+    return Rival(rival, total(filter(None, by_cycle)), total(filter(None, by_labels)))
+
+
+def shared(
+    studies: Sequence[StudyRecords],
+) -> dict[str, list[tuple[StudyRecords, Matches]]]:
+    """Subject -> its matches in each study, for the subjects of two studies or more."""
+    found: dict[str, list[tuple[StudyRecords, Matches]]] = {}
+    for study in studies:
+        for matches in find_matches(study):
+            found.setdefault(matches.subject, []).append((study, matches))
+    return {subject: rows for subject, rows in found.items() if len(rows) > 1}

@@ -1,0 +1,57 @@
+"""The table of papers, and a recipe by name or from a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from fallow.core.build import nearest
+from fallow.papers.ahfal.paper import AHFAL
+from fallow.papers.dpfl.paper import DPFL
+from fallow.papers.fairfal.paper import FAIRFAL
+from fallow.papers.fale.paper import FALE
+from fallow.papers.kafal.paper import KAFAL
+from fallow.papers.logo.paper import LOGO
+from fallow.papers.own.paper import OWN
+from fallow.report.paper import Paper, known_of, recipes_of
+from fallow.settings.recipe import Recipe, recipe_from
+
+PAPERS: tuple[Paper, ...] = (OWN, AHFAL, FAIRFAL, FALE, DPFL, KAFAL, LOGO)
+"""Every paper.  A new one is a folder beside the others and a name here."""
+
+KNOWN = known_of(PAPERS)
+"""What they say of strategies, for whoever reads a study."""
+
+RECIPES: dict[str, Recipe] = recipes_of(PAPERS)
+
+QUERIES = ("random", "entropy", "ahfal")
+"""What is compared where a file names no strategies."""
+
+
+def find_recipe(name: str) -> Recipe:
+    """The recipe called ``name``, or the one in the file ``name`` ends in ``.toml``.
+
+    A file may name a recipe to start from: ``base = "demo"``.  Raises ValueError for an unknown
+    name (with the nearest), a missing or unreadable file, and a bad setting (with its key).
+    """
+    if not name.endswith(".toml"):
+        if name not in RECIPES:
+            raise ValueError(
+                f"{name!r} is not a recipe{nearest(name, list(RECIPES))}; "
+                "'fallow recipes' lists them"
+            )
+        return RECIPES[name]
+    path = Path(name)
+    try:
+        settings = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path} is not valid TOML: {error}") from error
+    base = settings.pop("base", None)
+    start = find_recipe(base) if base else None
+    usual = {"name": path.stem} if base else {"name": path.stem, "queries": QUERIES}
+    try:
+        return recipe_from({**usual, **settings}, start)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

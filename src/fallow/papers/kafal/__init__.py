@@ -1,0 +1,1 @@
+"""KAFAL (Cao et al., ICCV 2023): its protocol."""

@@ -1,0 +1,34 @@
+"""The protocol of KAFAL on CIFAR-10; its printed results were not recovered.
+
+ResNet-8, 50 rounds of 40 epochs, eight of ten sites in a round and all of them in the last,
+SGD 0.1 with momentum 0.9 and weight decay 5e-4, batch 128, learning rate x 0.1 after 260 local
+epochs, the knowledge-compensatory update, labels in proportion to a site's rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fallow.core.plan import Segment
+from fallow.data.partition.dirichlet import KAFAL_SIZES
+from fallow.papers.ahfal import recipes as ahfal
+from fallow.settings.spec import Spec
+
+CIFAR10 = replace(
+    ahfal.CIFAR10,
+    name="kafal/cifar10",
+    title="KAFAL's protocol: CIFAR-10, Dirichlet 0.1, sizes of its split",
+    partition=Spec("exact-dirichlet", {"alpha": 0.1, "sizes": list(KAFAL_SIZES)}),
+    training=Spec("kcfu"),
+    plan=replace(ahfal.CIFAR10.plan, segments=(Segment(40),)),
+    rounds=50,
+    participation=0.8,
+    budget="proportional",
+    queries=("random", "entropy", "core_set", "badge", "ksas"),
+    query=Spec("ksas"),
+    reference="ksas",
+    seeds=5,
+    published=None,
+)
+
+RECIPES = (CIFAR10,)

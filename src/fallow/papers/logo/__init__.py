@@ -1,0 +1,1 @@
+"""LoGo (Kim et al., CVPR 2023): its protocol."""

@@ -1,0 +1,1 @@
+"""Studies of our own: a first look, all strategies in one table, personalised active learning."""

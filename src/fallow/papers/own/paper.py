@@ -1,0 +1,20 @@
+"""Studies of our own, as a paper."""
+
+from __future__ import annotations
+
+from fallow.papers.own import demo, personal_al, strategies
+from fallow.report.paper import Paper, Sections
+
+
+def sections() -> Sections:
+    """Whether choosing rows and training belong together."""
+    from fallow.papers.own.sections import SECTIONS
+
+    return SECTIONS
+
+
+OWN = Paper(
+    title="Fallow's own studies",
+    recipes=(*demo.RECIPES, *strategies.RECIPES, *personal_al.RECIPES),
+    sections=sections,
+)

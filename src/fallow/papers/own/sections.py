@@ -1,0 +1,53 @@
+"""The report sections of our own studies."""
+
+from __future__ import annotations
+
+from fallow.papers.own.crossed import interactions
+from fallow.report.blocks import Blocks, Note, Table
+from fallow.report.comparisons import TESTS, few, tested_cells
+from fallow.report.final_table import digits_of
+from fallow.report.findings.pairs import Pair
+from fallow.report.paper import Sections
+from fallow.report.section import Place, Section
+from fallow.study.records import StudyRecords
+from fallow.study.strategy import Strategy
+
+
+def crossed(study: StudyRecords, key: str) -> Blocks:
+    """Whether choosing rows and training belong together, where a study crosses them."""
+    found = interactions(study)
+    if not found:
+        return []
+    digits = digits_of(study)
+    rows = [
+        [
+            i.query,
+            i.training,
+            *(f"{gain:+.{digits}f}" for gain in reversed(i.gains)),
+            *tested_cells(study, i.test),
+        ]
+        for i in found
+    ]
+    plain = Strategy.parse(found[0].test.reference).training
+    header = [
+        "Query",
+        "Training",
+        f"Gain under {plain}",
+        "Gain",
+        "Interaction [95 %]",
+        *TESTS[1:],
+    ]
+    return [
+        Table(
+            "What a query gains over random rows, by how models are trained", header, rows
+        ),
+        Note(
+            "Interaction: the gain minus the gain under the plain training, seed by seed."
+        ),
+        *few([(Pair(i.query, "random", ""), i.test) for i in found]),
+    ]
+
+
+SECTIONS = Sections(
+    of_one=(Section("Choosing rows and training together", Place.FINDINGS, crossed),)
+)

@@ -1,0 +1,121 @@
+"""Several studies in one table: strategies down, studies across."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from fallow.report.blocks import Blocks, Note, Table
+from fallow.report.called import names_of
+from fallow.report.columns import NOTHING, with_interval
+from fallow.report.final_table import FinalTable, Row, digits_of, final_table
+from fallow.study.records import StudyRecords
+
+TITLE = "Final scores side by side"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A study and its final table, by the name of each row."""
+
+    name: str
+    study: StudyRecords
+    final: FinalTable
+
+    @property
+    def rows(self) -> dict[str, Row]:
+        """Label -> row; upper bounds under their own names."""
+        return {row.label: row for row in self.final.rows if row.score}
+
+    @property
+    def best(self) -> str | None:
+        """The strategy with the best mean."""
+        ranked = [row.label for row in self.final.rows if row.score and not row.is_bound]
+        return ranked[0] if ranked else None
+
+
+def side_by_side(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
+    """One table for the studies that measure the same, of the strategies that two or more share."""
+    columns = [
+        Column(name, study, final_table(study))
+        for name, study in zip(names_of(studies), studies, strict=True)
+    ]
+    parts = []
+    for measure in ("accuracy", "mse"):
+        blocks = _beside([c for c in columns if c.study.measure == measure])
+        if blocks:
+            parts.append((TITLE, blocks))
+    return parts
+
+
+def _beside(columns: Sequence[Column]) -> Blocks:
+    shared = _shared(columns)
+    columns = [column for column in columns if column.rows.keys() & set(shared)]
+    if not shared:
+        return []
+    names = [column.name for column in columns]
+    unit = columns[0].final.unit
+    scores = Table(
+        f"Final {unit}, mean ± standard deviation over seeds",
+        header=["Strategy", *names],
+        rows=[[label, *(_score(column, label) for column in columns)] for label in shared],
+    )
+    gaps = _differences(columns, shared, names)
+    stars = (
+        "* marks the best mean of a study; one without it is led by a strategy that stands in no "
+        "other."
+    )
+    return [scores, Note(stars), *gaps]
+
+
+def _shared(columns: Sequence[Column]) -> list[str]:
+    """The strategies that two studies or more have, the best first by mean rank; bounds last."""
+    ranks: dict[str, list[int]] = {}
+    bounds = set()
+    for column in columns:
+        for rank, (label, row) in enumerate(column.rows.items()):
+            ranks.setdefault(label, []).append(rank)
+            if row.is_bound:
+                bounds.add(label)
+    shared = [label for label, found in ranks.items() if len(found) > 1]
+    return sorted(shared, key=lambda label: (label in bounds, fmean(ranks[label])))
+
+
+def _score(column: Column, label: str) -> str:
+    row = column.rows.get(label)
+    if row is None or row.score is None:
+        return NOTHING
+    mark = " *" if label == column.best else ""
+    return f"{row.score.text(column.final.digits)}{mark}"
+
+
+def _differences(
+    columns: Sequence[Column], shared: Sequence[str], names: Sequence[str]
+) -> Blocks:
+    """Each study's differences to its own reference; nothing where none is tested."""
+    rows = []
+    for label in shared:
+        cells = [_difference(column, label) for column in columns]
+        if any(cell != NOTHING for cell in cells):
+            rows.append([label, *cells])
+    if not rows:
+        return []
+    references = [column.final.row(column.final.reference or "") for column in columns]
+    called = list(dict.fromkeys(row.label for row in references if row))
+    table = Table(
+        "Minus the reference of the study, paired over seeds, with 95 % interval",
+        header=["Strategy", *names],
+        rows=rows,
+    )
+    text = f"References: {', '.join(called)}. ≈ marks what chance explains (Holm p above 0.05)."
+    return [table, Note(text)]
+
+
+def _difference(column: Column, label: str) -> str:
+    row = column.rows.get(label)
+    if row is None or row.comparison is None:
+        return NOTHING
+    c = row.comparison
+    shown = with_interval(c.difference, c.interval, digits_of(column.study))
+    return shown if c.is_distinct else f"≈ {shown}"

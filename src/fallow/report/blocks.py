@@ -1,0 +1,136 @@
+"""What a section is made of: tables, figures, notes.  Values, which templates turn into a page."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from matplotlib.figure import Figure as Drawing
+
+from fallow.report.figures.style import to_svg
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Table:
+    """A captioned table.
+
+    The first ``words`` columns are text (left), the others numbers (right).  ``classes`` gives a
+    CSS class per row, ``swatches`` a colour per row.  ``numbers`` is what the file behind the table
+    holds where that is more than what is shown: the text of a CSV file.
+    """
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
+    classes: Sequence[str] = ()
+    swatches: Sequence[str] = ()
+    numbers: str = ""
+    kind: ClassVar[str] = "table"
+
+    def frame(self) -> pd.DataFrame:
+        """The table as it is shown."""
+        import pandas as pd
+
+        return pd.DataFrame([list(row) for row in self.rows], columns=list(self.header))
+
+    @property
+    def csv(self) -> str:
+        """The text of the file behind the table."""
+        return self.numbers or str(self.frame().to_csv(index=False, lineterminator="\n"))
+
+    @property
+    def link(self) -> str:
+        """The file as an address that loads nothing from elsewhere."""
+        # A byte-order mark, without which spreadsheets misread dashes and letters of other scripts.
+        content = base64.b64encode(self.csv.encode("utf-8-sig")).decode("ascii")
+        return f"data:text/csv;charset=utf-8;base64,{content}"
+
+    @property
+    def file(self) -> str:
+        """What the file is called."""
+        return f"{slug(self.caption)}.csv"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing with the sentence that says how to read it."""
+
+    svg: str
+    caption: str
+    kind: ClassVar[str] = "figure"
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph."""
+
+    text: str
+    kind: ClassVar[str] = "text"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph in small type."""
+
+    text: str
+    kind: ClassVar[str] = "note"
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Sentences below a table, in small type."""
+
+    items: Sequence[str]
+    kind: ClassVar[str] = "notes"
+
+
+@dataclass(frozen=True)
+class Command:
+    """What was typed."""
+
+    text: str
+    kind: ClassVar[str] = "command"
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Blocks that are folded away behind a title."""
+
+    title: str
+    blocks: Sequence[Block] = field(default_factory=tuple)
+    kind: ClassVar[str] = "fold"
+
+
+Block = Table | Figure | Text | Note | Notes | Command | Fold
+Blocks = Sequence[Block]
+
+
+def show_figure(figure: Drawing, key: str, caption: str, *, seen: str = "") -> Figure:
+    """A figure with its caption.  ``key`` starts every id in it.
+
+    ``seen`` says in words what the figure shows, to those who cannot see it; without it they are
+    told the caption.
+    """
+    return Figure(to_svg(figure, key, seen or caption), caption)
+
+
+def slug(text: str) -> str:
+    """A text as part of an address.
+
+    >>> slug("Final score, %"), slug("±")
+    ('final-score', 'part')
+    """
+    words = re.findall("[a-z0-9]+", text.lower())
+    return "-".join(words[:8]) or "part"
+
+
+def present(blocks: Iterable[Block | None]) -> list[Block]:
+    """The blocks that there are."""
+    return [block for block in blocks if block is not None]

@@ -1,0 +1,59 @@
+"""What the studies of a page are called: those of one name also by the settings that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fallow.report.costs import set_words
+from fallow.settings.recipe import OUTSIDE
+from fallow.study.records import Study, StudyRecords
+
+MOST = 2
+"""So many settings are named at most."""
+
+
+def names_of(studies: Sequence[StudyRecords]) -> list[str]:
+    """One name for each study, no two alike.
+
+    Of studies that share one, each is called by the settings in which they differ; those that
+    differ in none, or in too many, are numbered.
+    """
+    plain = [study.study.name for study in studies]
+    named = []
+    for study, name in zip(studies, plain, strict=True):
+        alike = [other.study for other in studies if other.study.name == name]
+        named.append(f"{name}{_difference(study.study, alike)}")
+    counted = []
+    for i, name in enumerate(named):
+        if named.count(name) > 1:
+            name = f"{name} ({named[: i + 1].count(name)})"
+        counted.append(name)
+    return counted
+
+
+def _difference(study: Study, alike: Sequence[Study]) -> str:
+    """``, partition.alpha=0.1``: what sets a study apart from others of its name; empty where nothing
+    or too much does."""
+    settings = [_settings(other) for other in alike]
+    own = _settings(study)
+    differing = [
+        key
+        for key in dict.fromkeys(key for found in settings for key in found)
+        if len({found.get(key) for found in settings}) > 1
+    ]
+    if not differing or len(differing) > MOST:
+        return ""
+    return "".join(f", {key}={own.get(key, 'none')}" for key in differing)
+
+
+def _settings(study: Study) -> dict[str, str]:
+    """What a run computes by, in words; a class and each of its fields are settings of their own."""
+    words: dict[str, str] = {}
+    for key, value in study.recipe.items():
+        if key in OUTSIDE:
+            continue
+        if isinstance(value, Mapping) and value.keys() == {"name", "fields"}:
+            value = {"": value["name"], **value["fields"]}
+        for name, text in set_words(key, value):
+            words[name.rstrip(".")] = text
+    return words

@@ -1,0 +1,45 @@
+"""The sections that every study is offered, whatever its papers are."""
+
+from __future__ import annotations
+
+from fallow.report import comparisons, costs, personal, regression, results
+from fallow.report.live import live
+from fallow.report.needs import (
+    buys_classes,
+    chooses,
+    has_classes,
+    has_numbers,
+    has_sites,
+    is_live,
+    tells_classes,
+)
+from fallow.report.section import Place, Section
+
+GENERAL = (
+    Section("How the run stands", Place.STATE, live, is_live),
+    Section("Learning curves", Place.CURVES, results.curves, chooses),
+    Section("Final scores", Place.SCORES, results.scores),
+    Section("Accuracy over rounds", Place.SITES, personal.over_rounds, has_sites),
+    Section("Sites", Place.SITES, personal.sites, has_sites),
+    Section("Site by site", Place.SITES, personal.pairs, has_sites),
+    Section(
+        "What collaborators had labelled already",
+        Place.SITES,
+        personal.redundancy,
+        has_sites,
+    ),
+    Section("Errors over cycles", Place.ERRORS, regression.errors, has_numbers),
+    Section("What the error cost", Place.COSTS, regression.costs, has_numbers),
+    Section("Accuracy by class", Place.CLASSES, results.classes, has_classes),
+    Section("Partition", Place.CLASSES, results.partition, tells_classes),
+    Section("Labels over cycles", Place.CLASSES, results.balance, buys_classes),
+    Section("What a setting changes", Place.FINDINGS, comparisons.settings, chooses),
+    Section(
+        "As in the public code and as in the paper",
+        Place.FINDINGS,
+        comparisons.codes,
+        chooses,
+    ),
+    Section("What left each site", Place.RUN, costs.left),
+    Section("How it was run", Place.RUN, costs.how),
+)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fallow.papers import KNOWN
+from fallow.papers.ahfal.families import family, members
+from tests.report.reading import read_study
+
+
+@pytest.mark.parametrize(
+    ("query", "reads"),
+    [
+        ("random", None),
+        ("entropy", "local"),
+        ("core-set:model=local", "local"),
+        ("bald:ensemble=true", "both"),
+        ("core-set:model=global", "global"),
+        ("ksas@training=kcfu", "both"),
+        ("fallow.compat:NaNKSAS", "both"),
+        ("no-such-strategy", None),
+        ("entropy:model=neither", None),
+        ("bound:pooled", None),
+        ("oracle-histogram", None),  # reads true labels
+    ],
+)
+def test_a_family_is_read_from_the_contract(query, reads):
+    assert family(query, KNOWN) == reads
+
+
+def test_a_report_imports_nobody_elses_code(tmp_path, monkeypatch):
+    (tmp_path / "planted.py").write_text("class Bad:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert family("planted:Bad") is None
+    assert family("fallow.compat:__name__", KNOWN) is None
+    assert "planted" not in sys.modules
+
+
+def test_members_leave_out_what_is_tested_and_variants_of_what_is_there(make_study):
+    queries = (
+        "random",
+        "entropy",
+        "entropy:model=global",
+        "ksas",
+        "ksas@training=kcfu",
+        "ahfal",
+        "fallow.compat:NaNKSAS",
+        "logo@training=kcfu",
+        "ahfal:toggle=never",
+    )
+    found = members([read_study(make_study(queries=queries, seeds=1, cycles=1))])
+    assert found == {
+        "local": ("entropy",),
+        "global": ("entropy:model=global",),
+        "both": ("ksas",),
+    }
+
+
+def test_a_reference_of_one_model_is_a_member(make_study):
+    root = make_study(queries=("entropy", "ksas"), reference="entropy", seeds=1, cycles=1)
+    assert members([read_study(root)]) == {"local": ("entropy",), "both": ("ksas",)}

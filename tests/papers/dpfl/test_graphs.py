@@ -1,0 +1,150 @@
+"""Graphs read back from records, and their numbers on four sites."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from fallow.experiment.steps import collaboration
+from fallow.papers.dpfl.graphs import (
+    Graphs,
+    all_graphs,
+    at,
+    graphs_of,
+    kept,
+    measured,
+    over_rounds,
+    snapshots,
+)
+from fallow.study.records import Cell, Partition
+from tests.report.findings.test_personal import DPFL, LOCAL, row, study
+
+SITES = ("a", "b", "c", "d")
+FIRST = {"a": ["b", "c"], "b": ["a"], "d": ["a"]}  # a <-> b, a <- c, d <- a
+THEN = {"a": ["b"], "b": ["a"], "c": ["d"]}
+OMEGA = {"a": ["b", "c"], "b": ["a", "d"], "c": ["d"], "d": ["a"]}
+
+
+def told(graph: dict[str, list[str]], round_: int, **more: Any) -> dict[str, Any]:
+    scores = {"a": 0.5, "b": 0.5, "d": None}  # c has flipped labels
+    return {
+        **row(scores, round_),
+        "graph": graph,
+        "evaluations": 18,
+        "conflicts": 1,
+        **more,
+    }
+
+
+def cell(**more: Any) -> Cell:
+    rows = (told(FIRST, 0), told(THEN, 1, omega=OMEGA, **more))
+    part = Partition(("b", "a", "d", "c"), ("0", "1"), ((0, 2), (4, 0), (1, 1), (1, 1)))
+    return Cell(DPFL, 0, rows, part, 0)
+
+
+@pytest.fixture
+def run() -> Graphs:
+    found = graphs_of(cell(), True)
+    assert found is not None
+    return found
+
+
+def test_graphs_are_read_by_round_with_the_sites_whose_labels_are_wrong(
+    run: Graphs,
+) -> None:
+    assert (run.sites, run.first, run.last) == (SITES, 0, 1)
+    assert run.wrong.tolist() == [False, False, True, False]
+    assert run.base == pytest.approx(1 / 3)
+    assert run.by_round[1].int().tolist() == [
+        [0, 1, 0, 0],
+        [1, 0, 0, 0],
+        [0, 0, 0, 1],
+        [0, 0, 0, 0],
+    ]
+    assert run.omega is not None and int(run.omega.sum()) == 6
+
+
+def test_a_graph_of_four_sites_by_hand(run: Graphs) -> None:
+    first = measured(run, 0)
+    assert (first.sparsity, first.with_self) == pytest.approx((8 / 12, 8 / 16))
+    assert (first.agreement, first.reciprocity) == pytest.approx((4 / 6, 2 / 4))
+    assert first.wrong == pytest.approx(
+        (1 / 2 + 0 + 0) / 3
+    )  # of a's two links; c's do not count
+    assert first.popular == 2  # a sends to b and d
+    assert math.isnan(first.churn) and math.isnan(first.distance)
+    assert measured(run, 1).churn == pytest.approx((1 / 2 + 0 + 1 + 1) / 4)
+
+
+def test_distance_is_between_the_classes_of_receivers_and_senders(run: Graphs) -> None:
+    found = study({(DPFL, 0): []})
+    found = replace(found, cells=(cell(),))
+    # a: class 0 alone, b: class 1 alone, c and d: half and half
+    assert at(found, [run], lambda r: r.last).distance == pytest.approx((1 + 1 + 0) / 3)
+
+
+def test_decisions_by_a_coin_are_counted_among_all_visits(run: Graphs) -> None:
+    # 4 sites with candidates begin with 2 evaluations in each of 2 rounds: 36 - 16 = 2 x 10 visits
+    assert run.conflicts == pytest.approx(2 / 10)
+    without = graphs_of(Cell(DPFL, 0, (told(FIRST, 0),), None, 0), True)
+    assert without is not None and math.isnan(without.conflicts)
+
+
+def test_what_is_dropped_are_candidates_without_a_link(run: Graphs) -> None:
+    links, dropped = kept(run, 1)
+    assert links.int().sum() == 3
+    assert dropped.int().tolist() == [
+        [0, 0, 1, 0],
+        [0, 0, 0, 1],
+        [0, 0, 0, 0],
+        [1, 0, 0, 0],
+    ]
+
+
+def test_means_over_runs_leave_out_what_is_not_defined(run: Graphs) -> None:
+    empty = replace(
+        run, by_round=dict.fromkeys(run.by_round, torch.zeros(4, 4, dtype=torch.bool))
+    )
+    values = over_rounds([run, empty], lambda r, t: measured(r, t).reciprocity)
+    assert values == {0: [0.5], 1: [pytest.approx(2 / 3)]}
+
+
+def test_a_method_without_a_graph_has_none() -> None:
+    found = study({(LOCAL, 0): [row({"a": 0.5})], (DPFL, 0): [told(FIRST, 0)]})
+    assert list(all_graphs(found)) == [DPFL]
+
+
+def test_snapshots_are_the_first_and_the_last_and_some_between(run: Graphs) -> None:
+    assert snapshots(run, 4) == [0, 1]
+    assert snapshots(run, 1) == [0]
+
+
+def test_a_record_holds_what_the_state_of_a_method_knows() -> None:
+    graph = torch.zeros(2, 2, dtype=torch.bool)
+    graph[1, 0] = True
+    counts = {
+        name: torch.tensor([3, 4]) for name in ("evaluations", "conflicts", "guarded")
+    }
+    state = {
+        "graph": graph,
+        "omega": ~torch.eye(2, dtype=torch.bool),
+        **counts,
+        "refused": torch.tensor([True, False]),
+    }
+    assert collaboration(state, ["x", "y"], is_last=False) == {
+        "graph": {"y": ["x"]},
+        "refused": ["x"],
+        "evaluations": 7,
+        "conflicts": 7,
+        "guarded": 7,
+    }
+    assert collaboration(state, ["x", "y"], is_last=True)["omega"] == {
+        "x": ["y"],
+        "y": ["x"],
+    }
+    assert collaboration({"w": torch.zeros(1)}, ["x", "y"], is_last=True) == {}
+    assert collaboration({"graph": graph}, ["x", "y", "z"], is_last=True) == {}

@@ -1,0 +1,53 @@
+"""Studies and pages as the command reads and writes them: with everything that papers say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from fallow.papers import KNOWN, PAPERS
+from fallow.report import across as over_all
+from fallow.report import page
+from fallow.report.blocks import Block
+from fallow.report.general import GENERAL
+from fallow.report.paper import sections_of
+from fallow.report.render import Article, Page, parts_of, render_blocks, render_page
+from fallow.report.section import Place
+from fallow.study import reading
+from fallow.study.records import StudyRecords
+
+
+def read_study(path: Path | str) -> StudyRecords:
+    return reading.read_study(path, KNOWN)
+
+
+def write_report(studies: Sequence[Path | str], out: Path | str | None = None) -> Path:
+    return page.write_report(studies, out, papers=PAPERS)
+
+
+OF_PAPERS = sections_of(PAPERS)
+
+
+def findings(study: StudyRecords, key: str, without: Collection[str] = ()) -> list[str]:
+    """The sections about pairs and what papers conclude, as pieces of a page."""
+    offered = [*GENERAL, *OF_PAPERS.of_one]
+    wanted = [s for s in offered if s.place is Place.FINDINGS and s.title not in without]
+    parts = parts_of(key, [(s.title, s.blocks(study, key)) for s in wanted])
+    return [html(Article(key, "", parts=parts))] if parts else []
+
+
+def across(studies: Sequence[StudyRecords], key: str) -> str | None:
+    found = over_all.across(studies, key, OF_PAPERS.of_several)
+    return html(found) if found else None
+
+
+def html(article: Article) -> str:
+    """An article alone, as a piece of a page."""
+    text = render_page(Page("a", [article]))
+    return re.sub(".*?<main>(.*)</main>.*", r"\1", text, flags=re.DOTALL)
+
+
+def piece(blocks: Block | Sequence[Block]) -> str:
+    """Blocks as a piece of a page."""
+    return render_blocks(blocks if isinstance(blocks, Sequence) else [blocks])

@@ -1,0 +1,168 @@
+"""What a page looks like: its files, contents, colours, ticks, and what is said of its figures."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from fallow.report.blocks import Table
+from fallow.report.called import names_of
+from fallow.report.figures.style import colours_of, looks
+from fallow.report.render import render_blocks
+from tests.report.conftest import write_study
+from tests.report.reading import across, read_study, write_report
+from tests.report.regression import write_regression
+
+
+@pytest.fixture(scope="module")
+def page(kept_study: Path) -> str:
+    return write_report([kept_study]).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = write_regression(tmp_path_factory.mktemp("errors") / "a")
+    return write_report([root]).read_text(encoding="utf-8")
+
+
+def files(page: str) -> dict[str, list[list[str]]]:
+    """The files behind the tables of a page, by name."""
+    links = re.findall(r'download="([^"]*)" href="data:text/csv[^,]*,([^"]*)"', page)
+    read = {name: base64.b64decode(content).decode("utf-8-sig") for name, content in links}
+    return {name: list(csv.reader(io.StringIO(text))) for name, text in read.items()}
+
+
+def test_every_table_is_a_file_one_click_away(page: str) -> None:
+    found = files(page)
+    assert len(found) == page.count("<table>") > 5
+    assert found["labels-at-the-end.csv"][0][0] == "Query"
+    assert [row[0] for row in found["labels-at-the-end.csv"][1:]] == [
+        "ahfal",
+        "entropy",
+        "random",
+    ]
+
+
+def test_the_file_of_final_scores_has_every_number_in_its_own_column(page: str) -> None:
+    header, *rows = files(page)["final-score.csv"]
+    assert {"mean", "sd", "low", "high", "Wilcoxon Holm p"} <= set(header)
+    means = [float(row[header.index("mean")]) for row in rows]
+    assert means == sorted(means[:3], reverse=True) + means[3:]
+
+
+def test_a_cell_with_a_comma_a_quote_and_markup_survives_the_file_and_the_page() -> None:
+    odd = 'a, "b" <i>'
+    table = Table("Odd", ["Name", "Value"], [[odd, "-1"]])
+    text = render_blocks([table])
+    assert "<i>" not in text
+    assert files(text)["odd.csv"] == [["Name", "Value"], [odd, "-1"]]
+
+
+def test_the_contents_lead_to_every_section(page: str) -> None:
+    contents = page[page.index('<nav class="contents"') : page.index("</nav>")]
+    links = re.findall(r'<a href="#([^"]*)">(.*?)</a>', contents)
+    titles = re.findall(r"<h3>(.*?)</h3>", page)
+    assert [title for _, title in links] == titles
+    for target, _ in links:
+        assert page.count(f'id="{target}"') == 1
+
+
+def test_settings_are_folded(page: str) -> None:
+    folded = page[page.index("<details>") : page.index("</details>")]
+    assert "Settings, as --set takes them" in folded
+    assert "open" not in folded[:12]
+
+
+def test_what_scrolls_has_an_edge_that_shows_it(page: str) -> None:
+    assert page.count('class="scroll"') == page.count("<table>") + page.count("<svg")
+    assert "background-attachment: local, local, scroll, scroll" in page
+
+
+def test_marks_say_their_values(page: str, errors: str) -> None:
+    said = [unescape(text) for text in re.findall(r"<title>(.*?)</title>", page)]
+    assert any(
+        re.fullmatch(r"ahfal, 30 % labelled: \d+\.\d\d ± \d+\.\d\d", s) for s in said
+    )
+    assert any(re.fullmatch(r"random: -\d\.\d\d \[.*\], 6 seeds", s) for s in said)
+    assert "labels: 0." in errors
+    assert "tip%3A" not in page and 'id="tip' not in page
+
+
+def test_no_tick_is_a_power_of_ten(page: str, errors: str) -> None:
+    for text in (page, errors):
+        ticks = re.findall(r"<text[^>]*>([^<]*)</text>", text)
+        assert ticks
+        assert [
+            tick for tick in ticks if "×" in tick or "10^" in tick or "e+" in tick
+        ] == []
+
+
+def test_who_cannot_see_a_figure_is_told_who_is_ahead(page: str, errors: str) -> None:
+    labels = [unescape(s) for s in re.findall(r'<svg[^>]*aria-label="([^"]*)"', page)]
+    curves = next(s for s in labels if s.startswith("Learning curves"))
+    assert re.search(r"ahfal ends best at \d\d\.\d\d %, ahead of entropy by", curves)
+    assert "Upper bounds: all labels at" in curves
+    gaps = next(s for s in labels if s.startswith("Paired differences to ahfal"))
+    assert re.search(r"random \(-\d\.\d\d\)( and \S+ \S+)? below zero", gaps) or (
+        "below zero" in gaps and "random (-" in gaps
+    )
+    assert any("is held most unevenly" in s for s in labels)
+    assert any("The worst learned is" in s for s in labels)
+    assert "FALE ends best at 0.7369" in errors
+
+
+def test_a_strategy_keeps_its_colour_from_page_to_page(tmp_path: Path) -> None:
+    one = write_study(tmp_path / "a", ("random", "entropy", "ahfal"), 1, 1, "ahfal")
+    two = write_study(tmp_path / "b", ("ahfal", "random"), 1, 1, "random")
+    first, second = looks(read_study(one)), looks(read_study(two))
+    for query in ("random", "ahfal"):
+        assert first[query].colour == second[query].colour
+    assert first["random"].colour == "#8c8c8c"
+    assert first["ahfal"].width > first["entropy"].width  # the reference
+
+
+def test_colours_do_not_depend_on_the_order_and_differ() -> None:
+    queries = ["random", "entropy", "badge", "core_set", "ksas", "logo", "fairfal", "ahfal"]
+    found = colours_of(queries)
+    assert colours_of(queries[::-1]) == found
+    assert len(set(found.values())) == len(queries)
+    assert colours_of(["core-set"])["core-set"] == colours_of(["core_set"])["core_set"]
+
+
+def test_studies_of_one_name_are_called_by_what_differs(tmp_path: Path) -> None:
+    def at(alpha: float, folder: str, **more: object) -> Path:
+        partition = {"name": "exact-dirichlet", "fields": {"alpha": alpha}}
+        recipe = {"data": "digits", "partition": partition, **more}
+        return write_study(tmp_path / folder, seeds=1, cycles=1, recipe=recipe)
+
+    studies = [read_study(root) for root in (at(0.1, "a"), at(1.0, "b"))]
+    assert names_of(studies) == [
+        "tiny, partition.alpha=0.1",
+        "tiny, partition.alpha=1.0",
+    ]
+    assert names_of([studies[0], studies[0]]) == ["tiny (1)", "tiny (2)"]
+    text = across(studies, "across") or ""
+    assert text.count('<th scope="col" class="number">tiny, partition.alpha=') == 2
+
+
+def test_studies_stand_in_one_table_strategies_down_and_studies_across(
+    tmp_path: Path,
+) -> None:
+    roots = [
+        write_study(tmp_path / "a", ("random", "ahfal"), 6, 2, "random", name="one"),
+        write_study(tmp_path / "b", ("random", "ahfal", "entropy"), 6, 2, name="two"),
+        write_study(tmp_path / "c", ("ksas",), 2, 1, "ksas", name="alone"),
+    ]
+    text = across([read_study(root) for root in roots], "across") or ""
+    scores = text[: text.index("</table>")]
+    assert "alone" not in scores and "entropy" not in scores
+    header = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', scores)
+    assert header == ["Strategy", "one", "two"]
+    assert re.findall(r'<th scope="row"[^>]*>(.*?)</th>', scores) == ["ahfal", "random"]
+    assert scores.count(" *</td>") == 2

@@ -1,0 +1,152 @@
+"""The shared rooms know no method and no paper by name: what they need, they are given.
+
+Names come from what the packages export and from the table of papers, so that a new one is covered
+without a word here.  Docstrings and comments may give examples.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fallow import queries, training
+from fallow.core.build import names
+from fallow.core.spelling import spelled
+from fallow.papers import PAPERS, RECIPES
+from fallow.training import personal
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
+ROOMS = (
+    *("core", "storage", "privacy", "engine", "sites", "network", "settings"),
+    *("experiment", "study", "report", "federation", "cli"),
+)
+PLAIN = {
+    "random": "the strategy that others are compared with, and the default of a recipe",
+    "entropy": "the default of a recipe, what pooled bounds choose by, and a number of labels",
+    "fedavg": "the default of a recipe",
+    "demo": "a command",
+}
+"""Names that the shared rooms may say, and why."""
+WORDS = {
+    "local": "a site's own model, in contracts and captions",
+    "margin": "a distance",
+    "ensemble": "several models",
+    "robust": "an adjective",
+    "complementary": "an adjective",
+    "own": "whose something is",
+}
+"""Names that are also ordinary words, which no search can tell apart."""
+
+
+def folded(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def known_names() -> set[str]:
+    """Every method, class of a public code and paper, by every word for it."""
+    found = set()
+    for package in (queries, training, personal):
+        for name, cls in names(package).items():
+            contract = cls.contract
+            found |= {name, spelled(cls), contract.short, *contract.aliases}
+    for paper in PAPERS:
+        found |= {code.name for code in paper.codes}
+        found |= {code.word.partition(":")[0].rpartition(".")[2] for code in paper.codes}
+    found |= {name.partition("/")[0] for name in RECIPES}
+    found |= {path.name for path in (SOURCE / "papers").iterdir() if path.is_dir()}
+    kept = {folded(name) for name in found} - {folded(name) for name in (*PLAIN, *WORDS)}
+    return kept - {"", "pycache", "personalal", "strategies"}
+
+
+NAMES = known_names()
+
+
+def words_of(text: str) -> Iterator[str]:
+    """The words of a text or an identifier, alone and joined with the next one or two.
+
+    >>> sorted(words_of("core_set=1"))
+    ['1', 'core', 'coreset', 'coreset1', 'set', 'set1']
+    """
+    parts = [part for part in re.split(r"[^A-Za-z0-9+]+", text) if part]
+    parts = [folded(part) for part in parts]
+    yield from parts
+    for many in (2, 3):
+        yield from ("".join(parts[i : i + many]) for i in range(len(parts) - many + 1))
+
+
+def is_docstring(node: ast.Constant, parents: dict[int, ast.AST]) -> bool:
+    """Whether a text stands alone, as docstrings and the words below a constant do."""
+    return isinstance(parents.get(id(node)), ast.Expr)
+
+
+def said(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Texts and identifiers of a file, with their lines."""
+    parents = {
+        id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str(text)) if not is_docstring(node, parents):
+                yield node.lineno, text
+            case ast.Name(id=name) | ast.arg(arg=name) | ast.Attribute(attr=name):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case ast.keyword(arg=str(name)):
+                yield node.value.lineno, name
+            case ast.alias(name=name):
+                yield node.lineno, name
+
+
+def told(code: str) -> list[str]:
+    """One sentence for each name of a method or paper in a file's code."""
+    found = {
+        f"line {line}: {word}"
+        for line, text in said(ast.parse(code))
+        for word in words_of(text)
+        if word in NAMES
+    }
+    return sorted(found)
+
+
+def test_names_of_methods_and_papers_are_known() -> None:
+    assert {"ahfal", "fale", "dpfl", "coreset", "ratioahfal", "compat", "kafal"} <= NAMES
+    assert {"serversolve", "typiclust", "fedavgft", "fairfal"} <= NAMES
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_shared_room_knows_no_method_and_no_paper_by_name(room: str) -> None:
+    found = [
+        f"{path.relative_to(SOURCE)}, {what}"
+        for path in sorted((SOURCE / room).rglob("*.py"))
+        for what in told(path.read_text(encoding="utf-8"))
+    ]
+    assert not found, "\n".join(["", *found])
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'if strategy.key == "fale": ...',
+        'query = "core_set:model=global"',
+        "from fallow.queries import BADGE",
+        "def ahfal_pairs(): ...",
+        'COMPAT = "fallow.compat:"',
+        'use = "use training=server-solve:ridge=0.001"',
+        "wins(fairfal=1)",
+    ],
+)
+def test_a_name_in_code_is_found(code: str) -> None:
+    assert told(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ['"""As in FALE."""', "x = 1  # BADGE", 'y = "random"', 'z = "the local model"'],
+)
+def test_an_example_in_words_and_an_ordinary_word_are_not(code: str) -> None:
+    assert told(code) == []

@@ -1,0 +1,172 @@
+"""How many places are touched to add a thing of each kind: counted, and printed in CONTRIBUTING.
+
+From outside the package it is none: the toys of `tests.toys` run as they are.  Within the package
+an existing thing of each kind says where its name stands.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fallow.papers import RECIPES
+from fallow.report.page import write_report
+from fallow.report.paper import known_of, recipes_of
+from fallow.study.cell import Setup
+from fallow.study.opening import open_study
+from fallow.study.reading import read_study
+from fallow.study.study import run_study, study_cells
+from tests import toys
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "fallow"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of thing, one of its kind, the files of the package in whose code that one's name
+    stands, and the tables of tests and documents that want a row."""
+
+    name: str
+    example: str
+    files: tuple[str, ...]
+    rows: tuple[str, ...]
+
+    @property
+    def places(self) -> int:
+        return len(self.files) + len(self.rows)
+
+    @property
+    def line(self) -> str:
+        """The row of the table in CONTRIBUTING."""
+        where = ", ".join(f"`{place}`" for place in (*self.files, *self.rows))
+        return f"| {self.name} | {self.places} | {where} |"
+
+
+CONTRACTS = "tests/contracts/strategies.py"
+KINDS = (
+    Kind(
+        "query",
+        "LCMD",
+        ("queries/lcmd.py", "queries/__init__.py"),
+        (CONTRACTS, "README.md", "docs/privacy.md"),
+    ),
+    Kind(
+        "training method",
+        "Robust",
+        ("training/robust.py", "training/__init__.py"),
+        ("README.md", "docs/privacy.md"),
+    ),
+    Kind(
+        "personalised training method",
+        "KNNPer",
+        ("training/personal/knnper.py", "training/personal/__init__.py"),
+        ("README.md", "docs/privacy.md"),
+    ),
+    Kind(
+        "model",
+        "MobileNetV2",
+        ("models/mobilenet.py", "models/__init__.py", "models/networks.py"),
+        (),
+    ),
+    Kind(
+        "partition",
+        "TargetDirichlet",
+        (
+            "data/partition/target_dirichlet.py",
+            "data/partition/partitions.py",
+            "data/partition/before_tail.py",
+            "data/__init__.py",
+        ),
+        (),
+    ),
+    Kind("report section", "class_slopes", ("papers/ahfal/sections.py",), ()),
+    Kind(
+        "paper",
+        "FAIRFAL",
+        ("papers/fairfal/paper.py", "papers/find.py"),
+        (),
+    ),
+)
+
+
+def names_in(path: Path) -> set[str]:
+    """The names that a file defines, imports, uses or exports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Name(id=name) | ast.alias(name=name) | ast.ClassDef(name=name):
+                found.add(name)
+            case ast.FunctionDef(name=name):
+                found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_one_of_a_kind_stands_in_the_places_that_are_named_and_in_no_other(
+    kind: Kind,
+) -> None:
+    found = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if kind.example in names_in(path)
+    }
+    assert found == set(kind.files)
+    for row in kind.rows:
+        text = (ROOT / row).read_text(encoding="utf-8")
+        assert kind.example.lower() in text.lower().replace("-", "")
+
+
+def test_contributing_prints_how_many_places_each_kind_touches() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = [kind.line for kind in KINDS]
+    wanted = "the table in CONTRIBUTING.md should be:\n" + "\n".join(lines)
+    assert [line for line in lines if line not in text] == [], wanted
+
+
+@pytest.fixture(scope="module")
+def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of the toy paper's recipe: its query, training method, model and partition."""
+    out = tmp_path_factory.mktemp("toys") / "study"
+    recipe = recipes_of([toys.PAPER])["toys/digits"]
+    setup = Setup(recipe, out)
+    cells = study_cells(recipe, recipe.queries, range(2))
+    open_study(setup, cells, "", resume=False)
+    assert run_study(setup, cells) == []
+    return out
+
+
+def test_a_query_a_training_method_a_model_and_a_partition_run_from_outside(
+    toy_study: Path,
+) -> None:
+    study = read_study(toy_study)
+    assert len(study.cells) == 4
+    for query in toys.RECIPE.queries:
+        assert len(study.final(query)) == 2
+
+
+def test_a_paper_from_outside_names_its_strategies_and_adds_its_section(
+    toy_study: Path, tmp_path: Path
+) -> None:
+    page = write_report([toy_study], tmp_path / "page.html", papers=[toys.PAPER])
+    text = page.read_text(encoding="utf-8")
+    assert "4 runs of the toy." in text
+    assert "The first" in text
+    plain = write_report([toy_study], tmp_path / "plain.html").read_text(encoding="utf-8")
+    assert "4 runs of the toy." not in plain
+    assert "tests.toys:First" in plain
+
+
+def test_two_papers_cannot_have_a_recipe_of_the_same_name() -> None:
+    with pytest.raises(ValueError, match="two recipes are called 'toys/digits'"):
+        recipes_of([toys.PAPER, toys.PAPER])
+    assert "toys/digits" not in RECIPES
+
+
+def test_what_papers_say_is_merged_and_the_first_that_knows_a_strategy_names_it() -> None:
+    known = known_of([toys.PAPER])
+    assert known.codes == {}
+    assert known.published.names() == []

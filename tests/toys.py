@@ -1,0 +1,168 @@
+"""One toy of each kind of thing, written outside the package and named as ``tests.toys:Name``.
+
+Nothing of the package was changed for them: `tests/test_places.py` runs them and counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+
+from fallow.core import Ask, Contract, Picks, View
+from fallow.core.local import Batch, Learner, Slot
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.queries.base import Budget, Memo, orders
+from fallow.report.blocks import Blocks, Text
+from fallow.report.paper import Paper, Sections
+from fallow.report.section import Place, Section
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.study.known import Labels
+from fallow.study.records import StudyRecords
+from fallow.study.strategy import Strategy
+from fallow.training.base import addend, average
+
+
+@final
+@dataclass(frozen=True)
+class First:
+    """A query: the first rows of every pool."""
+
+    contract: ClassVar[Contract] = Contract(
+        title="First rows",
+        paper="-",
+        year=0,
+        keep={"select": "number of picks"},
+        aliases=("front",),
+    )
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        ask.keep("select", to=orders(budget))
+        return memo
+
+    def select(self, view: View, n: int) -> Picks:
+        return Picks(torch.arange(n))
+
+
+@final
+@dataclass(frozen=True)
+class Halved:
+    """A training method: FedAvg whose steps go half as far."""
+
+    plan: Plan = Plan()
+
+    contract: ClassVar[Contract] = Contract(
+        title="Half steps",
+        paper="-",
+        year=0,
+        sum={"upload": "totals over sites of rows and of weighted models"},
+        short="Half",
+    )
+
+    def round(self, state: State, ask: Ask) -> State:
+        ask.fit(self.plan, "local", None, **state)
+        return average(ask.sum("upload"), state)
+
+    def upload(self, view: View) -> Answer:
+        return addend(view, "local", "average")
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return state
+
+    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+        return {"w": w}
+
+    def step(
+        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
+    ) -> dict[str, Slot]:
+        return {"w": learn.descend(s["w"], b)}
+
+    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+        return s["w"], {}
+
+
+@final
+class Sigmoid(nn.Module):
+    """A model: one hidden layer of sigmoids."""
+
+    def __init__(self, shape: Sequence[int], outputs: int, width: int = 4) -> None:
+        super().__init__()
+        self.body = nn.Linear(math.prod(shape), width)
+        self.head = nn.Linear(width, outputs)
+
+    def embed(self, x: Tensor) -> Tensor:
+        return self.body(x.flatten(1)).sigmoid()
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.embed(x))
+        return logits
+
+    def reset(self, generator: Generator) -> None:
+        for weights in self.parameters():
+            nn.init.normal_(weights, std=0.1, generator=generator)
+
+
+@final
+@dataclass(frozen=True)
+class Stripes:
+    """A partition: rows are dealt in turn."""
+
+    def split(
+        self,
+        y: np.ndarray,
+        sites: int,
+        rng: np.random.Generator,
+        groups: np.ndarray | None = None,
+    ) -> list[np.ndarray]:
+        return [np.arange(site, len(y), sites) for site in range(sites)]
+
+
+def count_runs(study: StudyRecords, key: str) -> Blocks:
+    """A report section: how many runs there are."""
+    return [Text(f"{len(study.cells)} runs of the toy.")]
+
+
+RUNS = Section("Runs", Place.FINDINGS, count_runs)
+
+
+def call(strategy: Strategy, training: str, *, brief: bool) -> str | None:
+    """What readers of the toy call its query."""
+    return "The first" if strategy.key == "tests.toys:first" else None
+
+
+RECIPE = Recipe(
+    name="toys/digits",
+    data="digits",
+    rows=120,
+    test_rows=30,
+    partition=Spec("tests.toys:Stripes"),
+    sites=3,
+    model=Spec("tests.toys:Sigmoid", {"width": 3}),
+    training=Spec("tests.toys:Halved"),
+    plan=Plan(batch=8),
+    rounds=1,
+    initial=8,
+    per_cycle=4,
+    cycles=1,
+    score_rounds=1,
+    queries=("random", "tests.toys:First"),
+    reference="random",
+    seeds=1,
+    bounds=(),
+)
+
+PAPER = Paper(
+    title="A paper about toys",
+    authors="-",
+    year=2026,
+    recipes=(RECIPE,),
+    labels=Labels(strategy=call),
+    sections=lambda: Sections(of_one=(RUNS,)),
+)
