@@ -64,10 +64,12 @@ def find(package: Packages, name: str, policy: NamePolicy = BUILT_IN, /) -> type
 
     A name with a colon, ``module:Class``, is another's class, where ``policy`` allows its code.
     """
-    first = package[0] if isinstance(package, tuple) else package
+    packages = package if isinstance(package, tuple) else (package,)
     if ":" in name:
-        found: type[Any] = load_class(name, policy, CLASS_KINDS.get(first.__name__))
+        kind_of_class = CLASS_KINDS.get(packages[0].__name__) if packages else None
+        found: type[Any] = load_class(name, policy, kind_of_class)
         return found
+    first = packages[0]
     known = _words(package)
     if _plain(name) not in known:
         last_step = first.__name__.rpartition(".")[2]

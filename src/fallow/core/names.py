@@ -30,8 +30,8 @@ from torch import nn
 
 from fallow.core.contract import Contract
 
-OTHERS = ("fallow.compat",)
-"""Packages of Fallow whose exported classes are named with their package."""
+OWN_MODULE = re.compile(r"fallow\.(\w+|papers\.\w+\.codes)")
+"""Modules of Fallow whose exported classes are named with their module."""
 
 NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -250,7 +250,7 @@ def check_name(name: str, policy: NamePolicy) -> None:
         raise ValueError(f"{name!r:.80} is not of the form module:Class")
     if policy.any_module:
         return
-    if module in OTHERS:
+    if OWN_MODULE.fullmatch(module):
         return
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise ValueError(
@@ -286,7 +286,7 @@ def pinned(names: list[str]) -> NamePolicy:
     allowed: dict[str, str] = {}
     for name in names:
         module = name.partition(":")[0]
-        if ":" not in name or module in OTHERS:
+        if ":" not in name or OWN_MODULE.fullmatch(module):
             continue
         found = distribution_of(module)
         if found is None:
@@ -314,9 +314,10 @@ def load_class(name: str, policy: NamePolicy, kind: Kind | None) -> Any:
         raise ValueError(f"{name!r} could not be loaded: {error}") from error
     if policy.any_module:
         return found
-    if module in OTHERS and attribute not in loaded.__all__:
+    is_own = OWN_MODULE.fullmatch(module) is not None
+    if is_own and attribute not in getattr(loaded, "__all__", ()):
         raise ValueError(f"{name!r} is no class of {module}; 'fallow methods' lists them")
-    if kind is None and module in OTHERS:
+    if kind is None and is_own:
         return found
     if kind is None:
         raise ValueError(f"{name!r} stands where only a name of Fallow's own can stand")

@@ -74,14 +74,11 @@ def name_of(cls: type[Any]) -> str:
     """The name by which a recipe calls a class: a word for Fallow's own, else ``module:Class``."""
     home = cls.__module__
     if home.startswith("fallow.papers."):
-        return f"{CODES}:{cls.__name__}"
+        return f"{home}:{cls.__name__}"
     if home.startswith("fallow."):
         return spelled(cls)
     return f"{home}:{cls.__name__}"
 
-
-CODES = "fallow.compat"
-"""Under which word recipes name what public codes do, wherever those classes live."""
 
 WRITTEN = "alpha"
 """A first field that is written even at its default, as every recipe of Fallow writes it: the text
