@@ -135,7 +135,7 @@ def page(root: Path) -> str:
 def test_the_report_says_what_noise_and_masks_cover(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.lab import conftest
+    from tests.report import conftest
 
     exchange = conftest._exchange
 

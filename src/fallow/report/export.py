@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fallow.core.plain import cell
 from fallow.report.final_table import final_table
 from fallow.report.tables import to_latex, to_markdown
 from fallow.storage.files import write_whole
+from fallow.storage.plain import cell
 from fallow.study.reading import StudyRecords, read_study
 
 SUFFIX = {"csv": "csv", "parquet": "parquet", "markdown": "md", "latex": "tex"}

@@ -12,7 +12,6 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from fallow.core.plain import cell
 from fallow.report.columns import (
     AREA_MINUS,
     AREA_P,
@@ -31,6 +30,7 @@ from fallow.report.final_table import (
     final_table,
     signs,
 )
+from fallow.storage.plain import cell
 from fallow.study.statistics import Comparison, Interval
 
 if TYPE_CHECKING:
