@@ -18,7 +18,6 @@ import fallow.training
 import fallow.training.personal
 from fallow.core.build import build, names
 from fallow.core.messages import Request, Step
-from fallow.core.plain import SENTENCE
 from fallow.core.plan import Plan, Segment
 from fallow.core.refusal import Refusal
 from fallow.federation.people import People
@@ -28,6 +27,7 @@ from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.refusals import LOG, ErrorLog, told_outside
 from fallow.network.envelope import Order, Reply, open_order, seal
 from fallow.network.flower.sockets import FAILED, private_socket, serve_socket
+from fallow.storage.plain import SENTENCE
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from tests.federation.hosts import SECRET, SITE, Leader, about, folder

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fallow.core.plain import cell, cell_text, plain, printable
 from fallow.federation.card import Facts, card_text
 from fallow.federation.made import made
 from fallow.federation.site.labels_files import read_lines, write_lines
+from fallow.storage.plain import cell, cell_text, plain, printable
 from tests.federation.agreed import TABLE, agreed
 
 FORMULAS = ["=1+1", "+1+1", "-cmd|'/c calc'!A1", "@SUM(A1)", "\t=1", "'=1", "''@x"]

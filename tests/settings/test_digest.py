@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fallow.core.names import BUILT_IN
 from fallow.experiment.journal import Journal
 from fallow.settings.recipe import OUTSIDE, Recipe
 from fallow.settings.resolved import resolved
@@ -37,13 +38,13 @@ class Later:
 
 def test_every_setting_that_decides_a_run_is_digested() -> None:
     named = {field.name for field in fields(Recipe)} - set(OUTSIDE)
-    assert set(resolved(Recipe("a"), OUTSIDE)) == named
+    assert set(resolved(Recipe("a"), BUILT_IN, OUTSIDE)) == named
 
 
 def test_a_default_of_the_recipe_is_digested_with_its_value() -> None:
-    assert resolved(Recipe("a"), OUTSIDE)["rounds"] == 15
+    assert resolved(Recipe("a"), BUILT_IN, OUTSIDE)["rounds"] == 15
     assert (
-        resolved(Recipe("a"), OUTSIDE)["plan"]["optimiser"]["lr"]
+        resolved(Recipe("a"), BUILT_IN, OUTSIDE)["plan"]["optimiser"]["lr"]
         == Recipe("a").plan.optimiser.lr
     )
 
@@ -67,6 +68,32 @@ def test_a_setting_at_its_default_digests_as_if_it_had_been_written_down() -> No
 
 def test_a_class_that_cannot_be_found_does_not_stop_the_digest() -> None:
     assert replace(Recipe("a"), query=Spec("nowhere:Class")).digest != Recipe("a").digest
+
+
+def test_the_digest_of_a_received_recipe_imports_nothing_that_the_policy_does_not_let_resolve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "received_code.py").write_text("class Method: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    received = replace(Recipe("a"), query=Spec("received_code:Method"))
+    assert received.digest_under(BUILT_IN) != Recipe("a").digest_under(BUILT_IN)
+    assert "received_code" not in sys.modules
+
+
+def test_a_study_that_names_code_of_others_is_refused_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "code_of_others.py").write_text("class Method: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    setup = Setup(tiny(tmp_path), tmp_path / "study")
+    open_study(setup, [CELL], "fallow compare", resume=False)
+    page = tmp_path / "study" / "study.json"
+    about = json.loads(page.read_text())
+    about["recipe"]["training"]["name"] = "code_of_others:Method"
+    page.write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"other settings \(training differ\)"):
+        check_same(page, setup.recipe, resume=True)
+    assert "code_of_others" not in sys.modules
 
 
 def test_a_digest_does_not_depend_on_where_python_keeps_things() -> None:

@@ -19,6 +19,7 @@ from rich.markup import escape
 from fallow.cli import coordinate, label, lists, results, site, studies
 from fallow.cli.paths import leave_current_folder
 from fallow.storage.errors import Failed, sentence
+from fallow.storage.plain import plain
 
 app = typer.Typer(
     name="fallow",
@@ -109,8 +110,6 @@ def _usage(error: Any) -> str:
 def _leave(code: int, why: str) -> None:
     if "--debug" in sys.argv:
         traceback.print_exc()
-    from fallow.core.plain import plain
-
     errors = Console(stderr=True, highlight=False, soft_wrap=True)
     errors.print(f"[bold red]error:[/] {escape(plain(why, LONGEST))}")
     sys.exit(code)

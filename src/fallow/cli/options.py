@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fallow.core.plain import printable
+from fallow.storage.plain import printable
+from fallow.storage.private import OTHERS
 
 RecipeName = Annotated[
     str, typer.Argument(help="A recipe's name ('fallow recipes') or a .toml file.")
@@ -73,9 +74,6 @@ AsObject = Annotated[
     bool, typer.Option("--json", help="An object of JSON instead of text.")
 ]
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
-
-OTHERS = 0o077
-"""As `core.private` has it, whose package loads PyTorch."""
 
 
 class Screen(Console):

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fallow.core.plain import printable
+from fallow.storage.plain import printable
 
 WIDEST = 100  # columns
 

@@ -20,7 +20,7 @@ from fallow.federation.folders import check_authority
 from fallow.federation.schema import Schema
 from fallow.network.plausible import Bounds
 from fallow.privacy.settings import SMALLEST
-from fallow.settings.recipe import Recipe
+from fallow.settings.recipe import Recipe, named_classes
 from fallow.settings.spec import Spec
 
 KEY = 32  # bytes of an Ed25519 key
@@ -118,7 +118,7 @@ class Agreement:
         do not."""
         agreed = [
             self.name,
-            self.recipe.digest,
+            self.recipe.digest_under(self.names),
             self.schema.digest,
             self.sites,
             self.seed,
@@ -148,19 +148,6 @@ class Agreement:
         if self.recipe.features is None:
             return rows
         return embedded(rows, features(self.recipe.features, self.schema.shape, self.names))
-
-
-def named_classes(recipe: Recipe) -> dict[str, str]:
-    """Every class that a recipe names, by the setting that names it."""
-    found = {
-        "model": recipe.model.name,
-        "training": recipe.training.name,
-        "query": recipe.query.name,
-        "partition": recipe.partition.name,
-    }
-    if recipe.features is not None:
-        found["features"] = recipe.features.name
-    return found
 
 
 def check_names(recipe: Recipe, policy: NamePolicy) -> None:

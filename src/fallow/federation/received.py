@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fallow.core.plain import is_unfit
+from fallow.storage.plain import is_unfit
 
 MOST_BYTES = 4 << 20  # of a file
 MOST_LETTERS = 10_000  # of a text in it

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from fallow.core.plain import plain
 from fallow.core.types import Answer, SiteId
 from fallow.network.envelope import Order, Reply, open_reply, seal
 from fallow.network.release import HERE, check_release
+from fallow.storage.plain import plain
 
 if TYPE_CHECKING:
     from fallow.network.remote import Remote

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fallow.core.disclosure import payload
 from fallow.core.messages import Request
-from fallow.core.plain import plain
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId, State, Value
 from fallow.core.weights import lower_median
@@ -25,6 +24,7 @@ from fallow.network.wire import pack_request, unpack_request
 from fallow.privacy.sealed import HALF, TAG, seal_for, unseal
 from fallow.sites.store import Letter
 from fallow.storage.packing import pack, unpack
+from fallow.storage.plain import plain
 
 LETTER, BYTES = "letter/", "bytes"
 NEWS, LONGEST = "news", 1000  # the field of an order, and how many letters are read of it

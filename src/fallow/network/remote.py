@@ -11,7 +11,6 @@ from typing import Any, Protocol, final
 
 from fallow.core.disclosure import payload
 from fallow.core.messages import Delivered, Request, payload_of
-from fallow.core.plain import plain
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import Border
@@ -28,6 +27,7 @@ from fallow.network.relays import (
     request_body,
 )
 from fallow.sites.in_process import Routes
+from fallow.storage.plain import plain
 
 GLANCE = (
     120.0  # seconds that sites have to say how labelling goes; a later answer is not heard

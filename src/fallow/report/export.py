@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fallow.core.plain import cell
 from fallow.report.final_table import final_table
 from fallow.report.paper import Paper, known_of
 from fallow.report.tables import to_latex, to_markdown
 from fallow.storage.files import write_whole
+from fallow.storage.plain import cell
 from fallow.study.reading import StudyRecords, read_study
 
 SUFFIX = {"csv": "csv", "parquet": "parquet", "markdown": "md", "latex": "tex"}

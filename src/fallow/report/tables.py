@@ -28,6 +28,7 @@ from fallow.report.final_table import (
     final_table,
     signs,
 )
+from fallow.storage.plain import cell
 from fallow.study.statistics import Comparison
 
 if TYPE_CHECKING:
@@ -145,9 +146,11 @@ def to_frame(table: FinalTable) -> pd.DataFrame:
 
 def to_csv(table: FinalTable) -> str:
     """The table as CSV, every number in its own column; empty where there is none."""
-    return str(
-        to_frame(table).to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    )
+    frame = to_frame(table)
+    for name in frame.columns:
+        if frame[name].dtype == object or str(frame[name].dtype) == "str":
+            frame[name] = frame[name].map(cell)  # no text is a formula of a spreadsheet
+    return str(frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
 def to_markdown(table: FinalTable) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from fallow.core.build import nearest
+from fallow.core.names import OWN, NamePolicy
 from fallow.core.plan import Plan, Segment
 from fallow.privacy import Privacy
 from fallow.settings.budgets import POLICIES
@@ -197,12 +198,30 @@ class Recipe:
 
     @property
     def digest(self) -> str:
-        """Identifies what a run computes: every setting with its value, without the titles and the
-        study's extent.  Defaults are part of it, those of methods too: where a later version has
-        others, it is another study.
+        """Identifies what a run of a person's own recipe computes: every setting with its value,
+        without the titles and the study's extent.  Defaults are part of it, those of methods too,
+        whose modules are imported: where a later version has others, it is another study.
         """
-        text = json.dumps(resolved(self, OUTSIDE), sort_keys=True)
+        return self.digest_under(OWN)
+
+    def digest_under(self, policy: NamePolicy) -> str:
+        """The digest of a recipe that somebody else wrote: no module is imported that ``policy``
+        does not let resolve."""
+        text = json.dumps(resolved(self, policy, OUTSIDE), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def named_classes(recipe: Recipe) -> dict[str, str]:
+    """Every class that a recipe names, by the setting that names it."""
+    found = {
+        "model": recipe.model.name,
+        "training": recipe.training.name,
+        "query": recipe.query.name,
+        "partition": recipe.partition.name,
+    }
+    if recipe.features is not None:
+        found["features"] = recipe.features.name
+    return found
 
 
 def _positive(recipe: Recipe, *names: str) -> None:

@@ -8,31 +8,35 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from fallow.core.build import Packages, find
+from fallow.core.names import NamePolicy
 from fallow.settings.spec import Spec
 
 
-def resolved(settings: Any, outside: tuple[str, ...] = ()) -> dict[str, Any]:
+def resolved(
+    settings: Any, policy: NamePolicy, outside: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """The fields of a dataclass as plain values that JSON can hold, without those of ``outside``.
 
     A class that is named in words (`Spec`) has all its fields, with the defaults of today: a
-    later version with other defaults gives something else, and so another digest.
+    later version with other defaults gives something else, and so another digest.  A class that
+    ``policy`` does not let resolve is not imported, and has the fields that were given.
     """
     return {
-        field.name: _plain(getattr(settings, field.name), field.name)
+        field.name: _plain(getattr(settings, field.name), policy, field.name)
         for field in fields(settings)
         if field.name not in outside
     }
 
 
-def _plain(value: Any, part: str = "") -> Any:
+def _plain(value: Any, policy: NamePolicy, part: str = "") -> Any:
     if isinstance(value, Spec):
-        return {"name": value.name, "fields": _fields(value, part)}
+        return {"name": value.name, "fields": _fields(value, policy, part)}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"class": type(value).__qualname__, **resolved(value)}
+        return {"class": type(value).__qualname__, **resolved(value, policy)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(each, policy) for key, each in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(each) for each in value]
+        return [_plain(each, policy) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     # a class or a function, and what else has no plain form: its name, never its address
@@ -40,14 +44,14 @@ def _plain(value: Any, part: str = "") -> Any:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def _fields(spec: Spec, part: str) -> dict[str, Any]:
+def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, Any]:
     """The given fields over the defaults of the class; a class that is not found is complained
     about where it is needed."""
     try:
-        cls = find(_packages(part), spec.name)
+        cls = find(_packages(part), spec.name, policy)
     except ValueError:
-        return dict(_plain(spec.fields))
-    return {**_defaults(cls), **_plain(spec.fields)}
+        return dict(_plain(spec.fields, policy))
+    return {**_defaults(cls, policy), **_plain(spec.fields, policy)}
 
 
 def _packages(part: str) -> Packages:
@@ -66,15 +70,19 @@ def _packages(part: str) -> Packages:
     return packages[part]
 
 
-def _defaults(cls: type[Any]) -> dict[str, Any]:
+def _defaults(cls: type[Any], policy: NamePolicy) -> dict[str, Any]:
     if not is_dataclass(cls):
         parameters = inspect.signature(cls).parameters.values()
         given = {each.name: each.default for each in parameters}
-        return {k: _plain(v) for k, v in given.items() if v is not inspect.Parameter.empty}
+        return {
+            k: _plain(v, policy)
+            for k, v in given.items()
+            if v is not inspect.Parameter.empty
+        }
     found = {}
     for field in fields(cls):
         if field.default is not MISSING:
-            found[field.name] = _plain(field.default)
+            found[field.name] = _plain(field.default, policy)
         elif field.default_factory is not MISSING:
-            found[field.name] = _plain(field.default_factory())
+            found[field.name] = _plain(field.default_factory(), policy)
     return found

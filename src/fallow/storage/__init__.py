@@ -1,1 +1,2 @@
-"""Everything that touches a disk: files, databases, locks, checksums, and what goes wrong there."""
+"""Everything that touches a disk: files, databases, locks, checksums, what goes wrong there, and how
+words from outside are written down and shown."""

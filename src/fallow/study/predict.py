@@ -13,7 +13,6 @@ from torch import Tensor
 from fallow.core.banks import Layout
 from fallow.core.build import nearest
 from fallow.core.names import BUILT_IN, NamePolicy
-from fallow.core.plain import cell
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.view import Predicting
@@ -26,6 +25,7 @@ from fallow.models import build_model
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree, write_whole
+from fallow.storage.plain import cell
 from fallow.study.cell import Cell
 from fallow.study.reading import read_study
 

@@ -13,7 +13,7 @@ from typing import Any
 from fallow.core.names import BUILT_IN, NamePolicy, pinned
 from fallow.core.types import SiteId
 from fallow.federation.address import check_address, check_host, not_bindable
-from fallow.federation.agreement import Agreement, Waits, at_sites, named_classes
+from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.folders import check_free, private_folder
 from fallow.federation.joining import KEY, check_own, read_joining
 from fallow.federation.made import made
@@ -22,7 +22,7 @@ from fallow.federation.study_file import read_agreement, write_agreement
 from fallow.network.flower.certificates import Tls, new_tls
 from fallow.network.remote import Keys
 from fallow.privacy.signing import new_signing_key, verify_key
-from fallow.settings.recipe import Recipe
+from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, unwritable, write_json, write_whole
 

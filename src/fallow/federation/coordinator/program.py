@@ -337,7 +337,7 @@ def described(agreement: Agreement, cell: Cell) -> dict[str, Any]:
         "name": agreement.name,
         "title": recipe.title,
         "recipe": recipe.to_dict(),
-        "digest": recipe.digest,
+        "digest": recipe.digest_under(agreement.names),
         "reference": None,
         "queries": [cell.query],
         "seeds": [cell.seed],

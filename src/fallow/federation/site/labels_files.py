@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from fallow.core.plain import cell, cell_text
 from fallow.federation.site.label_studio import cells_of, is_task
 from fallow.storage.files import write_whole
+from fallow.storage.plain import cell, cell_text
 from fallow.storage.private import FILE
 
 Key = Literal["id", "row"]

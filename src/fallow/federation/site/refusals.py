@@ -19,10 +19,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import final
 
-from fallow.core.plain import SENTENCE, plain
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 from fallow.storage.errors import Damaged, Unwritable
+from fallow.storage.plain import SENTENCE, plain
 
 LOG = "errors.log"
 MOST = 1 << 20  # bytes of the log, before the older half is put aside

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fallow.core.plain import plain
-from fallow.federation.agreement import Agreement, named_classes
+from fallow.federation.agreement import Agreement
 from fallow.federation.made import made
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.settings import Settings
 from fallow.federation.toml import duration
 from fallow.privacy import Privacy
-from fallow.settings.recipe import Recipe
+from fallow.settings.recipe import Recipe, named_classes
+from fallow.storage.plain import plain
 
 NOTHING = "nothing"
 PARTS = {
