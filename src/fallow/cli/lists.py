@@ -130,7 +130,8 @@ def recipes(as_json: opt.Json = False) -> None:
 def spelled(method: type[Any]) -> str:
     """A method's class name as one types it: as its title has it, where that is the same letters.
 
-    >>> from fallow import personal, queries, training
+    >>> from fallow import queries, training
+    >>> from fallow.training import personal
     >>> [spelled(m) for m in (queries.LeastConfidence, queries.LoGo, queries.ACSFW)]
     ['least-confidence', 'logo', 'acs-fw']
     >>> [spelled(m) for m in (training.FedAvg, personal.FedAvgFT, personal.KNNPer)]
