@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -273,9 +274,14 @@ def _start(base: Recipe | None, settings: Mapping[str, Any]) -> dict[str, Any]:
     return start
 
 
+@cache
+def _adapter() -> TypeAdapter[Recipe]:
+    return TypeAdapter(Recipe)  # takes longer to make than a tiny run
+
+
 def _checked(merged: dict[str, Any]) -> Recipe:
     try:
-        return TypeAdapter(Recipe).validate_python(merged)
+        return _adapter().validate_python(merged)
     except ValidationError as error:
         first = error.errors()[0]
         keys = [str(part) for part in first["loc"] if str(part) not in ("int", "float")]
