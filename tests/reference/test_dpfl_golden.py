@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from statistics import fmean
 from typing import NamedTuple
 
@@ -113,37 +112,24 @@ def ran(training: Spec, seed: int, flip: int) -> Ended:
     return Ended(100 * row["accuracy"], *shares)
 
 
-@cache
 def mean(method: str, flip: int = 0) -> Ended:
     """Over the seeds."""
     ends = [ran(METHODS[method], seed, flip) for seed in SEEDS]
     return Ended(*map(fmean, zip(*ends, strict=True)))
 
 
-@pytest.mark.parametrize(
-    ("method", "flip", "measured"),
-    [
-        ("local", 0, 90.5),
-        ("fedavg", 0, 77.7),
-        ("dpfl", 0, 92.1),
-        ("dpfl", 8, 92.3),
-        ("static", 8, 89.7),
-    ],
-)
-def test_accuracies_are_those_that_were_measured(
-    method: str, flip: int, measured: float
-) -> None:
-    assert mean(method, flip).accuracy == pytest.approx(measured, abs=1.5)
-
-
 def test_dpfl_is_better_than_training_alone_and_than_one_model_for_all() -> None:
-    dpfl = mean("dpfl").accuracy
-    assert dpfl >= mean("local").accuracy + 0.5
-    assert dpfl >= mean("fedavg").accuracy + 5
+    measured = {"local": 90.5, "fedavg": 77.7, "dpfl": 92.1}
+    found = {method: mean(method).accuracy for method in measured}
+    assert found == pytest.approx(measured, abs=1.5)
+    assert found["dpfl"] >= found["local"] + 0.5
+    assert found["dpfl"] >= found["fedavg"] + 5
 
 
 def test_where_labels_conflict_dpfl_is_better_than_a_static_random_graph() -> None:
     dpfl, static = mean("dpfl", 8), mean("static", 8)
+    assert dpfl.accuracy == pytest.approx(92.3, abs=1.5)
+    assert static.accuracy == pytest.approx(89.7, abs=1.5)
     assert dpfl.accuracy >= static.accuracy + 0.5
     assert dpfl.chosen <= BASE / 2 < static.chosen
 

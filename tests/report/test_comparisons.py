@@ -146,5 +146,5 @@ def test_a_wide_study_lists_all_in_the_table_and_counts_the_rest_in_figures(wide
     assert "17 others" in piece(report_sections.classes(study, "x"))
     drawn = piece(report_sections.curves(study, "x"))
     assert "The 17 other strategies are grey" in drawn
-    names = [query.rpartition(':')[2] for query in study.strategies]
+    names = [query.rpartition(":")[2] for query in study.strategies]
     assert sum(f">{name}<" in drawn for name in names) == 8
