@@ -73,6 +73,14 @@ def test_a_cell_with_a_comma_a_quote_and_markup_survives_the_file_and_the_page()
     assert files(text)["odd.csv"] == [["Name", "Value"], [odd, "-1"]]
 
 
+def test_no_cell_of_a_file_is_a_formula_to_a_spreadsheet() -> None:
+    cells = ["=1+1", "@sum(a)", "+cmd", "-x", "\t=1", "-0.5", "+0.56 [−1, 2]", "–"]
+    table = Table("Told by a site", ["Why"], [[cell] for cell in cells])
+    read = [row[0] for row in files(render_blocks([table]))["told-by-a-site.csv"][1:]]
+    assert read[:5] == [f"'{cell}" for cell in cells[:5]]
+    assert read[5:] == cells[5:]
+
+
 def test_the_contents_lead_to_every_section(page: str) -> None:
     contents = page[page.index('<nav class="contents"') : page.index("</nav>")]
     links = re.findall(r'<a href="#([^"]*)">(.*?)</a>', contents)
