@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,14 @@ def test_recipes_are_found_under_their_short_module_too() -> None:
 
     assert recipes.RECIPES is RECIPES
     assert recipes.find_recipe("demo") is RECIPES["demo"]
+
+
+def test_who_only_lists_recipes_draws_nothing() -> None:
+    code = "import sys, fallow.papers; print({'matplotlib', 'pandas'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
 
 
 def test_every_paper_says_who_wrote_it_and_its_tables_are_there() -> None:

@@ -8,6 +8,7 @@ import io
 import re
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,17 @@ from fallow.report.blocks import Table
 from fallow.report.called import names_of
 from fallow.report.figures.style import colours_of, looks
 from fallow.report.render import render_blocks
+from tests.federation.browser import NEEDS, chromium
 from tests.report.conftest import write_study
 from tests.report.reading import across, read_study, write_report
 from tests.report.regression import write_regression
+
+
+def needs_browser(test: Any) -> Any:
+    """Mark a test that starts a real browser."""
+    for mark in NEEDS:
+        test = mark(test)
+    return test
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +71,14 @@ def test_a_cell_with_a_comma_a_quote_and_markup_survives_the_file_and_the_page()
     text = render_blocks([table])
     assert "<i>" not in text
     assert files(text)["odd.csv"] == [["Name", "Value"], [odd, "-1"]]
+
+
+def test_no_cell_of_a_file_is_a_formula_to_a_spreadsheet() -> None:
+    cells = ["=1+1", "@sum(a)", "+cmd", "-x", "\t=1", "-0.5", "+0.56 [−1, 2]", "–"]
+    table = Table("Told by a site", ["Why"], [[cell] for cell in cells])
+    read = [row[0] for row in files(render_blocks([table]))["told-by-a-site.csv"][1:]]
+    assert read[:5] == [f"'{cell}" for cell in cells[:5]]
+    assert read[5:] == cells[5:]
 
 
 def test_the_contents_lead_to_every_section(page: str) -> None:
@@ -115,6 +132,31 @@ def test_who_cannot_see_a_figure_is_told_who_is_ahead(page: str, errors: str) ->
     assert any("is held most unevenly" in s for s in labels)
     assert any("The worst learned is" in s for s in labels)
     assert "FALE ends best at 0.7369" in errors
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [1280, 390])
+def test_in_a_browser_nothing_is_wider_than_the_page_and_files_are_saved(
+    width: int, kept_study: Path
+) -> None:
+    path = write_report([kept_study])
+    with chromium() as browser:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, accept_downloads=True
+        )
+        tab = context.new_page()
+        said: list[str] = []
+        tab.on("console", lambda message: said.append(message.text))
+        tab.goto(path.as_uri())
+        assert tab.evaluate("document.documentElement.scrollWidth") == width
+        with tab.expect_download() as saved:
+            tab.click("a.file >> nth=0")
+        assert saved.value.suggested_filename == "final-score.csv"
+        text = Path(saved.value.path()).read_text(encoding="utf-8-sig")
+        assert text.startswith("query,kind,seeds,mean")
+        tab.locator("summary").click()
+        assert tab.evaluate("document.querySelector('details').open")
+        assert said == []  # nothing is against the page's own policy
 
 
 def test_a_strategy_keeps_its_colour_from_page_to_page(tmp_path: Path) -> None:

@@ -87,3 +87,24 @@ def test_what_is_named_for_numbers_is_what_works_with_them() -> None:
     for name in works:
         check_task(variant(NUMBERS, name), found)
     check_task(with_settings(NUMBERS, {"training": "masked-solve"}), found)
+
+
+FRESH = with_settings(CLASSES, {"validation": "0.2", "fresh_first": "true"})
+
+
+def test_a_setting_that_was_made_for_a_method_no_strategy_trains_by_is_refused(
+    tmp_path: Path,
+) -> None:
+    setup = Setup(FRESH, tmp_path / "study")
+    said = "fresh_first is a setting for dpfl, and no strategy of this study trains by it"
+    with pytest.raises(ValueError, match=said):
+        prepared(setup, ["random", "entropy"], 0)
+    assert not (tmp_path / "study").exists()
+
+
+def test_one_strategy_that_trains_by_the_method_brings_its_setting_for_all(
+    tmp_path: Path,
+) -> None:
+    setup = Setup(FRESH, tmp_path / "study")
+    made, _ = prepared(setup, ["random", "random@training=dpfl"], 0)
+    assert made.recipe.fresh_first

@@ -14,6 +14,15 @@ def listed(names: Sequence[str], *, last: str = "and") -> str:
     return f" {last} ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
+def counted(number: int, name: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "seed"), counted(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+
+
 SOME = 6
 """So many names are listed; of more, the rest is counted."""
 

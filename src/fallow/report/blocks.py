@@ -43,7 +43,10 @@ class Table:
     @property
     def csv(self) -> str:
         """The text of the file behind the table."""
-        return self.numbers or str(self.frame().to_csv(index=False, lineterminator="\n"))
+        if self.numbers:
+            return self.numbers
+        cells = self.frame().map(harmless)
+        return str(cells.to_csv(index=False, lineterminator="\n"))
 
     @property
     def link(self) -> str:
@@ -129,6 +132,19 @@ def slug(text: str) -> str:
     """
     words = re.findall("[a-z0-9]+", text.lower())
     return "-".join(words[:8]) or "part"
+
+
+FORMULA = re.compile(r"[=@\t\r]|[+-](?!\d)")
+"""How a cell begins that a spreadsheet would compute; a number may begin with its sign."""
+
+
+def harmless(cell: str) -> str:
+    """A cell that no spreadsheet computes: what sites tell stands in tables too.
+
+    >>> harmless("=1+1"), harmless("-0.5")
+    ("'=1+1", '-0.5')
+    """
+    return f"'{cell}" if FORMULA.match(cell) else cell
 
 
 def present(blocks: Iterable[Block | None]) -> list[Block]:

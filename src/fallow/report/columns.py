@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
-from fallow.report.final_table import FinalTable, number
+from fallow.core.words import counted
+from fallow.report.final_table import FinalTable, Row, Spread, number
 from fallow.study.statistics import Comparison, Interval
 
-AREA_MINUS, AREA_P = "Area minus reference's [95 %]", "Area Holm p"
+AREA_MINUS = "Area minus reference's [95 %]"
+AREA_P = "Area Holm p"
 NOTHING = "–"
 """What stands where there is no number."""
 
@@ -38,47 +40,62 @@ DIVERGED = " (diverged)"
 
 
 def score_columns(table: FinalTable) -> Columns:
-    """Name, final score, seeds, and (where there are any) published, area, labels saved."""
-    rows, final = table.rows, f"Final {table.unit}"
-    spreads = {
-        final: [r.score for r in rows],
-        "Published": [r.published for r in rows],
-        "Area under curve": [r.area for r in rows],
+    """Name, final score, seeds, and (where there are any) labels, published, area, labels saved."""
+    rows = table.rows
+    always = {
+        table.heading: [_row_name(row) for row in rows],
+        f"Final {table.unit}": [_spread_text(row.score, table) for row in rows],
+        "Seeds": [str(row.score.seeds) if row.score else "0" for row in rows],
     }
-    text = {
-        name: [s.text(table.digits) if s else NOTHING for s in column]
-        for name, column in spreads.items()
+    optional = {
+        "Labels": _labels_column(table),
+        "Published": [_spread_text(row.published, table) for row in rows],
+        "Area under curve": [_spread_text(row.area, table) for row in rows],
+        "Labels saved": [_saved_text(row.saved) for row in rows],
     }
-    bought = {round(r.labels) for r in rows if r.labels is not None and not r.is_bound}
-    more = {
-        "Labels": [
-            NOTHING if r.labels is None or len(bought) < 2 else f"{r.labels:,.0f}"
-            for r in rows
-        ],
-        "Published": text["Published"],
-        "Area under curve": text["Area under curve"],
-        "Labels saved": [NOTHING if r.saved is None else f"{r.saved:+.0f} %" for r in rows],
+    told = {
+        name: cells
+        for name, cells in optional.items()
+        if any(cell != NOTHING for cell in cells)
     }
-    return {
-        table.heading: [
-            r.label + " (bound)" * r.is_bound + DIVERGED * r.has_diverged for r in rows
-        ],
-        final: text[final],
-        "Seeds": [str(r.score.seeds) if r.score else "0" for r in rows],
-        **{name: cells for name, cells in more.items() if any(c != NOTHING for c in cells)},
+    return always | told
+
+
+def _row_name(row: Row) -> str:
+    name = row.label
+    if row.is_bound:
+        name += " (bound)"
+    if row.has_diverged:
+        name += DIVERGED
+    return name
+
+
+def _spread_text(spread: Spread | None, table: FinalTable) -> str:
+    return spread.text(table.digits) if spread else NOTHING
+
+
+def _saved_text(saved: float | None) -> str:
+    return NOTHING if saved is None else f"{saved:+.0f} %"
+
+
+def _labels_column(table: FinalTable) -> list[str]:
+    """Labels bought by the end; nothing where all strategies bought as many."""
+    rows = table.rows
+    bought = {
+        round(row.labels) for row in rows if row.labels is not None and not row.is_bound
     }
+    if len(bought) < 2:
+        return [NOTHING for _ in rows]
+    return [NOTHING if row.labels is None else f"{row.labels:,.0f}" for row in rows]
 
 
 def comparison_columns(table: FinalTable) -> Columns:
     """Differences to the reference and their tests; no column when nothing was tested."""
     digits = table.digits
-    reference = next(
-        (r.label for r in table.rows if r.query == table.reference), "reference"
-    )
-    show: dict[str, Callable[[Comparison], str]] = {
-        f"Minus {reference} [95 %]": lambda c: with_interval(
-            c.difference, c.interval, digits
-        ),
+    row = table.row(table.reference or "")
+    minus = f"Minus {row.label if row else 'reference'} [95 %]"
+    texts: dict[str, Callable[[Comparison], str]] = {
+        minus: lambda c: with_interval(c.difference, c.interval, digits),
         "Hodges-Lehmann": lambda c: with_interval(c.shift, c.shift_interval, digits),
         "Paired t p": lambda c: p_text(c.t),
         "Wilcoxon p": lambda c: p_text(c.wilcoxon),
@@ -89,14 +106,17 @@ def comparison_columns(table: FinalTable) -> Columns:
     areas = [row.area_comparison for row in table.rows]
     if not any(tests):
         return {}
-    shown = {
-        name: [text(c) if c else NOTHING for c in tests] for name, text in show.items()
-    }
+    shown = {name: _column(tests, text) for name, text in texts.items()}
     if any(areas):
-        by_area = {AREA_MINUS: f"Minus {reference} [95 %]", AREA_P: "Holm p"}
-        for name, same in by_area.items():
-            shown[name] = [show[same](c) if c else NOTHING for c in areas]
+        shown[AREA_MINUS] = _column(areas, texts[minus])
+        shown[AREA_P] = _column(areas, texts["Holm p"])
     return shown
+
+
+def _column(
+    tests: Sequence[Comparison | None], text: Callable[[Comparison], str]
+) -> list[str]:
+    return [text(c) if c else NOTHING for c in tests]
 
 
 def columns(table: FinalTable) -> Columns:
@@ -108,40 +128,14 @@ def columns(table: FinalTable) -> Columns:
 def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     """What a reader must know to read the table, one sentence each; ``left_out``: columns that a
     form does not show."""
-    notes, what = (
-        ["Mean ± standard deviation over seeds (ddof = 1)."],
-        table.heading.lower(),
-    )
-    if what == "strategy":
+    notes = ["Mean ± standard deviation over seeds (ddof = 1)."]
+    if table.heading == "Strategy":
         notes.append("A strategy is a query and how its models are trained.")
-    tests = [r.comparison for r in table.rows if r.comparison]
-    if tests:
-        notes.append(
-            f"Differences are {what} minus reference, seed by seed, with a 95 % Student interval"
-            + (
-                "."
-                if table.measure == "accuracy"
-                else f"; below zero the {what} is better."
-            )
-        )
-        if "Hodges-Lehmann" not in left_out:
-            notes.append(
-                "Hodges-Lehmann is the median of the Walsh averages with its exact interval of at "
-                "least 95 %, where the seeds allow one."
-            )
-        notes.append(
-            "Wilcoxon is the exact two-sided signed-rank test; Holm adjusts it over the "
-            f"{len(tests)} comparison{'s' if len(tests) > 1 else ''} of this table."
-        )
-        if any(r.area_comparison for r in table.rows) and AREA_P not in left_out:
-            notes.append(
-                "The last two columns test areas under the learning curve the same way."
-            )
-        notes.extend(dict.fromkeys(c.note + "." for c in tests if c.note))
+    notes += _about_tests(table, left_out)
     notes += _about_errors(table)
     if table.untested:
         notes.append(table.untested)
-    if any(r.saved is not None for r in table.rows):
+    if any(row.saved is not None for row in table.rows):
         notes.append(
             "Labels saved: labels needed to reach the final score of random, against "
             "what random itself needed, on mean curves joined linearly; – if never."
@@ -149,6 +143,34 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
     if table.published_in:
         notes.append(f"Published: {table.published_in}.")
     return notes
+
+
+def _about_tests(table: FinalTable, left_out: Collection[str]) -> list[str]:
+    """What is said of the tests; nothing where nothing was tested."""
+    tests = [row.comparison for row in table.rows if row.comparison]
+    if not tests:
+        return []
+    what = table.heading.lower()
+    better = "" if table.measure == "accuracy" else f"; below zero the {what} is better"
+    notes = [
+        f"Differences are {what} minus reference, seed by seed, with a 95 % Student "
+        f"interval{better}."
+    ]
+    if "Hodges-Lehmann" not in left_out:
+        notes.append(
+            "Hodges-Lehmann is the median of the Walsh averages with its exact interval of at "
+            "least 95 %, where the seeds allow one."
+        )
+    notes.append(
+        "Wilcoxon is the exact two-sided signed-rank test; Holm adjusts it over the "
+        f"{counted(len(tests), 'comparison')} of this table."
+    )
+    if any(row.area_comparison for row in table.rows) and AREA_P not in left_out:
+        notes.append(
+            "The last two columns test areas under the learning curve the same way."
+        )
+    reasons = dict.fromkeys(c.note for c in tests if c.note)
+    return [*notes, *(f"{reason}." for reason in reasons)]
 
 
 def _about_errors(table: FinalTable) -> list[str]:

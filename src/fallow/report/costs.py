@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from fallow.core.words import duration, listed, size
+from fallow.core.words import counted, duration, listed, size
 from fallow.report.blocks import Block, Blocks, Command, Fold, Note, Table
+from fallow.report.columns import NOTHING
 from fallow.report.final_table import label_of
 from fallow.report.live import read_live
 from fallow.settings.spec import Spec
@@ -23,6 +24,9 @@ SEEN_BY = {
     "fit": "nobody: local training",
 }
 """Who saw what left a site, by the kind of the exchange."""
+
+MOST_NAMED = 12
+"""So many runs that are not complete are named."""
 
 MASKED = "the server: totals only; every part was masked"
 NOISE = (
@@ -61,13 +65,9 @@ class Exchange:
 
 def _count(sites: object) -> int:
     """A number of sites, given as one or as their names."""
-    return (
-        len(sites)
-        if isinstance(sites, list)
-        else int(sites)
-        if isinstance(sites, int)
-        else 0
-    )
+    if isinstance(sites, list):
+        return len(sites)
+    return sites if isinstance(sites, int) else 0
 
 
 def exchanges(study: StudyRecords) -> list[Exchange]:
@@ -80,19 +80,25 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
             for entry in _entries(cell):
                 name = (str(entry["kind"]), str(entry["verb"]), str(entry.get("what", "")))
                 held.setdefault(name, []).append(entry)
-        found += [
-            Exchange(
-                query,
-                *name,
-                max(_count(e.get("sites")) for e in entries),
-                sum(int(e.get("exchanges") or 0) for e in entries) / len(cells),
-                sum(int(e.get("bytes") or 0) for e in entries) / len(cells),
-                max(float(e.get("epsilon") or 0) for e in entries),
-                any(e.get("masked") for e in entries),
+        for (kind, verb, what), entries in held.items():
+            found.append(
+                Exchange(
+                    query=query,
+                    kind=kind,
+                    verb=verb,
+                    what=what,
+                    sites=max(_count(e.get("sites")) for e in entries),
+                    exchanges=_total(entries, "exchanges") / len(cells),
+                    amount=_total(entries, "bytes") / len(cells),
+                    epsilon=max(float(e.get("epsilon") or 0) for e in entries),
+                    masked=any(e.get("masked") for e in entries),
+                )
             )
-            for name, entries in held.items()
-        ]
     return found
+
+
+def _total(entries: Iterable[Record], key: str) -> int:
+    return sum(int(e.get(key) or 0) for e in entries)
 
 
 def _entries(cell: Cell) -> Iterable[Record]:
@@ -106,24 +112,7 @@ def left(study: StudyRecords, key: str) -> Blocks:
     if not found:
         return [Note("The records name no exchange.")]
     is_noisy = any(e.epsilon for e in found)
-    is_real = read_live(study.path) is not None
-    rows = [
-        [
-            label_of(e.query, study.study),
-            e.kind,
-            e.verb,
-            e.what,
-            MASKED if e.masked else SEEN_BY.get(e.kind, "unknown"),
-            str(e.sites),
-            f"{e.exchanges:.0f}",
-            size(e.amount),
-            *([f"{e.epsilon:g}" if e.epsilon else "–"] if is_noisy else []),
-        ]
-        for e in found
-    ]
-    names = [e.query for e in found]
-    marks = ["first" if i and names[i] != names[i - 1] else "" for i in range(len(names))]
-    columns = [
+    header = [
         heading(study.study),
         "Kind",
         "Verb",
@@ -133,17 +122,40 @@ def left(study: StudyRecords, key: str) -> Blocks:
         "Exchanges",
         "Bytes",
     ]
-    notes = {NOISE + SOURCE[is_real]: is_noisy, MASKS: any(e.masked for e in found)}
-    said = [text for text, is_said in notes.items() if is_said]
-    return [
+    rows = [_exchange_row(study, e) for e in found]
+    if is_noisy:
+        header.append("ε per site")
+        for row, e in zip(rows, found, strict=True):
+            row.append(f"{e.epsilon:g}" if e.epsilon else NOTHING)
+    queries = [e.query for e in found]
+    is_first = [i > 0 and queries[i] != queries[i - 1] for i in range(len(queries))]
+    blocks: list[Block] = [
         Table(
             "All sites together, per run (mean over seeds)",
-            [*columns, *(["ε per site"] if is_noisy else [])],
-            rows,
+            header=header,
+            rows=rows,
             words=5,
-            classes=marks,
-        ),
-        *(Note(text) for text in said),
+            classes=["first" if first else "" for first in is_first],
+        )
+    ]
+    if is_noisy:
+        is_real = read_live(study.path) is not None
+        blocks.append(Note(NOISE + SOURCE[is_real]))
+    if any(e.masked for e in found):
+        blocks.append(Note(MASKS))
+    return blocks
+
+
+def _exchange_row(study: StudyRecords, e: Exchange) -> list[str]:
+    return [
+        label_of(e.query, study.study),
+        e.kind,
+        e.verb,
+        e.what,
+        MASKED if e.masked else SEEN_BY.get(e.kind, "unknown"),
+        str(e.sites),
+        f"{e.exchanges:.0f}",
+        size(e.amount),
     ]
 
 
@@ -155,7 +167,7 @@ def ends(study: StudyRecords, query: str, key: str) -> list[float]:
 
 def mean_text(values: list[float], show: Callable[[float], str]) -> str:
     """The mean in words; a dash for none."""
-    return show(fmean(values)) if values else "–"
+    return show(fmean(values)) if values else NOTHING
 
 
 def _all(study: StudyRecords, value: Callable[[Record], object]) -> list[str]:
@@ -192,7 +204,7 @@ def _settings(study: StudyRecords) -> Table:
         "Threads": _all(study, lambda r: r.get("threads")),
         "Versions": (f"{name} {version}" for name, version in versions.items()),
     }
-    rows = [[name, ", ".join(values) or "–"] for name, values in facts.items()]
+    rows = [[name, ", ".join(values) or NOTHING] for name, values in facts.items()]
     rows += [
         [name, text]
         for key in study.study.recipe
@@ -220,19 +232,17 @@ def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
 
 def _gaps(study: StudyRecords) -> list[Block]:
     """What is not there: runs that are not complete, lines that could not be read."""
-    said = []
+    said: list[Block] = []
     waiting = [f"{label_of(q, study.study)} seed {k}" for q, k in study.missing]
+    if len(waiting) > MOST_NAMED:
+        rest = len(waiting) - MOST_NAMED
+        waiting = [*waiting[:MOST_NAMED], f"{rest} more"]
     if waiting:
-        rest = [f"{len(waiting) - 12} more"] if len(waiting) > 12 else []
-        said.append(f"Not complete: {listed(waiting[:12] + rest)}.")
+        said.append(Note(f"Not complete: {listed(waiting)}."))
     if study.damaged:
-        lines = (
-            "1 damaged line was"
-            if study.damaged == 1
-            else f"{study.damaged} damaged lines were"
-        )
-        said.append(f"{lines} skipped.")
-    return [Note(text) for text in said]
+        were = "was" if study.damaged == 1 else "were"
+        said.append(Note(f"{counted(study.damaged, 'damaged line')} {were} skipped."))
+    return said
 
 
 def how(study: StudyRecords, key: str) -> Blocks:

@@ -189,9 +189,13 @@ Scores = Callable[[str], Mapping[int, float]]
 def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison], str]:
     """Every strategy against the reference by the scores ``of(query)`` gives for each seed, or the
     reason why there is no test."""
-    reference, scale = study.study.reference, _scale(study)
-    scores = {q: {k: scale * s for k, s in of(q).items()} for q in study.strategies}
-    scores = {q: s for q, s in scores.items() if s}
+    reference = study.study.reference
+    scale = _scale(study)
+    scores = {}
+    for query in study.strategies:
+        by_seed = {seed: scale * score for seed, score in of(query).items()}
+        if by_seed:
+            scores[query] = by_seed
     if len(study.strategies) == 1:
         return [], ""
     if reference is None:
@@ -205,48 +209,32 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
         return [], f"There is nothing to compare {reference!r} with."
     pairs = {q: len(set(s) & set(scores[reference])) for q, s in scores.items()}
     testable = {q: s for q, s in scores.items() if pairs[q] >= 2}
-    short = ", ".join(
-        f"{q} ({pairs[q]})" for q in scores if q not in testable and q != reference
-    )
     if len(testable) < 2:
         return [], (
             f"A paired test needs at least 2 seeds in common with {reference!r}; no strategy has "
             "them."
         )
-    reason = f"Not tested, for fewer than 2 common seeds: {short}." if short else ""
-    return stats.compare(
-        testable, reference, higher_is_better=study.higher_is_better
-    ), reason
+    short = [f"{q} ({pairs[q]})" for q in scores if q not in testable and q != reference]
+    reason = ""
+    if short:
+        reason = f"Not tested, for fewer than 2 common seeds: {', '.join(short)}."
+    tests = stats.compare(testable, reference, higher_is_better=study.higher_is_better)
+    return tests, reason
 
 
 def final_table(study: StudyRecords) -> FinalTable:
     """The final table of a study, with published numbers where the study names their table."""
     tests, untested = comparisons(study, study.final)
-    scale, by_query = _scale(study), {c.query: c for c in tests}
-    by_area = {c.query: c for c in comparisons(study, study.areas)[0]}
-    rows = tuple(
-        Row(
-            query=q,
-            label=label_of(q, study.study),
-            is_bound=is_bound(q),
-            score=_spread(study.final(q), scale),
-            area=_spread(study.areas(q), scale),
-            area_comparison=by_area.get(q),
-            saved=_saved(study, q),
-            comparison=by_query.get(q),
-            labels=study.labels(q).get(study.last_cycle(q) or 0)
-            if study.final(q)
-            else None,
-            has_diverged=ends_diverged(study, q),
-        )
-        for q in (*ranked(study), *study.bounds)
-    )
+    of_areas, _ = comparisons(study, study.areas)
+    by_query = {c.query: c for c in tests}
+    by_area = {c.query: c for c in of_areas}
+    queries = (*ranked(study), *study.bounds)
     table = FinalTable(
-        study.study.name,
-        study.measure,
-        study.study.reference,
-        rows,
-        untested,
+        name=study.study.name,
+        measure=study.measure,
+        reference=study.study.reference,
+        rows=tuple(_row(study, q, by_query.get(q), by_area.get(q)) for q in queries),
+        untested=untested,
         is_scaled=study.is_scaled,
         heading=names.heading(study.study),
     )
@@ -262,6 +250,32 @@ def final_table(study: StudyRecords) -> FinalTable:
         return table
     named = ", ".join(filter(None, (where["table"], where["setting"])))
     return beside(table, tables.cells(where["table"]), where["setting"], named)
+
+
+def _row(
+    study: StudyRecords,
+    query: str,
+    comparison: stats.Comparison | None,
+    of_area: stats.Comparison | None,
+) -> Row:
+    """The row of one strategy or bound."""
+    scale = _scale(study)
+    final = study.final(query)
+    labels = None
+    if final:
+        labels = study.labels(query).get(study.last_cycle(query) or 0)
+    return Row(
+        query=query,
+        label=label_of(query, study.study),
+        is_bound=is_bound(query),
+        score=_spread(final, scale),
+        area=_spread(study.areas(query), scale),
+        area_comparison=of_area,
+        saved=_saved(study, query),
+        comparison=comparison,
+        labels=labels,
+        has_diverged=ends_diverged(study, query),
+    )
 
 
 def beside(

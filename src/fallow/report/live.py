@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fallow.core.words import counted
 from fallow.report.blocks import Block, Blocks, Note, Table, Text
 from fallow.study.records import StudyRecords
 
@@ -37,9 +38,8 @@ def read_live(folder: Path) -> dict[str, Any] | None:
         found = json.loads((folder / "live.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return (
-        found if isinstance(found, dict) and isinstance(found.get("sites"), dict) else None
-    )
+    is_known = isinstance(found, dict) and isinstance(found.get("sites"), dict)
+    return found if is_known else None
 
 
 def live(study: StudyRecords, key: str) -> Blocks:
@@ -54,31 +54,28 @@ def live(study: StudyRecords, key: str) -> Blocks:
         rows = list(zip(*columns.values(), strict=True))
         parts.append(Table(caption(found), list(columns), rows, words=WORDS))
         parts += [Note(SCORED)] if scores else []
-    if refusals := found.get("refusals"):
+    refusals = found.get("refusals")
+    if refusals:
         lines = [
             [line["site"], when(line["at"]), line["why"]] for line in reversed(refusals)
         ]
         parts.append(Table("Refused lately", ["Site", "When", "Why"], lines, words=3))
-    return [*parts]
+    return parts
 
 
 def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:
     """Heading -> site -> its newest score; nothing where sites tell none alone, as under secure
     sums."""
-    found = [
-        row["per_site"] for c in study.cells for row in c.records if row.get("per_site")
-    ]
-    known = {
-        site: score
-        for site, score in (found[-1] if found else {}).items()
-        if score is not None
-    }
+    newest: Mapping[str, float | None] = {}
+    for cell in study.cells:
+        for row in cell.records:
+            newest = row.get("per_site") or newest
+    known = {site: score for site, score in newest.items() if score is not None}
     if not known:
         return {}
     if study.higher_is_better:
-        return {
-            "Accuracy, %": {site: f"{100 * score:.1f}" for site, score in known.items()}
-        }
+        texts = {site: f"{100 * score:.1f}" for site, score in known.items()}
+        return {"Accuracy, %": texts}
     return {"MSE": {site: f"{score:.3g}" for site, score in known.items()}}
 
 
@@ -191,11 +188,10 @@ def _about_labels(found: Mapping[str, Any]) -> list[str]:
     if ended.get("step") != found.get("step") or ended.get("why") not in CLOSED:
         return []
     many = ended.get("open") or 0
-    back = (
-        f"; {many} open question{' was' if many == 1 else 's were'} given back"
-        if many
-        else ""
-    )
+    back = ""
+    if many:
+        were = "was" if many == 1 else "were"
+        back = f"; {counted(many, 'open question')} {were} given back"
     return [f"The {asked_in(ended['step'])} were closed {CLOSED[ended['why']]}{back}."]
 
 
@@ -247,7 +243,8 @@ def site_columns(
 
 def _contact(site: Mapping[str, Any], is_open: bool) -> str:
     """Whether a site is there, and since when it is not or has an order to perform."""
-    seen, awaited = site.get("seen"), site.get("awaited")
+    seen = site.get("seen")
+    awaited = site.get("awaited")
     if not is_open:
         return f"heard {_short(seen)}" if seen else NOTHING
     if not site.get("online"):

@@ -71,7 +71,9 @@ def errors(study: StudyRecords, key: str) -> Blocks:
     cycles = checkpoints(study, COLUMNS)
     if not cycles:
         return []
-    order, even, what = ranked(study), is_even(study), heading(study.study)
+    order = ranked(study)
+    even = is_even(study)
+    what = heading(study.study)
     rows = [
         [label_of(q, study.study), *(_error(study, q, c) for c in cycles)] for q in order
     ]

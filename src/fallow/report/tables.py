@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fallow.report.columns import (
@@ -238,13 +239,15 @@ def to_rich(table: FinalTable) -> Table:
 def to_text(table: FinalTable) -> str:
     """The table as aligned plain text, for a log or a terminal without rich."""
     shown = columns(table)
-    width = [max(map(len, (name, *cells))) for name, cells in shown.items()]
-    lines = [list(shown), ["-" * w for w in width], *zip(*shown.values(), strict=True)]
-    text = [
-        "  ".join(
-            c.ljust(w) if i == 0 else c.rjust(w)
-            for i, (c, w) in enumerate(zip(line, width, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
+    widths = [max(map(len, (name, *cells))) for name, cells in shown.items()]
+    rule = ["-" * width for width in widths]
+    lines = [list(shown), rule, *zip(*shown.values(), strict=True)]
+    text = [_aligned(line, widths) for line in lines]
     return "\n".join([*text, "", *footnotes(table)]) + "\n"
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """A line of a plain table: the name to the left, numbers to the right."""
+    name = cells[0].ljust(widths[0])
+    numbers = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
+    return "  ".join([name, *numbers]).rstrip()

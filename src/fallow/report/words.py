@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fallow.core.words import some
+from fallow.core.words import counted, some
 from fallow.report.final_table import FinalTable, Row, Spread, number
 from fallow.report.findings.personal import left_out
 from fallow.report.tables import p_text
@@ -25,14 +25,15 @@ def leader(table: FinalTable) -> tuple[Row, Spread] | None:
 
 
 def _standing(table: FinalTable, top: Row, score: Spread) -> str:
-    number = (
-        f"{score.text()} % accuracy"
-        if table.measure == "accuracy"
-        else f"a mean squared error of {score.text(table.digits)}"
-    )
-    seeds = f"mean ± sd over {score.seeds} seeds" if score.seeds != 1 else "one seed"
-    has = "ends at" if len(table.rows) == 1 else "has the best final score:"
-    return f"{top.label} {has} {number} ({seeds})."
+    """Who leads, and with what score."""
+    if table.measure == "accuracy":
+        shown = f"{score.text()} % accuracy"
+    else:
+        shown = f"a mean squared error of {score.text(table.digits)}"
+    seeds = "one seed" if score.seeds == 1 else f"mean ± sd over {score.seeds} seeds"
+    is_alone = len(table.rows) == 1
+    has = "ends at" if is_alone else "has the best final score:"
+    return f"{top.label} {has} {shown} ({seeds})."
 
 
 def _is_worse(table: FinalTable, c: Comparison) -> bool:
@@ -40,39 +41,35 @@ def _is_worse(table: FinalTable, c: Comparison) -> bool:
     return c.difference < 0 if table.measure == "accuracy" else c.difference > 0
 
 
+def _side(table: FinalTable, c: Comparison) -> str:
+    """Where the reference stands to the query of a comparison."""
+    if not c.is_distinct:
+        return "not told apart from"
+    return "ahead of" if _is_worse(table, c) else "behind"
+
+
 def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
     """What may be said about the reference against each other query."""
-    names = {r.query: r.label for r in table.rows}
+    names = {row.query: row.label for row in table.rows}
     reference = names.get(table.reference or "", "the reference")
     groups: dict[str, list[str]] = {"ahead of": [], "behind": [], "not told apart from": []}
     for c in tests:
-        side = (
-            "not told apart from"
-            if not c.is_distinct
-            else "ahead of"
-            if _is_worse(table, c)
-            else "behind"
-        )
-        groups[side].append(names[c.query])
-    told = [
-        f"{side} {some(found)}"
-        for side, found in groups.items()
-        if found and side != "not told apart from"
-    ]
-    open_ = groups["not told apart from"]
-    said = (
-        [
+        groups[_side(table, c)].append(names[c.query])
+    open_ = groups.pop("not told apart from")
+    told = [f"{side} {some(found)}" for side, found in groups.items() if found]
+    said = []
+    if told:
+        said.append(
             f"{reference} is distinguishably {' and '.join(told)} (exact Wilcoxon after Holm, "
             f"p ≤ {LEVEL})."
-        ]
-        if told
-        else []
-    )
-    if open_ and all(c.can_tell for c in tests):
+        )
+    if not open_ or not all(c.can_tell for c in tests):
+        return said
+    if told:
+        said.append(f"Its difference to {some(open_)} is within what chance explains.")
+    else:
         said.append(
-            f"Its difference to {some(open_)} is within what chance explains."
-            if told
-            else f"No difference is distinguishable from chance: {reference} cannot be "
+            f"No difference is distinguishable from chance: {reference} cannot be "
             f"told apart from {some(open_)}."
         )
     return said
@@ -100,34 +97,33 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
     if found is None:
         return "No run has a final score yet."
     top, score = found
-    tests = [r.comparison for r in table.rows if r.comparison]
+    tests = [row.comparison for row in table.rows if row.comparison]
     said = [_standing(table, top, score)]
-    if (gone := left_out(study)) and not study.study.recipe.get("flip"):
+    gone = left_out(study)
+    if gone and not study.study.recipe.get("flip"):
         said.append(f"Last scores are without {some(gone)}, which told none.")
     if tests:
         said += _verdicts(table, tests)
-        few = next((c for c in tests if not c.can_tell), None)
-        if few:
-            said.append(
-                f"With {few.pairs} paired seeds the exact test cannot reach p = {LEVEL} "
-                f"over {len(tests)} comparison{'s' if len(tests) > 1 else ''}, so "
-                "no order is claimed."
-            )
+        said += _too_few(tests)
     else:
         said.append(table.untested)
     said.append(_about_random(table, top, tests))
     total = len(study.study.queries) * len(study.study.seeds)
     if study.missing:
-        said.append(
-            f"Preliminary: {total - len(study.missing)} of {total} runs are complete."
-        )
+        done = total - len(study.missing)
+        said.append(f"Preliminary: {done} of {total} runs are complete.")
     return " ".join(filter(None, said))
 
 
-def many(count: int, name: str) -> str:
-    """A count with its noun.
+def _too_few(tests: Sequence[Comparison]) -> list[str]:
+    """Why no order is claimed, where the seeds are too few to tell one."""
+    few = [c for c in tests if not c.can_tell]
+    if not few:
+        return []
+    return [
+        f"With {few[0].pairs} paired seeds the exact test cannot reach p = {LEVEL} "
+        f"over {counted(len(tests), 'comparison')}, so no order is claimed."
+    ]
 
-    >>> many(1, "answer"), many(2, "answer")
-    ('1 answer', '2 answers')
-    """
-    return f"{count} {name}{'' if count == 1 else 's'}"
+
+many = counted  # by this name the other rooms know it

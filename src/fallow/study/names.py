@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from fallow import training as trainers
 from fallow.core.build import find
 from fallow.core.contract import Contract, Tag
+from fallow.core.words import counted
 from fallow.settings.spec import Spec
 from fallow.study.known import Known
 from fallow.study.records import BOUND, Study, is_bound
@@ -18,7 +19,6 @@ from fallow.training import personal
 
 __all__ = [
     "Strategy",
-    "counted",
     "folded",
     "heading",
     "label",
@@ -177,13 +177,8 @@ def setting_words(setting: str) -> str:
     key, _, value = setting.partition("=")
     if key == "trainer" and (found := re.fullmatch(r"(\d+)x(\d+)", value)):
         rounds, epochs = found.groups()
-        return f"{counted(rounds, 'round')} x {counted(epochs, 'epoch')}"
+        return f"{counted(int(rounds), 'round')} x {counted(int(epochs), 'epoch')}"
     return value if key == "training" and value else WORDS.get(setting, setting)
-
-
-def counted(number: str, unit: str) -> str:
-    """A number with its unit, which has an s unless it is one."""
-    return f"{number} {unit}" if number == "1" else f"{number} {unit}s"
 
 
 def labels(

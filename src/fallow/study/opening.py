@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fallow import queries
+from fallow import queries, training
 from fallow.core.build import names
 from fallow.core.contract import Contract
 from fallow.core.names import OWN, NamePolicy
@@ -28,6 +28,7 @@ from fallow.sites.store import MemoryStore
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, write_json
 from fallow.study.cell import Cell, Setup
+from fallow.training import personal
 
 TASKS = ("classification", "regression")
 
@@ -67,6 +68,7 @@ def prepared(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, Wo
     for query in queries:
         check_task(variant(recipe, query), found)
         is_one_pass(variant(recipe, query))  # raises where the protocol does not fit
+    check_options(recipe, queries)
     world = world_of(variant(recipe, queries[0]), seed, found, MemoryStore())
     return replace(setup, recipe=recipe), world
 
@@ -77,7 +79,8 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
     ``policy``: which names resolve.
     """
     methods = methods_of(recipe, policy=policy)
-    query, training = methods["query"].contract, methods["training"].contract
+    query: Contract = methods["query"].contract
+    trainer: Contract = methods["training"].contract
     if found.task == "regression":
         has = f"{recipe.data} has numbers to predict"
         if not works_on(query, found.task):
@@ -85,16 +88,16 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
                 f"{recipe.query} chooses by classes and {has}; use "
                 f"{strategies_for(found.task)}"
             )
-        if training.regression is False:
+        if trainer.regression is False:
             raise ValueError(f"{recipe.training} trains on classes and {has}; use fedavg")
     else:
         has = f"numbers to predict and {recipe.data} has classes"
         if not query.classes:
             raise ValueError(f"{recipe.query} is for {has}; use {strategies_for(*TASKS)}")
-        if not training.classes:
+        if not trainer.classes:
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
     if (
-        training.linear
+        trainer.linear
         and recipe.model.name.lower() != "linear"
         and ":" not in recipe.model.name
     ):
@@ -102,6 +105,30 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
             f"{recipe.training} solves for a linear model and this one is {recipe.model}; set "
             "model=linear"
         )
+
+
+def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
+    """Raise ValueError where a setting is on that was made for certain methods, as their contracts
+    say, and no strategy of the study trains by one of them."""
+    usual = Recipe(recipe.name)
+    trainers = [methods_of(variant(recipe, query))["training"] for query in strategies]
+    asked = {option for method in trainers for option in method.contract.options}
+    for option, makers in options_of_methods().items():
+        is_on = getattr(recipe, option) != getattr(usual, option)
+        if is_on and option not in asked:
+            raise ValueError(
+                f"{option} is a setting for {listed(makers, last='or')}, and no strategy of this "
+                f"study trains by it; leave it out, or add @training={makers[0]} to a strategy"
+            )
+
+
+def options_of_methods() -> dict[str, list[str]]:
+    """Setting -> the training methods that it was made for, as one types them."""
+    found: dict[str, list[str]] = {}
+    for cls in names((training, personal)).values():
+        for option in cls.contract.options:
+            found.setdefault(option, []).append(spelled(cls))
+    return found
 
 
 def settled(recipe: Recipe, found: Dataset) -> Recipe:

@@ -15,9 +15,17 @@ from fallow.study.by_class import class_accuracies
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Interval
 
-DRAWS, LEVEL, FEWEST, BINS = 2000, 0.95, 5, 6
-"""Bootstrap draws, the level of an interval, the fewest runs that are drawn from, and the number of
-means that show how straight a line is."""
+DRAWS = 2000
+"""Bootstrap draws."""
+
+LEVEL = 0.95
+"""Of an interval."""
+
+FEWEST = 5
+"""Fewer runs than this are not drawn from."""
+
+BINS = 6
+"""Means that show how straight a line is."""
 
 Floats = NDArray[np.float64]
 
@@ -130,13 +138,14 @@ def _run(
         scored = [class_accuracies(study, q).get(seed) for q in queries]
         if any(s is None for s in scored):
             return None  # families are compared on the same runs
-        at = [
-            (v, 100 * a)
-            for s in scored
-            for v, a in zip(cv, s or (), strict=True)
-            if v is not None and a is not None
-        ]
-        found[kind] = (np.array([v for v, _ in at]), np.array([a for _, a in at]))
+        spreads: list[float] = []
+        accuracies: list[float] = []
+        for of_query in scored:
+            for v, a in zip(cv, of_query or (), strict=True):
+                if v is not None and a is not None:
+                    spreads.append(v)
+                    accuracies.append(100 * a)
+        found[kind] = (np.array(spreads), np.array(accuracies))
     return found
 
 

@@ -33,7 +33,8 @@ from fallow.training.personal.parts import graphs as measure
 MOST = 4
 """Snapshots side by side."""
 
-KEPT, DROPPED = "#1f83c4", "#e69f00"
+KEPT = "#1f83c4"
+DROPPED = "#e69f00"
 
 
 @mpl.rc_context(STYLE)

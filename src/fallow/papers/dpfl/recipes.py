@@ -73,7 +73,8 @@ def varied(
 
 
 PAPER_SGD = Optimiser(lr=0.01, momentum=0.9, weight_decay=1e-3)
-PATHO, DIR = Spec("patho"), Spec("fed-ma-dirichlet", {"alpha": 0.1, "min_size": 20})
+PATHO = Spec("patho")
+DIR = Spec("fed-ma-dirichlet", {"alpha": 0.1, "min_size": 20})
 
 CIFAR10 = Recipe(
     name="dpfl/cifar10-patho",
@@ -275,7 +276,8 @@ def one_way(recipe: Recipe, name: str) -> Recipe:
     return replace(recipe, name=f"dpfl/{name}", title=title, queries=queries)
 
 
-FLIP, FLIP_MINI = flipped(CIFAR10, "flip", 40, (10,)), flipped(DIGITS, "flip-mini", 8, (5,))
+FLIP = flipped(CIFAR10, "flip", 40, (10,))
+FLIP_MINI = flipped(DIGITS, "flip-mini", 8, (5,))
 RECIPES = (
     DIGITS,
     FLIP_MINI,

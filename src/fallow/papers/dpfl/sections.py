@@ -54,7 +54,8 @@ def _seen(run: Graphs) -> str:
 
 def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]:
     """The first and the last recorded graph of every strategy in numbers."""
-    rows, marks = [], []
+    rows: list[list[str]] = []
+    marks: list[str] = []
     for query, runs in found.items():
         for when, words in ((lambda r: r.first, "first"), (lambda r: r.last, "last")):
             m = find.at(study, runs, when)

@@ -115,8 +115,10 @@ def find_matches(study: StudyRecords) -> list[Matches]:
 
 
 def _against(study: StudyRecords, subject: str, rival: str) -> Rival:
-    by_cycle, by_labels = [], []
-    bought, better = study.labels(subject), study.higher_is_better
+    by_cycle = []
+    by_labels = []
+    bought = study.labels(subject)
+    better = study.higher_is_better
     for cycle in checkpoints(study, CHECKPOINTS):
         ours = study.curve(subject).get(cycle, {})
         theirs = study.curve(rival).get(cycle, {})

@@ -14,7 +14,8 @@ from fallow.study.names import Strategy
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Comparison, compare_pairs, differences
 
-PLAIN_QUERY, PLAIN_TRAINING = "random", "local"
+PLAIN_QUERY = "random"
+PLAIN_TRAINING = "local"
 Grid = Mapping[tuple[str, str], str]
 """(query, training) -> the strategy that has both."""
 

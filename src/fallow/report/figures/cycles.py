@@ -22,10 +22,13 @@ from fallow.study.records import StudyRecords
 def label_balance(study: StudyRecords) -> Figure | None:
     """Minority share of all labels, and KL of sites' labels to all labels, over labelled share."""
     figure, panels = new_figure(3.1, columns=2)
-    look, drawn, bands = looks(study), [], banded(study)
+    look = looks(study)
+    bands = banded(study)
+    drawn: list[str] = []
     for axes, value in zip(panels, (minority_share, label_kl), strict=True):
         for query in (q for q in look if q in study.strategies):
-            values, x = over_cycles(study, query, value), study.fractions(query)
+            values = over_cycles(study, query, value)
+            x = study.fractions(query)
             cycles = [c for c in values if c in x]
             if cycles:
                 at = [100 * x[c] for c in cycles]

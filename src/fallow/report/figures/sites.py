@@ -34,7 +34,8 @@ MEGABYTE = 1e6
 @mpl.rc_context(STYLE)
 def rounds(study: StudyRecords) -> Figure | None:
     """Accuracy after every round that was scored."""
-    look, bands = looks(study), banded(study)
+    look = looks(study)
+    bands = banded(study)
     lines = {
         q: found for q in look if q in study.strategies and (found := over_rounds(study, q))
     }

@@ -244,8 +244,17 @@ def spread_line(
             shown = f"{mean[at]:.{digits}f}"
             if sd[at]:
                 shown += f" ± {sd[at]:.{digits}f}"
-            add_tip(axes, x[at], float(mean[at]), f"{name}, {x[at]:,.6g}{unit}: {shown}")
+            add_tip(axes, x[at], float(mean[at]), f"{name}, {_place(x[at])}{unit}: {shown}")
     return float(x[-1]), float(mean[-1])
+
+
+def _place(x: float) -> str:
+    """A place on an axis: a whole number, or one with a decimal.
+
+    >>> _place(12345.0), _place(22.2531)
+    ('12,345', '22.3')
+    """
+    return f"{x:,.0f}" if x == round(x) else f"{x:,.1f}"
 
 
 def add_tip(axes: Axes, x: float, y: float, text: str) -> None:

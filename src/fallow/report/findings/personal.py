@@ -18,8 +18,11 @@ from fallow.study.names import training_tags
 from fallow.study.records import Cell, Record, StudyRecords
 from fallow.study.statistics import Interval
 
-DRAWS, LEVEL = 2000, 0.95
-"""Bootstrap draws, and the level of an interval."""
+DRAWS = 2000
+"""Bootstrap draws."""
+
+LEVEL = 0.95
+"""Of an interval."""
 
 Floats = NDArray[np.float64]
 BySite = Mapping[str, float]
@@ -74,7 +77,8 @@ def has_sites(study: StudyRecords) -> bool:
 def left_out(study: StudyRecords) -> list[str]:
     """The sites that are not in the scores of the run that lacks most: those with flipped labels,
     or, where none were flipped, those that told no score."""
-    is_flipped, lacking = bool(study.study.recipe.get("flip")), list[list[str]]()
+    is_flipped = bool(study.study.recipe.get("flip"))
+    lacking: list[list[str]] = []
     for row in filter(None, map(scores_row, study.cells)):
         scores = row["per_site"]
         told = {site for site, score in scores.items() if is_flipped or score is not None}
