@@ -10,8 +10,6 @@ import os
 import sys
 from pathlib import Path
 
-from fallow import cli
-
 
 def use_current_folder() -> None:
     """Find ``module:Class`` in the current folder: for commands that run a user's own recipe."""
@@ -25,7 +23,7 @@ def leave_current_folder() -> None:
 
     A folder in which Fallow itself lies stays, because it is where all else was found too.
     """
-    here, own = Path.cwd().resolve(), Path(cli.__path__[0]).resolve().parents[1]
+    here, own = Path.cwd().resolve(), Path(__file__).resolve().parents[2]
     sys.path[:] = [entry for entry in sys.path if not _is_current(entry, here, own)]
 
 
