@@ -80,7 +80,7 @@ def test_dpfl_killed_at_points_all_over_a_run_ends_as_if_nothing_had_happened(
     assert work(setup, CELL) == WELL
     whole, asked = left(setup, CELL), exchanges(setup.out)
     assert len(set(asked)) == len(asked)
-    for deadly in range(1, points(setup.out), 7):
+    for deadly in range(1, points(setup.out), 11):
         again = replace(setup, out=tmp_path / "again")
         assert work(again, CELL, deadly) == KILLED
         assert work(again, CELL) == WELL

@@ -81,13 +81,16 @@ def undisturbed(
 
 
 def test_a_run_killed_at_any_point_ends_as_if_nothing_had_happened(
-    undisturbed: tuple[Setup, Left], tmp_path: Path
+    undisturbed: tuple[Setup, Left], recipe: Recipe, tmp_path: Path
 ) -> None:
+    """Points of even number lie before a moment at which something becomes durable.  The point
+    behind the moment before leaves the same on the disk, and is tried in the first world alone."""
     setup, whole = undisturbed
+    step = 1 if setup.recipe == recipe else 2
     asked = exchanges(setup.out)
     assert len(set(asked)) == len(asked)
     assert points(setup.out) >= 40
-    for deadly in range(points(setup.out)):
+    for deadly in range(0, points(setup.out), step):
         again = replace(setup, out=tmp_path / "again")
         assert work(again, CELL, deadly) == KILLED
         assert work(again, CELL) == WELL
