@@ -42,7 +42,13 @@ def _plain(value: Any, part: str = "") -> Any:
 
 def _fields(spec: Spec, part: str) -> dict[str, Any]:
     """The given fields over the defaults of the class; a class that is not found is complained
-    about where it is needed."""
+    about where it is needed.
+
+    Another's class (``module:Class``) has the given fields alone: to know its defaults is to run
+    its code, and a digest is wanted before anybody has agreed to that.
+    """
+    if ":" in spec.name:
+        return dict(_plain(spec.fields))
     try:
         cls = find(_packages(part), spec.name)
     except ValueError:
