@@ -7,12 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from fallow.core import Request, Step
+from fallow.core.messages import KEYS, Masked
 from fallow.core.types import State
 from fallow.federation.site.going_back import limit_of_back
 from fallow.network.envelope import Order, Reply
-from tests.federation.hosts import Leader, folder
+from tests.federation.hosts import Leader, agreement, folder
 
 pytest.importorskip("cryptography")
 
@@ -180,3 +182,24 @@ def test_every_going_back_is_kept_and_its_line_is_noticed_where_it_is_changed(
     leader.again()
     assert leader.ledger.orders.times_back(leader.run) == 1
     assert leader.ledger.orders.is_taken_back(leader.run, "0/train/1/0")
+
+
+def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
+    tmp_path: Path,
+) -> None:
+    """Two sums of one step among other sites would tell the part of those that differ."""
+    agreed = agreement("query=entropy", "privacy.secure_sum=true")
+    leader = Leader(folder(tmp_path, agreed, brought=range(6)))
+
+    def keys(turn: int) -> Request:
+        masked = Masked(f"0/train/0/{turn}", 0, None)
+        step = Step("each", KEYS, {}, masked=masked)
+        return Request(f"0/train/0/{turn}", "training", 0, 0, (step,))
+
+    first = counted(leader, leader.order(keys(0)))
+    again = counted(leader, anew(leader, keys(0), 1))
+    assert torch.equal(first.answer["key"], again.answer["key"])
+    counted(leader, leader.order(keys(1)))
+    why = leader.send(anew(leader, keys(0), 2)).refused
+    assert "with secure sums nothing but the newest exchange is asked anew" in str(why)
+    leader.ledger.close()

@@ -22,7 +22,7 @@ from fallow.network.flower.app.fallow_pipe.pipe import (
     read,
     write,
 )
-from fallow.network.flower.sockets import private_socket, serve_socket
+from fallow.network.flower.sockets import FAILED, private_socket, serve_socket
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def test_what_cannot_be_handled_is_lost_with_its_reason_and_the_next_is_answered
         return message
 
     with served(tmp_path, handle) as place:
-        assert asked(place, MESSAGE, b"bad") == (LOST, b"no room")
+        assert asked(place, MESSAGE, b"bad") == (LOST, FAILED)
         kind, why = asked(place, b"?", b"") or (b"", b"")
         assert kind == LOST
         assert b"not frames of the kind" in why

@@ -34,12 +34,17 @@ class GoingBack:
     in totals that are never taken back.  What it gains is a factor.  Each exchange of the agreed
     recipe has one answer without going back, and at most ``1 + most`` with it, of models that the
     coordinator chose: so many times the answers to training and queries that the agreement allows.
+
+    is_masked: sums are secure sums.  Then a run goes back to its newest exchange alone: a sum that
+    is begun anew among fewer sites, with other keys, would show the part of those that are missing
+    (`privacy.guard`).
     """
 
     schedule: Schedule
     orders: Orders
     site: SiteId
     most: int
+    is_masked: bool = False
 
     def follow(self, order: Order, place: Place, newest: str | None) -> None:
         """Go back where a new order does.  In the transaction of its turn, so that it counts also
@@ -58,6 +63,12 @@ class GoingBack:
             raise Refusal(
                 f"site {self.site} has performed {newest}, and order {order.key} comes before it in "
                 "a run of this study: a run goes on, and goes back where something is asked anew"
+            )
+        is_newest = newest is None or place.rank >= self.schedule.place(newest).rank
+        if self.is_masked and not is_newest:
+            raise Refusal(
+                f"site {self.site} has performed {newest} and does not go back to {order.key}: "
+                "with secure sums nothing but the newest exchange is asked anew"
             )
         if is_back or (place.is_anew and self._has_failed(order, place)):
             self._go_back(order, place)

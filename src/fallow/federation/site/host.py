@@ -107,9 +107,11 @@ class Host:
             orders=ledger.orders,
             site=folder.name,
             most=limit_of_back(folder.settings.back, len(agreement.sites)),
+            is_masked=agreement.recipe.privacy.secure_sum,
         )
         self._turn = threading.Lock()
         self._site: Site | None = None
+        self._acting_in: str | None = None  # the run of the order that was entered last
         ledger.orders.holds(len(self._x))
 
     def handle(self, blob: bytes) -> bytes:
@@ -138,7 +140,7 @@ class Host:
             ]
         try:
             request = read_request(order)[0]
-        except ValueError:
+        except Exception:  # whatever it is, it is told once
             return "a request"
         if not request.steps:
             return "a request without steps"
@@ -241,8 +243,11 @@ class Host:
             store.clear()
             store.bring()
             self._bring()
-            self._site = None
-        store.run = run
+        if run != self._acting_in:
+            self._site = (
+                None  # also where a new run was not entered, or people were asked first
+            )
+        store.run = self._acting_in = run
 
     def _bring(self) -> None:
         """Enter the labels of the site's file, which cost nothing."""
