@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from fallow import queries
 from fallow.experiment.journal import Journal
 from fallow.settings.recipe import OUTSIDE, Recipe
 from fallow.settings.resolved import resolved
@@ -28,13 +29,6 @@ class Mine:
     tau: float = 1.0
 
 
-@dataclass(frozen=True)
-class Later:
-    """The same one in a later version."""
-
-    tau: float = 2.0
-
-
 def test_every_setting_that_decides_a_run_is_digested() -> None:
     named = {field.name for field in fields(Recipe)} - set(OUTSIDE)
     assert set(resolved(Recipe("a"), OUTSIDE)) == named
@@ -51,12 +45,26 @@ def test_a_default_of_the_recipe_is_digested_with_its_value() -> None:
 def test_a_changed_default_of_a_method_changes_the_digest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recipe = replace(Recipe("a"), query=Spec(f"{__name__}:Mine"))
+    recipe = replace(Recipe("a"), query=Spec("ahfal"))
     before = recipe.digest
-    assert recipe.digest == before
-    monkeypatch.setattr(sys.modules[__name__], "Mine", Later)
+    tau = queries.AHFAL().tau
+    later = [
+        (each.name, each.type, 2 * tau if each.name == "tau" else each.default)
+        for each in fields(queries.AHFAL)
+    ]
+    monkeypatch.setattr(queries, "AHFAL", make_dataclass("AHFAL", later, frozen=True))
     assert recipe.digest != before
-    assert replace(recipe, query=Spec(f"{__name__}:Mine", {"tau": 1.0})).digest == before
+    assert replace(recipe, query=Spec("ahfal", {"tau": tau})).digest == before
+
+
+def test_a_class_of_others_is_digested_as_it_is_written_and_none_of_it_is_run() -> None:
+    """What its code is, is another matter: a site allows that by its own digest."""
+    plain, given = Spec(f"{__name__}:Mine"), Spec(f"{__name__}:Mine", {"tau": 1.0})
+    found = resolved(replace(Recipe("a"), query=plain), OUTSIDE)["query"]
+    assert found == {"name": f"{__name__}:Mine", "fields": {}}
+    assert (
+        replace(Recipe("a"), query=plain).digest != replace(Recipe("a"), query=given).digest
+    )
 
 
 def test_a_setting_at_its_default_digests_as_if_it_had_been_written_down() -> None:

@@ -16,13 +16,17 @@ from fallow.federation.ledger.orders import Orders
 from fallow.federation.site.schedule import Place, Schedule
 from fallow.network.envelope import Order
 
-MOST = 10
-"""How often a run goes back at most, where a site does not say it itself."""
+LEAST, MOST = 3, 10
+"""Between these two lies how often a run may go back, where a site does not say it itself."""
 
 
 def limit_of_back(own: int | None, sites: int) -> int:
-    """How often a run may go back: as the site says, or once for each site of the study."""
-    return min(sites, MOST) if own is None else own
+    """How often a run may go back: as the site says, or once for each site of the study.
+
+    >>> limit_of_back(None, 5), limit_of_back(None, 100), limit_of_back(0, 5)
+    (5, 10, 0)
+    """
+    return min(max(sites, LEAST), MOST) if own is None else own
 
 
 @final

@@ -47,7 +47,7 @@ class Settings:
     its people ever see, None: twice the labels that they may be asked for; scores: how often models
     are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
     which it takes part in ``runs``, None: `RUNS`; each may go ``back`` so often, None: as often as
-    the study has sites, at most 10 times.  allow: installed distributions whose classes the
+    the study has sites, between 3 and 10 times.  allow: installed distributions whose classes the
     agreement may name beside Fallow's own, and their digests.
     """
 
@@ -185,7 +185,7 @@ def settings_text(settings: Settings, study: str) -> str:
                 "# how often the study may begin here: each run can ask all its methods anew",
                 line("limit", settings.runs, str(RUNS)),
                 "# how often each may go back to ask something anew; otherwise as often as the study",
-                "# has sites, at most 10 times",
+                "# has sites, between 3 and 10 times",
                 line("back", settings.back, "4"),
                 f"\n[{ALLOW}]",
                 "# installed distributions whose classes study.toml may name beside Fallow's own: the",
