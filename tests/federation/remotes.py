@@ -112,8 +112,15 @@ def federation(
 ) -> Federation:
     """Sites on a loopback; ``link``: fields of it."""
     made = world(sites or tables(), strategy)
-    for site in made.members.values():
-        site.parts = replace(site.parts, privacy=privacy or Privacy(), noise="os")
+    for (
+        site
+    ) in made.members.values():  # noise as at a real site, own draws as in a simulation
+        site.parts = replace(
+            site.parts,
+            privacy=privacy or Privacy(),
+            noise="os",
+            secret=site.parts.seed,
+        )
     secret = new_signing_key()
     signing = {s: Signing(site, verify_key(secret)) for s, site in made.members.items()}
     loopback = Loopback({s: site.handle for s, site in signing.items()}, **(link or {}))

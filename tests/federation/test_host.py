@@ -17,6 +17,7 @@ from tests.federation.hosts import (
     CLOSE,
     NUMBERS,
     ROWS,
+    RUN,
     SECOND,
     STRANGER,
     Leader,
@@ -63,7 +64,8 @@ def test_bytes_that_are_no_order_are_refused_and_the_site_goes_on(leader: Leader
         ({"counted": "9/train/0/0", "errand": "progress"}, "its ledger is older"),
         ({"body": {"request": 3}}, "has not \\['request', 'to'\\]"),
         ({"body": None}, "has not \\['request', 'to'\\]"),
-        ({"key": "0/other/0"}, "the order 0/other/0 carries the request 0/hello/hello/0"),
+        ({"key": "0/other/0"}, "0/other/0' belongs to no exchange of this study"),
+        ({"key": "0/query/0"}, "the order 0/query/0 carries the request 0/hello/0"),
     ],
 )
 def test_an_order_that_does_not_fit_is_refused_in_a_sentence(
@@ -154,7 +156,9 @@ def test_a_stored_answer_with_a_changed_byte_is_not_sent(leader: Leader) -> None
     answer[-1] ^= 1
     tables.write("UPDATE exchange SET answer = ?", bytes(answer))
     refused = str(leader.send(order).refused)
-    assert "the answer to 0/hello/hello/0 has another checksum" in refused
+    assert "its ledger is damaged" in refused
+    log = (leader.site.path / "errors.log").read_text()
+    assert "the answer to 0/hello/0 has another checksum" in log
 
 
 def test_one_key_with_other_contents_is_refused(leader: Leader) -> None:
@@ -192,8 +196,8 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
         ),
     )
     refused = str(leader.send(leader.order(wrong)).refused)
-    assert "could not do FedAvg.upload (error " in refused
-    assert "has no model 'nowhere'" in (leader.site.path / "errors.log").read_text()
+    assert "could not do PerFedAvg.upload (error " in refused
+    assert "has no model 'common'" in (leader.site.path / "errors.log").read_text()
     assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
     leader.round(1, state)
     assert "local" in leader.ledger.store.kept("north")
@@ -309,10 +313,26 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
 
 def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> None:
     leader.people("hello", "0/hello")
-    order = replace(leader.order(about("hello", "1/hello")), run="earlier")
+    earlier = "0000000000-" + 16 * "e"
+    order = replace(leader.order(about("hello", "0/hello")), run=earlier)
     reply = leader.send(order)
-    assert "is in run first, and run earlier began before it" in str(reply.refused)
-    assert leader.ledger.orders.newest_run() == "first"
+    assert f"is in run {RUN}, and run {earlier} began before it" in str(reply.refused)
+    assert leader.ledger.orders.newest_run() == RUN
+
+
+def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) -> None:
+    """A restart in the middle of a query draws the same again, whatever the site is asked first."""
+    hello = leader.order(about("hello", "0/hello"))
+    leader.send(hello)
+    before = leader.host._here().parts.secret
+    leader.count(hello)
+    leader.again()
+    assert leader.send(leader.order(about("hello", "0/hello"), "progress")).refused is None
+    counted = leader.order(
+        Request("0/train/0/0", "training", 0, 0, (Step("sum", "upload", {}),))
+    )
+    leader.send(counted)
+    assert leader.host._here().parts.secret == before
 
 
 # -- trouble --------------------------------------------------------------------------------

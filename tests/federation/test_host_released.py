@@ -15,7 +15,7 @@ def split(path: Path, other: dict[int, float], *settings: str) -> tuple[list[boo
     """Which of the first labels are held back where people say something ``other`` of some
     questions, and what the site tells of its numbers."""
     path.mkdir()
-    agreed = agreement("query=ahfal", "validation=0.5", *settings)
+    agreed = agreement("query=ahfal", "validation=0.5", "initial=8", *settings)
     leader = Leader(folder(path, agreed))
     methods = leader.host._made.methods
     methods["initial"].query(leader.ask("0/initial", "initial"), {"north": 8}, {})

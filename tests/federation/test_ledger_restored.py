@@ -19,7 +19,7 @@ from fallow.federation.ledger.releases import NAME
 from fallow.privacy import Released
 from fallow.storage.errors import Failed
 from tests.experiment.crash import KILLED, begun, ended
-from tests.federation.hosts import RUN, Leader, agreement, folder
+from tests.federation.hosts import RUN, SECOND, Leader, agreement, folder
 
 pytest.importorskip("cryptography")
 pytest.importorskip("opendp")
@@ -85,7 +85,7 @@ def test_four_releases_since_the_copy_are_charged_all_four(
         release(leader, cycle)
     put_in_place(leader, file)
     assert leader.ledger.store.spent() == 5 * EACH
-    second = Leader(leader.site, run="second")  # the first one goes on without this site
+    second = Leader(leader.site, run=SECOND)  # the first one goes on without this site
     release(second, 0)
     assert second.ledger.store.spent() == LIMIT
     refused = str(second.send(second.order(share(1))).refused)
@@ -129,7 +129,7 @@ def test_where_nobody_knows_what_was_released_all_that_was_left_is_spent(
     said = str(leader.ledger.store.put_back())
     assert "ε 2.5, all that was left up to its limit of 3, counts as spent" in said
     assert "raise the limit under [privacy] in site.toml" in said
-    second = Leader(leader.site, run="second")
+    second = Leader(leader.site, run=SECOND)
     refused = str(second.send(second.order(share(0))).refused)
     assert "(2.5 of it because its ledger was put back from a copy)" in refused
     for one in (leader, second):

@@ -282,13 +282,17 @@ def test_an_order_that_the_recipe_does_not_lead_to_is_refused(
     assert why in refused(leader, request_)
 
 
-def test_a_run_goes_on_and_never_back(leader: Leader) -> None:
+def test_a_run_goes_back_where_something_is_asked_anew_alone(leader: Leader) -> None:
     picked(leader)
     upload = Step("sum", "upload", {})
     again = training(upload, r=1)
-    assert "a run goes on and never back" in refused(leader, again)
+    assert "a run goes on, and goes back where something is asked anew" in refused(
+        leader, again
+    )
     first = Request("0/initial/0", "initial", 0, 0, (Step("keep", "select", {"n": 4}),))
-    assert "a run goes on and never back" in refused(leader, first)
+    assert "a run goes on, and goes back where something is asked anew" in refused(
+        leader, first
+    )
 
 
 def test_a_verb_is_asked_as_often_as_its_method_asks_it(leader: Leader) -> None:

@@ -171,6 +171,11 @@ def test_a_class_of_another_kind_is_refused_also_where_its_code_is_allowed(
         made(read_agreement(file, policy()))
 
 
+def test_an_allowed_model_is_built(mark: Path, tmp_path: Path) -> None:
+    file = sent(tmp_path, model=Spec(f"{MODULE}:Net"))
+    assert type(made(read_agreement(file, policy())).model).__name__ == "Net"
+
+
 def test_a_folder_without_the_confirmed_digest_builds_nothing(tmp_path: Path) -> None:
     digest = read_agreement(sent(tmp_path)).digest
     init(tmp_path, "--digest", digest)

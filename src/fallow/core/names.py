@@ -103,11 +103,13 @@ TRAINING = Kind(
     is_method=True,
     members=("start", "step", "finish", "round", "deploy"),
 )
+MODEL = Kind("model", base=nn.Module, members=("embed", "forward"))
 CLASS_KINDS: Mapping[str, Kind] = {
     "fallow.queries": Kind("query", is_method=True, members=("query",)),
     "fallow.training": TRAINING,
     "fallow.training.personal": TRAINING,
-    "fallow.models": Kind("model", base=nn.Module, members=("embed", "forward")),
+    "fallow.models": MODEL,
+    "fallow.models.networks": MODEL,
     "fallow.data.partition.partitions": Kind("partition", members=("split",)),
 }
 """What a class must be, by the package in whose place it stands."""

@@ -118,7 +118,7 @@ class Agreement:
         do not."""
         agreed = [
             self.name,
-            self.recipe.digest_under(self.names),
+            self.recipe.digest_under(BUILT_IN),
             self.schema.digest,
             self.sites,
             self.seed,

@@ -46,7 +46,11 @@ def _plain(value: Any, policy: NamePolicy, part: str = "") -> Any:
 
 def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, Any]:
     """The given fields over the defaults of the class; a class that is not found is complained
-    about where it is needed."""
+    about where it is needed.
+
+    A class of others that ``policy`` does not allow has the given fields alone: to know its
+    defaults is to run its code, and a digest is wanted before anybody has agreed to that.
+    """
     try:
         cls = find(_packages(part), spec.name, policy)
     except ValueError:

@@ -12,6 +12,10 @@ class Damaged(Failed):
     """A file is not what was written."""
 
 
+class Replaced(Failed):
+    """A file was moved away, or another took its place, while it was open."""
+
+
 class Unwritable(Failed):
     """A file cannot be read or written: a full disk, a folder of somebody else."""
 

@@ -4,6 +4,7 @@ time."""
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -13,6 +14,7 @@ from fallow.experiment.journal import sealed
 from fallow.federation.ledger.questions import now
 from fallow.federation.ledger.tables import Tables
 from fallow.network.envelope import Order
+from fallow.network.relays import ANEW
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.errors import Failed
 from fallow.storage.packing import pack, unpack
@@ -75,8 +77,12 @@ class Orders:
     # -- what was asked of models -----------------------------------------------------------
 
     def times(self, run: str, asks: str, verb: str) -> int:
-        """How many exchanges of the keys ``<asks>/<turn>`` asked for a verb."""
-        sql = "SELECT count(*) FROM exchange WHERE run = ? AND key > ? AND key < ? AND verbs = ?"
+        """How many exchanges of the keys ``<asks>/<turn>`` asked for a verb, without those that the
+        run has gone back behind."""
+        sql = (
+            "SELECT count(*) FROM exchange WHERE run = ? AND key > ? AND key < ? AND verbs = ? "
+            "AND key NOT IN (SELECT key FROM taken_back WHERE run = exchange.run)"
+        )
         found = self._tables.read(sql, run, f"{asks}/", f"{asks}0", verb)
         return int(found[0][0])
 
@@ -96,12 +102,71 @@ class Orders:
         return int(found[0][0])
 
     def note_model(self, run: str, step: str, digest: str, is_scored: bool) -> None:
-        """What the common model after a round was; it never changes."""
+        """What the common model after a round was; it never changes, unless the run goes back."""
         self._tables.write(
             "INSERT INTO model (run, step, digest, scored) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (run, step) DO UPDATE SET scored = max(scored, excluded.scored)",
             *(run, step, digest, int(is_scored)),
         )
+
+    # -- going back -------------------------------------------------------------------------
+
+    def times_back(self, run: str) -> int:
+        """How often a run has gone back."""
+        sql = "SELECT count(*) FROM going_back WHERE run = ?"
+        return int(self._tables.read(sql, run)[0][0])
+
+    def is_taken_back(self, run: str, key: str) -> bool:
+        """Whether an exchange was asked and the run has gone back behind it since."""
+        sql = "SELECT 1 FROM taken_back WHERE run = ? AND key = ?"
+        return bool(self._tables.read(sql, run, key))
+
+    def performed(self, run: str) -> list[str]:
+        """The keys of all that a run has asked and that stands, oldest first."""
+        return self._standing("exchange", run)
+
+    def tried(self, run: str) -> list[str]:
+        """The keys of what a run has asked and that failed."""
+        return self._standing("attempt", run)
+
+    def _standing(self, table: str, run: str) -> list[str]:
+        sql = (
+            f"SELECT key FROM {table} WHERE run = ?1 AND key NOT IN "
+            "(SELECT key FROM taken_back WHERE run = ?1) ORDER BY rowid"
+        )
+        return [key for (key,) in self._tables.read(sql, run)]
+
+    def modelled(self, run: str) -> list[str]:
+        """The rounds of a run whose common model is known."""
+        sql = "SELECT step FROM model WHERE run = ? AND instr(step, ?) = 0"
+        return [step for (step,) in self._tables.read(sql, run, ANEW)]
+
+    def go_back(
+        self,
+        run: str,
+        key: str,
+        keys: Iterable[str],
+        newest: str | None,
+        models: Iterable[str],
+    ) -> None:
+        """A run goes back to an order, ``key``: the exchanges of ``keys`` stand no more, and
+        ``newest`` is the newest of those that do; the ``models`` of these rounds may be others.
+
+        What they cost stays: a model that was scored has been scored, under another name.
+        """
+        number = self.times_back(run) + 1
+        with self._tables.transaction():
+            self._tables.write(
+                "INSERT INTO going_back (run, number, key, at) VALUES (?, ?, ?, ?)",
+                *(run, number, key, now()),
+            )
+            for taken in keys:
+                sql = "INSERT INTO taken_back (run, key) VALUES (?, ?)"
+                self._tables.write(sql, run, taken)
+            for step in models:
+                sql = "UPDATE model SET step = ? WHERE run = ? AND step = ?"
+                self._tables.write(sql, f"{step}{ANEW}{number}", run, step)
+            self._tables.write("UPDATE run SET newest = ? WHERE id = ?", newest, run)
 
     # -- runs -------------------------------------------------------------------------------
 
@@ -201,7 +266,7 @@ class Orders:
         )
         sql = "SELECT digest FROM attempt WHERE run = ? AND key = ?"
         if self._tables.read(sql, order.run, order.key) != [(digest,)]:
-            raise ValueError(
+            raise Refusal(
                 f"site {self._tables.site} has tried exchange {order.key} with other contents and "
                 "it failed: one key never means two things"
             )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, final
 
+from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, State
 from fallow.experiment.journal import sealed
 from fallow.federation.ledger.questions import now
@@ -133,7 +134,7 @@ class SiteStore:
             if self._epsilon is not None:
                 so_far = self._spent_exactly()
                 if so_far + as_written(cost) > as_written(self._epsilon):
-                    raise ValueError(
+                    raise Refusal(
                         f"site {site} has spent epsilon {float(so_far):g} of the "
                         f"{self._epsilon:g} {self._in_doubt()}that it allows over all runs, and "
                         f"another release costs {cost:g}: raise the limit under [privacy] in its "

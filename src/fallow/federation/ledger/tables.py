@@ -11,7 +11,7 @@ from fallow.core.types import SiteId
 from fallow.federation.ledger.questions import now
 from fallow.storage.checksums import checksum
 from fallow.storage.database import BUSY, Database, Durability, Words, make_private
-from fallow.storage.errors import Damaged, Failed, Unwritable
+from fallow.storage.errors import Damaged, Failed, Replaced, Unwritable
 
 SYNCHRONOUS: Durability = "FULL"  # a power cut loses nothing that was answered
 COPIED, NOTICED = "copied at", "is older since"
@@ -106,6 +106,9 @@ CREATE TABLE model (run TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL,
 CREATE TABLE attempt (run TEXT NOT NULL, key TEXT NOT NULL, digest TEXT NOT NULL,
     PRIMARY KEY (run, key)) STRICT;
 CREATE TABLE left_run (id TEXT PRIMARY KEY, at TEXT NOT NULL) STRICT;
+CREATE TABLE going_back (run TEXT NOT NULL, number INTEGER NOT NULL, key TEXT NOT NULL,
+    at TEXT NOT NULL, PRIMARY KEY (run, number)) STRICT;
+CREATE TABLE taken_back (run TEXT NOT NULL, key TEXT NOT NULL, PRIMARY KEY (run, key)) STRICT;
 """
 MARKED = {
     "about": ("name", "value"),
@@ -127,6 +130,8 @@ MARKED = {
     "model": ("run", "step", "digest", "scored"),
     "attempt": ("run", "key", "digest"),
     "left_run": ("id", "at"),
+    "going_back": ("run", "number", "key", "at"),
+    "taken_back": ("run", "key"),
 }
 """Tables whose lines carry a checksum of these columns.  The others have one of their own: labels
 (`store`), what is remembered and kept secret, answers of exchanges, releases (`sealed`)."""
@@ -261,9 +266,9 @@ class Tables:
             draft.replace(self.copy)
 
     def check_in_place(self) -> None:
-        """Raise Failed where another file has taken the place of this one since it was opened."""
+        """Raise Replaced where another file has taken the place of this one since it was opened."""
         if not self._file.is_in_place():
-            raise Failed(
+            raise Replaced(
                 f"ledger {self.path} of site {self.site} was moved away or replaced while the site "
                 "was running: end the site and its page, see to it that the right file is there, "
                 "and start the site again"

@@ -26,6 +26,7 @@ from fallow.federation.made import made
 from fallow.federation.people import PICKED, Office, People, begin_cycle
 from fallow.federation.site.clocks import check_run
 from fallow.federation.site.folder import SiteFolder
+from fallow.federation.site.going_back import GoingBack, limit_of_back
 from fallow.federation.site.limits import Limits, Noted
 from fallow.federation.site.refusals import ErrorLog, told_outside
 from fallow.federation.site.rows import SiteRows
@@ -51,7 +52,7 @@ from fallow.sites.store import Label
 from fallow.storage.errors import Failed
 
 
-class OlderLedger(ValueError):
+class OlderLedger(Refusal):
     """The coordinator has counted an exchange that the site's ledger does not know."""
 
 
@@ -101,8 +102,16 @@ class Host:
             width=self._x[0].numel(),
             scores=folder.settings.scores,
         )
+        self._back = GoingBack(
+            schedule=self._limits.schedule,
+            orders=ledger.orders,
+            site=folder.name,
+            most=limit_of_back(folder.settings.back, len(agreement.sites)),
+            is_masked=agreement.recipe.privacy.secure_sum,
+        )
         self._turn = threading.Lock()
         self._site: Site | None = None
+        self._acting_in: str | None = None  # the run of the order that was entered last
         ledger.orders.holds(len(self._x))
 
     def handle(self, blob: bytes) -> bytes:
@@ -131,7 +140,7 @@ class Host:
             ]
         try:
             request = read_request(order)[0]
-        except ValueError:
+        except Exception:  # whatever it is, it is told once
             return "a request"
         if not request.steps:
             return "a request without steps"
@@ -155,7 +164,7 @@ class Host:
         except OlderLedger as error:
             store = self._ledger.store
             said = "" if store.is_known_older() else store.spend_the_rest()
-            raise ValueError(f"{error}; {said}" if said else str(error)) from error
+            raise Refusal(f"{error}; {said}" if said else str(error)) from error
 
     def _in_turn(self, order: Order) -> Answer:
         if order.errand == "progress":
@@ -168,7 +177,7 @@ class Host:
             request, to = read_request(order)
             self._limits.schedule.check(request, place)
         if (order.errand == "deliver") != order.key.endswith(DELIVER):
-            raise ValueError(
+            raise Refusal(
                 f"the order {order.key} is to {order.errand}, which its key denies"
             )
         with self._ledger.transaction():
@@ -201,7 +210,7 @@ class Host:
         orders, store = self._ledger.orders, self._ledger.store
         newest = orders.newest_run()
         if orders.is_left(run):
-            raise ValueError(
+            raise Refusal(
                 f"people at site {self._folder.name} have left run {run}: begin another one, in a "
                 "new folder"
             )
@@ -224,7 +233,7 @@ class Host:
             own = self._folder.settings.runs
             most = RUNS if own is None else own
             if orders.runs() >= most:
-                raise ValueError(
+                raise Refusal(
                     f"site {self._folder.name} has taken part in {orders.runs()} runs of this study "
                     f"and allows {most}: raise runs.limit in its site.toml, or leave the study"
                 )
@@ -234,8 +243,11 @@ class Host:
             store.clear()
             store.bring()
             self._bring()
-            self._site = None
-        store.run = run
+        if run != self._acting_in:
+            self._site = (
+                None  # also where a new run was not entered, or people were asked first
+            )
+        store.run = self._acting_in = run
 
     def _bring(self) -> None:
         """Enter the labels of the site's file, which cost nothing."""
@@ -253,7 +265,7 @@ class Host:
 
     def _take_turn(self, order: Order, place: Place) -> None:
         """Put back what came too late.  Raises ValueError for an order that is none of the next: a
-        run goes on from step to step, and never back.
+        run goes on from step to step, and goes back so often as the site allows.
 
         The second leg of a relay goes on from the first, which does not count before both are done.
         """
@@ -266,11 +278,7 @@ class Host:
             )
         if order.key == f"{newest}{DELIVER}":
             return
-        if newest is not None and place.rank < self._limits.schedule.place(newest).rank:
-            raise ValueError(
-                f"site {site} has performed {newest}, and order {order.key} comes before it in a "
-                "run of this study: a run goes on and never back"
-            )
+        self._back.follow(order, place, newest)
         store.settle(self._counted(order))
         orders.drop()
         if store.restore():

@@ -21,7 +21,7 @@ from typing import final
 
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
-from fallow.storage.errors import Damaged, Unwritable
+from fallow.storage.errors import Damaged, Replaced, Unwritable
 from fallow.storage.plain import SENTENCE, plain
 
 LOG = "errors.log"
@@ -88,6 +88,11 @@ def _known(error: BaseException) -> str | None:
     for cause in _causes(error):
         if isinstance(cause, Damaged):
             return "its ledger is damaged, which a copy of it puts right"
+        if isinstance(cause, Replaced):
+            return (
+                "its ledger was moved away or replaced while the site was running: start it again "
+                "with the right file"
+            )
         if isinstance(cause, Unwritable):
             return "its ledger cannot be read or written: free some space there"
         if isinstance(cause, OSError) and cause.errno in FULL:

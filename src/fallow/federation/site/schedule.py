@@ -14,7 +14,7 @@ from typing import Literal, final
 from fallow.core.messages import Request
 from fallow.core.refusal import Refusal
 from fallow.experiment.one_pass import is_one_pass
-from fallow.network.relays import DELIVER
+from fallow.network.relays import ANEW, DELIVER
 from fallow.settings.recipe import Recipe
 
 Part = Literal[
@@ -48,6 +48,8 @@ KEYS: dict[Part, re.Pattern[str]] = {
     "query": re.compile(rf"{QUERY}/{TURN}"),
     "finish": re.compile(rf"model/finish/{TURN}"),
 }
+TIMES = re.compile(r"[1-9][0-9]{0,8}")
+"""How often a step was asked anew, as a key says it."""
 OWNER: dict[Part, str] = {
     "hello": "people",
     "features": "scaling",
@@ -80,7 +82,9 @@ class Place:
     ``step``: what the exchange belongs to, by its name in the journal: ``2/query`` for a query and
     what follows from it, ``2/train/7`` for a round; ``asks``: the key without the turn.
     ``cycle``: -1 for the first labels; ``round``: of the cycle, 0 where there is none; ``part``:
-    which part of a cycle's budget; ``turn``: exchanges before it under the same key.
+    which part of a cycle's budget; ``turn``: exchanges before it under the same key.  ``rank``
+    grows from exchange to exchange; one that is asked anew, under a key such as
+    ``2/train/7/0~1``, has the rank that it had (`going_back`).
     """
 
     kind: Part
@@ -91,6 +95,7 @@ class Place:
     part: int
     turn: int
     rank: tuple[int, ...]
+    is_anew: bool = False
 
     @property
     def owner(self) -> str:
@@ -106,10 +111,11 @@ class Schedule:
 
     def place(self, key: str) -> Place:
         """Where the order of a key stands; ValueError for a key that the recipe cannot lead to."""
-        asked = key.removesuffix(DELIVER)
+        asked, mark, times = key.removesuffix(DELIVER).partition(ANEW)
+        is_written_so = not mark or TIMES.fullmatch(times) is not None
         for kind, pattern in KEYS.items():
             found = pattern.fullmatch(asked)
-            if found is not None:
+            if found is not None and is_written_so:
                 return self._place(key, kind, asked, found.groupdict())
         raise Refusal(
             f"the order {key!r:.80} belongs to no exchange of this study: sites perform what the "
@@ -157,9 +163,19 @@ class Schedule:
             _within(kind),
             turn,
         )
-        if key != asked:  # what a relay brings comes after what it sent
+        if key.endswith(DELIVER):  # what a relay brings comes after what it sent
             rank = (*rank, 1)
-        return Place(kind, step, asks, cycle, round_, part, turn, rank)
+        return Place(
+            kind=kind,
+            step=step,
+            asks=asks,
+            cycle=cycle,
+            round=round_,
+            part=part,
+            turn=turn,
+            rank=rank,
+            is_anew=ANEW in key,
+        )
 
     def _refusal(self, kind: Part, cycle: int, round_: int, part: int) -> str | None:
         """Why the recipe has no such exchange; None where it has."""
@@ -207,6 +223,12 @@ class Schedule:
         if kind in ("query", "ask", "close"):
             return (2 * cycle + 1, part)
         return (2 * cycle, 1 + round_)
+
+    def is_made_before(self, step: str, place: Place) -> bool:
+        """Whether the common model of a round, ``step``, is there before an exchange is asked: then
+        the exchange cannot have changed it.  Scores come last in a round and change nothing."""
+        phase = self.place(f"{step}/0").rank[:2]
+        return (*phase, _within("score")) <= place.rank
 
     # -- how many there are -----------------------------------------------------------------
 

@@ -17,7 +17,7 @@ SECTIONS = {
     "labels": {"limit": "limit", "annotators": "annotators", "shown": "shown"},
     "privacy": {"limit": "epsilon"},
     "scores": {"limit": "scores"},
-    "runs": {"limit": "runs"},
+    "runs": {"limit": "runs", "back": "back"},
 }
 ALLOW = "allow"
 """The section of distributions whose classes an agreement may name, with the digest of each."""
@@ -25,7 +25,8 @@ TEXTS = ("name", "data", "test", "superlink", "certificates")
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     **dict.fromkeys(TEXTS, ((str,), "a text in quotes")),
     **dict.fromkeys(
-        ("limit", "annotators", "shown", "scores", "runs"), ((int,), "a whole number")
+        ("limit", "annotators", "shown", "scores", "runs", "back"),
+        ((int,), "a whole number"),
     ),
     "epsilon": ((int, float), "a number"),
 }
@@ -45,7 +46,8 @@ class Settings:
     each; epsilon: what it ever spends on noise, None: as the agreement says.  shown: questions that
     its people ever see, None: twice the labels that they may be asked for; scores: how often models
     are scored on its test rows, None: twice as often as one run does.  All are over all runs, of
-    which it takes part in ``runs``, None: `RUNS`.  allow: installed distributions whose classes the
+    which it takes part in ``runs``, None: `RUNS`; each may go ``back`` so often, None: as often as
+    the study has sites, between 3 and 10 times.  allow: installed distributions whose classes the
     agreement may name beside Fallow's own, and their digests.
     """
 
@@ -60,6 +62,7 @@ class Settings:
     shown: int | None = None
     scores: int | None = None
     runs: int | None = None
+    back: int | None = None
     allow: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -79,6 +82,7 @@ class Settings:
             "labels.shown": self.shown,
             "scores.limit": self.scores,
             "runs.limit": self.runs,
+            "runs.back": self.back,
         }
         for name, count in counts.items():
             if count is not None and count < 0:
@@ -180,6 +184,9 @@ def settings_text(settings: Settings, study: str) -> str:
                 "\n[runs]",
                 "# how often the study may begin here: each run can ask all its methods anew",
                 line("limit", settings.runs, str(RUNS)),
+                "# how often each may go back to ask something anew; otherwise as often as the study",
+                "# has sites, between 3 and 10 times",
+                line("back", settings.back, "4"),
                 f"\n[{ALLOW}]",
                 "# installed distributions whose classes study.toml may name beside Fallow's own: the",
                 "# digest of each, as a message says it; write one here only after a look at its code",

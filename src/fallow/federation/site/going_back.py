@@ -1,0 +1,108 @@
+"""A run that goes back: what its coordinator asks anew, and how often a site goes along.
+
+When an answer is struck out, or nothing can be computed with it, the coordinator asks again what
+came since, under keys that no site has seen, such as ``0/train/3/0~1``.  A site goes along: what it
+was asked from that place on stands no more, so that it can be asked again, with other models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from fallow.core.refusal import Refusal
+from fallow.core.types import SiteId
+from fallow.federation.ledger.orders import Orders
+from fallow.federation.site.schedule import Place, Schedule
+from fallow.network.envelope import Order
+
+LEAST, MOST = 3, 10
+"""Between these two lies how often a run may go back, where a site does not say it itself."""
+
+
+def limit_of_back(own: int | None, sites: int) -> int:
+    """How often a run may go back: as the site says, or once for each site of the study.
+
+    >>> limit_of_back(None, 5), limit_of_back(None, 100), limit_of_back(0, 5)
+    (5, 10, 0)
+    """
+    return min(max(sites, LEAST), MOST) if own is None else own
+
+
+@final
+@dataclass(frozen=True)
+class GoingBack:
+    """How often the runs of a study go back at a site; ``most``: how often each one may.
+
+    A coordinator that lies gains no label, no question, no score and no ε by it: these are counted
+    in totals that are never taken back.  What it gains is a factor.  Each exchange of the agreed
+    recipe has one answer without going back, and at most ``1 + most`` with it, of models that the
+    coordinator chose: so many times the answers to training and queries that the agreement allows.
+
+    is_masked: sums are secure sums.  Then a run goes back to its newest exchange alone: a sum that
+    is begun anew among fewer sites, with other keys, would show the part of those that are missing
+    (`privacy.guard`).
+    """
+
+    schedule: Schedule
+    orders: Orders
+    site: SiteId
+    most: int
+    is_masked: bool = False
+
+    def follow(self, order: Order, place: Place, newest: str | None) -> None:
+        """Go back where a new order does.  In the transaction of its turn, so that it counts also
+        where the order fails.
+
+        newest: the key of what the run has asked last.  Raises Refusal for an order that comes
+        before it and is not asked anew, and beyond the limit.
+        """
+        if self.orders.is_taken_back(order.run, order.key):
+            raise Refusal(
+                f"site {self.site} has gone back behind exchange {order.key}, and it is over: this "
+                "is a replay, or the coordinator's folder was put back from a backup"
+            )
+        is_back = newest is not None and place.rank <= self.schedule.place(newest).rank
+        if is_back and not place.is_anew:
+            raise Refusal(
+                f"site {self.site} has performed {newest}, and order {order.key} comes before it in "
+                "a run of this study: a run goes on, and goes back where something is asked anew"
+            )
+        is_newest = newest is None or place.rank >= self.schedule.place(newest).rank
+        if self.is_masked and not is_newest:
+            raise Refusal(
+                f"site {self.site} has performed {newest} and does not go back to {order.key}: "
+                "with secure sums nothing but the newest exchange is asked anew"
+            )
+        if is_back or (place.is_anew and self._has_failed(order, place)):
+            self._go_back(order, place)
+
+    def _has_failed(self, order: Order, place: Place) -> bool:
+        """Whether the exchange failed under another key.  Else what makes it fail could be searched
+        for under one key after the other."""
+        return any(
+            key != order.key and self.schedule.place(key).rank == place.rank
+            for key in self.orders.tried(order.run)
+        )
+
+    def _go_back(self, order: Order, place: Place) -> None:
+        times = self.orders.times_back(order.run)
+        if times >= self.most:
+            raise Refusal(
+                f"site {self.site} has gone back {times} times in run {order.run} and allows "
+                f"{self.most}, so that {order.key} is not asked anew: raise runs.back in its "
+                "site.toml, or begin another run in a new folder"
+            )
+        performed = self.orders.performed(order.run)
+        kept = [key for key in performed if self.schedule.place(key).rank < place.rank]
+        asked = [*performed, *self.orders.tried(order.run)]
+        models = self.orders.modelled(order.run)
+        self.orders.go_back(
+            run=order.run,
+            key=order.key,
+            keys=[key for key in asked if self.schedule.place(key).rank >= place.rank],
+            newest=kept[-1] if kept else None,
+            models=[
+                step for step in models if not self.schedule.is_made_before(step, place)
+            ],
+        )
