@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from fallow import queries, training
-from fallow.core.build import names, spelled
+from fallow.core.build import names
+from fallow.core.spelling import spelled
 from fallow.papers import PAPERS, RECIPES
 from fallow.training import personal
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fallow import compat, queries, training
-from fallow.core.build import names, spelled
+from fallow.core.build import names
+from fallow.core.spelling import spelled
 from fallow.privacy import Privacy
 from fallow.training import personal
 from tests.contracts.strategies import every

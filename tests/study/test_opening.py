@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fallow import queries
-from fallow.core.build import names, spelled
+from fallow.core.build import names
+from fallow.core.spelling import spelled
 from fallow.experiment.rows import open_data
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec

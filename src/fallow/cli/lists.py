@@ -12,8 +12,9 @@ from rich.table import Table
 
 from fallow import queries, training
 from fallow.cli import options as opt
-from fallow.core.build import names, spelled
+from fallow.core.build import names
 from fallow.core.contract import Contract
+from fallow.core.spelling import spelled
 from fallow.data import CATALOGUE, fetch
 from fallow.papers import PAPERS, RECIPES
 from fallow.training import personal

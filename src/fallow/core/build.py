@@ -6,7 +6,6 @@ import dataclasses
 import difflib
 import importlib
 import inspect
-import re
 from types import ModuleType
 from typing import Any
 
@@ -56,31 +55,6 @@ def _words(package: Packages) -> dict[str, type[Any]]:
         for alias in getattr(contract, "aliases", ()):
             known.setdefault(_plain(alias), cls)
     return known
-
-
-def spelled(method: type[Any]) -> str:
-    """A method's class name as one types it: as its title has it, where that is the same letters.
-
-    >>> from fallow.core.contract import Contract
-    >>> class ACSFW:
-    ...     contract = Contract("ACS-FW", "-", 2019)
-    >>> class CoreSet:
-    ...     contract = Contract("Core-Set", "-", 2018)
-    >>> class FedAvgFT:
-    ...     contract = Contract("FedAvg with fine tuning", "-", 2021)
-    >>> [spelled(m) for m in (ACSFW, CoreSet, FedAvgFT)]
-    ['acs-fw', 'core-set', 'fedavg-ft']
-    """
-    name, title = method.__name__, str(method.contract.title)
-    slug = title.lower().replace(" ", "-")
-    if slug.replace("-", "") == name.lower():
-        return slug
-    if fed := re.fullmatch("(Fed[A-Z][a-z]+)([A-Z][a-zA-Z]+)", name):
-        return "-".join(fed.groups()).lower()
-    is_words = re.fullmatch("([A-Z][a-z]{2,})+", name) and not name.startswith("Fed")
-    if is_words:
-        return re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower()
-    return name.lower()
 
 
 def find(package: Packages, name: str) -> type[Any]:

@@ -60,6 +60,8 @@ def label(
     'KAFAL + kcfu'
     >>> label("random@trainer=10x25", {})
     'random + 10 rounds x 25 epochs'
+    >>> label("__main__:Mine:k=2", {}), label("mine.queries:Mine@rounds=5", {})
+    ('Mine:k=2', 'Mine + rounds=5')
     """
     if query in names:
         return names[query]
@@ -76,6 +78,8 @@ def label(
         if code is not None:
             fields = shown.removeprefix(strategy.spec.name)
             shown = f"{code.name}{fields} (code)"
+        elif ":" in strategy.spec.name:  # a class of one's own
+            shown = shown.removeprefix(strategy.spec.name.partition(":")[0] + ":")
     return " + ".join([shown, *map(setting_words, settings)])
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from fallow import queries, training
-from fallow.core.build import names, spelled
+from fallow.core.build import names
 from fallow.core.contract import Contract
+from fallow.core.spelling import spelled
 from fallow.core.words import listed
 from fallow.data.dataset import Dataset
 from fallow.experiment.methods import methods_of

@@ -1,0 +1,26 @@
+"""The name of a class as one types it on the command line and in TOML."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+
+def spelled(cls: type[Any]) -> str:
+    """A class name as one types it: as its title has it, where that is the same letters.
+
+    >>> class LeastConfidence: ...
+    >>> spelled(LeastConfidence)
+    'least-confidence'
+    """
+    name = cls.__name__
+    title = str(getattr(getattr(cls, "contract", None), "title", ""))
+    slug = title.lower().replace(" ", "-")
+    if slug.replace("-", "") == name.lower():
+        return slug
+    if fed := re.fullmatch("(Fed[A-Z][a-z]+)([A-Z][a-zA-Z]+)", name):
+        return "-".join(fed.groups()).lower()
+    is_words = re.fullmatch("([A-Z][a-z]{2,})+", name) and not name.startswith("Fed")
+    if is_words:
+        return re.sub("(?<=[a-z])(?=[A-Z])", "-", name).lower()
+    return name.lower()
