@@ -69,7 +69,12 @@ KINDS = (
     Kind(
         "model",
         "MobileNetV2",
-        ("models/mobilenet.py", "models/__init__.py", "models/networks.py"),
+        (
+            "models/mobilenet.py",
+            "models/__init__.py",
+            "models/networks.py",
+            "api/models.py",
+        ),
         (),
     ),
     Kind(
