@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from fallow.core import Ask, Contract, Picks, View
-from fallow.core.local import Batch, Learner, Slot
+from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.queries.base import Budget, Memo, orders
@@ -76,15 +76,15 @@ class Halved:
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return state
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         return {"w": learn.descend(s["w"], b)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import Local, Slot
+from fallow.core.local import Local, TrainState
 from fallow.core.plan import Optimiser, Plan
 from fallow.core.streams import stream
 from fallow.core.types import State
@@ -219,5 +219,5 @@ def agree(ours: State, theirs: State, atol: float = 1e-10) -> None:
         torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=atol)
 
 
-def tensors(slot: Slot) -> list[Tensor]:
+def tensors(slot: TrainState) -> list[Tensor]:
     return [part for part in slot if part.numel()]

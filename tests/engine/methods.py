@@ -9,7 +9,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from fallow.core.local import Batch, Learner, Slot, weighted_mean
+from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 
 
 @final
@@ -19,18 +19,18 @@ class Beside:
 
     lam: float = 0.5
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w, "v": own.get("v", w)}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         def near(v: Tensor) -> Tensor:
             return self.lam / 2 * (v - w_t.w).square().sum(-1)
 
         return {"w": learn.descend(s["w"], b), "v": learn.descend(s["v"], b, near)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {"v": s["v"]}
 
 
@@ -39,19 +39,19 @@ class Beside:
 class LookAhead:
     """The gradient at a probe point moves the model (as in Per-FedAvg): `gradient` and `apply`."""
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         at = s["w"]
         g, stats = learn.gradient(at, b)
         probe = at._replace(w=at.w - b.lr * g, stats=stats)
         g, stats = learn.gradient(probe, b)
         return {"w": learn.apply(at, g, b.lr)._replace(stats=stats)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
 
 
@@ -61,12 +61,12 @@ class Pupil:
     """Takes after the model that was sent, on labelled rows and on pairs of rows of the pool: a
     teacher, an objective with two passes, and everything that a batch carries."""
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         known = learn.predict(w_t, b.x)
         taught = learn.predict(w_t, b.u) if b.u.numel() else known
 
@@ -82,7 +82,7 @@ class Pupil:
 
         return {"w": learn.descend(s["w"], b, objective=objective)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
 
 
@@ -93,12 +93,12 @@ class Hoarder:
 
     seen: list[tuple[Tensor, Tensor]]
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         g, stats = learn.gradient(s["w"], b)
         self.seen += [
             (part, part.clone())
@@ -106,7 +106,7 @@ class Hoarder:
         ]
         return {"w": learn.apply(s["w"], g, b.lr)._replace(stats=stats)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
 
     def is_unharmed(self) -> bool:
@@ -118,18 +118,18 @@ class Hoarder:
 class Stepping:
     """A method in one function, for a test that looks at its step."""
 
-    by: Callable[[Slot, Slot, Batch, Learner], Slot]
+    by: Callable[[TrainState, TrainState, Batch, Learner], TrainState]
 
     def __str__(self) -> str:
         return self.by.__name__
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         return {"w": self.by(s["w"], w_t, b, learn)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.banks import Layout
-from fallow.core.local import Batch, Learner, Local, Slot, slot
+from fallow.core.local import Batch, Learner, Local, TrainState, slot
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.engine import Stacked, row_loss
 from fallow.engine.batches import epochs
@@ -166,19 +166,21 @@ def test_epochs_leave_the_slot_that_they_were_given() -> None:
 # -- who is served --------------------------------------------------------------------------------
 
 
-def twice(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+def twice(s: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
     return learn.descend(learn.descend(s, b), b)
 
 
-def from_the_sent_model(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+def from_the_sent_model(
+    s: TrainState, w_t: TrainState, b: Batch, learn: Learner
+) -> TrainState:
     return learn.descend(w_t, b)
 
 
-def half_as_fast(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+def half_as_fast(s: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
     return learn.descend(s, b._replace(lr=b.lr / 2))
 
 
-def and_then_shrink(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+def and_then_shrink(s: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
     made = learn.descend(s, b)
     return made._replace(w=0.9 * made.w)
 
@@ -206,7 +208,7 @@ def test_a_step_that_does_more_than_descend_is_noticed_and_taken(method: Local) 
 def test_plain_descent_is_asked_once_and_other_plans_at_every_step() -> None:
     seen: list[Batch] = []
 
-    def step(s: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    def step(s: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
         seen.append(b)
         return learn.descend(s, b)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.banks import Layout
-from fallow.core.local import Batch, Learner, Slot, weighted_mean
+from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.streams import stream
 from fallow.engine import predict, row_loss
@@ -24,7 +24,7 @@ ROWS = (12, 6, 4)  # batches of 4 that are not 1: batch norm over rows needs two
 
 
 def test_the_loss_of_the_task_is_an_objective_like_any_other() -> None:
-    def by(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    def by(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
         loss = row_loss("classification")
         return learn.descend(
             w, b, objective=lambda f: weighted_mean(loss(f(b.x), b.y), b.weight)
@@ -37,7 +37,7 @@ def test_the_loss_of_the_task_is_an_objective_like_any_other() -> None:
 
 
 def test_an_objective_may_pass_twice_and_both_passes_move_the_statistics() -> None:
-    def by(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    def by(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
         return learn.descend(w, b, objective=lambda f: (f(b.x) * f(2 * b.x + 1)).mean())
 
     (job,) = jobs(norm, (4,))
@@ -53,7 +53,7 @@ def test_an_objective_may_pass_twice_and_both_passes_move_the_statistics() -> No
 def test_a_teacher_is_asked_in_evaluation_mode_and_leaves_no_trace() -> None:
     heard = []
 
-    def by(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    def by(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
         def objective(f: Callable[[Tensor], Tensor]) -> Tensor:
             first = f(b.x)
             heard.append((b.x, learn.predict(w_t, b.x)))  # between the passes of a graph
@@ -61,7 +61,7 @@ def test_a_teacher_is_asked_in_evaluation_mode_and_leaves_no_trace() -> None:
 
         return learn.descend(w, b, objective=objective)
 
-    def quiet(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    def quiet(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
         return learn.descend(
             w, b, objective=lambda f: weighted_mean((f(b.x) * f(b.x)).sum(-1), b.weight)
         )
@@ -84,7 +84,7 @@ def test_a_teacher_is_asked_in_evaluation_mode_and_leaves_no_trace() -> None:
 def test_the_model_that_was_sent_is_not_the_one_that_trains_from_scratch() -> None:
     seen = []
 
-    def by(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    def by(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
         seen.append((w, w_t))
         return learn.descend(w, b)
 
@@ -99,7 +99,7 @@ def test_the_model_that_was_sent_is_not_the_one_that_trains_from_scratch() -> No
 def test_a_batch_carries_the_counts_the_round_and_what_the_plan_mixes_in() -> None:
     seen: list[Batch] = []
 
-    def by(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    def by(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
         seen.append(b)
         return learn.descend(w, b)
 
@@ -124,7 +124,7 @@ def test_a_batch_carries_the_counts_the_round_and_what_the_plan_mixes_in() -> No
 def test_rows_of_the_pool_are_augmented_by_a_stream_of_their_own() -> None:
     seen: list[Batch] = []
 
-    def by(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+    def by(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
         seen.append(b)
         return learn.descend(w, b)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core.local import Slot, slot
+from fallow.core.local import TrainState, slot
 from fallow.core.plan import Optimiser
 from fallow.core.streams import stream
 from fallow.engine.optimise import counted, step
@@ -28,7 +28,7 @@ def gradients(n: int = 20, d: int = 5) -> Tensor:
     return torch.randn(n, d, generator=stream(0, "gradients"), dtype=torch.float64)
 
 
-def begin(opt: Optimiser, d: int = 5) -> Slot:
+def begin(opt: Optimiser, d: int = 5) -> TrainState:
     w = torch.randn(d, generator=stream(0, "start"), dtype=torch.float64)
     return slot({"w": w, "stats": w.new_zeros(0)}, opt)
 
@@ -83,7 +83,7 @@ def test_a_stack_of_models_steps_like_each_of_them_also_with_its_own_rate(
 ) -> None:
     rates = [0.1, 0.01, 0.001]
     single = [begin(opt)] * 3
-    many = Slot(*(torch.stack([part] * 3) for part in begin(opt)))
+    many = TrainState(*(torch.stack([part] * 3) for part in begin(opt)))
     for g in gradients().view(-1, 1, 5)[:18].view(6, 3, 5):
         pairs = zip(single, g, rates, strict=True)
         single = [step(opt, at, own.clone(), lr, None) for at, own, lr in pairs]

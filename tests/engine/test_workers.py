@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import Batch, Learner, Local, Slot
+from fallow.core.local import Batch, Learner, Local, TrainState
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, Workers, row_loss
@@ -147,7 +147,7 @@ def test_shares_have_as_many_steps_as_each_other() -> None:
     assert dealt([], 2) == [[], []]
 
 
-def fails(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+def fails(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
     raise ValueError(f"a batch of {len(b.x)} rows is not what this step is for")
 
 
@@ -155,7 +155,7 @@ class Odd(Exception):
     """An error of a method's own module."""
 
 
-def fails_oddly(w: Slot, w_t: Slot, b: Batch, learn: Learner) -> Slot:
+def fails_oddly(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:
     raise Odd("no step today")
 
 

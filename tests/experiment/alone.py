@@ -10,21 +10,21 @@ import torch
 from torch import Tensor
 
 from fallow.core import Ask, Contract, Plan, State, View
-from fallow.core.local import Batch, Learner, Slot
+from fallow.core.local import Batch, Learner, TrainState
 
 
 class Plain:
     """The step that the methods here share: plain descent."""
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         return {"w": learn.descend(s["w"], b)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
 
 

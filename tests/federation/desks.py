@@ -19,7 +19,7 @@ from httpx import ASGITransport, AsyncClient, Cookies, Response
 
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import Line
-from fallow.federation.page import Desk, create_app
+from fallow.federation.page import LabelQueue, create_app
 from fallow.federation.page.door import Door
 from fallow.federation.page.serve import listening, server_of
 from fallow.federation.schema import Column, Schema
@@ -56,7 +56,7 @@ def make_desk(
     asked: Mapping[int, Mapping[str, Any]] | tuple[int, ...] = (3, 1, 4),
     annotators: int = 1,
     limit: int | None = None,
-) -> Desk:
+) -> LabelQueue:
     """A desk whose newest cycle, number 0, asks for the given rows in that order."""
     ledger = Ledger(
         folder / "ledger.sqlite", "cleveland", len(schema.classes), limit, annotators
@@ -64,7 +64,7 @@ def make_desk(
     ledger.orders.begin(RUN)
     if asked:
         ask(ledger, asked)
-    return Desk("heart", "cleveland", schema, rows or table_rows(), ledger)
+    return LabelQueue("heart", "cleveland", schema, rows or table_rows(), ledger)
 
 
 def ask(
@@ -143,13 +143,13 @@ class Browser:
         return self.text
 
 
-def outside(desk: Desk, who: str | None = None) -> Browser:
+def outside(desk: LabelQueue, who: str | None = None) -> Browser:
     """A browser that has not come in."""
     door = Door(8123, "the-token")
     return Browser(create_app(desk, door, who), door)
 
 
-def enter(desk: Desk, who: str | None = "Ann") -> Browser:
+def enter(desk: LabelQueue, who: str | None = "Ann") -> Browser:
     """A browser that has come in through the door, as somebody."""
     browser = outside(desk, who)
     browser.get(browser.door.address)
@@ -157,7 +157,7 @@ def enter(desk: Desk, who: str | None = "Ann") -> Browser:
 
 
 @contextmanager
-def running(desk: Desk, who: str | None = None) -> Iterator[Door]:
+def running(desk: LabelQueue, who: str | None = None) -> Iterator[Door]:
     """The page behind a real socket of this machine, on a free port."""
     with listening(0) as listener:
         door = Door(listener.getsockname()[1])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from fallow.network.envelope import open_reply, seal
+from fallow.network.envelope import open_reply, sign_message
 from tests.federation.worlds import Federation
 
 Change = Callable[[str, dict[str, Any]], dict[str, Any]]
@@ -21,7 +21,9 @@ def turn(world: Federation, site: str, change: Change) -> None:
     def handle(blob: bytes) -> bytes:
         reply = open_reply(keys.verify, honest(blob) or b"", site)
         if reply.refused is not None:
-            return seal(keys.sign, reply)
-        return seal(keys.sign, replace(reply, answer=change(reply.key, dict(reply.answer))))
+            return sign_message(keys.sign, reply)
+        return sign_message(
+            keys.sign, replace(reply, answer=change(reply.key, dict(reply.answer)))
+        )
 
     world.link.alive[site] = handle

@@ -20,7 +20,7 @@ from fallow.federation.schema import Column, Schema
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
 from fallow.federation.study_file import write_agreement
-from fallow.network.envelope import Errand, Order, Reply, open_reply, seal
+from fallow.network.envelope import Errand, Order, Reply, open_reply, sign_message
 from fallow.network.relays import request_body
 from fallow.privacy.signing import verify_key
 from fallow.settings.recipe import Recipe, with_settings
@@ -129,7 +129,7 @@ class Leader:
         return replace(Order(*about, self.place + 1, errand, counted, body), **more)
 
     def send(self, order: Order, secret: bytes = SECRET) -> Reply:
-        blob = self.host.handle(seal(secret, order))
+        blob = self.host.handle(sign_message(secret, order))
         return open_reply(self.site.keys.verify, blob, self.site.name)
 
     def count(self, order: Order) -> None:

@@ -11,7 +11,7 @@ from fallow.core import Answer, Ask
 from fallow.engine import Loop, row_loss
 from fallow.experiment.journal import Journal
 from fallow.network.checks import check_order, stats_of
-from fallow.network.envelope import Order, Reply, open_order, seal
+from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.gathering import EPSILON, Keys
 from fallow.network.relays import read_delivery, read_request, sealed_letters
 from fallow.network.remote import Remote
@@ -56,9 +56,9 @@ class Signing:
             answer = dict(self.told[key])
         except (ValueError, RuntimeError) as error:
             refused = Reply(RUN, self.site.id, key, refused=str(error), life=life)
-            return seal(self.secret, refused)
+            return sign_message(self.secret, refused)
         answer = self.change(order, answer) if self.change else answer
-        return seal(self.secret, Reply(order.run, self.site.id, key, answer))
+        return sign_message(self.secret, Reply(order.run, self.site.id, key, answer))
 
     def answer(self, order: Order) -> Answer:
         site, parts = self.site, self.site.parts

@@ -12,7 +12,7 @@ import torch
 from fallow.core.streams import stream
 from fallow.experiment.world import build_world
 from fallow.federation.agreement import Agreement, Waits, at_sites
-from fallow.federation.made import made
+from fallow.federation.building import build_study
 from fallow.federation.schema import Schema
 from fallow.federation.study_file import (
     agreement_from,
@@ -188,7 +188,7 @@ def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:
     )
     world = build_world(recipe, 3, MemoryStore())
     about = agreed("dtype=float64", "model=mlp", seed=3)
-    ours = made(about)
+    ours = build_study(about)
     assert ours.layout == world.layout
     assert ours.trainer == world.executor
     for name, weights in world.model.state_dict().items():
@@ -200,16 +200,16 @@ def test_both_halves_have_the_weights_of_the_simulator(tmp_path: Path) -> None:
 
 def test_a_method_that_reads_hidden_labels_is_refused() -> None:
     with pytest.raises(ValueError, match="which only a simulator can"):
-        made(agreed("query=oracle-histogram"))
+        build_study(agreed("query=oracle-histogram"))
 
 
 def test_a_method_that_does_not_suit_the_schema_is_refused() -> None:
     with pytest.raises(ValueError, match="numbers to predict"):
-        made(agreed("query=entropy", schema=NUMBERS))
+        build_study(agreed("query=entropy", schema=NUMBERS))
 
 
 def test_frozen_features_take_the_place_of_rows() -> None:
     about = agreed("features=mlp", "model=linear")
     assert about.recipe.standardise == "none"
     assert about.seen(torch.zeros(3, 4)).shape == (3, 64)
-    assert made(about).layout.params[0][1] == (2, 64)
+    assert build_study(about).layout.params[0][1] == (2, 64)

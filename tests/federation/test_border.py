@@ -12,13 +12,13 @@ from fallow.core import Plan, Request
 from fallow.core.messages import Masked, Step
 from fallow.core.plan import Optimiser, Segment
 from fallow.network.alike import odd
-from fallow.network.checks import EPOCHS, LARGEST, SPARE, Border, check_order
+from fallow.network.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
 from fallow.privacy.secure_sum import CHECK
 from fallow.queries import AHFAL
 from tests.worlds import tables, world
 
 W = torch.ones(4)
-BORDER = Border({"a": 9}, {"w": 4})
+BORDER = ResponseCheck({"a": 9}, {"w": 4})
 MASKED = Masked("0/query", 0, None)
 PART = torch.tensor([1, -(2**60)])
 
@@ -128,7 +128,7 @@ def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
     wide = replace(BORDER, sites=3, width=5)
     assert wide.most("a") == SPARE + 16 * (3 * 4 + 9 * 5)
     assert wide.most("new") == SPARE + 16 * 3 * 4
-    assert Border().most("a") == LARGEST == replace(wide, width=2**40).most("a")
+    assert ResponseCheck().most("a") == LARGEST == replace(wide, width=2**40).most("a")
 
 
 def test_most_sites_say_which_form_is_the_usual_one() -> None:

@@ -24,7 +24,7 @@ from fallow.federation.site import host as host_module
 from fallow.federation.site import refusals
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.refusals import LOG, ErrorLog, told_outside
-from fallow.network.envelope import Order, Reply, open_order, seal
+from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.flower.sockets import FAILED, private_socket, serve_socket
 from fallow.storage.plain import SENTENCE
 from fallow.training.retention import Retention
@@ -116,13 +116,13 @@ def method_of(owner: str, name: str) -> Any:
 
 
 def sent(leader: Leader, order: Order) -> tuple[bytes, Reply]:
-    blob = leader.host.handle(seal(SECRET, order))
+    blob = leader.host.handle(sign_message(SECRET, order))
     return blob, leader.send(order)
 
 
 def assert_silent(leader: Leader, order: Order, what: str) -> None:
     """The order is refused by a number, and nothing of the canaries is in what leaves."""
-    blob = leader.host.handle(seal(SECRET, order))
+    blob = leader.host.handle(sign_message(SECRET, order))
     for canary in (*CANARIES, str(leader.site.path), leader.site.path.parent.name):
         assert canary.encode() not in blob
     assert hidden_in(blob) == []
@@ -303,7 +303,7 @@ def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Pat
     def wild(blob: bytes) -> bytes:
         order = open_order(world.agreement.coordinator, blob)
         reply = Reply(order.run, "basel", order.key, refused=long, life=order.life)
-        return seal(world.sites["basel"].keys.sign, reply)
+        return sign_message(world.sites["basel"].keys.sign, reply)
 
     world.link.alive["basel"] = wild
     with pytest.raises(RuntimeError) as error:

@@ -11,8 +11,8 @@ import pytest
 
 from fallow.core.streams import stream
 from fallow.federation.agreement import Agreement, at_sites
+from fallow.federation.building import build_study
 from fallow.federation.ledger.purchases import Line
-from fallow.federation.made import made
 from fallow.federation.schema import Schema, schema_of
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import read_rows, read_tests
@@ -51,7 +51,7 @@ def test_without_their_data_four_sites_share_what_comes_along(
     tests = [read_tests(tmp_path / f"{site}-test.csv", schema) for site in sites]
     assert [len(part.x) for part in tests] == [35, 35, 35, 35]
     recipe = at_sites(find_recipe(str(HEART / "settings.toml")), "heart", 4, schema)
-    about = made(Agreement("heart", recipe, schema, tuple(sites), b"k" * 32))
+    about = build_study(Agreement("heart", recipe, schema, tuple(sites), b"k" * 32))
     assert about.fresh(stream(0, "init", 0))["w"].shape == (16 * 11 + 2 * 17,)
 
 

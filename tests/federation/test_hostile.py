@@ -15,7 +15,7 @@ from fallow.core.messages import Request, Step
 from fallow.core.weights import capped
 from fallow.federation.agreement import Waits as AgreedWaits
 from fallow.federation.coordinator.live import Control
-from fallow.network.checks import Border
+from fallow.network.checks import ResponseCheck
 from fallow.network.plausible import Bounds, cut_weights, too_far
 from fallow.queries import AHFAL
 from tests.federation.hostile import turn
@@ -181,7 +181,7 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     step = Step("sum", verb, {})
     about = {site: Request("0", owner, 0, 0, (step,)) for site in "abc"}
     many = {"a": 10, "b": 10, "c": 10_000}
-    border = Border(dict(many), labels=dict(many))
+    border = ResponseCheck(dict(many), labels=dict(many))
     answers: dict[str, Any] = {
         site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
     }
@@ -208,7 +208,7 @@ def test_counts_below_0_and_shares_above_1_are_refused(
     answer: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(ValueError, match=why):
-        Border({"a": 9}).check("a", of_sum("spread"), answer)
+        ResponseCheck({"a": 9}).check("a", of_sum("spread"), answer)
 
 
 # -- what a site says of itself ------------------------------------------------------------------
@@ -228,7 +228,9 @@ def people(verb: str) -> Request:
     return Request(f"0/{verb}/0", "people", 0, 0, (Step("each", verb, {}),))
 
 
-KNOWN = Border({"a": 9}, labels={"a": 4}, tests={"a": 4}, allowed={"a": 3}, schema="digest")
+KNOWN = ResponseCheck(
+    {"a": 9}, labels={"a": 4}, tests={"a": 4}, allowed={"a": 3}, schema="digest"
+)
 
 
 @pytest.mark.parametrize(
@@ -277,9 +279,9 @@ def test_counts_that_cannot_be_are_refused(
 
 
 def test_more_answers_than_questions_are_no_progress() -> None:
-    assert Border().progress("a", {"asked": 3, "answered": 2, "open": 1})
+    assert ResponseCheck().progress("a", {"asked": 3, "answered": 2, "open": 1})
     with pytest.raises(ValueError, match="are 4 together, and asked is 3"):
-        Border().progress("a", {"asked": 3, "answered": 4})
+        ResponseCheck().progress("a", {"asked": 3, "answered": 4})
 
 
 def test_a_site_that_claims_far_more_rows_than_the_others_does_not_count() -> None:

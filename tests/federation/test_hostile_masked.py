@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fallow.core import Ask
-from fallow.network.checks import Border
+from fallow.network.checks import ResponseCheck
 from fallow.network.plausible_sums import PlausibleSums
 from fallow.privacy import Privacy, SecureSum
 from fallow.queries import AHFAL
@@ -91,7 +91,7 @@ def test_the_same_attempts_are_replayed_after_a_restart() -> None:
     ],
 )
 def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
-    border = Border(labels={"a": 4, "b": 4}, last={"w": 2.0})
+    border = ResponseCheck(labels={"a": 4, "b": 4}, last={"w": 2.0})
     sums = PlausibleSums(SecureSum(), border, lambda event: None)
     bound = 3.0 if "x" in total else None
     found = sums._why_not(total, ["a", "b"], bound)

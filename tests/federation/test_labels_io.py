@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fallow.federation.page import Desk
+from fallow.federation.page import LabelQueue
 from fallow.federation.site.labels_io import (
     Imported,
     export_labels,
@@ -30,11 +30,11 @@ from tests.federation.desks import (
 WHY = {"predicted": 1, "probability": 0.62, "by": "global", "score": 0.66}
 
 
-def about(desk: Desk) -> tuple[Any, Any, Any]:
+def about(desk: LabelQueue) -> tuple[Any, Any, Any]:
     return desk.ledger, desk.schema, desk.rows
 
 
-def take(desk: Desk, path: Path, lines: Iterable[str], **more: Any) -> Imported:
+def take(desk: LabelQueue, path: Path, lines: Iterable[str], **more: Any) -> Imported:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return import_labels(*about(desk), path, "Ann", **more)
 

@@ -17,7 +17,7 @@ from fallow.federation.ledger.draft import Draft
 from fallow.federation.ledger.purchases import Line
 from fallow.federation.ledger.tables import MARK_OF, mark_of
 from fallow.privacy import Released
-from fallow.sites.store import Label, Letter
+from fallow.sites.store import Label, RelayedMessage
 from fallow.storage.database import Database
 from tests.experiment.crash import KILLED, begun, ended
 
@@ -202,7 +202,7 @@ def test_a_draft_is_read_as_if_it_were_written_and_writes_nothing(tmp_path: Path
     ledger.store.keep("north", "model/south", {"w": torch.zeros(2)})
     draft = Draft(ledger.store)
     draft.keep("north", "local", {"w": torch.ones(2)})
-    draft.receive("north", "model", {"west": Letter({"w": torch.full((2,), 3.0)})})
+    draft.receive("north", "model", {"west": RelayedMessage({"w": torch.full((2,), 3.0)})})
     draft.write("north", [Label(3, 1.0, 0)])
     draft.spend("north", "0/query/0", Released(0.5, "digest", {"p": torch.ones(1)}))
     draft.hide("north", {"name": "a"})

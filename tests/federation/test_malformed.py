@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from fallow.network.envelope import Reply, open_order, open_reply, seal
+from fallow.network.envelope import Reply, open_order, open_reply, sign_message
 from fallow.network.wire import pack_request, unpack_request
 from fallow.storage.packing import pack, unpack
 from tests.federation.hosts import ROWS, SECOND, SECRET, SITE, Leader, folder
@@ -94,7 +94,7 @@ def test_a_host_answers_every_malformed_order_and_goes_on(
     leader.initial()
     state = leader.first_model()
     leader.round(0, state)
-    orders = [seal(SECRET, order) for order in leader.orders]
+    orders = [sign_message(SECRET, order) for order in leader.orders]
     refused = 0
     for _ in range(MANY):
         valid = orders[draw.integers(len(orders))]
@@ -134,7 +134,7 @@ def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
 
     def as_a(blob: bytes) -> bytes:
         order = open_order(b.public, blob)
-        return seal(
+        return sign_message(
             b.secret, Reply(order.run, "a", order.key, {"x": torch.zeros(6), "n": 1.0})
         )
 

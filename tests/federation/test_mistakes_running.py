@@ -15,7 +15,7 @@ import pytest
 from fallow.federation.address import not_bindable
 from fallow.federation.coordinator.live import Control
 from fallow.federation.ledger import Ledger, questions
-from fallow.federation.page.desk import NOTHING, Desk
+from fallow.federation.page.desk import NOTHING, LabelQueue
 from fallow.federation.site.folder import SiteFolder
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one
@@ -284,7 +284,7 @@ def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_l
     command: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(opened()) as ledger:
-        desk = Desk("study", "north", TABLE, SiteFolder.open("north").rows, ledger)
+        desk = LabelQueue("study", "north", TABLE, SiteFolder.open("north").rows, ledger)
         desk.answer(2, 1.0, "Ann", NOTHING)
         monkeypatch.setattr(questions, "datetime", Yesterday)
         desk.answer(3, 0.0, "Ann", NOTHING)

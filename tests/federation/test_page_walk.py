@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from fallow.federation.page import Desk
+from fallow.federation.page import LabelQueue
 from fallow.federation.site.pictures import Originals
 from tests.federation.desks import (
     DIGITS,
@@ -49,7 +49,7 @@ def origin(browser: Browser) -> dict[str, str]:
     return {"origin": f"http://{browser.door.hosts[0]}"}
 
 
-def desk_of(kind: str, folder: Path) -> Desk:
+def desk_of(kind: str, folder: Path) -> LabelQueue:
     if kind == "images":
         return make_desk(folder, DIGITS, picture_rows(folder))
     found = make_desk(folder) if kind == "table" else make_desk(folder, DOSE)

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from fallow.cli.site import site as commands
 from fallow.core.names import OWN, NamePolicy, distribution_digest
 from fallow.federation.agreement import Agreement
+from fallow.federation.building import build_study
 from fallow.federation.coordinator.folder import CoordinatorFolder, Plan
-from fallow.federation.made import made
 from fallow.federation.site.folder import SiteFolder, check_digest
 from fallow.federation.site.host import Host
 from fallow.federation.study_file import agreement_text, read_agreement, write_agreement
@@ -168,12 +168,12 @@ def test_a_class_of_another_kind_is_refused_also_where_its_code_is_allowed(
 ) -> None:
     file = sent(tmp_path, **{setting: Spec(f"{MODULE}:{name}")})
     with pytest.raises(ValueError, match=f"{MODULE}:{name}' is no"):
-        made(read_agreement(file, policy()))
+        build_study(read_agreement(file, policy()))
 
 
 def test_an_allowed_model_is_built(mark: Path, tmp_path: Path) -> None:
     file = sent(tmp_path, model=Spec(f"{MODULE}:Net"))
-    assert type(made(read_agreement(file, policy())).model).__name__ == "Net"
+    assert type(build_study(read_agreement(file, policy())).model).__name__ == "Net"
 
 
 def test_a_folder_without_the_confirmed_digest_builds_nothing(tmp_path: Path) -> None:

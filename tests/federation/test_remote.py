@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.network.envelope import Reply, open_order, seal
+from fallow.network.envelope import Reply, open_order, sign_message
 from fallow.network.remote import GLANCE
 from fallow.privacy.signing import new_signing_key
 from fallow.queries import AHFAL, FALE
@@ -222,7 +222,7 @@ def test_an_answer_under_another_key_or_of_another_run_is_not_one(
     def handle(blob: bytes) -> bytes:
         order = open_order(liar.public, blob)
         answer = liar.answer(order)  # a good one, to something else
-        return seal(liar.secret, Reply(run, "d", key, answer))
+        return sign_message(liar.secret, Reply(run, "d", key, answer))
 
     there.link.alive["d"] = handle
     assert float(there.ask().sum("plain")["sites"]) == 3
@@ -236,7 +236,7 @@ def test_a_refusal_of_what_an_earlier_process_asked_does_not_count(
     there = federation(Asker(), FOUR, Waits(quorum=3))
     there.remote.life = "now"
     late = Reply(RUN, "b", "0/query/0", refused="the disk is full", life=life)
-    there.link.comes_late("b", seal(there.signing["b"].secret, late))
+    there.link.comes_late("b", sign_message(there.signing["b"].secret, late))
     assert float(there.ask().sum("plain")["sites"]) == answers
 
 

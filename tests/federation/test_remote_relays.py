@@ -22,7 +22,7 @@ from fallow.network.relays import (
 )
 from fallow.privacy import Privacy
 from fallow.privacy.masks import new_secret, public_half
-from fallow.sites.store import Letter
+from fallow.sites.store import RelayedMessage
 from tests.federation.remotes import RUN, Federation, Waits, federation
 from tests.worlds import tables, world
 
@@ -252,7 +252,7 @@ def test_a_model_with_less_than_no_labels_is_kept_out() -> None:
 
 def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> None:
     states = {
-        site: Letter({"w": torch.ones(3), "labels": torch.tensor(n)})
+        site: RelayedMessage({"w": torch.ones(3), "labels": torch.tensor(n)})
         for site, n in (("a", 4.0), ("b", 1e9), ("c", 39.0))
     }
     brought = Brought("model", states, {}, 0)

@@ -15,7 +15,7 @@ from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.program import new_run, opened
 from fallow.federation.site.rows import read_rows
 from fallow.federation.site.terms import rows_told
-from fallow.network.checks import Border
+from fallow.network.checks import ResponseCheck
 from fallow.queries import AHFAL
 from tests.federation.agreed import TABLE, table
 from tests.federation.hosts import ASK, CLOSE, Leader, about, agreement, folder, picked
@@ -120,13 +120,13 @@ def test_an_answer_that_would_end_the_program_for_ever_is_refused(
 ) -> None:
     request = about(verb, "0/query", **args)
     with pytest.raises(ValueError, match=why):
-        Border({"a": 9}).check("a", request, answer)
+        ResponseCheck({"a": 9}).check("a", request, answer)
 
 
 def test_progress_in_words_is_refused() -> None:
-    assert Border().progress("a", {"open": 1}) == {"open": 1}
+    assert ResponseCheck().progress("a", {"open": 1}) == {"open": 1}
     with pytest.raises(ValueError, match="open is 'one', which is no whole number"):
-        Border().progress("a", {"open": "one"})
+        ResponseCheck().progress("a", {"open": "one"})
 
 
 def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None:

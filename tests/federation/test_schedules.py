@@ -23,10 +23,10 @@ from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.federation.agreement import Waits
-from fallow.federation.coordinator.labels import Desk
+from fallow.federation.building import BuiltStudy, build_study
+from fallow.federation.coordinator.labels import LabelQueue
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.sites import RealSites, hello
-from fallow.federation.made import Made, made
 from fallow.network.envelope import open_order
 from fallow.network.remote import Remote
 from fallow.settings.recipe import Recipe
@@ -112,7 +112,7 @@ class Coordinator:
     """One life after the other of a coordinator, over what its journal holds."""
 
     world: Federation
-    parts: Made
+    parts: BuiltStudy
     path: Path
     link: Loopback
     fate: Fate
@@ -139,7 +139,7 @@ class Coordinator:
         remote = Remote(link, journal, self.world.keys, *about, clock=self.link.clock)
         greeted = hello(self.parts, remote, journal)
         clock, control = self.link.clock, Control(self.path.parent / "control")
-        desk = Desk(remote, journal, control, 1e9, self.tell, clock, 0.0)
+        desk = LabelQueue(remote, journal, control, 1e9, self.tell, clock, 0.0)
         run = Run(RealSites(agreed, self.parts, remote, journal, desk, greeted), journal)
         run.go()
         return journal.finished(f"{agreed.recipe.cycles}/train")
@@ -167,7 +167,11 @@ class Weather:
         sites = ("basel", "chur", "davos")
         waits = Waits(timeout=60.0, patience=1e9, quorum=quorum)
         self.world = federation(folder, recipe, rows(sites, each=12), waits)
-        self.parts, self.folder, self.numbers = made(self.world.agreement), folder, count()
+        self.parts, self.folder, self.numbers = (
+            build_study(self.world.agreement),
+            folder,
+            count(),
+        )
 
     def clear(self) -> None:
         self.world.close()

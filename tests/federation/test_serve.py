@@ -26,7 +26,7 @@ from fallow.cli.site_words import Lines, over, said
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import Copies, live, serve, unreachable
 from fallow.federation.study_file import write_agreement
-from fallow.network.envelope import Order, open_reply, seal
+from fallow.network.envelope import Order, open_reply, sign_message
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
 from tests.federation.agreed import agreed, table
@@ -98,7 +98,7 @@ def served(
 
 
 def progress(study: str) -> bytes:
-    return seal(SECRET, Order(study, "run", "north", "0/progress", 0, "progress"))
+    return sign_message(SECRET, Order(study, "run", "north", "0/progress", 0, "progress"))
 
 
 def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(

@@ -9,7 +9,7 @@ import pytest
 
 from fallow.cli import options
 from fallow.cli.tables import show_table
-from fallow.federation.made import made
+from fallow.federation.building import build_study
 from fallow.federation.site.terms import leaving
 from fallow.settings.spec import Spec
 from tests.federation.worlds import TINY, Federation, federation, rows, tiny
@@ -40,7 +40,9 @@ def test_a_study_of_classes_says_nothing_of_numbers_and_its_sites_tell_none(
     assert {"columns", "spread"} <= told(world).keys()
     assert not {"labelled", "deviation"} & told(world).keys()
     assert "hits" in told(world)["score"] and "squared" not in told(world)["score"]
-    assert made(world.agreement).methods["scaling"].contract.refusal("labelled", "sum")
+    assert (
+        build_study(world.agreement).methods["scaling"].contract.refusal("labelled", "sum")
+    )
 
 
 def test_a_study_of_numbers_says_nothing_of_classes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fallow.network.envelope import Reply, open_order, seal
+from fallow.network.envelope import Reply, open_order, sign_message
 from fallow.network.release import HERE
 from tests.federation.hosts import Leader, about
 from tests.federation.remotes import RUN, Federation, Waits, federation
@@ -39,7 +39,7 @@ def of_version(there: Federation, site: str, version: str) -> None:
     def handle(blob: bytes) -> bytes | None:
         honest(blob)
         key = open_order(signing.public, blob).key
-        return seal(
+        return sign_message(
             signing.secret, Reply(RUN, site, key, signing.told[key], version=version)
         )
 

@@ -13,7 +13,7 @@ from fallow.core.banks import Layout
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
-from fallow.privacy import Guard, Privacy
+from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.ledger import added_up, as_written
 from fallow.privacy.noise import from_os
 from fallow.queries import AHFAL
@@ -35,7 +35,7 @@ def parts(**more: object) -> Parts:
 
 def test_noise_is_secret_unless_a_simulation_asks_for_a_seed() -> None:
     assert parts().noise == "os"
-    assert Guard("a", Privacy(), MemoryStore(), 0).noise == "os"
+    assert ReleaseGuard("a", Privacy(), MemoryStore(), 0).noise == "os"
 
 
 def test_a_site_without_a_secret_draws_nothing_that_others_could_repeat() -> None:

@@ -22,7 +22,7 @@ from fallow.core import (
     State,
     stream,
 )
-from fallow.core.local import Batch, Learner, Slot, slot, weighted_mean
+from fallow.core.local import Batch, Learner, TrainState, slot, weighted_mean
 from fallow.core.messages import Request, Step
 from fallow.engine import Job, Loop, row_loss
 from fallow.network.bytes import Bytes
@@ -53,12 +53,12 @@ class Distilling:
     def query(self, ask: Ask, budget: Any, memo: Any) -> Any:
         return memo
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         teacher = learn.predict(w_t, b.x)
         self.seen.append((w_t.w, b))
 
@@ -67,7 +67,7 @@ class Distilling:
 
         return {"w": learn.descend(s["w"], b, objective=objective)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
 
 
@@ -213,15 +213,15 @@ class Doubling:
     def deploy(self, state: State, memory: Any) -> State:
         return {**state, "w": 2 * state["w"]}
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         return {"w": s["w"]._replace(w=2 * s["w"].w)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {"kept": s["w"]}
 
 

@@ -39,7 +39,7 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
     opt.for_a_real_site()
     for package in ("fastapi", "jinja2", "uvicorn"):
         optional(package, "fallow[deploy]", "the labelling page")
-    from fallow.federation.page import Desk, serve
+    from fallow.federation.page import LabelQueue, serve
     from fallow.federation.site.folder import SiteFolder
 
     folder = SiteFolder.open(site)
@@ -55,7 +55,7 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
 
     try:
         with suppress(KeyboardInterrupt):
-            serve(Desk(*about, ledger), say, port, who, open_)
+            serve(LabelQueue(*about, ledger), say, port, who, open_)
         console.print("The page has ended. All labels are kept.")
     finally:
         ledger.close()

@@ -25,7 +25,7 @@ NONE = torch.zeros(0)
 """What a batch carries in place of what nobody asked for."""
 
 
-class Slot(NamedTuple):
+class TrainState(NamedTuple):
     """A model being trained.  Every tensor may have a leading dimension of sites.
 
     w: (..., d) parameters; stats: (..., s) batch-norm statistics; m1, m2: (..., d) moments of the
@@ -43,18 +43,18 @@ class Slot(NamedTuple):
     def state(self) -> State:
         return {"w": self.w, "stats": self.stats}
 
-    def with_moments(self, other: Slot) -> Slot:
+    def with_moments(self, other: TrainState) -> TrainState:
         return self._replace(m1=other.m1, m2=other.m2, t=other.t)
 
 
-def slot(state: State, optimiser: Optimiser) -> Slot:
+def slot(state: State, optimiser: Optimiser) -> TrainState:
     """A slot at ``state`` with zero moments."""
     w = state["w"]
     none = w.new_zeros((*w.shape[:-1], 0))
     needs_m1 = optimiser.name == "adam" or optimiser.momentum != 0
     m1 = torch.zeros_like(w) if needs_m1 else none
     m2 = torch.zeros_like(w) if optimiser.name == "adam" else none
-    return Slot(w, state["stats"], m1, m2, w.new_zeros((*w.shape[:-1], 1)))
+    return TrainState(w, state["stats"], m1, m2, w.new_zeros((*w.shape[:-1], 1)))
 
 
 class Batch(NamedTuple):
@@ -115,17 +115,17 @@ class Learner(Protocol):
 
     def descend(
         self,
-        at: Slot,
+        at: TrainState,
         batch: Batch,
         near: Near | None = None,
         objective: Objective | None = None,
-    ) -> Slot:
+    ) -> TrainState:
         """One optimiser step on the loss."""
         ...
 
     def gradient(
         self,
-        at: Slot,
+        at: TrainState,
         batch: Batch,
         near: Near | None = None,
         objective: Objective | None = None,
@@ -133,11 +133,11 @@ class Learner(Protocol):
         """The gradient (..., d) there, and the batch-norm statistics (..., s) after the pass."""
         ...
 
-    def apply(self, at: Slot, gradient: Tensor, lr: float | Tensor) -> Slot:
+    def apply(self, at: TrainState, gradient: Tensor, lr: float | Tensor) -> TrainState:
         """One optimiser step along a given gradient."""
         ...
 
-    def predict(self, at: Slot, x: Tensor) -> Tensor:
+    def predict(self, at: TrainState, x: Tensor) -> Tensor:
         """Outputs in evaluation mode, without a gradient: a teacher.  (..., b, *shape) ->
         (..., b, c).  An objective may ask for them between its passes."""
         ...
@@ -151,8 +151,10 @@ class Local(Protocol):
     ``local``, with its own step.
     """
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]: ...
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]: ...
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]: ...
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]: ...
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]: ...
+    def finish(
+        self, s: dict[str, TrainState]
+    ) -> tuple[TrainState, dict[str, TrainState]]: ...

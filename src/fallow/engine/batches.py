@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fallow.core.local import NONE, Slot
+from fallow.core.local import NONE, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import State
 from fallow.models.init import lent
@@ -33,7 +33,7 @@ class Job:
     weight: Tensor
     start: State
     streams: Streams
-    own: dict[str, Slot] = field(default_factory=dict)
+    own: dict[str, TrainState] = field(default_factory=dict)
     sent: State | None = None
     counts: Tensor = NONE
     u: Tensor = NONE
@@ -46,7 +46,7 @@ class Fitted(NamedTuple):
     """
 
     sent: State
-    own: dict[str, Slot]
+    own: dict[str, TrainState]
     steps: int
 
 

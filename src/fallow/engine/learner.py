@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import Batch, Near, Objective, RowLoss, Slot, weighted_mean
+from fallow.core.local import Batch, Near, Objective, RowLoss, TrainState, weighted_mean
 from fallow.core.plan import Optimiser
 from fallow.engine.optimise import step
 from fallow.engine.stopping import Heard
@@ -55,7 +55,7 @@ class Autograd:
 
     def gradient(
         self,
-        at: Slot,
+        at: TrainState,
         batch: Batch,
         near: Near | None = None,
         objective: Objective | None = None,
@@ -73,20 +73,20 @@ class Autograd:
             self.heard.append((value.detach(), (batch.weight > 0).sum(-1)))
         return (g if near is None else g + slope(near, at.w)), self.network.stats()
 
-    def apply(self, at: Slot, gradient: Tensor, lr: float | Tensor) -> Slot:
+    def apply(self, at: TrainState, gradient: Tensor, lr: float | Tensor) -> TrainState:
         return step(self.optimiser, at, gradient.clone(), lr, self.moves)
 
     def descend(
         self,
-        at: Slot,
+        at: TrainState,
         batch: Batch,
         near: Near | None = None,
         objective: Objective | None = None,
-    ) -> Slot:
+    ) -> TrainState:
         g, stats = self.gradient(at, batch, near, objective)
         return step(self.optimiser, at, g, batch.lr, self.moves)._replace(stats=stats)
 
-    def predict(self, at: Slot, x: Tensor) -> Tensor:
+    def predict(self, at: TrainState, x: Tensor) -> Tensor:
         return self.network.predict(at.w, at.stats, x)
 
 

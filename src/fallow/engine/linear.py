@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fallow.core.local import RowLoss, Slot, shares
+from fallow.core.local import RowLoss, TrainState, shares
 from fallow.core.plan import Optimiser
 from fallow.engine.losses import squared_error
 from fallow.engine.optimise import unbias
@@ -24,7 +24,7 @@ def is_linear(model: nn.Module, loss: RowLoss) -> bool:
     )
 
 
-def descend(opt: Optimiser, at: Slot, data: Joined, lines: Lines) -> Slot:
+def descend(opt: Optimiser, at: TrainState, data: Joined, lines: Lines) -> TrainState:
     """The slot of K sites after an epoch of plain steps.
 
     Up to rounding these are the steps of `fallow.engine.optimise.step` along the gradient, taken
@@ -36,7 +36,7 @@ def descend(opt: Optimiser, at: Slot, data: Joined, lines: Lines) -> Slot:
     x = data.flat if w.shape[2] == data.flat.shape[1] else data.affine
     room = x.new_empty(len(w), lines.rows.shape[1], x.shape[1])  # fresh memory is slow
     _run(opt, x, room, (w, m1, m2), _steps(opt, at.t, lines))
-    return Slot(
+    return TrainState(
         w.squeeze(1), at.stats, m1.squeeze(1), m2.squeeze(1), at.t + lines.frame.steps
     )
 

@@ -7,13 +7,13 @@ from math import log
 import torch
 from torch import Tensor
 
-from fallow.core.local import Slot
+from fallow.core.local import TrainState
 from fallow.core.plan import Optimiser
 
 
 def step(
-    opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor, part: Tensor | None
-) -> Slot:
+    opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor, part: Tensor | None
+) -> TrainState:
     """One step of ``opt`` along ``g``, as ``torch.optim`` takes it.  ``g`` is used up: its memory
     may become that of a moment.  Nothing else is changed in place.
 
@@ -34,21 +34,21 @@ def step(
     return new._replace(**kept)
 
 
-def counted(at: Slot) -> Slot:
+def counted(at: TrainState) -> TrainState:
     """The slot with steps counted for each parameter, t (..., d): where parts train in turn, Adam
     corrects the bias of each by its own steps."""
     return at._replace(t=at.t.expand(at.w.shape))
 
 
-def _sgd(opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor) -> Slot:
+def _sgd(opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor) -> TrainState:
     move = g.add_(at.m1, alpha=opt.momentum) if opt.momentum else g
     w = at.w - lr * move if isinstance(lr, Tensor) else at.w.sub(move, alpha=lr)
     return at._replace(w=w, m1=move if opt.momentum else at.m1, t=at.t + 1)
 
 
 def _adam(
-    opt: Optimiser, at: Slot, g: Tensor, lr: float | Tensor, part: Tensor | None
-) -> Slot:
+    opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor, part: Tensor | None
+) -> TrainState:
     b1, b2 = opt.betas
     t = at.t + (1 if part is None or at.t.shape[-1] == 1 else part)
     m1 = at.m1.lerp(g, 1 - b1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import NoReturn, final
 
-from fallow.core.local import Batch, Local, Near, Objective, Slot
+from fallow.core.local import Batch, Local, Near, Objective, TrainState
 
 
-def is_plain(method: Local, s: dict[str, Slot], w_t: Slot, batch: Batch) -> bool:
+def is_plain(
+    method: Local, s: dict[str, TrainState], w_t: TrainState, batch: Batch
+) -> bool:
     """Whether the step is one descent of ``s["w"]`` on the loss of the task, and nothing else.
 
     The step runs once, with a learner that only watches.
@@ -30,16 +32,16 @@ class _OtherStep(Exception):
 class _Watch:
     """A `fallow.core.local.Learner` that knows plain descent only, and does not carry it out."""
 
-    def __init__(self, begin: Slot, batch: Batch) -> None:
+    def __init__(self, begin: TrainState, batch: Batch) -> None:
         self.begin, self.batch, self.end = begin, batch, begin._replace()
 
     def descend(
         self,
-        at: Slot,
+        at: TrainState,
         batch: Batch,
         near: Near | None = None,
         objective: Objective | None = None,
-    ) -> Slot:
+    ) -> TrainState:
         if at is self.begin and batch is self.batch and near is None and objective is None:
             return self.end
         raise _OtherStep

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from fallow.core.local import Local, Slot, slot
+from fallow.core.local import Local, TrainState, slot
 from fallow.core.plan import Plan
 from fallow.core.types import State
 from fallow.engine.batches import Fitted
@@ -16,8 +16,8 @@ SENT = "sent"  # the name under which the moments of the sent model stay at a si
 
 
 def start(
-    method: Local, plan: Plan, state: State, own: dict[str, Slot], sent: State | None
-) -> tuple[Slot, dict[str, Slot]]:
+    method: Local, plan: Plan, state: State, own: dict[str, TrainState], sent: State | None
+) -> tuple[TrainState, dict[str, TrainState]]:
     """The model that was ``sent``, and the method's slots beside it, which begin at ``state``; None
     where both are one.
 
@@ -33,13 +33,15 @@ def start(
     return w_t, method.start(w.with_moments(own[SENT]) if SENT in own else w, kept)
 
 
-def _fresh(plan: Plan, state: State) -> Slot:
+def _fresh(plan: Plan, state: State) -> TrainState:
     at = slot(state, plan.optimiser)
     trains_parts = any(segment.part != "all" for segment in plan.segments)
     return counted(at) if trains_parts and plan.optimiser.name == "adam" else at
 
 
-def finish(method: Local, plan: Plan, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+def finish(
+    method: Local, plan: Plan, s: dict[str, TrainState]
+) -> tuple[TrainState, dict[str, TrainState]]:
     """What is sent and what stays, with the moments of what is sent if the optimiser persists."""
     sent, stays = method.finish(s)
     if plan.optimiser.persist:
@@ -47,25 +49,25 @@ def finish(method: Local, plan: Plan, s: dict[str, Slot]) -> tuple[Slot, dict[st
     return sent, stays
 
 
-def fitted(sent: Slot, stays: dict[str, Slot], steps: int) -> Fitted:
+def fitted(sent: TrainState, stays: dict[str, TrainState], steps: int) -> Fitted:
     """A result of its own: every tensor is a copy."""
     return Fitted(_copy(sent).state, {name: _copy(at) for name, at in stays.items()}, steps)
 
 
-def _copy(at: Slot) -> Slot:
-    return Slot(*(part.clone() for part in at))
+def _copy(at: TrainState) -> TrainState:
+    return TrainState(*(part.clone() for part in at))
 
 
-def stack(slots: Sequence[Slot]) -> Slot:
+def stack(slots: Sequence[TrainState]) -> TrainState:
     """K slots of one site -> one slot of K sites."""
-    return Slot(*(torch.stack(parts) for parts in zip(*slots, strict=True)))
+    return TrainState(*(torch.stack(parts) for parts in zip(*slots, strict=True)))
 
 
-def join(slots: Sequence[Slot]) -> Slot:
+def join(slots: Sequence[TrainState]) -> TrainState:
     """Slots of several sites, one after another -> one slot of all of them."""
-    return Slot(*(torch.cat(parts) for parts in zip(*slots, strict=True)))
+    return TrainState(*(torch.cat(parts) for parts in zip(*slots, strict=True)))
 
 
-def take(at: Slot, which: int | slice | list[int]) -> Slot:
+def take(at: TrainState, which: int | slice | list[int]) -> TrainState:
     """The slot of one, or of some, of the sites."""
-    return Slot(*(part[which] for part in at))
+    return TrainState(*(part[which] for part in at))

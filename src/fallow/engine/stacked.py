@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import Batch, Learner, Local, RowLoss, Slot
+from fallow.core.local import Batch, Learner, Local, RowLoss, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import State
 from fallow.engine.banked import BankedModel
@@ -105,8 +105,8 @@ class Stacked:
         self,
         method: Local,
         plan: Plan,
-        s: dict[str, Slot],
-        w_t: Slot,
+        s: dict[str, TrainState],
+        w_t: TrainState,
         batches: Iterator[Batch],
     ) -> bool:
         """Whether an epoch can be done in one go: plain descent of a linear model."""
@@ -117,7 +117,12 @@ class Stacked:
         return first is not None and is_plain(method, _take(s, k), take(w_t, k), first)
 
     def _stopped(
-        self, method: Local, plan: Plan, s: dict[str, Slot], seats: list[Seat], heard: Heard
+        self,
+        method: Local,
+        plan: Plan,
+        s: dict[str, TrainState],
+        seats: list[Seat],
+        heard: Heard,
     ) -> tuple[list[int], list[int]]:
         """The sites whose training ends here, by either rule of the plan, and the others."""
         over: set[int] = set()
@@ -143,10 +148,14 @@ def _seats(jobs: list[Job], plan: Plan) -> list[Seat]:
 
 
 def _steps(
-    method: Local, learn: Learner, s: dict[str, Slot], w_t: Slot, batches: Iterable[Batch]
-) -> dict[str, Slot]:
+    method: Local,
+    learn: Learner,
+    s: dict[str, TrainState],
+    w_t: TrainState,
+    batches: Iterable[Batch],
+) -> dict[str, TrainState]:
     """The slots after an epoch: sites leave at their last step and are put back at its end."""
-    left: list[dict[str, Slot]] = []
+    left: list[dict[str, TrainState]] = []
     for batch in batches:
         k = len(batch.x)
         if k < len(w_t.w):
@@ -158,12 +167,12 @@ def _steps(
     }
 
 
-def _take(s: dict[str, Slot], which: slice | list[int]) -> dict[str, Slot]:
+def _take(s: dict[str, TrainState], which: slice | list[int]) -> dict[str, TrainState]:
     return {name: take(at, which) for name, at in s.items()}
 
 
 def _results(
-    method: Local, plan: Plan, s: dict[str, Slot], seats: list[Seat], done: int
+    method: Local, plan: Plan, s: dict[str, TrainState], seats: list[Seat], done: int
 ) -> dict[int, Fitted]:
     """What the sites made in ``done`` epochs, by place."""
     sent, stays = finish(method, plan, s)

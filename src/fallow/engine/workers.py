@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import NONE, Local, RowLoss, Slot
+from fallow.core.local import NONE, Local, RowLoss, TrainState
 from fallow.core.plan import Plan
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.loop import Loop
@@ -199,5 +199,5 @@ def over(kind: type, change: Callable[[Any], Any], tree: Any) -> Any:
         return Job(**over(kind, change, vars(tree)))
     if isinstance(tree, tuple | list):
         parts = [over(kind, change, part) for part in tree]
-        return type(tree)(*parts) if isinstance(tree, Slot | Fitted) else parts
+        return type(tree)(*parts) if isinstance(tree, TrainState | Fitted) else parts
     return tree

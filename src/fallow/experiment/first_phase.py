@@ -12,7 +12,7 @@ from fallow.experiment.environment import Done, Simulation
 from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.versions import threads, versions
 from fallow.sites import Site
-from fallow.sites.store import Letter
+from fallow.sites.store import RelayedMessage
 
 INPUTS = (
     "model",
@@ -65,15 +65,15 @@ def first_phase(
 def restore(members: Mapping[SiteId, Site], memory: Memory) -> None:
     """Give sites what they remembered when a phase ended.  What a relay brought was one object for
     all its receivers, and is again."""
-    letters: dict[tuple[int, ...], Letter] = {}
+    letters: dict[tuple[int, ...], RelayedMessage] = {}
     for name, kept in memory.items():
         members[name].forget()
-        brought: dict[str, dict[SiteId, Letter]] = {}
+        brought: dict[str, dict[SiteId, RelayedMessage]] = {}
         for what, state in kept.items():
             verb, is_part, sender = what.partition("/")
             if is_part and verb != "own":
                 alike = tuple(map(id, state.values()))
-                letter = letters.setdefault(alike, Letter(state))
+                letter = letters.setdefault(alike, RelayedMessage(state))
                 brought.setdefault(verb, {})[sender] = letter
             else:
                 members[name].remember(what, state)

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from fallow.core.types import SiteId, State
 from fallow.privacy import Released
-from fallow.sites.store import Label, Letters
+from fallow.sites.store import Label, RelayedMessages
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.database import Database, Durability, Words
 from fallow.storage.errors import Failed
@@ -74,7 +74,7 @@ class Journal:
         )
 
     def _opened(self, blob: bytes, what: str) -> Any:
-        """What `sealed` closed; a changed byte is noticed."""
+        """What `with_checksum` closed; a changed byte is noticed."""
         if checksum(blob[MARK:]) != blob[:MARK]:
             raise self._damaged(f"{what} has another checksum")
         return unpack(blob[MARK:])
@@ -108,7 +108,9 @@ class Journal:
         return entry
 
     def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
-        self._write("INSERT INTO exchange VALUES (?, ?, ?)", key, digest, sealed(entry))
+        self._write(
+            "INSERT INTO exchange VALUES (?, ?, ?)", key, digest, with_checksum(entry)
+        )
 
     def exchanges(self) -> list[str]:
         """The keys of the exchanges of the open step, as they were recorded."""
@@ -131,7 +133,7 @@ class Journal:
         that was never disturbed goes on with the very same.
         """
         with self.transaction():
-            self._write("INSERT INTO finished VALUES (?, ?)", step, sealed(result))
+            self._write("INSERT INTO finished VALUES (?, ?)", step, with_checksum(result))
             self._write("DELETE FROM exchange WHERE instr(key, ?) = 1", f"{step}/")
             self._write(UNHELD)
         kept: dict[str, Any] = unpack(pack(result))
@@ -175,9 +177,11 @@ class Journal:
         for table in ("kept", "received"):
             self._write(f"DELETE FROM {table} WHERE site = ? AND name = ?", site, name)
         if state is not None:
-            self._write("INSERT INTO kept VALUES (?, ?, ?)", site, name, sealed(state))
+            self._write(
+                "INSERT INTO kept VALUES (?, ?, ?)", site, name, with_checksum(state)
+            )
 
-    def receive(self, site: SiteId, verb: str, letters: Letters) -> None:
+    def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
         """A letter is written once, whoever receives it, and kept while a site holds it."""
         self._read_letters.clear()
         for table in ("kept", "received"):
@@ -234,7 +238,7 @@ class Journal:
         return labels
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
-        line = sealed({**released._asdict(), "key": key})
+        line = with_checksum({**released._asdict(), "key": key})
         self._write("INSERT INTO spent VALUES (?, ?, ?)", site, key, line)
 
     def released(self, site: SiteId) -> dict[str, Released]:
@@ -250,14 +254,16 @@ class Journal:
         return found
 
     def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
-        self._write("INSERT OR REPLACE INTO secret VALUES (?, ?)", site, sealed(secret))
+        self._write(
+            "INSERT OR REPLACE INTO secret VALUES (?, ?)", site, with_checksum(secret)
+        )
 
     def hidden(self, site: SiteId) -> dict[str, Any] | None:
         found = self._read("SELECT held FROM secret WHERE site = ?", site)
         return self._opened(found[0][0], f"the secret of site {site}") if found else None
 
 
-def sealed(tree: Any) -> bytes:
+def with_checksum(tree: Any) -> bytes:
     """A structure as bytes, its checksum first."""
     blob = pack(tree)
     return checksum(blob) + blob

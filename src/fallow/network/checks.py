@@ -1,6 +1,6 @@
 """Border control: what arrives from outside is looked at before anything is done with it.
 
-`Border` is the coordinator's, for answers of sites; `check_order` is a site's, for orders.
+`ResponseCheck` is the coordinator's, for answers of sites; `check_order` is a site's, for orders.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ LARGEST, SPARE = (
 
 @final
 @dataclass
-class Border:
+class ResponseCheck:
     """What the coordinator takes from sites.
 
     rows: how many rows each site has registered, test rows too; a site that is not there has not

@@ -63,7 +63,7 @@ HEAD = {
 }
 
 
-def seal(secret: bytes, content: Order | Reply) -> bytes:
+def sign_message(secret: bytes, content: Order | Reply) -> bytes:
     """A signed message."""
     return sign(secret, pack(asdict(content)))
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fallow.core.types import Answer, SiteId
-from fallow.network.checks import Border
-from fallow.network.envelope import Link, Order, Reply, open_reply, seal
+from fallow.network.checks import ResponseCheck
+from fallow.network.envelope import Link, Order, Reply, open_reply, sign_message
 from fallow.network.release import HERE, check_release
 from fallow.storage.plain import plain
 
@@ -56,7 +56,7 @@ class Correspondence(Protocol):
     @property
     def waits(self) -> Waiting: ...
     @property
-    def border(self) -> Border: ...
+    def border(self) -> ResponseCheck: ...
     @property
     def clock(self) -> Callable[[], float]: ...
     @property
@@ -64,7 +64,7 @@ class Correspondence(Protocol):
 
 
 @dataclass
-class Gathering:
+class ReplyCollector:
     """One leg of an exchange.
 
     accept: the answer of a site, or ValueError for one that is refused.  need: how many of the
@@ -95,7 +95,7 @@ class Gathering:
     def missing(self) -> set[SiteId]:
         return set(self.orders) - self.found.keys() - self.refused.keys()
 
-    def gathered(self) -> Gathering:
+    def gathered(self) -> ReplyCollector:
         """Send, wait, and return when that is over.
 
         Raises RuntimeError when fewer than ``need`` sites can answer, or do in ``waits.patience``.
@@ -147,7 +147,7 @@ class Gathering:
     def _send(self, sites: set[SiteId]) -> None:
         secret = self.remote.keys.secret
         self.remote.link.send(
-            {site: seal(secret, self.orders[site]) for site in sorted(sites)}
+            {site: sign_message(secret, self.orders[site]) for site in sorted(sites)}
         )
 
     def _receive(self, seconds: float) -> None:

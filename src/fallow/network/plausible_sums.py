@@ -12,7 +12,7 @@ from torch import Tensor
 from fallow.core.ask import Masking
 from fallow.core.totals import Implausible
 from fallow.core.types import Answer, SiteId
-from fallow.network.checks import Border
+from fallow.network.checks import ResponseCheck
 from fallow.network.plausible import MODELS, ROWS, does_fit
 
 ATTEMPTS = 3
@@ -36,7 +36,7 @@ class PlausibleSums:
     """
 
     inner: Masking
-    border: Border
+    border: ResponseCheck
     say: Callable[[dict[str, Any]], None]
     failed: list[str] = field(default_factory=list)
 

@@ -22,7 +22,7 @@ from fallow.network.envelope import Order
 from fallow.network.plausible import does_fit
 from fallow.network.wire import pack_request, unpack_request
 from fallow.privacy.sealed import HALF, TAG, seal_for, unseal
-from fallow.sites.store import Letter
+from fallow.sites.store import RelayedMessage
 from fallow.storage.packing import pack, unpack
 from fallow.storage.plain import plain
 
@@ -39,7 +39,7 @@ class Brought(NamedTuple):
     numbers that no average uses (NaN).  ``refused``: a sentence for each.  ``cycle``: in which."""
 
     verb: str
-    letters: dict[SiteId, Letter]
+    letters: dict[SiteId, RelayedMessage]
     refused: dict[SiteId, str]
     cycle: int
 
@@ -173,7 +173,7 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brou
         s: _blank(found[s] or like or {}, sizes) if s in refused else found[s] or {}
         for s in found
     }
-    letters = {s: Letter(state) for s, state in states.items()}
+    letters = {s: RelayedMessage(state) for s, state in states.items()}
     return Brought(body["verb"], letters, refused, body["cycle"])
 
 
@@ -237,7 +237,7 @@ def limit_claims(brought: Brought, own: int, ratio: float) -> Brought:
         if claim > most > 0:
             state = letters[sender].state
             limited = torch.full_like(state[CLAIM], most)
-            letters[sender] = Letter({**state, CLAIM: limited})
+            letters[sender] = RelayedMessage({**state, CLAIM: limited})
     return brought._replace(letters=letters)
 
 

@@ -13,9 +13,9 @@ from fallow.core.disclosure import payload
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
-from fallow.network.checks import Border
+from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Errand, Link, Order
-from fallow.network.gathering import Gathering, Keys, Waiting
+from fallow.network.gathering import Keys, ReplyCollector, Waiting
 from fallow.network.plausible import last_norms
 from fallow.network.relays import (
     ANEW,
@@ -79,7 +79,7 @@ class Remote:
     run: str
     waits: Waiting
     say: Callable[[dict[str, Any]], None]
-    border: Border = field(default_factory=Border)
+    border: ResponseCheck = field(default_factory=ResponseCheck)
     clock: Callable[[], float] = time.monotonic
     absent: set[SiteId] = field(default_factory=set)
     told: set[SiteId] = field(default_factory=set)  # sites whose version was remarked on
@@ -141,7 +141,9 @@ class Remote:
         key = f"progress/{secrets.token_hex(8)}"  # an earlier one's late answer is another one's
         orders = {site: self._order(site, key, None, "progress", 0) for site in self.sites}
         waits = min(GLANCE, self.waits.timeout)
-        return Gathering(self, orders, self.border.progress, 0, waits).gathered().answers
+        return (
+            ReplyCollector(self, orders, self.border.progress, 0, waits).gathered().answers
+        )
 
     # -- relays -----------------------------------------------------------------------------
 
@@ -213,7 +215,7 @@ class Remote:
         errand: Errand = "request",
         needs_all: bool = False,
         odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {},
-    ) -> Gathering:
+    ) -> ReplyCollector:
         """One leg.  What sites did counts: it is noted in the transaction in which the caller
         records the exchange."""
         keys = {
@@ -222,7 +224,9 @@ class Remote:
         }
         orders = {s: self._order(s, keys[s], body, errand) for s, body in bodies.items()}
         need = len(orders) if needs_all else self._need(len(orders))
-        found = Gathering(self, orders, accept, need, self.waits.timeout, odd).gathered()
+        found = ReplyCollector(
+            self, orders, accept, need, self.waits.timeout, odd
+        ).gathered()
         self.book.note("place", str(self._place() + 1))
         if errand == "request":
             self._note_before(found.answers)

@@ -28,7 +28,7 @@ Noise = Literal["seeded", "os"]
 
 @final
 @dataclass(frozen=True)
-class Guard:
+class ReleaseGuard:
     """One site's guard.  ``noise``: from the operating system, unless a simulator asks for the
     stream of ``seed``, which everybody can repeat."""
 

@@ -12,7 +12,7 @@ from torch.nn.functional import kl_div
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.local import Batch, Learner, Slot, weighted_mean
+from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, orders
@@ -92,18 +92,18 @@ class IFAL:
 
     # -- the distilled model ----------------------------------------------------------------
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         teacher = learn.predict(w_t, b.x)
         return {
             "w": learn.descend(s["w"], b, objective=lambda f: taught(f(b.x), teacher, b))
         }
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
 
     # -- the choice -------------------------------------------------------------------------

@@ -3,14 +3,14 @@
 from fallow.sites.in_process import InProcess
 from fallow.sites.oracle import Simulated
 from fallow.sites.site import Parts, Site
-from fallow.sites.store import Label, Letter, MemoryStore, Store
+from fallow.sites.store import Label, MemoryStore, RelayedMessage, Store
 
 __all__ = [
     "InProcess",
     "Label",
-    "Letter",
     "MemoryStore",
     "Parts",
+    "RelayedMessage",
     "Simulated",
     "Site",
     "Store",

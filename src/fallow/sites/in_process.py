@@ -20,7 +20,7 @@ from fallow.core.types import Answer, SiteId
 from fallow.engine import Fitted, Job
 from fallow.sites.answering import answer_step
 from fallow.sites.site import Site
-from fallow.sites.store import Letter
+from fallow.sites.store import RelayedMessage
 
 
 class Executor(Protocol):
@@ -131,7 +131,8 @@ def deliver(
     only."""
     receivers = Counter(sender for senders in routes.values() for sender in senders)
     letters = {
-        s: Letter({k: torch.as_tensor(v) for k, v in answers[s].items()}) for s in receivers
+        s: RelayedMessage({k: torch.as_tensor(v) for k, v in answers[s].items()})
+        for s in receivers
     }
     for verb in {requests[sender].steps[-1].verb for sender in receivers}:  # there is one
         for to, senders in routes.items():

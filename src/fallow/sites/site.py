@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.banks import Layout
-from fallow.core.local import NONE, Local, Slot
+from fallow.core.local import NONE, Local, TrainState
 from fallow.core.messages import Request, Step
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal, words_stay
@@ -20,10 +20,10 @@ from fallow.core.types import SiteId, State
 from fallow.core.view import View
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
-from fallow.privacy import Guard, Privacy
+from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
 from fallow.sites.fits import is_main, named_stream
-from fallow.sites.store import Label, Letters, Store, named_by
+from fallow.sites.store import Label, RelayedMessages, Store, named_by
 
 ViewOf = Callable[["Site", int, bool], View]
 EMPTY = -1.0
@@ -163,7 +163,7 @@ class Site:
         if name == "features":
             self._scale()
 
-    def receive(self, verb: str, letters: Letters) -> None:
+    def receive(self, verb: str, letters: RelayedMessages) -> None:
         """What a relay brought takes the place of what an earlier one of the same verb did: memory
         stays bounded."""
         for name in named_by(verb, self.memory):
@@ -205,7 +205,7 @@ class Site:
         start, beside = self._begun(plan, sent, streams)
         own = (
             {
-                n.removeprefix("own/"): Slot(**s)
+                n.removeprefix("own/"): TrainState(**s)
                 for n, s in self.memory.items()
                 if n.startswith("own/")
             }
@@ -282,8 +282,8 @@ class Site:
     # -- verbs ------------------------------------------------------------------------------
 
     @property
-    def guard(self) -> Guard:
-        return Guard(
+    def guard(self) -> ReleaseGuard:
+        return ReleaseGuard(
             self.id, self.parts.privacy, self.store, self.parts.seed, self.parts.noise
         )
 

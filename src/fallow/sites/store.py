@@ -28,7 +28,7 @@ class Label(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Letter:
+class RelayedMessage:
     """An answer that goes from one site to others: one object, whoever receives it."""
 
     state: State
@@ -43,7 +43,7 @@ class Letter:
         return checksum(self.content)
 
 
-Letters = Mapping[SiteId, Letter]
+RelayedMessages = Mapping[SiteId, RelayedMessage]
 """What one site received in one relay, by sender."""
 
 
@@ -55,7 +55,7 @@ class Store(Ledger, Protocol):
         self, site: SiteId, name: str, state: State | None
     ) -> None: ...  # None forgets
     def receive(
-        self, site: SiteId, verb: str, letters: Letters
+        self, site: SiteId, verb: str, letters: RelayedMessages
     ) -> None: ...  # under verb/sender
     def kept(self, site: SiteId) -> dict[str, State]: ...
     def write(self, site: SiteId, labels: Sequence[Label]) -> None: ...
@@ -77,7 +77,7 @@ class MemoryStore:
         else:
             self.states.setdefault(site, {})[name] = state
 
-    def receive(self, site: SiteId, verb: str, letters: Letters) -> None:
+    def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
         kept = self.states.setdefault(site, {})
         for name in named_by(verb, kept):
             del kept[name]

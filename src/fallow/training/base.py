@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.local import Batch, Local, Slot
+from fallow.core.local import Batch, Local, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -54,12 +54,12 @@ def average(total: dict[str, Tensor], state: State) -> State:
     return {**state, **mean}
 
 
-def with_own_statistics(w: Slot, own: dict[str, Slot]) -> Slot:
+def with_own_statistics(w: TrainState, own: dict[str, TrainState]) -> TrainState:
     """The model that was sent, with the statistics the site kept in the last round (FedBN)."""
     return w._replace(stats=own["bn"].stats) if "bn" in own else w
 
 
-def own_statistics(w: Slot, bn: str) -> dict[str, Slot]:
+def own_statistics(w: TrainState, bn: str) -> dict[str, TrainState]:
     """What stays at a site: its statistics with ``bn="local"``, else nothing."""
     if bn != "local":
         return {}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.local import Batch, Learner, Slot, weighted_mean
+from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -68,13 +68,13 @@ class KCFU:
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return deployed(state, memory)
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         w = with_own_statistics(w, own)
         return {"w": w, "teacher": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         counts = class_counts(b, "kcfu")
         has_pool = b.u.numel() > 0
         if b.round == 0 or not has_pool:
@@ -93,7 +93,7 @@ class KCFU:
         )
         return {**s, "w": w}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], own_statistics(s["w"], self.bn)
 
 

@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fallow.network.envelope import Reply, open_reply, seal
+from fallow.network.envelope import Reply, open_reply, sign_message
 from fallow.network.flower import new_tls
 from fallow.network.flower.launch import CLIENT, REASON, _guard, _staying, _without_words
 from fallow.network.flower.processes import free_port
@@ -74,7 +74,7 @@ def test_a_row_is_found_in_a_signed_answer_in_whatever_units(form: Tensor) -> No
     hidden = torch.cat(
         [torch.zeros(5, dtype=form.dtype), form, torch.ones(4, dtype=form.dtype)]
     )
-    sent = seal(SECRET, Reply("run", PLANTED, "0/train/0/0", {"w": hidden, "n": 3}))
+    sent = sign_message(SECRET, Reply("run", PLANTED, "0/train/0/0", {"w": hidden, "n": 3}))
     stream = posted(b"before" + sent + sent + b"after", 7)
     (message,) = messages(everything([stream]))
     told = open_reply(verify_key(SECRET), message, PLANTED)

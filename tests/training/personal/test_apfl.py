@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core.local import Batch, Slot, slot
+from fallow.core.local import Batch, TrainState, slot
 from fallow.core.plan import Optimiser
 from fallow.engine import Loop
 from fallow.engine.learner import Autograd
@@ -26,7 +26,7 @@ def learner() -> Autograd:
     return Autograd(executor.network, executor.loss, SGD)
 
 
-def slots(alpha: float) -> dict[str, Slot]:
+def slots(alpha: float) -> dict[str, TrainState]:
     w = slot(begun(mlp), SGD)
     v = w._replace(w=w.w + torch.linspace(-0.5, 0.6, w.w.numel(), dtype=torch.float64))
     return {"w": w, "v": v, "alpha": number(alpha, w)}

@@ -14,9 +14,9 @@ from fallow.core.names import BUILT_IN, NamePolicy, pinned
 from fallow.core.types import SiteId
 from fallow.federation.address import check_address, check_host, not_bindable
 from fallow.federation.agreement import Agreement, Waits, at_sites
+from fallow.federation.building import build_study
 from fallow.federation.folders import check_free, private_folder
 from fallow.federation.joining import KEY, check_own, read_joining
-from fallow.federation.made import made
 from fallow.federation.schema import Schema
 from fallow.federation.study_file import read_agreement, write_agreement
 from fallow.network.flower.certificates import Tls, new_tls
@@ -64,7 +64,7 @@ class Plan:
             authority,
             names=names,
         )
-        made(found)
+        build_study(found)
         return found
 
     @property

@@ -20,8 +20,9 @@ from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.run import Run, Say, silent
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
+from fallow.federation.building import BuiltStudy, build_study
 from fallow.federation.card import CARD, Facts, write_card
-from fallow.federation.coordinator.labels import Desk
+from fallow.federation.coordinator.labels import LabelQueue
 from fallow.federation.coordinator.live import (
     Advanced,
     Control,
@@ -44,8 +45,7 @@ from fallow.federation.coordinator.strikes import (
 )
 from fallow.federation.coordinator.tell import Teller, told_without
 from fallow.federation.folders import private_folder, tighten
-from fallow.federation.made import Made, made
-from fallow.network.checks import Border
+from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Link
 from fallow.network.gathering import Keys
 from fallow.network.remote import Remote
@@ -137,13 +137,13 @@ class Program:
     def _went(self, tell: Teller, link: Watched, control: Control) -> bool:
         """Run to the end; False where a site has left, and the open step begins again."""
         write_json(self.folder / "study.json", described(self.agreement, self.cell))
-        parts, waits = made(self.agreement), self.agreement.waits
+        parts, waits = build_study(self.agreement), self.agreement.waits
         sizes = {
             "w": sum(parts.layout.param_sizes),
             "stats": sum(parts.layout.buffer_sizes),
         }
         width, many = math.prod(self.agreement.schema.shape), len(self.agreement.sites)
-        border = Border(
+        border = ResponseCheck(
             sizes=sizes,
             sites=many,
             width=width,
@@ -181,7 +181,7 @@ class Program:
         sites: list[SiteId],
         carrier: Remote,
         journal: Journal,
-        parts: Made,
+        parts: BuiltStudy,
         tell: Teller,
     ) -> None:
         """Somebody does not want to wait for sites: where none can take part without it they leave
@@ -224,8 +224,8 @@ class Program:
         self,
         carrier: Remote,
         journal: Journal,
-        parts: Made,
-        border: Border,
+        parts: BuiltStudy,
+        border: ResponseCheck,
         tell: Teller,
         control: Control,
     ) -> None:
@@ -233,13 +233,15 @@ class Program:
         waits = self.agreement.waits
         greeted = hello(parts, carrier, journal)
         tell.greeted(greeted["sites"])
-        desk = Desk(carrier, journal, control, waits.deadline, tell, self.clock, self.poll)
+        desk = LabelQueue(
+            carrier, journal, control, waits.deadline, tell, self.clock, self.poll
+        )
         sites = RealSites(
             self.agreement, parts, carrier, journal, desk, greeted, border=border
         )
         self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
 
-    def _run(self, run: Run, parts: Made, sites: RealSites) -> None:
+    def _run(self, run: Run, parts: BuiltStudy, sites: RealSites) -> None:
         """Cycle by cycle; a strategy that chooses from nothing asks once, for the whole budget."""
         recipe = self.agreement.recipe
         records = run.one_pass(recipe.cycles) if is_one_pass(recipe) else run.go()
@@ -281,7 +283,7 @@ def alone(folder: Path) -> AbstractContextManager[None]:
     return locks.alone(folder / LOCK, otherwise)
 
 
-def contracts_of(parts: Made) -> dict[str, Contract]:
+def contracts_of(parts: BuiltStudy) -> dict[str, Contract]:
     """What the query and the training of a study promise."""
     return {name: parts.methods[name].contract for name in ("query", "training")}
 
@@ -297,7 +299,7 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
         raise ValueError(
             f"the study in {folder} was not started, so there is no answer yet"
         )
-    contracts = contracts_of(made(agreement))
+    contracts = contracts_of(build_study(agreement))
     with alone(folder), opened(place, agreement) as journal:
         found = strike(journal, agreement, contracts, site, key, utc(time.time()))
         live = Live(folder / "live.json")

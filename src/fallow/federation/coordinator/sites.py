@@ -24,11 +24,11 @@ from fallow.experiment.scale import Scale
 from fallow.experiment.scoring import row_of
 from fallow.experiment.steps import check_picked
 from fallow.federation.agreement import Agreement
-from fallow.federation.coordinator.labels import Desk
+from fallow.federation.building import BuiltStudy
+from fallow.federation.coordinator.labels import LabelQueue
 from fallow.federation.coordinator.scores import of_counts, of_totals
 from fallow.federation.coordinator.strikes import absent_from
-from fallow.federation.made import Made
-from fallow.network.checks import Border
+from fallow.network.checks import ResponseCheck
 from fallow.network.plausible_sums import PlausibleSums
 from fallow.privacy import SecureSum
 from fallow.settings.budgets import budgets
@@ -51,14 +51,14 @@ class RealSites:
     """
 
     agreement: Agreement
-    made: Made
+    made: BuiltStudy
     carrier: Carrier
     journal: Journal
-    desk: Desk
+    desk: LabelQueue
     greeted: Mapping[str, Any]
     scale: Scale | None = None
     targets: State | None = None
-    border: Border = field(default_factory=Border)
+    border: ResponseCheck = field(default_factory=ResponseCheck)
 
     def __post_init__(self) -> None:
         self.border.rows |= rows_of(self.greeted["sites"])
@@ -325,7 +325,7 @@ def rows_of(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
     return {s: max(int(a["rows"]), int(a.get("test", 0))) for s, a in known.items()}  # type: ignore[arg-type]
 
 
-def hello(made: Made, carrier: Carrier, journal: Journal) -> dict[str, Any]:
+def hello(made: BuiltStudy, carrier: Carrier, journal: Journal) -> dict[str, Any]:
     """What every site says of itself, once: ``sites``, and what that ``revealed``.
 
     A study begins with all its sites, whatever the quorum: budgets are shares of the rows of each.

@@ -9,7 +9,7 @@ from typing import Any, final
 from fallow.core.types import SiteId, State
 from fallow.federation.ledger.store import SiteStore
 from fallow.privacy import Released
-from fallow.sites.store import Label, Letters, named_by
+from fallow.sites.store import Label, RelayedMessages, named_by
 
 
 @final
@@ -46,7 +46,7 @@ class Draft:
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         self._kept[name] = state
 
-    def receive(self, site: SiteId, verb: str, letters: Letters) -> None:
+    def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
         self._kept |= dict.fromkeys(named_by(verb, self.kept(site)))
         self._kept |= {
             f"{verb}/{sender}": letter.state for sender, letter in letters.items()

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
-from fallow.experiment.journal import sealed
+from fallow.experiment.journal import with_checksum
 from fallow.federation.ledger.questions import now
 from fallow.federation.ledger.tables import Tables
 from fallow.network.envelope import Order
@@ -278,7 +278,7 @@ class Orders:
 
     def finish(self, order: Order, verbs: str, answer: Answer) -> int:
         """An order is done: its answer is kept until it counts.  Returns the exchange's number."""
-        kept = sealed(answer)
+        kept = with_checksum(answer)
         about = (digest_of(order), order.place, verbs, len(kept) - MARK, now(), kept)
         sql = "INSERT INTO exchange (run, key, digest, place, verbs, bytes, at, answer) "
         number = self._tables.write(

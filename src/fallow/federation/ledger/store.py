@@ -9,7 +9,7 @@ from typing import Any, final
 
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, State
-from fallow.experiment.journal import sealed
+from fallow.experiment.journal import with_checksum
 from fallow.federation.ledger.questions import now
 from fallow.federation.ledger.releases import NAME, Damaged, Entry, Releases
 from fallow.federation.ledger.tables import COPIED, NOTICED, Tables
@@ -59,7 +59,7 @@ class SiteStore:
                 self._tables.write("DELETE FROM kept WHERE name = ?", name)
             else:
                 sql = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
-                self._tables.write(sql, name, sealed(state))
+                self._tables.write(sql, name, with_checksum(state))
 
     def kept(self, site: SiteId) -> dict[str, State]:
         rows = self._tables.read("SELECT name, state FROM kept ORDER BY name")
@@ -140,7 +140,7 @@ class SiteStore:
                         f"another release costs {cost:g}: raise the limit under [privacy] in its "
                         "site.toml, or leave the study"
                     )
-            line = sealed({**released._asdict(), "key": key})
+            line = with_checksum({**released._asdict(), "key": key})
             self._enter(Entry(self.run, key, cost, line))
 
     def _in_doubt(self) -> str:
@@ -223,7 +223,7 @@ class SiteStore:
                 run = found[0][0] if found else self.run
                 taken = self._tables.read("SELECT count(*) FROM spent")[0][0]
                 key = f"{PUT_BACK} {now()} {taken}"
-                line = sealed({**Released(cost, "", {})._asdict(), "key": key})
+                line = with_checksum({**Released(cost, "", {})._asdict(), "key": key})
                 self._enter(Entry(run, key, cost, line))
             self._note(NOTICED, now())
             said = (
@@ -297,14 +297,16 @@ class SiteStore:
         return found
 
     def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
-        self._tables.write("INSERT OR REPLACE INTO secret VALUES (1, ?)", sealed(secret))
+        self._tables.write(
+            "INSERT OR REPLACE INTO secret VALUES (1, ?)", with_checksum(secret)
+        )
 
     def hidden(self, site: SiteId) -> dict[str, Any] | None:
         found = self._tables.read("SELECT held FROM secret")
         return self._opened(found[0][0], "the key of a secure sum") if found else None
 
     def _opened(self, blob: bytes, what: str) -> Any:
-        """What `sealed` closed; a changed byte is noticed."""
+        """What `with_checksum` closed; a changed byte is noticed."""
         if checksum(blob[MARK:]) != blob[:MARK]:
             raise self._tables.damaged(f"{what} has another checksum")
         return unpack(blob[MARK:])

@@ -134,7 +134,7 @@ MARKED = {
     "taken_back": ("run", "key"),
 }
 """Tables whose lines carry a checksum of these columns.  The others have one of their own: labels
-(`store`), what is remembered and kept secret, answers of exchanges, releases (`sealed`)."""
+(`store`), what is remembered and kept secret, answers of exchanges, releases (`with_checksum`)."""
 PEOPLES = ("gone", "purse", "attention", "purchase", "question", "given")
 """Of these, what labels are made from."""
 MARK_OF = "fallow_mark"

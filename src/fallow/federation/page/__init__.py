@@ -1,7 +1,7 @@
 """A page on this machine, for the people who label a site's samples."""
 
 from fallow.federation.page.app import create_app
-from fallow.federation.page.desk import Desk
+from fallow.federation.page.desk import LabelQueue
 from fallow.federation.page.serve import serve
 
-__all__ = ["Desk", "create_app", "serve"]
+__all__ = ["LabelQueue", "create_app", "serve"]

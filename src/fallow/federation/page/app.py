@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
 
 from fallow.federation.page import addresses, changes
-from fallow.federation.page.desk import Desk
+from fallow.federation.page.desk import LabelQueue
 from fallow.federation.page.door import HEADERS, Door
 from fallow.federation.page.forms import name_of
 from fallow.federation.page.people import Nameless, person
@@ -16,7 +16,7 @@ from fallow.federation.page.views import Views
 from fallow.storage.errors import Failed
 
 
-def create_app(desk: Desk, door: Door, who: str | None = None) -> FastAPI:
+def create_app(desk: LabelQueue, door: Door, who: str | None = None) -> FastAPI:
     """The page of one site.  ``who``: the name of whoever comes in, until they give another.
 
     Raises ValueError for what cannot be a name.

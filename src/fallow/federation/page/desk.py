@@ -35,7 +35,7 @@ class Outdated(Exception):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Desk:
+class LabelQueue:
     """``study`` and ``site`` are names; ``rows`` are all rows of the site."""
 
     study: str

@@ -12,7 +12,7 @@ from threading import Timer
 import uvicorn
 
 from fallow.federation.page.app import create_app
-from fallow.federation.page.desk import Desk
+from fallow.federation.page.desk import LabelQueue
 from fallow.federation.page.door import Door
 from fallow.storage.errors import Failed
 
@@ -20,7 +20,7 @@ HOME = "127.0.0.1"
 
 
 def serve(
-    desk: Desk,
+    desk: LabelQueue,
     say: Callable[[str], None],
     port: int = 0,
     who: str | None = None,
@@ -55,7 +55,7 @@ def listening(port: int) -> socket.socket:
     return listener
 
 
-def server_of(desk: Desk, door: Door, who: str | None = None) -> uvicorn.Server:
+def server_of(desk: LabelQueue, door: Door, who: str | None = None) -> uvicorn.Server:
     """The server of one site's page."""
     config = uvicorn.Config(
         create_app(desk, door, who),

@@ -18,7 +18,7 @@ from fallow.federation.page import words
 from fallow.federation.page.desk import (
     CANNOT_TELL,
     ENDED,
-    Desk,
+    LabelQueue,
     decision,
     mine,
     sent,
@@ -69,7 +69,7 @@ class Told(NamedTuple):
 class Views:
     """The pages of a desk as HTML."""
 
-    desk: Desk
+    desk: LabelQueue
 
     def page(
         self, name: str, who: str | None, status: int = 200, **more: Any

@@ -19,10 +19,10 @@ from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId
 from fallow.experiment.steps import held_back, is_stratified
 from fallow.federation.agreement import Agreement
+from fallow.federation.building import build_study
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.draft import Draft
 from fallow.federation.ledger.purchases import Bounds
-from fallow.federation.made import made
 from fallow.federation.people import PICKED, Office, People, begin_cycle
 from fallow.federation.site.clocks import check_run
 from fallow.federation.site.folder import SiteFolder
@@ -33,7 +33,7 @@ from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.schedule import Place
 from fallow.federation.site.settings import RUNS
 from fallow.network.checks import check_order, stats_of
-from fallow.network.envelope import Order, Reply, open_order, seal
+from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.gathering import EPSILON
 from fallow.network.relays import (
     DELIVER,
@@ -78,7 +78,7 @@ class Host:
     ) -> None:
         agreement = folder.agreement
         self._folder, self._ledger, self._agreement = folder, ledger, agreement
-        self._made = made(agreement)
+        self._made = build_study(agreement)
         self._parts = Parts(
             self._made.model,
             self._made.layout,
@@ -123,12 +123,12 @@ class Host:
                 order = open_order(self._agreement.coordinator, blob)
                 run, key, life = order.run, order.key, order.life
                 reply = Reply(run, name, key, self._answer(order), life=life)
-                return seal(self._folder.keys.sign, reply)
+                return sign_message(self._folder.keys.sign, reply)
             except (Exception, SystemExit) as error:
                 log = ErrorLog(self._folder.path)
                 why = told_outside(name, self._function(order), error, log)
                 refusal = Reply(run, name, key, refused=why, life=life)
-        return seal(self._folder.keys.sign, refusal)
+        return sign_message(self._folder.keys.sign, refusal)
 
     def _function(self, order: Order | None) -> str:
         """What an order asks for, in words of the order and of the agreement alone."""

@@ -20,8 +20,8 @@ from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 from fallow.experiment.methods import is_shared, local_plan
 from fallow.federation.agreement import Agreement
+from fallow.federation.building import BuiltStudy
 from fallow.federation.ledger import Ledger
-from fallow.federation.made import Made
 from fallow.federation.site.budget import Budget
 from fallow.federation.site.schedule import Place, Schedule
 from fallow.storage.files import digest_of
@@ -54,7 +54,7 @@ class Limits:
     often models are scored over all runs."""
 
     agreement: Agreement
-    made: Made
+    made: BuiltStudy
     ledger: Ledger
     rows: int
     width: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fallow.federation.agreement import Agreement
-from fallow.federation.made import made
+from fallow.federation.building import build_study
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.settings import Settings
@@ -35,7 +35,7 @@ Leaving = tuple[str, str, str, str]
 def leaving(folder: SiteFolder) -> list[Leaving]:
     """Everything that can leave the site, from the contracts of the methods that play a part."""
     methods, is_secure = (
-        made(folder.agreement).methods,
+        build_study(folder.agreement).methods,
         folder.agreement.recipe.privacy.secure_sum,
     )
     seen = SEEN | ({"sum": "coordinator, totals alone"} if is_secure else {})

@@ -11,7 +11,7 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.local import Batch, Learner, Slot
+from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -67,12 +67,12 @@ class APFL:
         v, w, a = memory["own/v"], memory["local"], memory["own/alpha"]["w"]
         return {"w": a * v["w"] + (1 - a) * w["w"], "stats": v["stats"]}
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w, "v": w, "alpha": number(self.alpha, w), **own}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         w, v, a = s["w"], s["v"], s["alpha"].w
         g, stats = learn.gradient(v._replace(w=a * v.w + (1 - a) * w.w), b)
         if self.adaptive:
@@ -84,12 +84,12 @@ class APFL:
         v = learn.apply(v, a * g, b.lr)._replace(stats=stats)
         return {"w": learn.descend(w, b), "v": v, "alpha": alpha}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {"v": s["v"], "alpha": s["alpha"]}
 
 
-def number(value: float, like: Slot) -> Slot:
+def number(value: float, like: TrainState) -> TrainState:
     """A slot that holds one number, for as many sites as ``like`` has."""
     w, stats, *more = like
     w = torch.full_like(w[..., :1], value)
-    return Slot(w, stats[..., :0], *(part[..., :1] for part in more))
+    return TrainState(w, stats[..., :0], *(part[..., :1] for part in more))

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.local import Batch, Learner, Slot
+from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -43,13 +43,13 @@ class FedAvgPost:
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return memory.get("local", state)
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         return {"w": learn.descend(s["w"], b)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}

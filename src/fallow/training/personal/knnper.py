@@ -13,7 +13,7 @@ from torch.nn.functional import one_hot
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.local import Batch, Learner, Slot
+from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -106,13 +106,13 @@ class KNNPer:
         share = (-d / (z.shape[1] * self.sigma)).softmax(1)
         return (share.unsqueeze(2) * votes[at]).sum(1)
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         return {"w": learn.descend(s["w"], b)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}

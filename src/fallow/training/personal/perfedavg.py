@@ -11,7 +11,7 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
-from fallow.core.local import Batch, Learner, Slot
+from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -109,12 +109,12 @@ class PerFedAvg:
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return memory.get("local" if self.eval_adapt == "after_local" else "adapted", state)
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         one, two = pair(b)
         w = s["w"]
         g, stats = learn.gradient(w, one)
@@ -122,7 +122,7 @@ class PerFedAvg:
         g, stats = learn.gradient(u, two)
         return {"w": learn.apply(w, g, b.lr)._replace(stats=stats)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.banks import Bank
 from fallow.core.contract import Contract
-from fallow.core.local import Batch, Learner, Slot
+from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.messages import To
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, SiteId, State
@@ -122,12 +122,12 @@ class PFedGraph:
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return memory.get("local", model(state))
 
-    def start(self, w: Slot, own: dict[str, Slot]) -> dict[str, Slot]:
+    def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": w}
 
     def step(
-        self, s: dict[str, Slot], w_t: Slot, b: Batch, learn: Learner
-    ) -> dict[str, Slot]:
+        self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
+    ) -> dict[str, TrainState]:
         def alike(w: Tensor) -> Tensor:
             norm: Tensor = w.norm(dim=-1)
             return self.lam_sign * self.lam * (w * w_t.w).sum(-1) / norm.clamp_min(TINY)
@@ -135,7 +135,7 @@ class PFedGraph:
         is_plain = b.round == 0 or self.lam == 0  # w_t is then no direction
         return {"w": learn.descend(s["w"], b, None if is_plain else alike)}
 
-    def finish(self, s: dict[str, Slot]) -> tuple[Slot, dict[str, Slot]]:
+    def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], {}
 
 

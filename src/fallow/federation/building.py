@@ -24,7 +24,7 @@ from fallow.training.scaling import Scaling
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltStudy:
     """The model and the methods of a study, equal at the coordinator and at every site: those that
     play a part in it.
 
@@ -41,8 +41,8 @@ class Made:
     dtype: torch.dtype
 
 
-def made(agreement: Agreement) -> Made:
-    """What `lab.world.world_of` makes of a recipe, with the same streams and so the same weights.
+def build_study(agreement: Agreement) -> BuiltStudy:
+    """What `experiment.world.world_of` makes of a recipe, with the same streams and so the same weights.
 
     Raises ValueError for a method that only a simulator can run, or that does not suit the schema.
     """
@@ -77,7 +77,7 @@ def made(agreement: Agreement) -> Made:
     )
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
     playing = _playing(agreement, methods) | {"people": people}
-    return Made(
+    return BuiltStudy(
         model, layout, playing, fresh, len(schema.classes), executor, trainer, dtype
     )
 
