@@ -200,6 +200,10 @@ def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
     again = counted(leader, anew(leader, keys(0), 1))
     assert torch.equal(first.answer["key"], again.answer["key"])
     counted(leader, leader.order(keys(1)))
-    why = leader.send(anew(leader, keys(0), 2)).refused
-    assert "with secure sums nothing but the newest exchange is asked anew" in str(why)
+    said = "with secure sums nothing but the newest exchange is asked anew"
+    assert said in str(leader.send(anew(leader, keys(0), 2)).refused)
+    wrong = replace(keys(1), steps=(replace(keys(1).steps[0], masked=None),))
+    assert leader.send(anew(leader, wrong, 2)).refused  # and so the newest stands no more
+    assert leader.ledger.orders.times_back(leader.run) == 2
+    assert said in str(leader.send(anew(leader, keys(0), 3)).refused)
     leader.ledger.close()

@@ -322,16 +322,12 @@ def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> N
 
 def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) -> None:
     """A restart in the middle of a query draws the same again, whatever the site is asked first."""
-    hello = leader.order(about("hello", "0/hello"))
-    leader.send(hello)
+    state = leader.first_model()
+    leader.round(0, state)
     before = leader.host._here().parts.secret
-    leader.count(hello)
     leader.again()
     assert leader.send(leader.order(about("hello", "0/hello"), "progress")).refused is None
-    counted = leader.order(
-        Request("0/train/0/0", "training", 0, 0, (Step("sum", "upload", {}),))
-    )
-    leader.send(counted)
+    leader.round(1, state)
     assert leader.host._here().parts.secret == before
 
 

@@ -240,3 +240,10 @@ def test_ranks_of_published_tables_with_an_intercept(name: str, rank: int) -> No
     torch.testing.assert_close(
         score, expected, rtol=0, atol=max(1e-10, 100 * EPS * condition)
     )
+
+
+def test_a_direction_below_what_masked_sums_round_is_none() -> None:
+    gram = torch.diag(torch.tensor([1.0, 1e-6], dtype=torch.float64))
+    basis = torch.eye(2, dtype=torch.float64)
+    assert second_pass(gram, basis).rank == 2
+    assert second_pass(gram, basis, rounding=1e-5).rank == 1

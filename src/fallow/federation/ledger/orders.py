@@ -121,6 +121,11 @@ class Orders:
         sql = "SELECT 1 FROM taken_back WHERE run = ? AND key = ?"
         return bool(self._tables.read(sql, run, key))
 
+    def asked(self, run: str) -> list[str]:
+        """The keys of all that was ever performed in a run."""
+        sql = "SELECT key FROM exchange WHERE run = ? ORDER BY id"
+        return [key for (key,) in self._tables.read(sql, run)]
+
     def performed(self, run: str) -> list[str]:
         """The keys of all that a run has asked and that stands, oldest first."""
         return self._standing("exchange", run)

@@ -68,14 +68,20 @@ class GoingBack:
                 f"site {self.site} has performed {newest}, and order {order.key} comes before it in "
                 "a run of this study: a run goes on, and goes back where something is asked anew"
             )
-        is_newest = newest is None or place.rank >= self.schedule.place(newest).rank
-        if self.is_masked and not is_newest:
-            raise Refusal(
-                f"site {self.site} has performed {newest} and does not go back to {order.key}: "
-                "with secure sums nothing but the newest exchange is asked anew"
-            )
+        if self.is_masked and place.is_anew:
+            self._check_newest(order, place)
         if is_back or (place.is_anew and self._has_failed(order, place)):
             self._go_back(order, place)
+
+    def _check_newest(self, order: Order, place: Place) -> None:
+        """Of all that was ever asked in a run, also where it stands no more: else a run could go
+        back one exchange at a time."""
+        for key in self.orders.asked(order.run):
+            if place.rank < self.schedule.place(key).rank:
+                raise Refusal(
+                    f"site {self.site} has performed {key} and does not go back to {order.key}: "
+                    "with secure sums nothing but the newest exchange is asked anew"
+                )
 
     def _has_failed(self, order: Order, place: Place) -> bool:
         """Whether the exchange failed under another key.  Else what makes it fail could be searched
