@@ -271,6 +271,13 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
     assert (first["key"], second["key"]) == ("0/train/1/0", "0/train/1/0")
     assert "does not count" in first["why"]
     assert world.program().go()
+    for site in world.sites:  # each start asked it anew
+        performed = world.ledgers[site].orders.performed(
+            str(world.ledgers[site].orders.newest_run())
+        )
+        assert [key for key in performed if key.startswith("0/train/1/0")] == [
+            "0/train/1/0~2"
+        ]
     assert honest.program().go()
     torch.testing.assert_close(state(world), state(honest))
 

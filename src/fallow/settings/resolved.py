@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from fallow.core.build import Packages, find
-from fallow.core.names import NamePolicy
+from fallow.core.names import NamePolicy, check_name
 from fallow.settings.spec import Spec
 
 
@@ -52,6 +52,7 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, Any]:
     defaults is to run its code, and a digest is wanted before anybody has agreed to that.
     """
     try:
+        check_name(spec.name, policy)  # before anything is imported
         cls = find(_packages(part), spec.name, policy)
     except ValueError:
         return dict(_plain(spec.fields, policy))
