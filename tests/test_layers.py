@@ -316,3 +316,59 @@ def test_importing_fallow_is_fast_because_it_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+def module_of(path: Path) -> str:
+    """The dotted name of a file below the source."""
+    steps = path.relative_to(SOURCE).with_suffix("").parts
+    if steps[-1] == "__init__":
+        steps = steps[:-1]
+    return ".".join(("fallow", *steps))
+
+
+def imported_modules(root: Path) -> dict[str, set[str]]:
+    """Which module imports which, those for the type checker alone and deferred ones included.
+
+    A package's ``__init__`` counts as what it is imported as, not as a stop on the way to a module.
+    """
+    files = {module_of(path): path for path in root.rglob("*.py")}
+    found: dict[str, set[str]] = {}
+    for module, path in files.items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found[module] = set()
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            for target in named(path.relative_to(root), node):
+                known = target if target in files else target.rpartition(".")[0]
+                if known in files and known != module:
+                    found[module].add(known)
+    return found
+
+
+def circles(arrows_of: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that import one another (strongly connected, of two or more)."""
+    reached = {module: set(targets) for module, targets in arrows_of.items()}
+    is_growing = True
+    while is_growing:
+        is_growing = False
+        for targets in reached.values():
+            further = set().union(*(reached[target] for target in targets))
+            if not further <= targets:
+                targets |= further
+                is_growing = True
+    groups = {
+        tuple(sorted(m for m in targets if module in reached[m] and m in reached[module]))
+        for module, targets in reached.items()
+        if module in targets
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    found = circles(imported_modules(SOURCE))
+    assert not found, "\n".join(["", *(" <-> ".join(group) for group in found)])
+
+
+def test_a_circle_is_found_through_a_third_module() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]

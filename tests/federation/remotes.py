@@ -12,9 +12,9 @@ from fallow.engine import Loop, row_loss
 from fallow.experiment.journal import Journal
 from fallow.network.checks import check_order, stats_of
 from fallow.network.envelope import Order, Reply, open_order, seal
-from fallow.network.gathering import EPSILON
+from fallow.network.gathering import EPSILON, Keys
 from fallow.network.relays import read_delivery, read_request, sealed_letters
-from fallow.network.remote import Keys, Remote
+from fallow.network.remote import Remote
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.masks import new_secret, public_half
 from fallow.privacy.signing import new_signing_key, verify_key

@@ -21,7 +21,7 @@ from fallow.federation.schema import Column, Schema
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.host import Host
 from fallow.federation.study_file import write_agreement
-from fallow.network.remote import Keys
+from fallow.network.gathering import Keys
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec

@@ -31,6 +31,7 @@ def test_every_class_of_a_public_code_has_its_old_word() -> None:
     assert {name: code.home for name, code in codes.items()} == compat.MOVED
     for code in codes.values():
         assert find(queries, code.word) is code.load()
+        assert code.load().contract.aliases == code.aliases == (code.word,)
 
 
 def test_an_old_word_for_nothing_is_refused_in_one_sentence() -> None:
@@ -62,12 +63,12 @@ def test_a_study_that_names_a_table_of_no_paper_here_is_reported_without_it(
     assert "gone-table1 (no paper here has this table)" in text
 
 
-def test_a_study_read_without_papers_says_what_is_typed(tmp_path: Path) -> None:
+def test_a_study_read_without_papers_says_the_name_of_the_class(tmp_path: Path) -> None:
     from fallow.report.final_table import label_of
     from fallow.study.reading import read_study as read_plainly
 
     root = write_study(tmp_path / "a", ("random", OLD), 2, 2, "random")
-    assert label_of(OLD, read_plainly(root).study) == OLD
+    assert label_of(OLD, read_plainly(root).study) == "RatioAHFAL"
     assert label_of(OLD, read_study(root).study) == "RatioAHFAL (code)"
 
 

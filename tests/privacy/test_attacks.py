@@ -17,6 +17,7 @@ from fallow.privacy import Privacy
 from fallow.privacy.fixed import decode
 from fallow.privacy.masks import mask, new_secret, public_half
 from fallow.queries import AHFAL
+from fallow.sites.answering import answer_step
 from fallow.storage.packing import pack
 from tests.privacy.federation import SECURE, Losing, asking, protected
 from tests.worlds import tables
@@ -84,7 +85,7 @@ def test_no_kind_of_request_brings_a_bare_part_out_under_secure_sums(kind: str) 
     with pytest.raises(
         ValueError, match=f"site a does not answer 'plain' by {kind}: {why}"
     ):
-        site.answer(sent.steps[0], sent)
+        answer_step(site, sent.steps[0], sent)
 
 
 def test_a_relay_without_receivers_brings_nothing_to_the_server_under_secure_sums() -> None:
@@ -106,7 +107,7 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
     site, secrets = protected(SECURE).members["a"], {s: new_secret() for s in "bc"}
     about = keyed(site, {s: public_half(secret) for s, secret in secrets.items()})
     sent = request("sum", "share", masked=about)
-    part = torch.as_tensor(site.answer(sent.steps[0], sent)["counts"])
+    part = torch.as_tensor(answer_step(site, sent.steps[0], sent)["counts"])
     publics = {s: bytes(torch.as_tensor(key).tolist()) for s, key in about.keys.items()}
     purpose = "fallow secure sum|0/query/0|0|share"
     for s, secret in secrets.items():
@@ -125,7 +126,7 @@ def test_a_public_key_that_gives_no_secret_is_refused_with_its_owner(key: bytes)
         "sum", "share", masked=keyed(site, {"b": key, "c": public_half(new_secret())})
     )
     with pytest.raises(ValueError, match="site a cannot use the public key of site b"):
-        site.answer(sent.steps[0], sent)
+        answer_step(site, sent.steps[0], sent)
 
 
 def test_an_owner_that_a_site_does_not_know_is_refused_in_words() -> None:
@@ -134,7 +135,7 @@ def test_an_owner_that_a_site_does_not_know_is_refused_in_words() -> None:
         replace(request("each", "share"), owner="boss"),
     )
     with pytest.raises(ValueError, match="site a has no method of 'boss'"):
-        site.answer(sent.steps[0], sent)
+        answer_step(site, sent.steps[0], sent)
 
 
 def test_one_step_of_training_tells_the_counts_that_noise_covers() -> None:

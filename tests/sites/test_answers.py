@@ -13,6 +13,7 @@ from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
 from fallow.core.view import Picks
 from fallow.sites import Parts, Site
+from fallow.sites.answering import answer_step
 from fallow.sites.store import MemoryStore
 from fallow.training import FedAvg
 from tests.engine.jobs import mlp
@@ -45,7 +46,7 @@ def ask(query: Choosing, kind: Any, verb: str, **args: Any) -> tuple[Site, Answe
     x = torch.randn(ROWS, 6, generator=stream(0, "rows"), dtype=torch.float64)
     site = Site("a", x, Parts(model, Layout.of(model), methods, 3, 0, None), MemoryStore())
     step = Step(kind, verb, args)
-    return site, site.answer(step, Request("0/query/0", "query", 0, 0, (step,)))
+    return site, answer_step(site, step, Request("0/query/0", "query", 0, 0, (step,)))
 
 
 def test_picks_stay_at_the_site_and_their_number_leaves() -> None:

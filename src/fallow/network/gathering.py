@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from fallow.core.types import Answer, SiteId
-from fallow.network.envelope import Order, Reply, open_reply, seal
+from fallow.network.checks import Border
+from fallow.network.envelope import Link, Order, Reply, open_reply, seal
 from fallow.network.release import HERE, check_release
 from fallow.storage.plain import plain
-
-if TYPE_CHECKING:
-    from fallow.network.remote import Remote
 
 EPSILON = "#epsilon"
 """The reserved field of an answer: what the exchange cost the site in noise."""
@@ -32,6 +30,39 @@ class Waiting(Protocol):
     def patience(self) -> float: ...
 
 
+@dataclass(frozen=True)
+class Keys:
+    """secret: the coordinator's own.  sites, seals: by which a site's messages are known, and by
+    which letters to it are sealed."""
+
+    secret: bytes
+    sites: Mapping[SiteId, bytes]
+    seals: Mapping[SiteId, bytes] = field(default_factory=dict)
+
+
+class Correspondence(Protocol):
+    """What is known of all sites over many exchanges: `fallow.network.remote.Remote`.
+
+    absent: sites that were missing the last time.  told: sites whose version was remarked on.
+    """
+
+    absent: set[SiteId]
+    told: set[SiteId]
+
+    @property
+    def link(self) -> Link: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def waits(self) -> Waiting: ...
+    @property
+    def border(self) -> Border: ...
+    @property
+    def clock(self) -> Callable[[], float]: ...
+    @property
+    def say(self) -> Callable[[dict[str, Any]], None]: ...
+
+
 @dataclass
 class Gathering:
     """One leg of an exchange.
@@ -40,7 +71,7 @@ class Gathering:
     sites have to answer.  odd: which answers cannot stand beside the others, and why.
     """
 
-    remote: Remote
+    remote: Correspondence
     orders: Mapping[SiteId, Order]
     accept: Callable[[SiteId, Answer], Answer]
     need: int

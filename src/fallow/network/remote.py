@@ -15,7 +15,7 @@ from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import Border
 from fallow.network.envelope import Errand, Link, Order
-from fallow.network.gathering import Gathering, Waiting
+from fallow.network.gathering import Gathering, Keys, Waiting
 from fallow.network.plausible import last_norms
 from fallow.network.relays import (
     ANEW,
@@ -52,16 +52,6 @@ class Book(Protocol):
 
     def noted(self, name: str) -> str | None: ...
     def note(self, name: str, value: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class Keys:
-    """secret: the coordinator's own.  sites, seals: by which a site's messages are known, and by
-    which letters to it are sealed."""
-
-    secret: bytes
-    sites: Mapping[SiteId, bytes]
-    seals: Mapping[SiteId, bytes] = field(default_factory=dict)
 
 
 @final

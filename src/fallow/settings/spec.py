@@ -73,8 +73,10 @@ class Spec:
 def name_of(cls: type[Any]) -> str:
     """The name by which a recipe calls a class: a word for Fallow's own, else ``module:Class``."""
     home = cls.__module__
-    if home.startswith("fallow.papers."):
-        return f"{home}:{cls.__name__}"
+    contract = getattr(cls, "contract", None)
+    for alias in getattr(contract, "aliases", ()):
+        if ":" in alias:  # a class that is always named with its module
+            return str(alias)
     if home.startswith("fallow."):
         return spelled(cls)
     return f"{home}:{cls.__name__}"

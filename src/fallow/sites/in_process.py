@@ -18,6 +18,7 @@ from fallow.core.refusal import words_stay
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
 from fallow.engine import Fitted, Job
+from fallow.sites.answering import answer_step
 from fallow.sites.site import Site
 from fallow.sites.store import Letter
 
@@ -96,7 +97,7 @@ def perform(
                 continue
             site, step = members[name], requests[name].steps[at]
             if step.kind != "fit":
-                answers[name] = site.answer(step, requests[name])
+                answers[name] = answer_step(site, step, requests[name])
             elif (plan := site.handed(step, requests[name])) is not None:
                 fits.setdefault((step.verb, plan), []).append(site)
         for (_, plan), group in fits.items():

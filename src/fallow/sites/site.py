@@ -16,15 +16,14 @@ from fallow.core.messages import Request, Step
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
-from fallow.core.types import Answer, SiteId, State
-from fallow.core.view import Picks, Release, View
+from fallow.core.types import SiteId, State
+from fallow.core.view import View
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
 from fallow.privacy import Guard, Privacy
 from fallow.privacy.guard import Noise
 from fallow.sites.fits import is_main, named_stream
 from fallow.sites.store import Label, Letters, Store, named_by
-from fallow.sites.view import SiteView
 
 ViewOf = Callable[["Site", int, bool], View]
 EMPTY = -1.0
@@ -54,7 +53,7 @@ class Parts:
     )  # for contract.simulator_only
     privacy: Privacy = Privacy()
     noise: Noise = "os"  # "seeded": from the run's seed, in simulations; all can repeat it
-    view: ViewOf = SiteView  # what a verb sees of a site, in a cycle; hidden labels or not
+    view: ViewOf | None = None  # what a verb sees of a site, in a cycle; None: `SiteView`
     secret: int | None = None
 
     @property
@@ -294,43 +293,3 @@ class Site:
         if self.parts.privacy.epsilon is None:
             return {}
         return {key: line.epsilon for key, line in self.store.released(self.id).items()}
-
-    def answer(self, step: Step, request: Request) -> Answer:
-        """Run a verb and let out exactly what its kind allows, behind noise and masks."""
-        if step.masked is not None and step.kind == "each":
-            return self.guard.public_key(step.masked)
-        method = self.method(request.owner)
-        if why := method.contract.refusal(step.verb, step.kind):
-            raise Refusal(
-                f"site {self.id} does not answer {step.verb!r} by {step.kind}: {why}"
-            )
-        if step.kind == "keep" and "n" in step.args and len(self.pool) == 0:
-            return {"count": 0}  # nothing to pick from, once for all strategies
-        self.guard.check(step)
-        view = self.parts.view(self, request.cycle, method.contract.simulator_only)
-        try:
-            result = getattr(method, step.verb)(view, **step.args)
-        except Exception as error:
-            raise RuntimeError(
-                f"{type(method).__name__}.{step.verb} failed at site {self.id} in cycle "
-                f"{request.cycle}, round {request.round}: {error}"
-            ) from error
-        if isinstance(result, Picks):
-            return self._picked(step, result)
-        if step.kind != "keep":
-            return self.guard.out(step, request, result)
-        answer: Answer = (
-            result.post(result.counts) if isinstance(result, Release) else result
-        )
-        self.remember(step.verb, {k: torch.as_tensor(v) for k, v in answer.items()})
-        return {"count": len(answer)}
-
-    def _picked(self, step: Step, picks: Picks) -> Answer:
-        if step.kind != "keep":
-            raise ValueError(f"{step.verb!r} picks rows, so it must be asked with keep")
-        n = min(int(step.args.get("n", len(picks.rows))), len(self.pool))  # type: ignore[arg-type]
-        picks.check(len(self.pool), n)
-        about = {name: getattr(picks, name) for name in ("weight", "probability", "score")}
-        kept = {name: values for name, values in about.items() if values is not None}
-        self.remember("picks", {"rows": self.pool[picks.rows], **kept})
-        return {"count": len(picks.rows)}

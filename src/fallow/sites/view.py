@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -13,9 +13,7 @@ from fallow.core.types import SiteId, State
 from fallow.core.view import Predicting, Rows
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import look
-
-if TYPE_CHECKING:
-    from fallow.sites.site import Site
+from fallow.sites.site import Site
 
 
 @final

@@ -62,6 +62,8 @@ def label(
     ('Mine:k=2', 'Mine + rounds=5')
     >>> label("random@trainer=10x25", {})
     'random + 10 rounds x 25 epochs'
+    >>> label("__main__:Mine:k=2", {}), label("mine.queries:Mine@rounds=5", {})
+    ('Mine:k=2', 'Mine + rounds=5')
     """
     if query in names:
         return names[query]

@@ -20,7 +20,7 @@ from fallow.federation.made import made
 from fallow.federation.schema import Schema
 from fallow.federation.study_file import read_agreement, write_agreement
 from fallow.network.flower.certificates import Tls, new_tls
-from fallow.network.remote import Keys
+from fallow.network.gathering import Keys
 from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.settings.recipe import Recipe, named_classes
 from fallow.storage.errors import Failed

@@ -47,7 +47,8 @@ from fallow.federation.folders import private_folder, tighten
 from fallow.federation.made import Made, made
 from fallow.network.checks import Border
 from fallow.network.envelope import Link
-from fallow.network.remote import Keys, Remote
+from fallow.network.gathering import Keys
+from fallow.network.remote import Remote
 from fallow.report.live import read_live
 from fallow.storage import locks
 from fallow.storage.errors import Failed, sentence

@@ -51,6 +51,7 @@ class RatioAHFAL:
 
     contract: ClassVar[Contract] = Contract(
         title="AHFAL (public code)",
+        aliases=("fallow.compat:RatioAHFAL",),
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         sum={

@@ -39,6 +39,7 @@ class PixelBADGE:
 
     contract: ClassVar[Contract] = Contract(
         title="BADGE (AHFAL's public code)",
+        aliases=("fallow.compat:PixelBADGE",),
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         keep={"select": "number of picks"},
@@ -95,6 +96,7 @@ class PlainFEAL:
 
     contract: ClassVar[Contract] = Contract(
         title="FEAL (AHFAL's public code)",
+        aliases=("fallow.compat:PlainFEAL",),
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         keep={"select": "number of picks"},
@@ -122,6 +124,7 @@ class PlainLoGo:
 
     contract: ClassVar[Contract] = Contract(
         title="LoGo (AHFAL's public code)",
+        aliases=("fallow.compat:PlainLoGo",),
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         keep={"select": "number of picks"},
@@ -162,6 +165,7 @@ class PlainNoise:
 
     contract: ClassVar[Contract] = Contract(
         title="Noise Stability (AHFAL's public code)",
+        aliases=("fallow.compat:PlainNoise",),
         paper="Federated Active Learning via Class-Adaptive Local-Global Balancing",
         year=2025,
         keep={"select": "number of picks"},

@@ -39,6 +39,7 @@ class NaNKSAS:
 
     contract: ClassVar[Contract] = Contract(
         title="KSAS (public code)",
+        aliases=("fallow.compat:NaNKSAS",),
         paper="Knowledge-Aware Federated Active Learning with Non-IID Data",
         year=2023,
         each={"first": "each site's first label counts per class"},

@@ -1,0 +1,51 @@
+"""How a site answers: a verb is run on a view of it, and what its kind allows leaves."""
+
+from __future__ import annotations
+
+import torch
+
+from fallow.core.messages import Request, Step
+from fallow.core.refusal import Refusal
+from fallow.core.types import Answer
+from fallow.core.view import Picks, Release
+from fallow.sites.site import Site
+from fallow.sites.view import SiteView
+
+
+def answer_step(site: Site, step: Step, request: Request) -> Answer:
+    """Run a verb and let out exactly what its kind allows, behind noise and masks."""
+    if step.masked is not None and step.kind == "each":
+        return site.guard.public_key(step.masked)
+    method = site.method(request.owner)
+    if why := method.contract.refusal(step.verb, step.kind):
+        raise Refusal(f"site {site.id} does not answer {step.verb!r} by {step.kind}: {why}")
+    if step.kind == "keep" and "n" in step.args and len(site.pool) == 0:
+        return {"count": 0}  # nothing to pick from, once for all strategies
+    site.guard.check(step)
+    look = site.parts.view or SiteView
+    view = look(site, request.cycle, method.contract.simulator_only)
+    try:
+        result = getattr(method, step.verb)(view, **step.args)
+    except Exception as error:
+        raise RuntimeError(
+            f"{type(method).__name__}.{step.verb} failed at site {site.id} in cycle "
+            f"{request.cycle}, round {request.round}: {error}"
+        ) from error
+    if isinstance(result, Picks):
+        return _keep_picks(site, step, result)
+    if step.kind != "keep":
+        return site.guard.out(step, request, result)
+    answer: Answer = result.post(result.counts) if isinstance(result, Release) else result
+    site.remember(step.verb, {k: torch.as_tensor(v) for k, v in answer.items()})
+    return {"count": len(answer)}
+
+
+def _keep_picks(site: Site, step: Step, picks: Picks) -> Answer:
+    if step.kind != "keep":
+        raise ValueError(f"{step.verb!r} picks rows, so it must be asked with keep")
+    n = min(int(step.args.get("n", len(picks.rows))), len(site.pool))  # type: ignore[arg-type]
+    picks.check(len(site.pool), n)
+    about = {name: getattr(picks, name) for name in ("weight", "probability", "score")}
+    kept = {name: values for name, values in about.items() if values is not None}
+    site.remember("picks", {"rows": site.pool[picks.rows], **kept})
+    return {"count": len(picks.rows)}
