@@ -47,30 +47,37 @@ class Kind:
 
 
 CONTRACTS = "tests/contracts/strategies.py"
+FACE = ("src/fallow/_face.py", "src/fallow/__init__.pyi")
+
 KINDS = (
     Kind(
         "query",
         "LCMD",
         ("queries/lcmd.py", "queries/__init__.py"),
-        (CONTRACTS, "README.md", "docs/privacy.md"),
+        (CONTRACTS, "README.md", "docs/privacy.md", *FACE),
     ),
     Kind(
         "training method",
         "Robust",
         ("training/robust.py", "training/__init__.py"),
-        ("README.md", "docs/privacy.md"),
+        ("README.md", "docs/privacy.md", *FACE),
     ),
     Kind(
         "personalised training method",
         "KNNPer",
         ("training/personal/knnper.py", "training/personal/__init__.py"),
-        ("README.md", "docs/privacy.md"),
+        ("README.md", "docs/privacy.md", *FACE),
     ),
     Kind(
         "model",
         "MobileNetV2",
-        ("models/mobilenet.py", "models/__init__.py", "models/networks.py"),
-        (),
+        (
+            "models/mobilenet.py",
+            "models/__init__.py",
+            "models/networks.py",
+            "api/models.py",
+        ),
+        FACE,
     ),
     Kind(
         "partition",
@@ -81,7 +88,7 @@ KINDS = (
             "data/partition/before_tail.py",
             "data/__init__.py",
         ),
-        (),
+        FACE,
     ),
     Kind("report section", "class_slopes", ("papers/ahfal/sections.py",), ()),
     Kind(
