@@ -205,14 +205,25 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
 
 
 def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
-    leader: Leader,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It trained; then what it was to send could not be made."""
+    leader = Leader(folder(tmp_path, agreement("query=random"), brought=range(6)))
+
+    def fails(*given: Any, **fields: Any) -> Any:
+        raise ValueError("this cannot be computed")
+
     state = leader.first_model()
-    steps = (Step("fit", "spare", dict(state)), Step("sum", "upload", {"unknown": 1}))
-    wrong = Request("0/train/0/0", "training", 0, 0, steps)
-    assert leader.send(leader.order(wrong)).refused
-    leader.round(0, state)
-    assert "spare" not in leader.ledger.store.kept("north")
+    training = type(leader.host._made.methods["training"])
+    with monkeypatch.context() as broken:
+        broken.setattr(training, "upload", fails)
+        with pytest.raises(RuntimeError, match=r"could not do FedAvg\.upload"):
+            leader.round(0, state)
+    assert leader.ledger.store.kept("north") == {}
+    leader.query(state)
+    assert "global" in leader.ledger.store.kept("north")
+    assert "local" not in leader.ledger.store.kept("north")
+    leader.ledger.close()
 
 
 def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) -> None:

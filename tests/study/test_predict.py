@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -320,3 +323,24 @@ def test_sites_with_their_own_statistics_have_no_one_model(tmp_path: Path) -> No
     assert found[1] == 3
     with pytest.raises(ValueError, match="did not come with Fallow"):
         predict_file(done, tmp_path / "new.npz", site="site-2")
+
+
+@pytest.mark.parametrize("part", ["model", "training", "query"])
+def test_a_folder_that_names_code_of_others_predicts_nothing_and_imports_nothing(
+    part: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been made by somebody else: to name a module is to run it."""
+    (tmp_path / "code_of_a_sender.py").write_text("class Sent: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    sent = shutil.copytree(trained, tmp_path / "sent")
+    page = sent / "study.json"
+    about = json.loads(page.read_text())
+    about["recipe"][part] = {"name": "code_of_a_sender:Sent", "fields": {}}
+    page.write_text(json.dumps(about))
+    new = table(tmp_path / "new.csv", label=False)
+    if part == "query":  # the strategy stands in the name of a run, and predicts nothing
+        predict_file(sent, new)
+    else:
+        with pytest.raises(ValueError, match="'code_of_a_sender:Sent' names code"):
+            predict_file(sent, new)
+    assert "code_of_a_sender" not in sys.modules
