@@ -1,6 +1,6 @@
 # Every target sets up what it needs: .venv, filled once from constraints.txt.
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-locked lock demo test soak mutants coverage check format bench sbom audit clean
+.PHONY: help setup setup-locked lock demo test soak mutants coverage check format bench house sbom audit clean
 
 PYTHON ?= python3
 PIP_FLAGS ?= -qq
@@ -83,6 +83,9 @@ sbom: $(STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) a
 
 audit: $(TOOLS_STAMP)  ## bandit's look at the source, beside ruff's S rules in make check
 	$(TOOLS)/bin/bandit -q -c pyproject.toml -r src
+
+house: $(STAMP)  ## draw the rooms of the package, docs/house.svg
+	$(PY) scripts/draw_house.py
 
 clean:  ## remove the environment and every cache; results in runs/ stay
 	rm -rf $(VENV) $(TOOLS) .coverage build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

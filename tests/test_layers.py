@@ -372,3 +372,9 @@ def test_no_modules_import_one_another_in_a_circle() -> None:
 
 def test_a_circle_is_found_through_a_third_module() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+def test_the_picture_of_the_house_has_the_arrows_of_today() -> None:
+    script = SOURCE.parents[1] / "scripts" / "draw_house.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], check=False)
+    assert done.returncode == 0, "run make house"

@@ -42,7 +42,7 @@ class BuiltStudy:
 
 
 def build_study(agreement: Agreement) -> BuiltStudy:
-    """What `experiment.world.world_of` makes of a recipe, with the same streams and so the same weights.
+    """What `experiment.world.world_of` makes of a recipe, with the same streams and weights.
 
     Raises ValueError for a method that only a simulator can run, or that does not suit the schema.
     """

@@ -1,0 +1,190 @@
+"""Draw the rooms of the package from their imports: ``docs/house.svg``.
+
+    python scripts/draw_house.py            draw the picture
+    python scripts/draw_house.py --check    fail if rooms or arrows are not those of the picture
+
+A room is a folder of ``src/fallow``.  It stands one row above the highest room that it imports.
+An arrow that follows from others (a to b to c, and a to c) is not drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import html
+import re
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SOURCE = REPOSITORY / "src" / "fallow"
+PICTURE = REPOSITORY / "docs" / "house.svg"
+
+WIDTH = 960
+ROW_HEIGHT = 96
+BOX_HEIGHT = 46
+BOX_WIDTH = 132
+MARGIN = 24
+
+Arrows = dict[str, set[str]]
+
+
+def read_arrows(source: Path) -> Arrows:
+    """The rooms below ``source``, and the rooms that each one imports."""
+    rooms = {path.name for path in source.iterdir() if any(path.glob("**/*.py"))}
+    arrows: Arrows = {room: set() for room in rooms}
+    for room in rooms:
+        for path in (source / room).rglob("*.py"):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            arrows[room] |= imported_rooms(tree) & rooms - {room}
+    return arrows
+
+
+def imported_rooms(tree: ast.Module) -> set[str]:
+    """The folders of Fallow that a module imports from."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            package, _, rest = name.partition(".")
+            if package == "fallow" and rest:
+                found.add(rest.partition(".")[0])
+    return found
+
+
+def find_rows(arrows: Arrows) -> dict[str, int]:
+    """The row of each room, counted from the ground; ValueError where rooms import in a circle."""
+    rows: dict[str, int] = {}
+    waiting = set(arrows)
+    while waiting:
+        ready = {room for room in waiting if arrows[room] <= rows.keys()}
+        if not ready:
+            raise ValueError(f"these rooms import one another: {', '.join(sorted(waiting))}")
+        for room in ready:
+            below = [rows[other] for other in arrows[room]]
+            rows[room] = max(below, default=-1) + 1
+        waiting -= ready
+    return rows
+
+
+def without_shortcuts(arrows: Arrows) -> Arrows:
+    """The arrows that do not follow from others."""
+    rows = find_rows(arrows)
+    reached: Arrows = {}
+    for room in sorted(arrows, key=rows.__getitem__):
+        reached[room] = set(arrows[room])
+        for other in arrows[room]:
+            reached[room] |= reached[other]
+    kept: Arrows = {}
+    for room, targets in arrows.items():
+        indirect: set[str] = set()
+        for target in targets:
+            indirect |= reached[target]
+        kept[room] = targets - indirect
+    return kept
+
+
+def count_lines(room: Path) -> tuple[int, int]:
+    """How many Python files a room has, and how many lines they have."""
+    files = list(room.rglob("*.py"))
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+    return len(files), lines
+
+
+def place_boxes(rows: dict[str, int]) -> dict[str, tuple[float, float]]:
+    """The upper left corner of each room's box; the ground is the lowest row."""
+    top = max(rows.values())
+    corners: dict[str, tuple[float, float]] = {}
+    for row in range(top + 1):
+        in_row = sorted(room for room, its_row in rows.items() if its_row == row)
+        gap = (WIDTH - 2 * MARGIN - len(in_row) * BOX_WIDTH) / (len(in_row) + 1)
+        for place, room in enumerate(in_row):
+            x = MARGIN + gap * (place + 1) + BOX_WIDTH * place
+            y = MARGIN + ROW_HEIGHT * (top - row)
+            corners[room] = (x, y)
+    return corners
+
+
+STYLE = """
+.box { fill: #f4f6f8; stroke: #5b6773; stroke-width: 1.2 }
+.name { font: 600 14px system-ui, sans-serif; fill: #16202a }
+.size { font: 11px system-ui, sans-serif; fill: #5b6773 }
+.arrow { stroke: #9aa5b1; stroke-width: 1.2; fill: none }
+@media (prefers-color-scheme: dark) {
+  .box { fill: #1f2933; stroke: #9aa5b1 }
+  .name { fill: #f4f6f8 }
+  .size { fill: #cbd2d9 }
+  .arrow { stroke: #616e7c }
+}
+"""
+
+
+def draw(arrows: Arrows, source: Path) -> str:
+    """The picture as SVG.  The arrows stand in it as text too, for `check`."""
+    rows = find_rows(arrows)
+    corners = place_boxes(rows)
+    shown = without_shortcuts(arrows)
+    height = 2 * MARGIN + ROW_HEIGHT * max(rows.values()) + BOX_HEIGHT
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img">',
+        "<title>The rooms of Fallow: each imports only rooms below it</title>",
+        f"<desc>{html.escape(describe(arrows))}</desc>",
+        f"<style>{STYLE}</style>",
+    ]
+    for room in sorted(shown):
+        x, y = corners[room]
+        for target in sorted(shown[room]):
+            to_x, to_y = corners[target]
+            start = f"{x + BOX_WIDTH / 2:.0f} {y + BOX_HEIGHT:.0f}"
+            bend = f"{x + BOX_WIDTH / 2:.0f} {to_y - 24:.0f}"
+            end = f"{to_x + BOX_WIDTH / 2:.0f} {to_y:.0f}"
+            parts.append(f'<path class="arrow" d="M {start} Q {bend} {end}"/>')
+    for room in sorted(corners):
+        x, y = corners[room]
+        n_files, n_lines = count_lines(source / room)
+        middle = x + BOX_WIDTH / 2
+        parts += [
+            f'<rect class="box" x="{x:.0f}" y="{y:.0f}" width="{BOX_WIDTH}" '
+            f'height="{BOX_HEIGHT}" rx="6"/>',
+            f'<text class="name" x="{middle:.0f}" y="{y + 20:.0f}" text-anchor="middle">'
+            f"{room}</text>",
+            f'<text class="size" x="{middle:.0f}" y="{y + 36:.0f}" text-anchor="middle">'
+            f"{n_files} files, {n_lines:,} lines</text>",
+        ]
+    parts.append("</svg>")
+    return "\n".join(parts) + "\n"
+
+
+def describe(arrows: Arrows) -> str:
+    """The arrows in words, one room after another."""
+    lines = [f"{room}: {', '.join(sorted(arrows[room])) or '-'}" for room in sorted(arrows)]
+    return "; ".join(lines)
+
+
+def described_in(picture: Path) -> str:
+    """The arrows that stand in a picture."""
+    found = re.search("<desc>(.*?)</desc>", picture.read_text(encoding="utf-8"))
+    return html.unescape(found.group(1)) if found else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Draw the rooms of the package.")
+    parser.add_argument("--check", action="store_true", help="compare instead of drawing")
+    arguments = parser.parse_args()
+    arrows = read_arrows(SOURCE)
+    if not arguments.check:
+        PICTURE.write_text(draw(arrows, SOURCE), encoding="utf-8")
+        return 0
+    if described_in(PICTURE) == describe(arrows):
+        return 0
+    sys.stderr.write(f"{PICTURE.name} is not the house as it stands: run make house\n")
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
