@@ -64,7 +64,9 @@ def find_rows(arrows: Arrows) -> dict[str, int]:
     while waiting:
         ready = {room for room in waiting if arrows[room] <= rows.keys()}
         if not ready:
-            raise ValueError(f"these rooms import one another: {', '.join(sorted(waiting))}")
+            raise ValueError(
+                f"these rooms import one another: {', '.join(sorted(waiting))}"
+            )
         for room in ready:
             below = [rows[other] for other in arrows[room]]
             rows[room] = max(below, default=-1) + 1
