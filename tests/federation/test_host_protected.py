@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fallow.core import Request, Step
+from fallow.core.messages import KEYS, Masked
 from fallow.core.plan import Segment
 from fallow.network.envelope import Order
 from fallow.network.gathering import EPSILON
@@ -74,6 +75,35 @@ def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
     leader.miss(late)
     assert leader.people("ask", "0/query", step="0/query", cycle=0, allowed=0)["asked"] == 0
     assert leader.ledger.store.spent() == 0.5
+    leader.ledger.close()
+
+
+def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path) -> None:
+    """A masked sum fails or not by a bound of the order: one bit about noisy counts.  Drawn anew
+    under key after key at no cost, such bits would average the noise away."""
+    pytest.importorskip("opendp")
+    agreed = agreement(
+        "query=ahfal", "privacy.epsilon=0.5", "privacy.total=1.0", "privacy.secure_sum=true"
+    )
+    leader = Leader(folder(tmp_path, agreed, brought=range(9)))
+    spent, why = [], []
+    for turn in (0, 2, 4):
+        shown = Masked(f"0/query/{turn}", 0, None)
+        step = Step("each", KEYS, {}, masked=shown)
+        asked = Request(f"0/query/{turn}", "query", 0, 0, (step,))
+        leader.exchange({"north": asked})
+        # without the site's own key, so that it fails whatever was drawn
+        share = Step("sum", "share", {}, masked=shown)
+        failing = Request(f"0/query/{turn + 1}", "query", 0, 0, (share,))
+        order = leader.order(failing)
+        for _ in range(2):  # the same order again costs nothing more
+            why.append(str(leader.send(order).refused))
+        spent.append(leader.ledger.store.spent())
+    assert spent == [0.5, 1.0, 1.0], why
+    assert "adds nothing to a secure sum" in why[0]
+    assert "releases nothing more" in why[-1]
+    leader.again()
+    assert leader.ledger.store.spent() == 1.0
     leader.ledger.close()
 
 

@@ -191,8 +191,8 @@ class Host:
                 return self._bring_letters(order, place)
             return self._perform(order, request, place, to)
         except BaseException:
-            self._draft.clear()
             self._site = None  # what the order did to it is forgotten with it
+            self._draft.abandon(self._folder.name)
             raise
 
     def _check_addressed(self, order: Order) -> None:
