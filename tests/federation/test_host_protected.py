@@ -246,3 +246,28 @@ def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -
     )  # labels are those of the close
     for one in (leader, second):
         one.ledger.close()
+
+
+# -- a new run ------------------------------------------------------------------------------
+
+
+def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_one(
+    tmp_path: Path,
+) -> None:
+    """A look at how labelling goes in between must not bring that memory back."""
+    first = Leader(folder(tmp_path, brought=range(6)))
+    first.round(0, first.first_model())
+    second = Leader(first.site, run=SECOND)
+    second.host, second.ledger = first.host, first.ledger
+    hello = second.order(about("hello", "0/hello"))
+    assert "its ledger is older" in str(
+        second.send(replace(hello, counted="0/train/0/0")).refused
+    )
+    look = replace(hello, key="progress", errand="progress", body=None)
+    assert second.send(look).refused is None
+    assert second.send(hello).refused is None
+    site = second.host._site
+    assert (
+        site is not None and site.memory.keys() == second.ledger.store.kept("north").keys()
+    )
+    first.ledger.close()

@@ -243,6 +243,7 @@ class Host:
             store.clear()
             store.bring()
             self._bring()
+            self._site = None  # perhaps made since by a look at how labelling goes
         if run != self._acting_in:
             self._site = (
                 None  # also where a new run was not entered, or people were asked first
