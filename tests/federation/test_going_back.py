@@ -174,6 +174,16 @@ def test_what_makes_an_order_fail_is_not_searched_for_under_new_keys(
         assert ("has gone back" in why) == is_over, (times, why)
 
 
+def test_what_failed_under_a_new_key_is_not_tried_for_nothing_under_the_old_one(
+    leader: Leader,
+) -> None:
+    trained(leader)
+    assert leader.send(anew(leader, upload(leader, 0, {}, cycle=1), 1)).refused
+    assert leader.ledger.orders.times_back(leader.run) == 0
+    assert leader.send(leader.order(upload(leader, 0, {}, cycle=1))).refused
+    assert leader.ledger.orders.times_back(leader.run) == 1
+
+
 def test_every_going_back_is_kept_and_its_line_is_noticed_where_it_is_changed(
     leader: Leader,
 ) -> None:

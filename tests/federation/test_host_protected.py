@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fallow.core import Request, Step
+from fallow.core.messages import KEYS, Masked
 from fallow.core.plan import Segment
 from fallow.network.envelope import Order
 from fallow.network.gathering import EPSILON
@@ -74,6 +75,35 @@ def test_noise_that_came_too_late_is_spent_all_the_same(tmp_path: Path) -> None:
     leader.miss(late)
     assert leader.people("ask", "0/query", step="0/query", cycle=0, allowed=0)["asked"] == 0
     assert leader.ledger.store.spent() == 0.5
+    leader.ledger.close()
+
+
+def test_noise_that_was_drawn_is_spent_also_where_its_order_fails(tmp_path: Path) -> None:
+    """A masked sum fails or not by a bound of the order: one bit about noisy counts.  Drawn anew
+    under key after key at no cost, such bits would average the noise away."""
+    pytest.importorskip("opendp")
+    agreed = agreement(
+        "query=ahfal", "privacy.epsilon=0.5", "privacy.total=1.0", "privacy.secure_sum=true"
+    )
+    leader = Leader(folder(tmp_path, agreed, brought=range(9)))
+    spent, why = [], []
+    for turn in (0, 2, 4):
+        shown = Masked(f"0/query/{turn}", 0, None)
+        step = Step("each", KEYS, {}, masked=shown)
+        asked = Request(f"0/query/{turn}", "query", 0, 0, (step,))
+        leader.exchange({"north": asked})
+        # without the site's own key, so that it fails whatever was drawn
+        share = Step("sum", "share", {}, masked=shown)
+        failing = Request(f"0/query/{turn + 1}", "query", 0, 0, (share,))
+        order = leader.order(failing)
+        for _ in range(2):  # the same order again costs nothing more
+            why.append(str(leader.send(order).refused))
+        spent.append(leader.ledger.store.spent())
+    assert spent == [0.5, 1.0, 1.0], why
+    assert "adds nothing to a secure sum" in why[0]
+    assert "releases nothing more" in why[-1]
+    leader.again()
+    assert leader.ledger.store.spent() == 1.0
     leader.ledger.close()
 
 
@@ -216,3 +246,28 @@ def test_a_ledger_put_back_from_a_backup_says_that_it_is_older(tmp_path: Path) -
     )  # labels are those of the close
     for one in (leader, second):
         one.ledger.close()
+
+
+# -- a new run ------------------------------------------------------------------------------
+
+
+def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_one(
+    tmp_path: Path,
+) -> None:
+    """A look at how labelling goes in between must not bring that memory back."""
+    first = Leader(folder(tmp_path, brought=range(6)))
+    first.round(0, first.first_model())
+    second = Leader(first.site, run=SECOND)
+    second.host, second.ledger = first.host, first.ledger
+    hello = second.order(about("hello", "0/hello"))
+    assert "its ledger is older" in str(
+        second.send(replace(hello, counted="0/train/0/0")).refused
+    )
+    look = replace(hello, key="progress", errand="progress", body=None)
+    assert second.send(look).refused is None
+    assert second.send(hello).refused is None
+    site = second.host._site
+    assert (
+        site is not None and site.memory.keys() == second.ledger.store.kept("north").keys()
+    )
+    first.ledger.close()

@@ -375,6 +375,18 @@ def test_the_model_that_was_scored_is_the_one_that_goes_on(leader: Leader) -> No
     )
 
 
+def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
+    """What a site trained itself is what a query calls local: one that is handed over would be a
+    second model of the coordinator's choice."""
+    state = leader.first_model()
+    other = {**state, "w": state["w"] + 1}
+    leader.exchange({"north": score(leader, state, r=1)})
+    steps = (fit("global", state), fit("local", other), Step("keep", "select", {"n": 3}))
+    assert "which is trained at the site" in refused(
+        leader, Request("0/query/0", "query", 0, 0, steps)
+    )
+
+
 def test_the_last_model_that_was_scored_is_the_one_that_is_left_behind(
     leader: Leader,
 ) -> None:

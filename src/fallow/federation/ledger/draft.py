@@ -15,7 +15,8 @@ from fallow.sites.store import Label, RelayedMessages, named_by
 @final
 class Draft:
     """A store that writes nothing until `flush`, which belongs to the transaction that writes the
-    answer.  So training holds no lock, and an order that fails or dies leaves no trace."""
+    answer.  So training holds no lock, and an order that fails or dies leaves no trace, but for the
+    cost of noise (`abandon`)."""
 
     def __init__(self, store: SiteStore) -> None:
         self._store = store
@@ -42,6 +43,21 @@ class Draft:
         if self._secret is not None:
             self._store.hide(site, self._secret)
         self.clear()
+
+    def abandon(self, site: SiteId) -> None:
+        """An order failed, and changes nothing.  Noise that was drawn for it is spent all the same:
+        whether an order fails may depend on noisy counts (a bound of a masked sum, for instance),
+        and drawn anew again and again they would tell the true ones.
+
+        Raises Refusal beyond the site's own limit, as `flush` does.
+        """
+        drawn = self._spent
+        self.clear()
+        # what `flush` began to write may stand in the book already
+        known = self._store.released(site) if drawn else {}
+        for key, released in drawn.items():
+            if key not in known:
+                self._store.spend(site, key, released)
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         self._kept[name] = state

@@ -70,7 +70,7 @@ class GoingBack:
             )
         if self.is_masked and place.is_anew:
             self._check_newest(order, place)
-        if is_back or (place.is_anew and self._has_failed(order, place)):
+        if is_back or self._has_failed(order, place):
             self._go_back(order, place)
 
     def _check_newest(self, order: Order, place: Place) -> None:

@@ -191,8 +191,8 @@ class Host:
                 return self._bring_letters(order, place)
             return self._perform(order, request, place, to)
         except BaseException:
-            self._draft.clear()
             self._site = None  # what the order did to it is forgotten with it
+            self._draft.abandon(self._folder.name)
             raise
 
     def _check_addressed(self, order: Order) -> None:
@@ -243,6 +243,7 @@ class Host:
             store.clear()
             store.bring()
             self._bring()
+            self._site = None  # perhaps made since by a look at how labelling goes
         if run != self._acting_in:
             self._site = (
                 None  # also where a new run was not entered, or people were asked first

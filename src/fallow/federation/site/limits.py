@@ -199,6 +199,11 @@ class Limits:
                     f"the order {request.key} would write {step.verb!r:.80} into the memory of "
                     f"site {self.site}; of this study it may write {', '.join(known) or 'nothing'}"
                 )
+            if place.kind == "query" and step.verb == "local" and step.plan is None:
+                raise Refusal(
+                    f"the order {request.key} hands site {self.site} a model 'local', which is "
+                    "trained at the site that a query asks"
+                )
             if step.plan is not None and not self._is_agreed(request.owner, step, place):
                 raise Refusal(
                     f"the order {request.key} is to train {step.verb!r} by a plan that is not the "
