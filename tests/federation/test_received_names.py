@@ -256,6 +256,8 @@ HEAD = "cycles = 1\n"
         (HEAD, "base = 3\n", "starts from a recipe of Fallow's own"),
         (HEAD, "cycles = 1000000000000\n", "cycles is 1000000000000"),
         (HEAD, f"title = {'[' * 5000}{']' * 5000}\n", "lists in lists"),
+        (HEAD, f"{'a.' * 100_000}a = 1\n", "a key of more than 64 parts"),
+        (HEAD, f"title = {'9' * 5000}\n", "is not valid TOML"),
         (HEAD, f"x = {'[' * 50}{']' * 50}\n", "a list in a list"),
         (HEAD, f"title = '{'x' * 20_000}'\n", "20000 letters"),
         (HEAD, 'title = "\\u001b[2J"\n', "changes how other text is shown"),

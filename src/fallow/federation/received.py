@@ -5,6 +5,7 @@ Reading is parsing and nothing else: what such a file names is not imported, bui
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from fallow.storage.plain import is_unfit
 MOST_BYTES = 4 << 20  # of a file
 MOST_LETTERS = 10_000  # of a text in it
 DEPTH = 12  # of tables and lists in one another
+DOTTED_KEY = re.compile(r"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){64}""")
+"""A key of so many parts: the parser takes a time that grows with the square of their number."""
 TWO_LINES = "federation.authority"
 """The one setting that has lines: a certificate."""
 
@@ -42,8 +45,14 @@ def read_toml(file: Path, otherwise: str) -> dict[str, Any]:
     """The settings in a TOML file; ValueError for anything else."""
     content = read_bytes(file, otherwise)
     try:
-        return tomllib.loads(content.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not valid TOML: {error}") from error
+    if DOTTED_KEY.search(text):
+        raise ValueError(f"{file} has a key of more than 64 parts: {otherwise}")
+    try:
+        return tomllib.loads(text)
+    except ValueError as error:  # a number of thousands of digits is one too
         raise ValueError(f"{file} is not valid TOML: {error}") from error
     except RecursionError as error:
         raise ValueError(f"{file} has lists in lists in lists: {otherwise}") from error

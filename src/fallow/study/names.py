@@ -80,7 +80,9 @@ def label(
         if code is not None:
             fields = shown.removeprefix(strategy.spec.name)
             shown = f"{code.name}{fields} (code)"
-        elif ":" in strategy.spec.name:  # a class that no paper speaks of: its name says enough
+        elif (
+            ":" in strategy.spec.name
+        ):  # a class that no paper speaks of: its name says enough
             shown = shown.removeprefix(strategy.spec.name.partition(":")[0] + ":")
     return " + ".join([shown, *map(setting_words, settings)])
 
