@@ -29,6 +29,7 @@ from fallow.core.view import Predicting
 from fallow.core.words import some
 from fallow.data import Dataset
 from fallow.data.own.frame import read_features
+from fallow.data.own.pixels import as_features
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
 from fallow.models import build_model
@@ -324,8 +325,9 @@ def _features(rows: Any, columns: list[str], shape: tuple[int, ...]) -> Tensor:
     """Rows as (n, *shape) float32; ValueError where they are others, or lack a feature."""
     if hasattr(rows, "columns") and hasattr(rows, "iloc"):
         rows = read_features(rows, columns) if columns else rows.to_numpy()
-    x = torch.as_tensor(np.asarray(rows) if not isinstance(rows, Tensor) else rows)
-    x = x.to(torch.float32)
+    plain = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+    numbers, _ = as_features(plain, "the rows")
+    x = torch.from_numpy(numbers)
     if tuple(x.shape) == shape:
         raise ValueError(f"one row of shape {shape} was given; give rows of shape (n, ...)")
     if tuple(x.shape[1:]) != shape:

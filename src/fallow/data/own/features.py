@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fallow.core.build import nearest
 from fallow.data.own.images import images_below, read_images
+from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_cells
 
 
@@ -68,7 +69,8 @@ def _read(
         arrays = read_arrays(path)
         if "x" not in arrays:
             raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
-        return "row", None, torch.from_numpy(arrays["x"].astype(np.float32))
+        x, _ = as_features(arrays["x"], path.name)
+        return "row", None, torch.from_numpy(x)
     if not columns:
         raise ValueError(
             f"the model was not trained on a table; give {path.stem}.npz with x, or a folder of "

@@ -17,6 +17,7 @@ from fallow.data.dataset import Dataset, check_finite, check_leak
 from fallow.data.own.features import read_arrays
 from fallow.data.own.images import read_folder
 from fallow.data.own.labels import TaskChoice, encode, encode_test
+from fallow.data.own.pixels import as_features
 from fallow.data.own.table import read_table
 from fallow.data.partition.holdout import hold_out
 
@@ -42,7 +43,8 @@ def from_arrays(
 ) -> Dataset:
     """A data set from arrays; also for frozen embeddings.
 
-    x: (n, ...) numbers, used as they are.
+    x: (n, ...) numbers, used as they are; images (n, c, h, w) of uint8 or uint16 are scaled to
+    [0, 1], said in ``notes``.
     y: (n,) whole numbers or texts (classification; classes are their sorted values; -1 or "" is
     unlabelled) or other numbers (regression; NaN is unlabelled).
     classes: their names in order, for sites that do not each have a label of every class.
@@ -62,6 +64,7 @@ def from_arrays(
         )
     coded, known = encode(_array(y), task, name, tuple(classes))
     rows = _rows(x, coded, groups, ids, name)
+    notes = (*notes, *rows.notes)
     aside = None
     if x_test is not None and y_test is not None:
         aside = _rows(
@@ -234,11 +237,12 @@ class _Rows(NamedTuple):
     y: npt.NDArray[Any]
     sites: npt.NDArray[Any] | None
     ids: tuple[str, ...] | None
+    notes: tuple[str, ...] = ()
 
     def at(self, rows: npt.NDArray[np.int64]) -> _Rows:
         sites = None if self.sites is None else self.sites[rows]
         ids = None if self.ids is None else tuple(self.ids[row] for row in rows)
-        return _Rows(self.x[rows], self.y[rows], sites, ids)
+        return _Rows(self.x[rows], self.y[rows], sites, ids, self.notes)
 
     def whole(self) -> _Rows:
         """The rows whose features are all finite."""
@@ -284,8 +288,9 @@ def _rows(
         if values is not None and len(values) != n:
             raise ValueError(f"{name}: {n} rows but {len(values)} {what}; give one a row")
     row_names = None if ids is None else tuple(str(row_name) for row_name in ids)
-    with np.errstate(over="ignore"):  # beyond 3.4e38 counts as infinite
-        return _Rows(torch.from_numpy(features.astype(np.float32)), y, sites, row_names)
+    numbers, said = as_features(features, name)
+    notes = () if said is None else (said,)
+    return _Rows(torch.from_numpy(numbers), y, sites, row_names, notes)
 
 
 def _grouped(

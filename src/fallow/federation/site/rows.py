@@ -17,6 +17,7 @@ from torch import Tensor
 from fallow.core.build import nearest
 from fallow.data.own.features import read_arrays
 from fallow.data.own.open import TABLES
+from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_cells
 from fallow.federation.schema import Column, Schema, number_in
 from fallow.federation.site.pictures import (
@@ -264,8 +265,8 @@ def _arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     arrays = read_arrays(file)
     if "x" not in arrays:
         raise ValueError(f"there is no array 'x'{nearest('x', list(arrays))}")
-    with np.errstate(over="ignore"):  # beyond 3.4e38 counts as infinite
-        x = torch.from_numpy(arrays["x"].astype(np.float32))
+    numbers, said = as_features(arrays["x"], file.name)
+    x = torch.from_numpy(numbers)
     _check_shape(x, schema)
     texts = {
         name: [_text(value) for value in arrays[name].tolist()]
@@ -278,14 +279,14 @@ def _arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
                 f"{len(x)} rows in x and {len(column)} in {name}; give one a row"
             )
     whole = x.flatten(1).isfinite().all(1)
-    notes: tuple[str, ...] = ()
+    notes = () if said is None else (said,)
     if missing := int((~whole).sum()):
         if not drop_rows:
             raise ValueError(
                 f"{missing} rows have NaN or infinite features, the first is row "
                 f"{int((~whole).int().argmax()) + 1}; correct them, or agree on drop_rows = true"
             )
-        notes = (f"rows with NaN or infinite features left out: {missing}",)
+        notes = (*notes, f"rows with NaN or infinite features left out: {missing}")
     rows = whole.nonzero().flatten().tolist()
     kept = {name: [column[row] for row in rows] for name, column in texts.items()}
     ids = tuple(kept.get("ids", [str(row + 1) for row in rows]))
