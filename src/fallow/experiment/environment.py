@@ -14,6 +14,7 @@ from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
+from fallow.data.missing import Missing
 from fallow.experiment.journal import Journal
 from fallow.experiment.phases import Phases
 from fallow.experiment.scale import Scale
@@ -49,6 +50,8 @@ class Environment(Protocol):
     def is_shared(self) -> bool: ...  # the query spends one budget of all sites
     @property
     def is_standardised(self) -> bool: ...  # sites agree on units of features first
+    @property
+    def missing(self) -> Missing | None: ...  # rows have empty cells, which sites fill in
     @property
     def scale(self) -> Scale | None: ...  # those units, once they are agreed on
     @property

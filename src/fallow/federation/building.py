@@ -87,8 +87,9 @@ def _playing(agreement: Agreement, methods: dict[str, Any]) -> dict[str, Any]:
     that the study does not need."""
     recipe, is_number = agreement.recipe, agreement.schema.task == "regression"
     scaling = Scaling(
-        is_standardised(recipe, agreement.example),
-        is_number and recipe.target_scale != "none",
+        of_rows=is_standardised(recipe, agreement.example),
+        of_numbers=is_number and recipe.target_scale != "none",
+        of_cells=False,
     )
     is_idle = {
         "scaling": not (scaling.of_rows or scaling.of_numbers),

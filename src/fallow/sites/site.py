@@ -18,6 +18,7 @@ from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.view import View
+from fallow.data.missing import filled
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
 from fallow.privacy import Privacy, ReleaseGuard
@@ -181,9 +182,8 @@ class Site:
     def _scale(self) -> None:
         unit = self.memory.get("features")
         if unit is not None:
-            away = (self.x.double() - unit["mean"]) / torch.where(
-                unit["std"] > 0, unit["std"], 1.0
-            )
+            rows = filled(self.x.double(), unit.get("fill"))
+            away = (rows - unit["mean"]) / torch.where(unit["std"] > 0, unit["std"], 1.0)
             self.seen = torch.where(unit["std"] > 0, away, 0.0).to(self.x.dtype)
 
     def streams(self, *name: str | int) -> torch.Generator:

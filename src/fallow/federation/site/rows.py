@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
+from fallow.data.own.cells import TABLES
 from fallow.data.own.features import read_arrays
-from fallow.data.own.open import TABLES
 from fallow.data.own.pixels import as_features
-from fallow.data.own.table import EMPTY, Columns, read_cells
+from fallow.data.own.table import EMPTY, Columns, read_all_cells
 from fallow.federation.schema import Column, Schema, number_in
 from fallow.federation.site.pictures import (
     Originals,
@@ -115,14 +115,16 @@ def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> Sit
 
 
 def _table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
-    cells = read_cells(file)
+    cells, notes = read_all_cells(file)
     _check_columns(cells, schema)
     n = len(next(iter(cells.values())))
     blank = [[cell.lower() in EMPTY for cell in cells[c.name]] for c in schema.columns]
     keep = [not any(row) for row in zip(*blank, strict=True)]
-    notes: tuple[str, ...] = ()
     if not all(keep):
-        notes = (_missing(schema, blank, n - sum(keep), drop_rows),)
+        notes = (
+            *notes,
+            _missing(schema, blank, n - sum(keep), drop_rows),
+        )
     rows = [row for row in range(n) if keep[row]]
     kept = {name: list(compress(column, keep)) for name, column in cells.items()}
     ids = kept[schema.ids] if schema.ids in kept else [str(row + 1) for row in rows]
