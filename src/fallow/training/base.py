@@ -66,7 +66,7 @@ def own_statistics(w: TrainState, bn: str) -> dict[str, TrainState]:
     return {"bn": w._replace(w=w.w[..., :0], m1=w.m1[..., :0], m2=w.m2[..., :0])}
 
 
-def deployed(state: State, memory: Mapping[str, State]) -> State:
+def model_at_site(state: State, memory: Mapping[str, State]) -> State:
     """The model used at a site: the server's, with the statistics that stayed at the site."""
     return {**state, "stats": memory["own/bn"]["stats"]} if "own/bn" in memory else state
 

@@ -18,7 +18,7 @@ from fallow.training.base import (
     addend,
     average,
     class_counts,
-    deployed,
+    model_at_site,
     own_statistics,
     with_own_statistics,
 )
@@ -66,7 +66,7 @@ class KCFU:
         return addend(view, "local", self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        return deployed(state, memory)
+        return model_at_site(state, memory)
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         w = with_own_statistics(w, own)
@@ -78,16 +78,18 @@ class KCFU:
         counts = class_counts(b, "kcfu")
         has_pool = b.u.numel() > 0
         if b.round == 0 or not has_pool:
-            w = learn.descend(s["w"], b, objective=lambda f: balanced(f(b.x), counts, b))
+            w = learn.descend(
+                s["w"], b, objective=lambda f: balanced_loss(f(b.x), counts, b)
+            )
             return {**s, "w": w}
-        u = mixed(b)
+        u = mix_rows(b)
         teacher = learn.predict(s["teacher"], u)
         omega = compensation(teacher.argmax(-1), counts, b)
         w = learn.descend(
             s["w"],
             b,
             objective=lambda f: (
-                balanced(f(b.x), counts, b)
+                balanced_loss(f(b.x), counts, b)
                 + weighted_mean(omega * divergence(teacher, f(u)), b.pool)
             ),
         )
@@ -97,13 +99,13 @@ class KCFU:
         return s["w"], own_statistics(s["w"], self.bn)
 
 
-def balanced(outputs: Tensor, counts: Tensor, b: Batch) -> Tensor:
+def balanced_loss(outputs: Tensor, counts: Tensor, b: Batch) -> Tensor:
     """Cross-entropy of outputs + log n_c: a class without labels is removed.  -> (...)"""
     log_p = (outputs + counts.log().unsqueeze(-2)).log_softmax(-1)
     return weighted_mean(-log_p.gather(-1, b.y.unsqueeze(-1)).squeeze(-1), b.weight)
 
 
-def mixed(b: Batch) -> Tensor:
+def mix_rows(b: Batch) -> Tensor:
     """Each row of the pool mixed with its partner: β u + (1 - β) u[mate].  -> (..., b, *shape)"""
     place = b.mate.ndim - 1  # of the rows among the dimensions of u
     one_each = b.mate.shape + (1,) * (b.u.ndim - b.mate.ndim)

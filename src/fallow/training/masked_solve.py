@@ -17,7 +17,13 @@ from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.models.orthogonal import haar, mix
-from fallow.training.parts import Scaled, centred, check_linear, coordinates, scaled
+from fallow.training.parts import (
+    Scaled,
+    check_linear,
+    column_means,
+    coordinates,
+    scale_columns,
+)
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -96,7 +102,7 @@ class MaskedSolve:
             )
         total = sum_of_all(ask, "centre")
         if float(total["weight"]) > 0:
-            at = self.units(ask, centred(total, self.intercept), total["weight"])
+            at = self.units(ask, column_means(total, self.intercept), total["weight"])
             lead, common = ask.cohort[0], at._asdict()
             ask.relay("turn", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=len(at.unit))
             sent = each_of_all(ask, "masked", lead=lead, **common).values()
@@ -116,23 +122,25 @@ class MaskedSolve:
 
     def units(self, ask: Ask, centre: Tensor, weight: Tensor) -> Scaled:
         total = sum_of_all(ask, "columns", centre=centre)
-        return scaled(centre, total["columns"], total["squares"], weight, self.intercept)
+        return scale_columns(
+            centre, total["columns"], total["squares"], weight, self.intercept
+        )
 
     # -- site half --------------------------------------------------------------------------
 
     def centre(self, view: View) -> Answer:
-        x, _, w = self.labelled(view)
+        x, _, w = self.labelled_rows(view)
         return {"weight": w.sum(), "columns": w @ x}
 
     def columns(self, view: View, centre: Tensor) -> Answer:
-        x, _, w = self.labelled(view)
+        x, _, w = self.labelled_rows(view)
         return {"columns": w @ (x - centre), "squares": w @ (x - centre).square()}
 
     def turn(self, view: View, size: int) -> Answer:
         return {"q": haar(size, view.secret("turn"))}
 
     def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
-        x, y, w = self.labelled(view)
+        x, y, w = self.labelled_rows(view)
         s, z = w.sqrt(), coordinates(x, mean, unit.diag())
         rows = torch.cat(
             [s[:, None] * z, self.penalty(len(unit), view.site == lead)]
@@ -142,7 +150,7 @@ class MaskedSolve:
         hidden = mix(both, view.secret("mask of labelled rows"), len(unit))
         return {"rows": hidden[:, :-1].contiguous(), "targets": hidden[:, -1].contiguous()}
 
-    def labelled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+    def labelled_rows(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
         """Labelled rows (n, d), numbers (n,) and weights (n,)."""
         x, y = view.rows("labelled"), view.labels.double()
         check_linear(view, x, "masked-solve", self.intercept)

@@ -29,7 +29,7 @@ class Scaled(NamedTuple):
         return torch.cat([slope, bias[None]])[:size]
 
 
-def scaled(
+def scale_columns(
     centre: Tensor, total: Tensor, squares: Tensor, weight: Tensor, intercept: bool
 ) -> Scaled:
     """Columns of length 1, from weighted totals (d,) and squares (d,) of columns about a ``centre``
@@ -41,7 +41,7 @@ def scaled(
     return Scaled(mean, torch.cat([unit, weight.rsqrt().expand(int(intercept))]))
 
 
-def centred(total: Mapping[str, Tensor], intercept: bool) -> Tensor:
+def column_means(total: Mapping[str, Tensor], intercept: bool) -> Tensor:
     """The weighted mean of columns, (d,), from their total and weight; 0 without an intercept."""
     return total["columns"] / total["weight"] * intercept
 

@@ -55,16 +55,16 @@ def average(
     return {**state, **{k: (total[k] / total["n"]).to(state["w"].dtype) for k in keys}}
 
 
-def listed(sites: Iterable[SiteId]) -> Tensor:
+def encode_sites(sites: Iterable[SiteId]) -> Tensor:
     """Names of sites as a tensor, so that they can stand in a state.  -> (bytes,) uint8
 
-    >>> sorted(named(listed(["b", "a"])))
+    >>> sorted(decode_sites(encode_sites(["b", "a"])))
     ['a', 'b']
     """
     return torch.tensor(list("\n".join(sorted(sites)).encode()), dtype=torch.uint8)
 
 
-def named(sites: Tensor | None) -> frozenset[SiteId]:
-    """The sites that `listed` wrote down; none for None."""
+def decode_sites(sites: Tensor | None) -> frozenset[SiteId]:
+    """The sites that `encode_sites` wrote down; none for None."""
     text = "" if sites is None else bytes(sites.tolist()).decode()
     return frozenset(text.split("\n") if text else ())

@@ -18,14 +18,14 @@ from fallow.core.plan import Plan, Segment
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
 from fallow.training.personal.base import Load, model
-from fallow.training.personal.parts import door, graphs, greedy
-from fallow.training.personal.parts.held import (
-    begun,
-    brought,
-    order_of,
+from fallow.training.personal.parts import graphs, greedy, server_half
+from fallow.training.personal.parts.site_half import (
+    begin_search,
+    draw_order,
+    load_models,
+    load_search,
     own_model,
     reward,
-    searched,
 )
 
 Graph = Literal[
@@ -145,7 +145,7 @@ class DPFL:
     )
 
     def __post_init__(self) -> None:
-        door.Limits.check(self.budget, self.counts_self)
+        server_half.Limits.check(self.budget, self.counts_self)
         lowest_of = {"period": 1, "tau_init": 0, "gain_tol": 0, "gate": 0, "smooth": 1}
         for field, lowest in lowest_of.items():
             value = getattr(self, field)
@@ -186,13 +186,13 @@ class DPFL:
         state = model(state)
         first = replace(self.plan, segments=(Segment(self.first_epochs),))
         ask.fit(first, "local", None, **state)
-        reach = door.reachable(ask, self.reach, self.alone)
+        reach = server_half.reachable(ask, self.reach, self.alone)
         state |= {"reach": reach, "omega": reach, "graph": reach}
         state["begin"] = torch.tensor(self.begin)
         if self.graph in SEARCHED:
             return {**state, **self.candidates(reach, ask)}
         if self.graph == "static":
-            once = door.drawn(ask, reach, self.limits(ask).room, "static graph")
+            once = server_half.draw_peers(ask, reach, self.limits(ask).room, "static graph")
             state |= {"omega": once, "graph": once}
         ask.keep("average", of="own")
         return state
@@ -206,7 +206,7 @@ class DPFL:
         return {**state, **self.candidates(state["reach"], ask), "begin": torch.tensor(1)}
 
     def candidates(self, reach: Tensor, ask: Ask) -> State:
-        found = door.search(ask, reach, self.limits(ask), turn=0)
+        found = server_half.search(ask, reach, self.limits(ask), turn=0)
         if found["graph"].any() and not found["can_judge"].any():
             raise ValueError(
                 "DPFL chooses by the loss on validation rows and no site has any; set "
@@ -220,7 +220,9 @@ class DPFL:
         reach = state["reach"]
         if self.graph == "resampled":
             limits = self.limits(ask)
-            return self.mix(ask, door.drawn(ask, reach, limits.room, f"random graph {t}"))
+            return self.mix(
+                ask, server_half.draw_peers(ask, reach, limits.room, f"random graph {t}")
+            )
         if self.graph not in SEARCHED:
             return self.mix(ask, state["omega"])
         if t % self.period:
@@ -228,18 +230,18 @@ class DPFL:
             return self.mix(
                 ask, last if self.between == "reuse" else torch.zeros_like(last)
             )
-        found = door.search(ask, state["omega"], self.limits(ask), turn=t + 1)
+        found = server_half.search(ask, state["omega"], self.limits(ask), turn=t + 1)
         if self.graph == "ggc":
             ask.keep("average", of="search")  # which X is already: no model travels again
             return found
-        return {**found, **self.mix(ask, self.controlled(found["graph"], reach, ask, t))}
+        return {**found, **self.mix(ask, self.control_graph(found["graph"], reach, ask, t))}
 
-    def controlled(self, chosen: Tensor, reach: Tensor, ask: Ask, t: int) -> Tensor:
+    def control_graph(self, chosen: Tensor, reach: Tensor, ask: Ask, t: int) -> Tensor:
         if self.graph == "symmetric-and":
             return chosen & chosen.T
         if self.graph == "symmetric-or":
-            return door.either(ask, chosen, reach, self.limits(ask))
-        return door.drawn(ask, reach, chosen.sum(1), f"random graph {t}")
+            return server_half.link_both_ways(ask, chosen, reach, self.limits(ask))
+        return server_half.draw_peers(ask, reach, chosen.sum(1), f"random graph {t}")
 
     def mix(self, ask: Ask, graph: Tensor) -> State:  # Eq. 4
         rows = graphs.peers(graph, ask.cohort)
@@ -263,16 +265,16 @@ class DPFL:
         """The round in which the main loop begins: how many rounds preprocessing stands for."""
         return math.ceil(self.first_epochs / max(self.plan.epochs, 1))
 
-    def limits(self, ask: Ask) -> door.Limits:
-        return door.Limits.of(self.budget, self.counts_self, ask.cohort)
+    def limits(self, ask: Ask) -> server_half.Limits:
+        return server_half.Limits.of(self.budget, self.counts_self, ask.cohort)
 
     def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
-        limits = door.Limits.of(
+        limits = server_half.Limits.of(
             self.budget, self.counts_self, [str(k) for k in range(sites)]
         )
         main = max(rounds - (int(self.graph in SEARCHED) if resumed else self.begin), 0)
-        reach, reuses = graphs.reached(self.reach, sites), self.between == "reuse"
-        return door.load(self.graph, reach, limits, main, self.period, reuses)
+        reach, reuses = graphs.count_reachable(self.reach, sites), self.between == "reuse"
+        return server_half.load(self.graph, reach, limits, main, self.period, reuses)
 
     # -- site half --------------------------------------------------------------------------
 
@@ -280,16 +282,16 @@ class DPFL:
         return {"w": view.memory["local"]["w"], "labels": float(len(view.labels))}
 
     def order(self, view: View, candidates: int, purpose: str) -> Answer:
-        return {"order": order_of(view, candidates, purpose)}
+        return {"order": draw_order(view, candidates, purpose)}
 
     def search(self, view: View, candidates: int, room: int, turn: int) -> Answer:
         """One batch of models: in pass 1 they enter Y, in pass 2 they are decided on."""
-        own, held, kept = own_model(view), brought(view), view.memory.get("search", {})
+        own, held, kept = own_model(view), load_models(view), view.memory.get("search", {})
         is_new = int(kept.get("turn", -1)) != turn
         g = (
-            begun(view, candidates, room, turn, self.smooth - 1)
+            begin_search(view, candidates, room, turn, self.smooth - 1)
             if is_new
-            else searched(view)
+            else load_search(view)
         )
         is_second = int(g.added) == candidates
         if not is_second:
@@ -304,7 +306,7 @@ class DPFL:
         return {"turn": turn, **g._asdict()}
 
     def found(self, view: View) -> Answer:
-        before, g = searched(view), self.choice(view)
+        before, g = load_search(view), self.choice(view)
         return {
             "chosen": g.chosen,
             "refused": g.refused,
@@ -318,14 +320,14 @@ class DPFL:
 
     def weigh(self, view: View) -> Answer:
         g, own = self.choice(view), own_model(view)
-        return {"rewards": greedy.with_each(g, own, brought(view), reward(view))}
+        return {"rewards": greedy.with_each(g, own, load_models(view), reward(view))}
 
     def average(self, view: View, of: Literal["own", "search", "held"]) -> Answer:
-        own, held = own_model(view), brought(view)
+        own, held = own_model(view), load_models(view)
         w, peers = own.w, torch.zeros(len(held), dtype=torch.bool)
         if of == "search" and "search" in view.memory:
             g = self.choice(view)
-            w = greedy.averaged(g, own)
+            w = greedy.average_chosen(g, own)
             peers = (
                 g.chosen if len(g.chosen) == len(held) else peers
             )  # all candidates are at hand
@@ -338,9 +340,13 @@ class DPFL:
 
     def choice(self, view: View) -> greedy.Greedy:
         """X as it ended; in the main loop the guard may leave the site alone."""
-        g = searched(view)
+        g = load_search(view)
         is_main = int(view.memory["search"]["turn"]) > 0
-        return greedy.guarded(g, own_model(view)) if self.guard == "loop" and is_main else g
+        return (
+            greedy.stay_alone_if_better(g, own_model(view))
+            if self.guard == "loop" and is_main
+            else g
+        )
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return memory.get("local", model(state))

@@ -14,7 +14,7 @@ from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.plan import Plan, Segment
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.training.personal.base import average, listed, named
+from fallow.training.personal.base import average, decode_sites, encode_sites
 
 
 @final
@@ -74,7 +74,7 @@ class FedRep:
         return plan == self.local_plan
 
     def round(self, state: State, ask: Ask) -> State:
-        begun = named(state.get("begun"))
+        begun = decode_sites(state.get("begun"))
         common: Answer = {name: state[name] for name in ("body", "stats") if name in state}
         first: Answer = {**common, "w": state["w"]}
         ask.keep(
@@ -82,7 +82,7 @@ class FedRep:
         )
         ask.fit(self.local_plan, "local")
         state = average(ask.sum("upload"), state, ("body", "stats"))
-        return {**state, "begun": listed(begun | set(ask.cohort))}
+        return {**state, "begun": encode_sites(begun | set(ask.cohort))}
 
     # -- site half --------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.training.personal.base import addend, average, listed, model
+from fallow.training.personal.base import addend, average, encode_sites, model
 
 
 @final
@@ -66,7 +66,7 @@ class PerFedAvg:
     # -- server half ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        cohort = listed(ask.cohort)
+        cohort = encode_sites(ask.cohort)
         is_there = ask.round > 0 and torch.equal(state.get("holders", cohort[:0]), cohort)
         pairs = replace(self.plan, batch=2 * self.plan.batch)
         if is_there:

@@ -17,7 +17,7 @@ from fallow.core.messages import To
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
-from fallow.training.personal.base import listed, model, named
+from fallow.training.personal.base import decode_sites, encode_sites, model
 
 ALIKE = 0.9  # cosines above it count as 1
 TINY = 1e-12
@@ -42,7 +42,8 @@ class PFedGraph:
     after local training, where the public code also judges it before.  Sites that miss a round
     stay in the graph with the last model they sent; one that joins later begins at the common
     start.  A site without labels is in nobody's mixture.  A model that is not finite is kept out:
-    the last one that was stands in, and ``state["refused"]`` names its site (read it by `named`).
+    the last one that was stands in, and ``state["refused"]`` names its site (`decode_sites` reads
+    it).
     """
 
     plan: Plan = Plan()
@@ -79,17 +80,17 @@ class PFedGraph:
         self.order(state, ask)
         answers = ask.each("upload")
         sent = {site: answer for site, answer in answers.items() if is_finite(answer)}
-        bank, n = known(state, sent)
+        bank, n = newest_models(state, sent)
         p = n / n.sum() if float(n.sum()) else torch.full_like(n, 1 / len(n))
         x = graph(bank.w - state["w"], p, self.alpha)
         return {
             **model(state),
-            "sites": listed(bank.sites),
+            "sites": encode_sites(bank.sites),
             "models": bank.w,
             "statistics": bank.stats,
             "rows": n,
             "weights": x,
-            "refused": listed(answers.keys() - sent.keys()),
+            "refused": encode_sites(answers.keys() - sent.keys()),
         }
 
     def order(self, state: State, ask: Ask) -> None:
@@ -141,12 +142,12 @@ class PFedGraph:
 
 def bank_of(state: State) -> Bank:
     """The models that the server has seen."""
-    sites = tuple(sorted(named(state.get("sites"))))
+    sites = tuple(sorted(decode_sites(state.get("sites"))))
     none = state["w"][:0]
     return Bank(sites, state.get("models", none), state.get("statistics", none))
 
 
-def known(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank, Tensor]:
+def newest_models(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank, Tensor]:
     """The newest model of every site that ever sent one, and numbers of rows (N,) float64."""
     old = bank_of(state)
     models = {site: old.row(site) for site in old.sites}

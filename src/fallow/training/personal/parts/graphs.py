@@ -45,10 +45,10 @@ def reachable(reach: Reach, n: int) -> Tensor:
     return graph & everyone(n)
 
 
-def reached(reach: Reach, n: int) -> Tensor:
+def count_reachable(reach: Reach, n: int) -> Tensor:
     """How many sites each of n reaches, (n,).
 
-    >>> reached("ring-1", 5), reached("random-9", 3)
+    >>> count_reachable("ring-1", 5), count_reachable("random-9", 3)
     (tensor([2, 2, 2, 2, 2]), tensor([2, 2, 2]))
     """
     kind, k = parse(reach)

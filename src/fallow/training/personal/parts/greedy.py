@@ -208,12 +208,12 @@ def is_clear(gain: Tensor, gate: float) -> bool:
     return bool(gain.mean() > gate * error)
 
 
-def averaged(g: Greedy, own: Member) -> Tensor:
+def average_chosen(g: Greedy, own: Member) -> Tensor:
     """The average over X, (d,) in the model's dtype; alone it is the site's model, bit for bit."""
     return _mean(g.x, g.x_mass, own).to(own.w.dtype) if bool(g.chosen.any()) else own.w
 
 
-def remembered(last: Greedy, candidates: int, rounds: int) -> Tensor | None:
+def remember_gains(last: Greedy, candidates: int, rounds: int) -> Tensor | None:
     """The gains of the last ``rounds`` choices, (k, m, 2), of those that the last one took; None
     where it was among others or nothing is to be remembered."""
     if rounds == 0 or len(last.chosen) != candidates:
@@ -222,7 +222,7 @@ def remembered(last: Greedy, candidates: int, rounds: int) -> Tensor | None:
     return torch.where(last.chosen[:, None], past, torch.nan)
 
 
-def guarded(g: Greedy, own: Member) -> Greedy:
+def stay_alone_if_better(g: Greedy, own: Member) -> Greedy:
     """The site alone, where X ended below it: the greedy, above all with a budget, may do worse."""
     if not bool(g.x_reward < g.alone):
         return g

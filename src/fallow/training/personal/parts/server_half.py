@@ -88,16 +88,16 @@ def search(ask: Ask, among: Tensor, limits: Limits, turn: int) -> State:
     }
     many = {site: row for site, row in rows.items() if len(row) > limits.batch[site]}
     for routes in batches(many, limits.batch):  # pass 1: Y
-        _bring(ask, routes, to)
-    queue = {**rows, **ordered(ask, many, f"ggc order {turn}")}
+        _send_models(ask, routes, to)
+    queue = {**rows, **draw_orders(ask, many, f"ggc order {turn}")}
     told: dict[SiteId, Answer] = {}
     while queue:  # pass 2: X meets Y
         routes = next(batches(queue, limits.batch))
-        _bring(ask, routes, to)
+        _send_models(ask, routes, to)
         told |= ask.each("found", to={site: {} for site in routes})
         left = {site: row[limits.batch[site] :] for site, row in queue.items()}
         queue = {site: row for site, row in left.items() if row and not told[site]["full"]}
-    return _traced(told, rows, ask.cohort)
+    return _collect_choices(told, rows, ask.cohort)
 
 
 def load(
@@ -135,7 +135,7 @@ def _search(among: Tensor, limits: Limits) -> Load:
     return Load(int(models.sum()), int((2 * n + 2)[n > 0].sum()))
 
 
-def either(ask: Ask, chosen: Tensor, reach: Tensor, limits: Limits) -> Tensor:
+def link_both_ways(ask: Ask, chosen: Tensor, reach: Tensor, limits: Limits) -> Tensor:
     """Every link of a graph in both directions; beyond a site's room, of the added ones those whose
     models would earn most.  (N, N) -> (N, N)"""
     free = limits.room - chosen.sum(1)
@@ -165,18 +165,18 @@ def reachable(ask: Ask, reach: Reach, alone: Sequence[SiteId] = ()) -> Tensor:
         )
     others = torch.tensor([site not in alone for site in ask.cohort])[:, None]
     if kind == "random":
-        return drawn(ask, graphs.everyone(n) & others, torch.full((n,), k), "reach")
+        return draw_peers(ask, graphs.everyone(n) & others, torch.full((n,), k), "reach")
     return graphs.reachable(reach, n) & others
 
 
-def drawn(ask: Ask, among: Tensor, counts: Tensor, purpose: str) -> Tensor:
+def draw_peers(ask: Ask, among: Tensor, counts: Tensor, purpose: str) -> Tensor:
     """So many peers for each site, drawn by the site itself.  (N, N), (N,) -> (N, N)"""
-    rows = ordered(ask, peers(among, ask.cohort), purpose)
+    rows = draw_orders(ask, peers(among, ask.cohort), purpose)
     many = dict(zip(ask.cohort, counts.tolist(), strict=True))
     return graph_of({site: row[: many[site]] for site, row in rows.items()}, ask.cohort)
 
 
-def ordered(ask: Ask, rows: Rows, purpose: str) -> dict[SiteId, list[SiteId]]:
+def draw_orders(ask: Ask, rows: Rows, purpose: str) -> dict[SiteId, list[SiteId]]:
     """Every site's peers in an order that the site draws."""
     if not rows:
         return {}
@@ -189,12 +189,14 @@ def ordered(ask: Ask, rows: Rows, purpose: str) -> dict[SiteId, list[SiteId]]:
     }
 
 
-def _bring(ask: Ask, routes: Rows, to: Mapping[SiteId, Answer]) -> None:
+def _send_models(ask: Ask, routes: Rows, to: Mapping[SiteId, Answer]) -> None:
     ask.relay("model", routes)
     ask.keep("search", to={site: to[site] for site in routes})
 
 
-def _traced(told: Mapping[SiteId, Answer], rows: Rows, sites: Sequence[SiteId]) -> State:
+def _collect_choices(
+    told: Mapping[SiteId, Answer], rows: Rows, sites: Sequence[SiteId]
+) -> State:
     """What sites told of their choice, by the number of the site."""
 
     def picked(name: str) -> Tensor:

@@ -8,36 +8,42 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from fallow.core.view import View
-from fallow.training.personal.parts.greedy import Greedy, Member, Reward, begin, remembered
+from fallow.training.personal.parts.greedy import (
+    Greedy,
+    Member,
+    Reward,
+    begin,
+    remember_gains,
+)
 
 
 def own_model(view: View) -> Member:
     return Member(view.memory["local"]["w"], len(view.labels))
 
 
-def brought(view: View) -> list[Member]:
+def load_models(view: View) -> list[Member]:
     """The models that the last relay brought, in the order of their senders' names."""
     held = [view.memory[name] for name in sorted(view.memory) if name.startswith("model/")]
     return [Member(peer["w"], float(peer["labels"])) for peer in held]
 
 
-def searched(view: View) -> Greedy:
+def load_search(view: View) -> Greedy:
     kept = view.memory["search"]
     return Greedy(**{name: kept[name] for name in Greedy._fields})
 
 
-def order_of(view: View, candidates: int, purpose: str) -> Tensor:
+def draw_order(view: View, candidates: int, purpose: str) -> Tensor:
     """The site's own order of its candidates, (m,)."""
     return torch.randperm(candidates, generator=view.stream(purpose))
 
 
-def begun(view: View, candidates: int, room: int, turn: int, rounds: int) -> Greedy:
+def begin_search(view: View, candidates: int, room: int, turn: int, rounds: int) -> Greedy:
     """A choice that begins; gains of so many earlier ones of the main loop count beside its own."""
-    order = order_of(view, candidates, f"ggc order {turn}")
+    order = draw_order(view, candidates, f"ggc order {turn}")
     gen = view.stream(f"ggc coins {turn}")
     coins = torch.rand(candidates, dtype=torch.float64, generator=gen)
     is_first = turn < 2 or "search" not in view.memory
-    past = None if is_first else remembered(searched(view), candidates, rounds)
+    past = None if is_first else remember_gains(load_search(view), candidates, rounds)
     return begin(own_model(view), order, coins, room, past)
 
 
