@@ -140,10 +140,9 @@ def test_a_graph_that_only_sees_shares_of_rows_is_fedavg(
 
 @each_method
 def test_the_order_of_sites_does_not_matter(method: Any) -> None:
-    same(
-        train_and_deploy(mlp, method, n=2),
-        train_and_deploy(mlp, method, dict(reversed(ROWS.items())), n=2),
-    )
+    in_order = train_and_deploy(mlp, method, n=2)
+    in_reverse = train_and_deploy(mlp, method, dict(reversed(ROWS.items())), n=2)
+    same(in_order, in_reverse)
 
 
 @each_method
@@ -159,10 +158,8 @@ def test_both_executors_deploy_the_same(method: Any) -> None:
 
 @each_method
 def test_a_site_without_labels_leaves_the_others_as_they_are(method: Any) -> None:
-    alone, beside = (
-        train_and_deploy(mlp, method, n=2),
-        train_and_deploy(mlp, method, {**ROWS, "d": 0}, n=2),
-    )
+    alone = train_and_deploy(mlp, method, n=2)
+    beside = train_and_deploy(mlp, method, {**ROWS, "d": 0}, n=2)
     for name in alone:
         assert_close(beside[name]["w"], alone[name]["w"], rtol=0, atol=1e-12)
 
@@ -190,7 +187,7 @@ def test_sites_that_come_and_go_train_on(method: Any) -> None:
 
 @each_method
 def test_the_same_seed_gives_the_same_models(method: Any) -> None:
-    same(
-        train_and_deploy(norm, method, {"a": 6, "b": 4}, n=2),
-        train_and_deploy(norm, method, {"a": 6, "b": 4}, n=2),
-    )
+    rows = {"a": 6, "b": 4}
+    once = train_and_deploy(norm, method, rows, n=2)
+    again = train_and_deploy(norm, method, rows, n=2)
+    same(once, again)

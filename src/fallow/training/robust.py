@@ -93,16 +93,16 @@ class Robust:
         before = {name: state[name] for name in ("w", "stats")}
         ask.fit(self.plan, "local", None, **before)
         answers = ask.each("upload")
-        sent = [answers[site] for site in sorted(answers)]
+        in_order = [answers[site] for site in sorted(answers)]
         parts = {name: before[name] for name in self.parts}
-        good = [answer for answer in sent if is_usable(answer, parts)]
-        if sent and not good:
+        usable = [answer for answer in in_order if is_usable(answer, parts)]
+        if in_order and not usable:
             raise ValueError(
                 "no site sent Robust a model without NaN or infinite numbers: training diverged; "
                 "lower the learning rate (plan.optimiser.lr)"
             )
-        refused = torch.tensor(len(sent) - len(good))
-        return {**before, **self.average_models(good, parts), "refused": refused}
+        refused = torch.tensor(len(in_order) - len(usable))
+        return {**before, **self.average_models(usable, parts), "refused": refused}
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -114,13 +114,13 @@ class Robust:
         learnt = [answer for answer in sent if rows_of(answer) > 0]
         if not learnt:
             return before
-        models = {name: stack_answers(learnt, name) for name in before}
-        drop = (
-            math.ceil(self.trim * len(learnt) - 1e-9)
-            if self.rule == "trimmed"
-            else len(learnt)
-        )
+        models = {name: stack_answers(learnt, name) for name in before}  # (m, d) and (m, s)
+
+        drop = len(learnt)  # all: the median, also of the statistics where updates are clipped
+        if self.rule == "trimmed":
+            drop = math.ceil(self.trim * len(learnt) - 1e-9)  # whole sites, at either end
         mean = {name: trimmed_mean(values, drop) for name, values in models.items()}
+
         if self.rule == "clipped":
             claimed = [rows_of(answer) for answer in learnt]
             n = torch.tensor(capped(claimed, LARGEST, RATIO), dtype=torch.float64)
@@ -130,7 +130,10 @@ class Robust:
 
     def upload(self, view: View) -> Answer:
         own = view.memory["local"]
-        return {"n": float(len(view.labels)), **{name: own[name] for name in self.parts}}
+        answer: Answer = {"n": float(len(view.labels))}
+        for name in self.parts:
+            answer[name] = own[name]
+        return answer
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return model_at_site(state, memory)
@@ -172,11 +175,13 @@ def clipped_mean(moved: Tensor, n: Tensor, most: float | None) -> Tensor:
     ... )
     (tensor([0.3000, 0.9000]), tensor([0.9000, 1.7000]), tensor([1.5000, 2.5000]))
     """
-    length = moved.norm(dim=1)
-    bound = (
-        trimmed_mean(length[:, None], len(length)) if most is None else torch.tensor(most)
-    )
-    shorter = (bound / length.clamp_min(torch.finfo(length.dtype).tiny)).clamp_max(1)
+    length = moved.norm(dim=1)  # (m,)
+    if most is None:
+        bound = trimmed_mean(length[:, None], len(length))  # the median, (1,)
+    else:
+        bound = torch.tensor(most)
+    tiny = torch.finfo(length.dtype).tiny  # an update of length 0 stays as it is
+    shorter = (bound / length.clamp_min(tiny)).clamp_max(1)
     mean: Tensor = (n / n.sum() * shorter) @ moved
     return mean
 
@@ -185,14 +190,15 @@ def is_usable(answer: Answer, before: State) -> bool:
     """Whether a site sent a model of the right shape and a number of rows, all of them finite."""
     if not answer.keys() >= before.keys() or not 0 <= rows_of(answer) < math.inf:
         return False
-    sent = {name: torch.as_tensor(answer[name]) for name in before}
-    return all(
-        sent[name].shape == before[name].shape and bool(sent[name].isfinite().all())
-        for name in before
-    )
+    for name, expected in before.items():
+        sent = torch.as_tensor(answer[name])
+        if sent.shape != expected.shape or not bool(sent.isfinite().all()):
+            return False
+    return True
 
 
 def rows_of(answer: Answer) -> float:
+    """How many labelled rows a site claims; NaN where it says nothing."""
     return float(torch.as_tensor(answer.get("n", math.nan)))
 
 

@@ -81,7 +81,10 @@ class PFedGraph:
         answers = ask.each("upload")
         sent = {site: answer for site, answer in answers.items() if is_finite(answer)}
         bank, n = newest_models(state, sent)
-        p = n / n.sum() if float(n.sum()) else torch.full_like(n, 1 / len(n))
+        if float(n.sum()) > 0:
+            p = n / n.sum()
+        else:
+            p = torch.full_like(n, 1 / len(n))
         x = graph(bank.w - state["w"], p, self.alpha)
         return {
             **model(state),
@@ -98,19 +101,25 @@ class PFedGraph:
         if "weights" not in state:
             ask.fit(self.plan, "local", None, **model(state))
             return
-        bank, x = bank_of(state), state["weights"]
-        sites, mixed = bank.sites, bank.mix(x)
-        begin: To = {
-            s: {**(mixed.row(s) if s in sites else model(state))} for s in ask.cohort
-        }
+        bank = bank_of(state)
+        x = state["weights"]  # (N, N)
+        mixtures = bank.mix(x)
+        begin: dict[SiteId, Answer] = {}
+        for site in ask.cohort:
+            if site in bank.sites:
+                begin[site] = {**mixtures.row(site)}
+            else:  # one that joins later begins at the common start
+                begin[site] = {**model(state)}
         if self.lam == 0 or ask.round == 0:
             ask.fit(self.plan, "local", begin)
             return
-        towards = directions(x.to(bank.w), bank.w)
-        nowhere, none = torch.zeros_like(state["w"]), state["stats"][:0]
+
+        towards = dict(zip(bank.sites, directions(x.to(bank.w), bank.w), strict=True))
+        nowhere = torch.zeros_like(state["w"])
+        no_statistics = state["stats"][:0]
         beside: To = {
-            s: {"w": towards[sites.index(s)] if s in sites else nowhere, "stats": none}
-            for s in ask.cohort
+            site: {"w": towards.get(site, nowhere), "stats": no_statistics}
+            for site in ask.cohort
         }
         ask.fit(None, "mixture", begin)
         ask.fit(replace(self.plan, start="mixture"), "local", beside)
@@ -160,13 +169,14 @@ def newest_models(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank,
     for site, answer in answers.items():
         models[site] = {name: torch.as_tensor(answer[name]) for name in ("w", "stats")}
         rows[site] = torch.as_tensor(answer["n"], dtype=torch.float64)
-    return Bank.stack(models), torch.stack([rows[site] for site in sorted(rows)])
+    n = torch.stack([rows[site] for site in sorted(rows)])
+    return Bank.stack(models), n
 
 
 def is_finite(answer: Answer) -> bool:
-    return all(
-        bool(torch.as_tensor(answer[name]).isfinite().all()) for name in ("w", "stats")
-    )
+    """Whether a model that was sent has neither NaN nor infinite numbers."""
+    parts = [torch.as_tensor(answer[name]) for name in ("w", "stats")]
+    return all(bool(part.isfinite().all()) for part in parts)
 
 
 def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:
@@ -182,9 +192,8 @@ def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:
     cosine = unit @ unit.T
     cosine = torch.where(cosine > ALIKE, 1.0, cosine).fill_diagonal_(1.0)
     v = p.double() + cosine / (2 * alpha)
-    return simplex(
-        v.masked_fill(p == 0, -torch.inf)
-    )  # who has learnt nothing teaches nobody
+    v = v.masked_fill(p == 0, -torch.inf)  # who has learnt nothing teaches nobody
+    return simplex(v)
 
 
 def directions(x: Tensor, w: Tensor) -> Tensor:
@@ -209,6 +218,7 @@ def simplex(v: Tensor) -> Tensor:
     """
     v = v - v.amax(-1, keepdim=True)  # a shift moves nothing, and large numbers lose digits
     u = v.sort(descending=True).values
+    # were the k largest the positive parts, each would have to be lowered by over[k - 1]
     over = (u.cumsum(-1) - 1) / torch.arange(1, v.shape[-1] + 1)
     last = (u > over).sum(-1, keepdim=True) - 1
     return (v - over.gather(-1, last)).clamp_min(0)

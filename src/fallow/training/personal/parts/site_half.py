@@ -18,6 +18,7 @@ from fallow.training.personal.parts.greedy import (
 
 
 def own_model(view: View) -> Member:
+    """The site's model after local training, and how many labels it has."""
     return Member(view.memory["local"]["w"], len(view.labels))
 
 
@@ -28,6 +29,7 @@ def load_models(view: View) -> list[Member]:
 
 
 def load_search(view: View) -> Greedy:
+    """The choice as the last batch left it."""
     kept = view.memory["search"]
     return Greedy(**{name: kept[name] for name in Greedy._fields})
 
@@ -38,21 +40,27 @@ def draw_order(view: View, candidates: int, purpose: str) -> Tensor:
 
 
 def begin_search(view: View, candidates: int, room: int, turn: int, rounds: int) -> Greedy:
-    """A choice that begins; gains of so many earlier ones of the main loop count beside its own."""
+    """A choice that begins, with an order and coins of its own.
+
+    rounds: of the main loop, whose gains count beside those of this choice.
+    """
     order = draw_order(view, candidates, f"ggc order {turn}")
     gen = view.stream(f"ggc coins {turn}")
     coins = torch.rand(candidates, dtype=torch.float64, generator=gen)
-    is_first = turn < 2 or "search" not in view.memory
-    past = None if is_first else remember_gains(load_search(view), candidates, rounds)
+    past = None
+    if turn >= 2 and "search" in view.memory:  # turn 0 is preprocessing, 1 the first choice
+        past = remember_gains(load_search(view), candidates, rounds)
     return begin(own_model(view), order, coins, room, past)
 
 
 def reward(view: View, by_row: bool = False) -> Reward:
     """Minus the mean cross-entropy on the site's validation rows, each weighing what the query
     attached to its label, or the part of each in that mean; 0 for every model without any row."""
-    rows, labels, local = view.rows("validation"), view.held, view.memory["local"]
+    rows = view.rows("validation")
+    labels = view.held
+    local = view.memory["local"]
     share = view.held_weights.double()
-    share = share / share.mean()
+    share = share / share.mean()  # (v,)
     if rows.ndim == 4:  # images in the memory layout that suits the CPU's convolutions
         rows = rows.contiguous(memory_format=torch.channels_last)
 
@@ -61,6 +69,8 @@ def reward(view: View, by_row: bool = False) -> Reward:
             return 0.0
         outputs = view.forward({**local, "w": w.to(local["w"].dtype)}, rows).double()
         earned = -share * cross_entropy(outputs, labels, reduction="none")
-        return earned if by_row else earned.mean()
+        if by_row:
+            return earned
+        return earned.mean()
 
     return of
