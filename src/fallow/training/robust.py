@@ -116,7 +116,9 @@ class Robust:
             return before
         models = {name: stack_answers(learnt, name) for name in before}  # (m, d) and (m, s)
 
-        drop = len(learnt)  # all: the median, also of the statistics where updates are clipped
+        drop = len(
+            learnt
+        )  # all: the median, also of the statistics where updates are clipped
         if self.rule == "trimmed":
             drop = math.ceil(self.trim * len(learnt) - 1e-9)  # whole sites, at either end
         mean = {name: trimmed_mean(values, drop) for name, values in models.items()}
@@ -176,9 +178,8 @@ def clipped_mean(moved: Tensor, n: Tensor, most: float | None) -> Tensor:
     (tensor([0.3000, 0.9000]), tensor([0.9000, 1.7000]), tensor([1.5000, 2.5000]))
     """
     length = moved.norm(dim=1)  # (m,)
-    if most is None:
-        bound = trimmed_mean(length[:, None], len(length))  # the median, (1,)
-    else:
+    bound = trimmed_mean(length[:, None], len(length))  # the median, (1,)
+    if most is not None:
         bound = torch.tensor(most)
     tiny = torch.finfo(length.dtype).tiny  # an update of length 0 stays as it is
     shorter = (bound / length.clamp_min(tiny)).clamp_max(1)

@@ -169,7 +169,9 @@ class DPFL:
     # -- server half ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        if ask.round == 0 and "omega" in state:  # a cycle that goes on from the last averages
+        if (
+            ask.round == 0 and "omega" in state
+        ):  # a cycle that goes on from the last averages
             state = self.resume(state, ask)
         elif ask.round == 0:
             state = self.prepare(state, ask)

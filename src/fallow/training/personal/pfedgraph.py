@@ -81,10 +81,9 @@ class PFedGraph:
         answers = ask.each("upload")
         sent = {site: answer for site, answer in answers.items() if is_finite(answer)}
         bank, n = newest_models(state, sent)
+        p = torch.full_like(n, 1 / len(n))
         if float(n.sum()) > 0:
             p = n / n.sum()
-        else:
-            p = torch.full_like(n, 1 / len(n))
         x = graph(bank.w - state["w"], p, self.alpha)
         return {
             **model(state),

@@ -82,7 +82,9 @@ def _first_of_each(rows: Rows, batch: Mapping[SiteId, int]) -> Rows:
     return {site: row[: batch[site]] for site, row in rows.items()}
 
 
-def _rest_of_each(rows: Rows, batch: Mapping[SiteId, int]) -> dict[SiteId, Sequence[SiteId]]:
+def _rest_of_each(
+    rows: Rows, batch: Mapping[SiteId, int]
+) -> dict[SiteId, Sequence[SiteId]]:
     """The senders after those, for the receivers that have any left."""
     rest = {site: row[batch[site] :] for site, row in rows.items()}
     return {site: row for site, row in rest.items() if row}
@@ -133,7 +135,9 @@ def load(
     choice = _search_load(few, limits)
     searches = math.ceil(rounds / period)
 
-    averages = 0  # for which models travel again: GGC's own average is at hand after a choice
+    averages = (
+        0  # for which models travel again: GGC's own average is at hand after a choice
+    )
     if graph != "ggc":
         averages += searches
     if reuses:
