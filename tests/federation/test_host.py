@@ -116,7 +116,7 @@ def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_train
     key = keys.get(owner, "0/train/0/0")
     order = leader.order(Request(key, owner, 0, 0, (fit, Step(kind, verb, {}))))
     assert why in str(leader.send(order).refused)
-    assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
+    assert leader.ledger.store.kept("north") == {} and leader.ledger.traffic() == []
 
 
 def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
@@ -136,7 +136,9 @@ def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> 
         first == leader.send(replace(order, place=order.place + 1))
         and first.refused is None
     )
-    assert len(leader.ledger.sent()) == 2  # "select", and the flush that brought the model
+    assert (
+        len(leader.ledger.traffic()) == 2
+    )  # "select", and the flush that brought the model
 
 
 def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
@@ -198,7 +200,7 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
     refused = str(leader.send(leader.order(wrong)).refused)
     assert "could not do PerFedAvg.upload (error " in refused
     assert "has no model 'common'" in (leader.site.path / "errors.log").read_text()
-    assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
+    assert leader.ledger.store.kept("north") == {} and leader.ledger.traffic() == []
     leader.round(1, state)
     assert "local" in leader.ledger.store.kept("north")
     leader.ledger.close()
@@ -363,4 +365,4 @@ def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
 
 def test_a_ledger_of_other_rows_is_refused(leader: Leader) -> None:
     with pytest.raises(Failed, match="number of rows is 18, not 17"):
-        leader.ledger.orders.holds(ROWS - 1)
+        leader.ledger.orders.check_rows(ROWS - 1)

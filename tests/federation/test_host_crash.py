@@ -37,7 +37,7 @@ def left(site: SiteFolder) -> Left:
             (q.row, q.cycle, q.place, dict(q.why), q.state) for q in ledger.questions()
         ]
         memory = digest_of(ledger.store.kept("north"))
-        return Left(ledger.store.written("north"), questions, memory, ledger.sent())
+        return Left(ledger.store.written("north"), questions, memory, ledger.traffic())
     finally:
         ledger.close()
 

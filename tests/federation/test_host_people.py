@@ -62,12 +62,12 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     picked(leader)
     leader.people("ask", "0/query", **ASK)
     leader.ledger.answer(leader.ledger.questions()[0].row, 1, "ann")
-    sent = leader.ledger.sent()
+    sent = leader.ledger.traffic()
     order = Order(leader.site.agreement.digest, RUN, "north", "progress/7", 0, "progress")
     found = leader.send(order).answer
     assert found == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
     assert leader.send(replace(order, run="another")).answer["asked"] == 0
-    assert leader.ledger.sent() == sent
+    assert leader.ledger.traffic() == sent
 
 
 def test_labels_train_from_the_close_on(leader: Leader) -> None:

@@ -53,7 +53,7 @@ def test_a_copy_in_the_place_of_a_file_whose_log_is_left_is_the_copy_alone(
     shutil.copy(after / "ledger-backup.sqlite", after / "ledger.sqlite")
     restored = made(after)
     assert [len(restored.history(row)) for row in (0, 1)] == [1, 0]
-    assert restored.store.copied() is not None
+    assert restored.store.find_copy_time() is not None
     restored.close()
     assert (after / "ledger.sqlite-wal-of-another").exists()
 

@@ -40,10 +40,10 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 def refused(leader: Leader, request: Request) -> str:
     """Why the site does not do it; it has done nothing then."""
-    before = leader.ledger.sent()
+    before = leader.ledger.traffic()
     reply = leader.send(leader.order(request))
     assert reply.refused is not None, request
-    assert leader.ledger.sent() == before
+    assert leader.ledger.traffic() == before
     return reply.refused
 
 

@@ -205,7 +205,7 @@ def test_a_refusal_names_no_folder_of_the_site(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def locked(*about: object) -> None:
-        raise leader.ledger._tables.damaged("a page")
+        raise leader.ledger._tables.damage_error("a page")
 
     monkeypatch.setattr(leader.ledger.orders, "standing", locked)
     refused = str(leader.send(leader.order(about("hello", "0/hello"))).refused)
