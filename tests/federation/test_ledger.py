@@ -34,7 +34,7 @@ def test_an_answer_enters_training_when_its_step_is_closed_and_no_earlier(
 ) -> None:
     ledger = opened()
     ledger.answer(2, 1, "ann")
-    assert ledger.store.written("north") == []
+    assert ledger.store.load_labels("north") == []
     assert close(ledger) == [Label(2, 1.0, 0)]
 
 

@@ -14,7 +14,7 @@ def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(opened: Open) -> 
     assert ledger.answer(2, None, "ann").state == "declined"
     closed = ledger.purchases.close(RUN, STEP, lambda labels: labels)
     assert (closed.asked, closed.answered, closed.declined) == (3, 0, 1)
-    assert ledger.store.written(
+    assert ledger.store.load_labels(
         "north"
     ) == [] and ledger.purchases.find_excluded_rows() == [2]
     lines = [ChosenRow(row) for row in (2, 4, 9, 1)]

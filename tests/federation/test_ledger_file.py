@@ -238,13 +238,13 @@ def test_a_draft_is_read_as_if_it_were_written_and_writes_nothing(tmp_path: Path
     draft.write("north", [Label(3, 1.0, 0)])
     draft.spend("north", "0/query/0", Released(0.5, "digest", {"p": torch.ones(1)}))
     draft.hide("north", {"name": "a"})
-    assert set(draft.kept("north")) == {"local", "model/west"}
+    assert set(draft.load_states("north")) == {"local", "model/west"}
     assert draft.epsilon == 0.5 and draft.hidden("north") == {"name": "a"}
-    assert set(ledger.store.kept("north")) == {"model/south"}
-    assert ledger.store.written("north") == [] and ledger.store.released("north") == {}
+    assert set(ledger.store.load_states("north")) == {"model/south"}
+    assert ledger.store.load_labels("north") == [] and ledger.store.released("north") == {}
     draft.flush("north")
-    assert set(ledger.store.kept("north")) == {"local", "model/west"}
-    assert ledger.store.written("north") == [Label(3, 1.0, 0)] and draft.epsilon == 0
+    assert set(ledger.store.load_states("north")) == {"local", "model/west"}
+    assert ledger.store.load_labels("north") == [Label(3, 1.0, 0)] and draft.epsilon == 0
     assert set(ledger.store.released("north")) == {"0/query/0"}
 
 
@@ -259,7 +259,7 @@ def test_memory_is_put_back_to_what_it_was_when_it_last_counted(tmp_path: Path) 
         store.keep("north", f"new {number}", {"w": torch.ones(2)})
         store.keep("north", "best", None)
     assert store.restore() and not store.restore()
-    kept = store.kept("north")
+    kept = store.load_states("north")
     assert set(kept) == {"global", "best"} and kept["global"]["w"].tolist() == [0.0, 0.0]
 
 
@@ -272,7 +272,7 @@ def test_undo_reaches_back_to_the_exchange_that_counted_and_no_further(
         store.keep("north", "global", {"w": torch.full((2,), float(number))})
     store.settle(1)
     assert store.restore()
-    assert store.kept("north")["global"]["w"].tolist() == [1.0, 1.0]
+    assert store.load_states("north")["global"]["w"].tolist() == [1.0, 1.0]
 
 
 def test_noise_is_limited_over_all_runs_and_each_run_has_its_own_book(

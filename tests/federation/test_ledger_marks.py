@@ -97,7 +97,7 @@ def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> Non
     damage(ledger.path, f"UPDATE {sql}")
     with pytest.raises(Failed, match="was changed"):
         close(ledger)
-    assert ledger.store.written("north") == []
+    assert ledger.store.load_labels("north") == []
     ledger.close()
 
 

@@ -264,7 +264,7 @@ def unlock(
             raise ValueError(
                 f"site {found.name} is in run {newest} and not in {run}: nothing was changed"
             )
-        labels = len(ledger.store.written(found.name))
+        labels = len(ledger.store.load_labels(found.name))
         _lines(console, leaving_run(newest, labels, time.time()))
         if not typer.confirm(f"Leave run {newest} for good?", default=False):
             _lines(console, ["Nothing was changed."])

@@ -145,7 +145,7 @@ class People:
         part = int(step.partition("query-")[2] or 0)
         is_last = cycle < 0 or part == recipe.queries_per_cycle - 1
         at.site.forget((() if is_last else MODELS) + _lasting(recipe))
-        at.site.reread(at.ledger.store.written(at.site.id))
+        at.site.reread(at.ledger.store.load_labels(at.site.id))
         at.site.leave(at.ledger.purchases.find_excluded_rows())
         return {**asdict(closed), **_labels(at.site)}
 

@@ -9,7 +9,7 @@ from typing import Any, final
 from fallow.core.types import SiteId, State
 from fallow.federation.ledger.store import SiteStore
 from fallow.privacy import Released
-from fallow.sites.store import Label, RelayedMessages, named_by
+from fallow.sites.store import Label, RelayedMessages, names_from_relay
 
 
 @final
@@ -65,13 +65,13 @@ class Draft:
         self._kept[name] = state
 
     def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
-        for name in named_by(verb, self.kept(site)):  # of an earlier relay
+        for name in names_from_relay(verb, self.load_states(site)):  # of an earlier relay
             self._kept[name] = None
         for sender, letter in letters.items():
             self._kept[f"{verb}/{sender}"] = letter.state
 
-    def kept(self, site: SiteId) -> dict[str, State]:
-        states = self._store.kept(site)
+    def load_states(self, site: SiteId) -> dict[str, State]:
+        states = self._store.load_states(site)
         for name, state in self._kept.items():
             if state is None:
                 states.pop(name, None)
@@ -82,8 +82,8 @@ class Draft:
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
         self._labels += labels
 
-    def written(self, site: SiteId) -> list[Label]:
-        labels = self._store.written(site)
+    def load_labels(self, site: SiteId) -> list[Label]:
+        labels = self._store.load_labels(site)
         labels += self._labels
         return sorted(labels)
 

@@ -63,7 +63,7 @@ class SiteStore:
                 sql = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
                 self._tables.write(sql, name, with_checksum(state))
 
-    def kept(self, site: SiteId) -> dict[str, State]:
+    def load_states(self, site: SiteId) -> dict[str, State]:
         rows = self._tables.read("SELECT name, state FROM kept ORDER BY name")
         states: dict[str, State] = {}
         for name, blob in rows:
@@ -102,7 +102,7 @@ class SiteStore:
             for label in labels:
                 self._tables.write(sql, *label, _mark(site, label))
 
-    def written(self, site: SiteId) -> list[Label]:
+    def load_labels(self, site: SiteId) -> list[Label]:
         rows = self._tables.read("SELECT * FROM label ORDER BY row")
         return [self._read_label(line) for line in rows]
 
@@ -129,7 +129,7 @@ class SiteStore:
     def carry_labels_over(self) -> None:
         """What earlier runs bought counts, in a new one, like labels in the site's data."""
         with self._tables.transaction():
-            for label in self.written(self._tables.site):
+            for label in self.load_labels(self._tables.site):
                 self.erase(label.row)
                 self.write(self._tables.site, [label._replace(cycle=-1)])
 

@@ -226,11 +226,10 @@ class Tables:
                 f"SELECT rowid FROM {table} WHERE mark IS NOT "
                 f"{MARK_OF}('{table}', {columns}) LIMIT 1"
             )
-            found = self.read(sql)
-            if found:
-                raise self.damage_error(
-                    f"line {found[0][0]} of its table {table} was changed"
-                )
+            changed = self.read(sql)
+            if changed:
+                line = changed[0][0]
+                raise self.damage_error(f"line {line} of its table {table} was changed")
 
     @property
     def copy(self) -> Path:

@@ -465,7 +465,7 @@ class Host:
         is_round = request.owner == "training" and request.key.split("/")[-2:-1] == ["0"]
         before = site.held.clone()
         if self._agreement.recipe.fresh_first and request.cycle and is_round:
-            bought = self._ledger.store.written(site.id)
+            bought = self._ledger.store.load_labels(site.id)
             site.held[
                 [label.row for label in bought if label.cycle == request.cycle - 1]
             ] = True
