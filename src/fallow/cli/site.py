@@ -177,7 +177,10 @@ def start(folder: Folder) -> None:
             _lines(console, [tightened])
     _introduce(console, found)
     with closing(found.open_ledger()) as ledger:
-        _lines(console, put_back(ledger.store.copied(), ledger.store.put_back()))
+        _lines(
+            console,
+            put_back(ledger.store.find_copy_time(), ledger.store.describe_put_back()),
+        )
     _lines(
         console,
         [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"],
@@ -261,7 +264,7 @@ def unlock(
             raise ValueError(
                 f"site {found.name} is in run {newest} and not in {run}: nothing was changed"
             )
-        labels = len(ledger.store.written(found.name))
+        labels = len(ledger.store.load_labels(found.name))
         _lines(console, leaving_run(newest, labels, time.time()))
         if not typer.confirm(f"Leave run {newest} for good?", default=False):
             _lines(console, ["Nothing was changed."])
@@ -280,10 +283,10 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
             **asdict(ledger.progress()),
             "deadline": waiting[0].deadline if waiting else None,
         }
-        epsilon, sent = ledger.store.spent(), [asdict(line) for line in ledger.sent()]
-        asked, copied = ledger.purchases.asked, ledger.store.copied()
-        said = ledger.store.put_back()
-        news = ledger.orders.heard()
+        epsilon, sent = ledger.store.spent(), [asdict(line) for line in ledger.traffic()]
+        asked, copied = ledger.purchases.asked, ledger.store.find_copy_time()
+        said = ledger.store.describe_put_back()
+        news = ledger.orders.load_news()
     return {
         "site": folder.name,
         "study": folder.agreement.name,
@@ -406,11 +409,11 @@ def _confirm(
     -> the whole digest.  Raises ValueError for another digest than that of the file.
     """
     from fallow.federation.site.folder import check_digest, check_member
-    from fallow.federation.site.terms import terms_of
+    from fallow.federation.site.terms import describe_agreement
 
     check_member(agreement, chosen.name, str(study))
     _lines(console, [f"Site {chosen.name}, of the study that this file describes:"])
-    _lines(console, [f"  {line}" for line in terms_of(agreement, chosen)])
+    _lines(console, [f"  {line}" for line in describe_agreement(agreement, chosen)])
     if digest is None:
         question = "The digest of the study, as the coordinator reads it out to you"
         try:
@@ -426,14 +429,18 @@ def _confirm(
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
-    from fallow.federation.site.terms import leaving, rows_told, terms
+    from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures
 
     _lines(
         console,
-        [f"Site {folder.name}", *terms(folder), *rows_told(folder.rows, folder.tests)],
+        [
+            f"Site {folder.name}",
+            *describe_study(folder),
+            *describe_rows(folder.rows, folder.tests),
+        ],
     )
     heads = ("part", "verb", "reveals", "seen by")
-    show_table(console, "What leaves this site", heads, leaving(folder), whole=2)
+    show_table(console, "What leaves this site", heads, list_disclosures(folder), whole=2)
 
 
 def _lines(console: Console, lines: list[str]) -> None:

@@ -4,37 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from statistics import fmean, pvariance
-from typing import TypedDict
 
 import torch
 from torch import Tensor
 
 from fallow.core.types import Answer, SiteId, Value
-from fallow.experiment.over_sites import worst_tenth
-
-
-class Scores(TypedDict):
-    """Scores of one record; None for what cannot be told.  Accuracies are from 0 to 1."""
-
-    accuracy: float | None
-    balanced_accuracy: float | None
-    per_class: list[float | None] | None
-    mse: float | None  # in units of the variance of the first labels
-    per_site: dict[SiteId, float | None] | None
-    accuracy_weighted: float | None
-    variance: float | None  # of accuracies over sites, in percent squared
-    worst_tenth: float | None
-
+from fallow.experiment.over_sites import NOT_BY_SITE, worst_tenth
+from fallow.experiment.record import Scores
 
 UNSCORED: Scores = {
     "accuracy": None,
     "balanced_accuracy": None,
     "per_class": None,
     "mse": None,
-    "per_site": None,
-    "accuracy_weighted": None,
-    "variance": None,
-    "worst_tenth": None,
+    **NOT_BY_SITE,
 }
 """The scores of rows that nobody has told of."""
 
