@@ -45,6 +45,13 @@ class Natural:
 
     With fewer ``sites`` than groups, the largest groups (``natural_groups`` says which), and then
     not complete; ``sites=0`` is every group.  Draws nothing.
+
+    >>> groups = np.array([7, 9, 7, 9, 9])  # the patient of each row
+    >>> parts = Natural().split(
+    ...     np.zeros(5, dtype=np.int64), 0, np.random.default_rng(0), groups
+    ... )
+    >>> [part.tolist() for part in parts]
+    [[0, 2], [1, 3, 4]]
     """
 
     def split(

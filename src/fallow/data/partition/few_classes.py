@@ -34,6 +34,11 @@ class Patho:
     least ``min_samples`` of it: "floor" (default) gives those first and shares out the rest, and
     never loops; "reject" is the public code's redraw, which conditions the split towards balance;
     it stops after 20,000 draws, falls back to "floor" and logs it.
+
+    >>> y = np.repeat([0, 1, 2, 3], 100)
+    >>> parts = Patho(classes=2).split(y, 4, np.random.default_rng(0))
+    >>> [len(np.unique(y[part])) for part in parts], sum(len(part) for part in parts)
+    ([2, 2, 2, 2], 400)
     """
 
     classes: int = 3
@@ -117,6 +122,11 @@ class Shards:
     Complete.  Classes are dealt so that each has floor or ceil of sites * classes / n_classes
     holders: every site takes the classes with most places left (ties at random), which always
     succeeds (Gale and Ryser), so no draw is repeated.
+
+    >>> y = np.repeat([0, 1, 2, 3], 100)
+    >>> parts = Shards(classes=2).split(y, 4, np.random.default_rng(0))
+    >>> [len(np.unique(y[part])) for part in parts], [len(part) for part in parts]
+    ([2, 2, 2, 2], [100, 100, 100, 100])
     """
 
     classes: int = 2
@@ -164,6 +174,11 @@ class ClassWindows:
 
     Not complete.  No row is used twice: where a class is used up, the sites that come later have
     fewer of it.  The sizes are those of the public FEMNIST generator of DPFL's comparison.
+
+    >>> y = np.repeat([0, 1, 2, 3], 1000)
+    >>> parts = ClassWindows(classes=2).split(y, 4, np.random.default_rng(0))
+    >>> [np.unique(y[part]).tolist() for part in parts]
+    [[0, 1], [1, 2], [2, 3], [0, 3]]
     """
 
     classes: int = 3
