@@ -12,8 +12,8 @@ from fallow.data.partition.cuts import (
     IntArray,
     check_sites,
     class_rows,
-    dealt,
-    finished,
+    deal_class,
+    finish_parts,
 )
 
 
@@ -35,7 +35,7 @@ class IID:
         groups: IntArray | None = None,
     ) -> list[IntArray]:
         check_sites(y, sites)
-        return finished(np.array_split(rng.permutation(len(y)), sites), "IID")
+        return finish_parts(np.array_split(rng.permutation(len(y)), sites), "IID")
 
 
 @final
@@ -135,6 +135,6 @@ class Counts:
                     f"Counts asks for {counts.sum()} rows of class {label}, which has "
                     f"{len(of_class)}; ask for fewer"
                 )
-            for part, taken in zip(parts, dealt(counts, of_class, rng), strict=True):
+            for part, taken in zip(parts, deal_class(counts, of_class, rng), strict=True):
                 part.append(taken)
-        return finished([np.concatenate(part) for part in parts], "Counts")
+        return finish_parts([np.concatenate(part) for part in parts], "Counts")

@@ -19,7 +19,7 @@ from fallow.data.partition.cuts import (
     class_rows,
     cut_by_share,
     deal,
-    finished,
+    finish_parts,
     largest_remainder,
 )
 
@@ -152,10 +152,10 @@ class ExactDirichlet:
             axis=1,
         )
         targets = largest_remainder(sizes, len(y))
-        counts = _levelled(counts, targets)
+        counts = _level_sizes(counts, targets)
         assert (counts.sum(1) == targets).all()  # noqa: S101 - what the two deals below rely on
         assert (counts.sum(0) == [len(of_class) for of_class in rows]).all()  # noqa: S101
-        return finished(deal(counts, rows, rng), "ExactDirichlet")
+        return finish_parts(deal(counts, rows, rng), "ExactDirichlet")
 
 
 def _check(alpha: float, min_size: int) -> None:
@@ -187,10 +187,10 @@ def cut_classes(
     rows = list(class_rows(y, rule).values())
     best = 0
     for _ in range(MOST_DRAWS):
-        counts = _drawn([len(of_class) for of_class in rows], sites, rng, alpha, cap)
+        counts = _draw_counts([len(of_class) for of_class in rows], sites, rng, alpha, cap)
         smallest = int(counts.sum(1).min())
         if smallest >= min_size:
-            return finished(deal(counts, rows, rng), rule)
+            return finish_parts(deal(counts, rows, rng), rule)
         best = max(best, smallest)
     raise ValueError(
         f"{rule}(alpha={alpha}) over {sites} sites and {len(y)} rows never gave every "
@@ -200,7 +200,7 @@ def cut_classes(
     )
 
 
-def _drawn(
+def _draw_counts(
     class_sizes: list[int], sites: int, rng: np.random.Generator, alpha: float, cap: bool
 ) -> IntArray:
     """One draw of the table: (sites, classes)."""
@@ -217,7 +217,7 @@ def _drawn(
     return np.stack(columns, axis=1)
 
 
-def _levelled(counts: IntArray, targets: IntArray) -> IntArray:
+def _level_sizes(counts: IntArray, targets: IntArray) -> IntArray:
     """Move rows from over-full to under-full sites, class by class, largest surplus first.
 
     One pass is enough: a site holds more than its surplus, and all its classes are visited.

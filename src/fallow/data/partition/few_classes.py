@@ -17,7 +17,7 @@ from fallow.data.partition.cuts import (
     class_rows,
     cut_by_share,
     deal,
-    finished,
+    finish_parts,
 )
 
 MOST_DRAWS = 20_000
@@ -72,8 +72,10 @@ class Patho:
         counts = np.zeros((sites, len(rows)), dtype=np.int64)
         for column, (label, of_class) in enumerate(rows.items()):
             holders = np.flatnonzero(holds[:, column])
-            counts[holders, column] = self._shared(label, len(of_class), len(holders), rng)
-        return finished(deal(counts, list(rows.values()), rng), "Patho")
+            counts[holders, column] = self._share_out(
+                label, len(of_class), len(holders), rng
+            )
+        return finish_parts(deal(counts, list(rows.values()), rng), "Patho")
 
     def _holders(
         self, sites: int, n_classes: int, rng: np.random.Generator
@@ -89,7 +91,7 @@ class Patho:
             f"{n_classes} classes in {MOST_DRAWS} draws; use Shards"
         )
 
-    def _shared(
+    def _share_out(
         self, label: int, size: int, holders: int, rng: np.random.Generator
     ) -> IntArray:
         spare = size - holders * self.min_samples
@@ -163,7 +165,7 @@ class Shards:
             each, more = divmod(len(of_class), len(holders))
             counts[holders, column] = each
             counts[holders[:more], column] += 1
-        return finished(deal(counts, list(rows.values()), rng), "Shards")
+        return finish_parts(deal(counts, list(rows.values()), rng), "Shards")
 
 
 @final
@@ -215,7 +217,7 @@ class ClassWindows:
                     f"ClassWindows: the rows are used up before site {site} of {sites}; ask for "
                     "fewer sites, or lower least"
                 )
-        return finished(deal(counts, rows, rng), "ClassWindows")
+        return finish_parts(deal(counts, rows, rng), "ClassWindows")
 
 
 def _check_holders(rule: str, classes: int, sites: int, n_classes: int) -> None:

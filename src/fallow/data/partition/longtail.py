@@ -15,7 +15,7 @@ from fallow.data.partition.cuts import (
     Partition,
     check_positive,
     class_rows,
-    dealt,
+    deal_class,
 )
 
 
@@ -92,7 +92,7 @@ class LongTail:
                 f"{int(np.ceil(self.rho))} and {most}, or lower rho"
             )
         return np.sort(
-            np.concatenate([dealt(counts[c : c + 1], rows[c], rng)[0] for c in rows])
+            np.concatenate([deal_class(counts[c : c + 1], rows[c], rng)[0] for c in rows])
         )
 
     def _partition(self) -> Partition:
