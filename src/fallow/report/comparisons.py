@@ -49,7 +49,7 @@ def tested_pairs(
     study: StudyRecords, rule: Callable[[Sequence[str]], list[find.Pair]]
 ) -> Tested:
     """The pairs that a rule finds among the strategies, tested."""
-    return find.compared(study, rule(study.strategies))
+    return find.compare_final_scores(study, rule(study.strategies))
 
 
 def settings(study: StudyRecords, key: str) -> Blocks:
@@ -75,7 +75,7 @@ def settings(study: StudyRecords, key: str) -> Blocks:
 def codes(study: StudyRecords, key: str) -> Blocks:
     """What a paper's public code runs beside what the paper says."""
     known = study.study.known
-    tests = find.compared(study, find.code_pairs(study.strategies, known))
+    tests = find.compare_final_scores(study, find.code_pairs(study.strategies, known))
     if not tests:
         return []
     nan = {p.query: _nan_sites(study, p.query) for p, _ in tests}

@@ -161,7 +161,7 @@ def mean_curve(study: StudyRecords, query: str) -> dict[float, float]:
     }
 
 
-def ranked(study: StudyRecords) -> tuple[str, ...]:
+def rank_queries(study: StudyRecords) -> tuple[str, ...]:
     """The strategies, the best mean final score first; those without a score last."""
 
     def rank(query: str) -> tuple[bool, float]:
@@ -228,7 +228,7 @@ def final_table(study: StudyRecords) -> FinalTable:
     of_areas, _ = comparisons(study, study.areas)
     by_query = {c.query: c for c in tests}
     by_area = {c.query: c for c in of_areas}
-    queries = (*ranked(study), *study.bounds)
+    queries = (*rank_queries(study), *study.bounds)
     table = FinalTable(
         name=study.study.name,
         measure=study.measure,

@@ -9,7 +9,7 @@ from fallow.core.words import listed, size, some
 from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING, with_interval
 from fallow.report.figures import sites as draw
-from fallow.report.final_table import Spread, label_of, ranked
+from fallow.report.final_table import Spread, label_of, rank_queries
 from fallow.report.findings import personal as find
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
@@ -32,7 +32,7 @@ def over_rounds(study: StudyRecords, key: str) -> Blocks:
 def _rounds_seen(study: StudyRecords) -> str:
     """Where every method ends, in words."""
     ends = []
-    for query in ranked(study):
+    for query in rank_queries(study):
         found = find.over_rounds(study, query)
         if found:
             ends.append((fmean(found[max(found)]), label_of(query, study.study)))
@@ -44,7 +44,7 @@ def _rounds_seen(study: StudyRecords) -> str:
 
 def sites(study: StudyRecords, key: str) -> Blocks:
     """How sites fared, and what they received."""
-    found = find.fared(study)
+    found = find.outcomes(study)
     rows = [
         [
             label_of(s.query, study.study),
@@ -94,7 +94,7 @@ def sites(study: StudyRecords, key: str) -> Blocks:
     return blocks
 
 
-def _trade_seen(study: StudyRecords, found: Sequence[find.Fared]) -> str:
+def _trade_seen(study: StudyRecords, found: Sequence[find.SiteOutcome]) -> str:
     """Who is most accurate, most alike for all sites, and cheapest, in words."""
     best = max(found, key=lambda s: fmean(s.accuracy))
     even = min(found, key=lambda s: s.variance)
@@ -122,7 +122,7 @@ def _left_out(sites: list[str], is_flipped: bool) -> str:
 
 def pairs(study: StudyRecords, key: str) -> Blocks:
     """Every method against the reference, site by site."""
-    found = find.paired(study)
+    found = find.compare_sites(study)
     if not found:
         return []
     name = label_of(study.study.reference or "", study.study)
@@ -154,7 +154,7 @@ def pairs(study: StudyRecords, key: str) -> Blocks:
 
 def redundancy(study: StudyRecords, key: str) -> Blocks:
     """How much of what sites asked for their collaborators had labelled already."""
-    found = find.redundant(study)
+    found = find.mean_redundancy(study)
     if not found:
         return []
     rows = [

@@ -8,9 +8,9 @@ from fallow.core.words import listed, size
 from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.costs import ends, mean_text
-from fallow.report.final_table import Spread, digits_of, label_of, ranked
+from fallow.report.final_table import Spread, digits_of, label_of, rank_queries
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even
-from fallow.report.findings.diverged import FAR, diverged, diverged_at
+from fallow.report.findings.diverged import FAR, find_diverged, has_diverged_at
 from fallow.study.names import heading, training_of, training_tags
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
@@ -26,7 +26,7 @@ MARK = " †"
 
 def warnings(study: StudyRecords) -> list[str]:
     """Which runs diverged, and what to do about it; nothing when none did."""
-    found = diverged(study)
+    found = find_diverged(study)
     steps = {q: k for q, k in found.items() if not is_solved(study, q)}
     solved = {q: k for q, k in found.items() if is_solved(study, q)}
     said = []
@@ -71,7 +71,7 @@ def errors(study: StudyRecords, key: str) -> Blocks:
     cycles = checkpoints(study, COLUMNS)
     if not cycles:
         return []
-    order = ranked(study)
+    order = rank_queries(study)
     even = is_even(study)
     what = heading(study.study)
     rows = [
@@ -93,7 +93,7 @@ def errors(study: StudyRecords, key: str) -> Blocks:
 
 
 def _error(study: StudyRecords, query: str, cycle: int) -> str:
-    mark = MARK if diverged_at(study, query, cycle) else ""
+    mark = MARK if has_diverged_at(study, query, cycle) else ""
     return _spread(study, study.curve(query).get(cycle, {})) + mark
 
 
@@ -113,7 +113,7 @@ def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Table:
             label_of(q, study.study),
             *(_spread(study, at_labels(study, q, n)) for n in columns),
         ]
-        for q in ranked(study)
+        for q in rank_queries(study)
     ]
     caption = "Error by labels bought, first labels among them (curves joined linearly)"
     header = [heading(study.study), *(f"{n:,.0f} labels" for n in columns)]
@@ -125,7 +125,7 @@ def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Table:
 
 def costs(study: StudyRecords, key: str) -> Blocks:
     """The error at the end beside what crossed between server and sites to get there."""
-    shown = [q for q in ranked(study) if study.final(q)]
+    shown = [q for q in rank_queries(study) if study.final(q)]
     if not shown:
         return []
     rows = [

@@ -19,7 +19,7 @@ from fallow.report.final_table import (
     Spread,
     final_table,
     label_of,
-    ranked,
+    rank_queries,
     signs,
 )
 from fallow.report.findings import labels
@@ -165,7 +165,7 @@ def _signs(final: FinalTable) -> list[Block]:
 
 def _by_rank(study: StudyRecords) -> list[ClassScores]:
     """The accuracies by class, the best strategy first."""
-    order = ranked(study)
+    order = rank_queries(study)
     return sorted(class_scores(study), key=lambda s: order.index(s.query))
 
 
@@ -244,7 +244,7 @@ LABELS: dict[str, tuple[labels.Value, int]] = {
 def _labels_table(study: StudyRecords) -> list[Block]:
     """How even the labels are at the end, and whether that went with the score."""
     rows = []
-    for query in ranked(study):
+    for query in rank_queries(study):
         found = [labels.over_cycles(study, query, value) for value, _ in LABELS.values()]
         last = study.last_cycle(query)
         if last is not None and all(last in by_cycle for by_cycle in found):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fallow.core.words import listed
-from fallow.report.final_table import FinalTable, digits_of, label_of, number, ranked
+from fallow.report.final_table import FinalTable, digits_of, label_of, number, rank_queries
 from fallow.report.findings.labels import minority_share, over_cycles
 from fallow.study.by_class import class_means, class_scores
 from fallow.study.records import Partition, StudyRecords
@@ -28,7 +28,7 @@ def _unit(study: StudyRecords) -> tuple[str, str]:
 
 def curves(study: StudyRecords) -> str:
     """Who ends best, and how far behind the others end."""
-    ended = [q for q in ranked(study) if study.final(q)]
+    ended = [q for q in rank_queries(study) if study.final(q)]
     what = "accuracy" if study.measure == "accuracy" else "error"
     if not ended:
         return f"Learning curves: test {what} over the labels bought. No strategy has ended yet."

@@ -1,4 +1,4 @@
-"""How sites fared, by hand: two seeds, two or three sites."""
+"""How sites outcomes, by hand: two seeds, two or three sites."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from fallow.report.findings.personal import (
-    fared,
+    bootstrap_interval,
+    bytes_received,
+    compare_sites,
     has_sites,
-    nested,
+    outcomes,
     over_rounds,
-    paired,
-    received,
 )
 from fallow.study.records import Cell, Study, StudyRecords
 
@@ -73,7 +73,7 @@ def four() -> StudyRecords:
 
 
 def test_sites_count_the_same_and_seeds_count_the_same(four: StudyRecords) -> None:
-    best, local = fared(four)
+    best, local = outcomes(four)
     assert (best.query, local.query) == (DPFL, LOCAL)
     assert best.accuracy == pytest.approx([65.0, 70.0])
     assert best.variance == pytest.approx((5.0**2 + 20.0**2) / 2)
@@ -83,19 +83,19 @@ def test_sites_count_the_same_and_seeds_count_the_same(four: StudyRecords) -> No
 def test_who_would_be_better_off_alone_is_counted_by_seed_and_site(
     four: StudyRecords,
 ) -> None:
-    best, local = fared(four)
+    best, local = outcomes(four)
     assert best.below_local == pytest.approx(100 / 4)  # site a of seed 1 alone
     assert local.below_local is None
 
 
 def test_what_a_site_receives_comes_from_the_server_and_from_others() -> None:
-    assert received(row({"a": 0.5})) == {"a": 450.0, "b": 50.0, "c": 250.0, "d": 50.0}
-    (found,) = fared(study({(DPFL, 0): [row({"a": 0.5})]}))
+    assert bytes_received(row({"a": 0.5})) == {"a": 450.0, "b": 50.0, "c": 250.0, "d": 50.0}
+    (found,) = outcomes(study({(DPFL, 0): [row({"a": 0.5})]}))
     assert (found.received, found.most, found.models) == (200.0, 450.0, 5.0)
 
 
 def test_pairs_are_the_same_site_under_the_same_seed(four: StudyRecords) -> None:
-    (found,) = paired(four)
+    (found,) = compare_sites(four)
     assert found.query == LOCAL
     assert found.difference == pytest.approx((-5.0 - 10.0) / 2)
     assert (found.better, found.level, found.worse, found.seeds) == (1, 1, 2, 2)
@@ -103,21 +103,21 @@ def test_pairs_are_the_same_site_under_the_same_seed(four: StudyRecords) -> None
 
 
 def test_an_interval_over_one_seed_is_over_its_sites_alone() -> None:
-    found = nested([np.array([0.0, 1.0])])
+    found = bootstrap_interval([np.array([0.0, 1.0])])
     assert (found.low, found.high) == (0.0, 1.0)
-    assert nested([np.array([0.0, 1.0])]) == found  # drawn from a fixed stream
+    assert bootstrap_interval([np.array([0.0, 1.0])]) == found  # drawn from a fixed stream
 
 
 def test_seeds_that_differ_widen_the_interval_beyond_that_of_their_sites() -> None:
     gen = np.random.default_rng(0)
     sites = gen.normal(0.0, 1.0, (2, 50))
-    together = nested([np.concatenate(list(sites))])
-    apart = nested([sites[0] - 5, sites[1] + 5])
+    together = bootstrap_interval([np.concatenate(list(sites))])
+    apart = bootstrap_interval([sites[0] - 5, sites[1] + 5])
     assert apart.high - apart.low > 5 * (together.high - together.low)
 
 
 def test_seeds_of_other_sizes_count_the_same() -> None:
-    found = nested([np.full(1, 4.0), np.full(30, 4.0)])
+    found = bootstrap_interval([np.full(1, 4.0), np.full(30, 4.0)])
     assert (found.low, found.high) == (4.0, 4.0)
 
 

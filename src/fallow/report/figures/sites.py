@@ -24,7 +24,7 @@ from fallow.report.figures.style import (
     spread_line,
 )
 from fallow.report.final_table import label_of
-from fallow.report.findings.personal import Fared, over_rounds
+from fallow.report.findings.personal import SiteOutcome, over_rounds
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
 
@@ -59,7 +59,7 @@ def rounds(study: StudyRecords) -> Figure | None:
 
 
 @mpl.rc_context(STYLE)
-def trade(study: StudyRecords, found: Sequence[Fared]) -> Figure:
+def trade(study: StudyRecords, found: Sequence[SiteOutcome]) -> Figure:
     """Accuracy against the variance between sites, and against what a site receives."""
     figure, (left, right) = new_figure(3.4, columns=2)
     for s in found:
@@ -81,7 +81,7 @@ def trade(study: StudyRecords, found: Sequence[Fared]) -> Figure:
     return figure
 
 
-def _dot(axes: Axes, study: StudyRecords, s: Fared, x: float) -> None:
+def _dot(axes: Axes, study: StudyRecords, s: SiteOutcome, x: float) -> None:
     look = looks(study)[s.query]
     mean, sd = mean_sd(s.accuracy)
     add_tip(axes, x, mean, f"{label_of(s.query, study.study)}: {mean:.2f} % at {x:,.4g}")

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fallow.report.final_table import label_of, ranked
+from fallow.report.final_table import label_of, rank_queries
 from fallow.study.records import StudyRecords, is_bound
 from fallow.study.statistics import mean_sd
 
@@ -123,7 +123,7 @@ def told_apart(study: StudyRecords) -> tuple[str, ...]:
     if len(study.strategies) <= MOST:
         return study.strategies
     first = [q for q in (study.study.reference, "random") if q in study.strategies]
-    kept = list(dict.fromkeys([*first, *ranked(study)]))[:MOST]
+    kept = list(dict.fromkeys([*first, *rank_queries(study)]))[:MOST]
     return tuple(q for q in study.strategies if q in kept)
 
 
