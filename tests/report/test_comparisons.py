@@ -8,7 +8,7 @@ import pytest
 
 from fallow.papers.ahfal.sections import SPREAD, swept
 from fallow.report import results as report_sections
-from fallow.report.figures.style import FAINT, looks, told_apart
+from fallow.report.figures.style import FAINT, looks, named_in_figures
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import across, findings, piece, read_study, write_report
 from tests.report.test_page import ALWAYS, parsed
@@ -133,7 +133,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_of_many_strategies_figures_name_eight(wide: Path) -> None:
     study = read_study(wide)
-    named = told_apart(study)
+    named = named_in_figures(study)
     assert len(named) == 8
     assert {"random", "ahfal"} <= set(named)
     best = max(study.strategies, key=lambda q: sum(study.final(q).values()))

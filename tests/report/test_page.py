@@ -13,7 +13,7 @@ import pytest
 from fallow.report import tables
 from fallow.report.costs import exchanges
 from fallow.report.figures.study import class_accuracy
-from fallow.report.figures.style import spaced
+from fallow.report.figures.style import space_out
 from fallow.report.words import summary
 from tests.report.reading import read_study, write_report
 
@@ -250,10 +250,10 @@ def test_random_is_as_good_when_it_leads(make_study: Callable[..., Path]) -> Non
 
 
 def test_names_at_line_ends_are_apart_and_in_order() -> None:
-    placed = spaced([5.0, 5.1, 5.05, 9.0], gap=1.0)
+    placed = space_out([5.0, 5.1, 5.05, 9.0], gap=1.0)
     assert placed[0] < placed[2] < placed[1] < placed[3]
     assert min(abs(a - b) for i, a in enumerate(placed) for b in placed[:i]) >= 1 - 1e-9
 
 
 def test_no_name_stands_below_the_figure() -> None:
-    assert spaced([0.1, 0.2, 5.0], gap=1.0, low=0.0) == [0.0, 1.0, 5.0]
+    assert space_out([0.1, 0.2, 5.0], gap=1.0, low=0.0) == [0.0, 1.0, 5.0]
