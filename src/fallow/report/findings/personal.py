@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fallow.core.streams import seed_of
+from fallow.experiment.record import Record
 from fallow.report.final_table import rank_queries
 from fallow.study.names import training_tags
-from fallow.study.records import Cell, Record, StudyRecords
+from fallow.study.records import Cell, StudyRecords
 from fallow.study.statistics import Interval
 
 DRAWS = 2000
@@ -83,7 +85,7 @@ def left_out(study: StudyRecords) -> list[str]:
         row = scores_row(cell)
         if row is None:
             continue
-        scores = row["per_site"]
+        scores = row["per_site"] or {}
         scored = [site for site in scores if is_flipped or scores[site] is not None]
         lacking.append(sorted(row["labelled_per_site"].keys() - set(scored)))
     return max(lacking, key=len, default=[])
@@ -93,8 +95,9 @@ def site_scores(study: StudyRecords, query: str) -> dict[int, BySite]:
     """Seed -> site -> accuracy, per cent; without sites that have no test row."""
     found: dict[int, BySite] = {}
     for seed, row in _rows_by_seed(study, query).items():
-        scores = row["per_site"].items()
-        found[seed] = {site: 100 * score for site, score in scores if score is not None}
+        scores = row["per_site"] or {}
+        scored = {site: score for site, score in scores.items() if score is not None}
+        found[seed] = {site: 100 * score for site, score in scored.items()}
     return found
 
 
@@ -141,15 +144,23 @@ def _outcome(study: StudyRecords, query: str) -> SiteOutcome:
     return SiteOutcome(
         query=query,
         accuracy=[fmean(of_sites.values()) for of_sites in scores],
-        weighted=fmean(100 * row["accuracy_weighted"] for row in rows),
-        variance=fmean(row["variance"] for row in rows),
-        worst_tenth=fmean(100 * row["worst_tenth"] for row in rows),
+        weighted=100 * _mean_score(rows, "accuracy_weighted"),
+        variance=_mean_score(rows, "variance"),
+        worst_tenth=100 * _mean_score(rows, "worst_tenth"),
         lowest=fmean(min(of_sites.values()) for of_sites in scores),
         below_local=share_below_local(study, query),
         received=mean_received,
         most=fmean(max(of_sites) for of_sites in received),
         models=models,
     )
+
+
+def _mean_score(
+    rows: Sequence[Record], key: Literal["accuracy_weighted", "variance", "worst_tenth"]
+) -> float:
+    """The mean of a score over the records that have it."""
+    scores = [row.get(key) for row in rows]
+    return fmean(score for score in scores if score is not None)
 
 
 def bytes_received(row: Record) -> dict[str, float]:
@@ -256,8 +267,8 @@ def mean_redundancy(study: StudyRecords) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for query in rank_queries(study):
         for cell in study.of(query):
-            of_records = [row.get("pseudo_labels") or {} for row in cell.records]
-            cosines = [about.get("redundancy") for about in of_records]
+            about = [row.get("pseudo_labels") for row in cell.records]
+            cosines = [scores.get("redundancy") for scores in about if scores]
             measured = [float(cosine) for cosine in cosines if cosine is not None]
             if measured:
                 found.setdefault(query, []).append(fmean(measured))
@@ -269,6 +280,8 @@ def over_rounds(study: StudyRecords, query: str) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     for cell in study.of(query):
         for row in cell.records:
-            if row["cycle"] == cell.cycles[-1] and row.get("per_site"):
-                found.setdefault(int(row["round"]), []).append(100 * row["accuracy"])
+            accuracy = row["accuracy"]
+            is_of_last_cycle = row["cycle"] == cell.cycles[-1]
+            if is_of_last_cycle and row.get("per_site") and accuracy is not None:
+                found.setdefault(int(row["round"]), []).append(100 * accuracy)
     return dict(sorted(found.items()))
