@@ -152,8 +152,9 @@ def test_classes_of_real_sites_are_named_though_nobody_is_told_their_partition(
     for file in root.glob("cells/*/*/partition.json"):
         file.unlink()
     about = json.loads((root / "study.json").read_text())
-    count = len(read_study(root).cells[0].records[-1]["per_class"])
-    about["classes"] = [f"kind {i}" for i in range(count)]
+    per_class = read_study(root).cells[0].records[-1]["per_class"]
+    assert per_class is not None
+    about["classes"] = [f"kind {i}" for i in range(len(per_class))]
     (root / "study.json").write_text(json.dumps(about))
     figure = class_accuracy(read_study(root))
     assert figure is not None

@@ -53,7 +53,7 @@ def score_columns(table: FinalTable) -> Columns:
         "Area under curve": [_spread_text(row.area, table) for row in rows],
         "Labels saved": [_saved_text(row.saved) for row in rows],
     }
-    known = {name: cells for name, cells in optional.items() if set(cells) != {NOTHING}}
+    known = {name: cells for name, cells in optional.items() if set(cells) - {NOTHING}}
     return always | known
 
 

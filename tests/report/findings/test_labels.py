@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from fallow.experiment.record import Record
 from fallow.report.findings import labels
 from tests.report.conftest import rewrite
 from tests.report.reading import read_study
@@ -24,7 +25,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("value", "by_hand"), VALUES)
 def test_the_balance_of_labels_by_hand(value: labels.Value, by_hand: float) -> None:
-    assert value(ROW) == pytest.approx(by_hand, abs=1e-6)
+    assert value(cast(Record, ROW)) == pytest.approx(by_hand, abs=1e-6)
 
 
 @pytest.mark.parametrize("value", [value for value, _ in VALUES])
@@ -39,7 +40,7 @@ def test_the_balance_of_labels_by_hand(value: labels.Value, by_hand: float) -> N
 def test_what_was_not_measured_has_no_balance(
     value: labels.Value, row: dict[str, Any]
 ) -> None:
-    assert value(row) is None
+    assert value(cast(Record, row)) is None
 
 
 def label_shares(root: Path, share: Callable[[str], int]) -> None:

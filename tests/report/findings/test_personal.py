@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 import pytest
 
+from fallow.experiment.record import Record
 from fallow.report.findings.personal import (
     bootstrap_interval,
     bytes_received,
@@ -21,12 +22,11 @@ from fallow.study.records import Cell, Study, StudyRecords
 LOCAL, DPFL = "random@training=local", "random@training=dpfl"
 
 
-def row(
-    scores: dict[str, float | None], round_: int = 1, final: bool = True
-) -> dict[str, Any]:
+def row(scores: dict[str, float | None], round_: int = 1, final: bool = True) -> Record:
+    """What a record says of sites; the rest of it is left out."""
     known = [s for s in scores.values() if s is not None]
     relayed = {"kind": "relay", "bytes": 600, "received": {"a": 2, "c": 1}}
-    return {
+    said = {
         "cycle": 0,
         "round": round_,
         "final": final,
@@ -42,10 +42,11 @@ def row(
         "labelled": 4,
         "pool": 4,
     }
+    return cast(Record, said)
 
 
 def study(
-    cells: dict[tuple[str, int], list[dict[str, Any]]], reference: str = DPFL
+    cells: dict[tuple[str, int], list[Record]], reference: str = DPFL
 ) -> StudyRecords:
     queries = tuple(dict.fromkeys(query for query, _ in cells))
     seeds = tuple(sorted({seed for _, seed in cells}))
@@ -129,5 +130,7 @@ def test_rounds_are_those_that_were_scored(four: StudyRecords) -> None:
 
 
 def test_a_study_of_one_common_model_has_no_sites() -> None:
-    plain = {**row({"a": 0.5}), "per_site": None, "variance": None}
+    plain = row({"a": 0.5})
+    plain["per_site"] = None
+    plain["variance"] = None
     assert not has_sites(study({("random", 0): [plain]}))
