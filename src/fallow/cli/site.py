@@ -181,7 +181,10 @@ def start(folder: Folder) -> None:
     _introduce(console, found)
     with closing(found.open_ledger()) as ledger:
         print_lines(
-            console, describe_restored(ledger.store.copied(), ledger.store.put_back())
+            console,
+            describe_restored(
+                ledger.store.find_copy_time(), ledger.store.describe_put_back()
+            ),
         )
     print_lines(
         console,
@@ -269,7 +272,7 @@ def unlock(
             raise ValueError(
                 f"site {found.name} is in run {newest} and not in {run}: nothing was changed"
             )
-        labels = len(ledger.store.written(found.name))
+        labels = len(ledger.store.load_labels(found.name))
         print_lines(console, describe_leaving(newest, labels, time.time()))
         if not typer.confirm(f"Leave run {newest} for good?", default=False):
             print_lines(console, ["Nothing was changed."])
@@ -300,12 +303,12 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
             "labels": labels,
             "asked": ledger.purchases.asked,
             "limit": folder.settings.limit,
-            "copied": ledger.store.copied(),
-            "put_back": ledger.store.put_back(),
+            "copied": ledger.store.find_copy_time(),
+            "put_back": ledger.store.describe_put_back(),
             "epsilon": ledger.store.spent(),
             "epsilon_limit": folder.settings.epsilon,
-            "sent": [asdict(line) for line in ledger.sent()],
-            "news": ledger.orders.heard(),
+            "sent": [asdict(line) for line in ledger.traffic()],
+            "news": ledger.orders.load_news(),
         }
     return about
 
