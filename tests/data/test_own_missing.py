@@ -164,10 +164,10 @@ def test_a_table_without_empty_cells_asks_for_what_it_always_asked(tmp_path: Pat
 
 
 def test_frozen_features_of_rows_with_empty_cells_are_refused(tmp_path: Path) -> None:
-    from fallow.data import embedded
+    from fallow.data import embed_rows
 
     d = open_dataset(ward(tmp_path / "ward.csv"), label="sick")
     with pytest.raises(
         ValueError, match="has missing cells, and a frozen model needs whole"
     ):
-        embedded(d, torch.nn.Linear(6, 2))
+        embed_rows(d, torch.nn.Linear(6, 2))

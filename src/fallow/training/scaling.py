@@ -16,12 +16,11 @@ from fallow.core.types import Answer, State
 from fallow.core.view import Rows, View
 from fallow.data.missing import Missing, filled
 
-TINY = (
-    1e-12  # a column whose values are this near to their mean, relative to it, is constant
-)
-CHUNK = (
-    4096  # rows at a time: beside the rows of a site there is never a second copy of all
-)
+TINY = 1e-12
+"""A column whose values are this near to their mean, relative to it, is constant."""
+
+CHUNK = 4096
+"""Rows at a time: beside the rows of a site there is never a second copy of all."""
 
 
 @final
@@ -65,12 +64,13 @@ class Scaling:
     def __post_init__(self) -> None:
         never: tuple[str, ...] = ()
         if not self.of_rows:
-            never = ("columns", "spread")
+            never += ("columns", "spread")
         if not self.of_cells:
             never += ("cells",)
         if not (self.of_rows or self.of_cells):
             never += ("features",)
-        never += () if self.of_numbers else ("labelled", "deviation", "targets")
+        if not self.of_numbers:
+            never += ("labelled", "deviation", "targets")
         object.__setattr__(self, "contract", Scaling.contract.without(*never))
 
     # -- server half ------------------------------------------------------------------------
@@ -104,11 +104,12 @@ class Scaling:
     def _spread(self, ask: Ask, rows: Tensor, about: State) -> State:
         """``about``, the means and perhaps what fills empty cells, with the deviations."""
         seen = sum_of_all(ask, "spread", None, **about)
-        for c in (
-            ((seen["varies"] > 0) & (seen["squares"] <= 0)).nonzero().flatten().tolist()
-        ):
+        # it varies at some site, and the masked sum of its squares says that it does not
+        is_lost = (seen["varies"] > 0) & (seen["squares"] <= 0)
+        if bool(is_lost.any()):
+            column = int(is_lost.nonzero()[0])
             raise ValueError(
-                f"column {c} is constant up to rounding, or too small for masked sums: leave it "
+                f"column {column} is constant up to rounding, or too small for masked sums: leave it "
                 "out, multiply it by a large number, or lower privacy.bound"
             )
         std = torch.where(seen["varies"] > 0, (seen["squares"] / rows).sqrt(), 0.0)
@@ -120,7 +121,8 @@ class Scaling:
         total = sum_of_all(ask, "labelled")
         n = float(total["rows"])
         mean = total["targets"] / max(n, 1.0)
-        std = (sum_of_all(ask, "deviation", mean=mean)["squares"] / max(n, 1.0)).sqrt()
+        squares = sum_of_all(ask, "deviation", mean=mean)["squares"]
+        std = (squares / max(n, 1.0)).sqrt()
         std = torch.where(std > TINY * mean.abs(), std, 1.0)
         ask.keep("targets", mean=mean, std=std)
         return {"mean": mean, "std": std}
@@ -153,7 +155,7 @@ class Scaling:
 
     def spread(self, view: View, mean: Tensor, fill: Tensor | None = None) -> Answer:
         squares = torch.zeros_like(mean)
-        varies = torch.zeros_like(mean)
+        varies = torch.zeros_like(mean)  # in how many rows a column is away from its mean
         for rows in blocks(view):
             away = filled(rows, fill) - mean
             squares += away.square().sum(0)

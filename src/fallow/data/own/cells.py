@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.data.optional import optional
+from fallow.data.optional import import_optional
 from fallow.data.own.dialect import Dialect, detect
 
 if TYPE_CHECKING:
@@ -178,8 +178,8 @@ def _by_arrow(
     path: Path, dialect: Dialect, names: Sequence[str], numeric: set[str], say: Say
 ) -> dict[str, Cells] | None:
     """The columns of a file without surprises, a block at a time; None where it has one."""
-    pa = optional("pyarrow", "pyarrow", "reading a table fast")
-    arrow_csv = optional("pyarrow.csv", "pyarrow", "reading a table fast")
+    pa = import_optional("pyarrow", "pyarrow", "reading a table fast")
+    arrow_csv = import_optional("pyarrow.csv", "pyarrow", "reading a table fast")
     words = sorted({form for w in EMPTY for form in (w, w.upper(), w.capitalize())})
     kinds = {name: pa.float64() if name in numeric else pa.string() for name in names}
     total = path.stat().st_size
@@ -326,7 +326,7 @@ def _numbers(column: Sequence[str], dialect: Dialect) -> Numbers | None:
 def _read_excel(path: Path, is_text: IsText) -> Read:
     import pandas as pd
 
-    optional("openpyxl", "openpyxl", "reading an Excel file")
+    import_optional("openpyxl", "openpyxl", "reading an Excel file")
     try:
         with pd.ExcelFile(path, engine="openpyxl") as book:
             sheets = book.sheet_names
@@ -345,12 +345,12 @@ def _read_excel(path: Path, is_text: IsText) -> Read:
 def _read_arrow(path: Path, is_text: IsText) -> Read:
     kind = "Parquet" if path.suffix.lower() in PARQUET_FILES else "Feather"
     purpose = f"reading a {kind} file"
-    arrow = optional("pyarrow", "pyarrow", purpose)
+    arrow = import_optional("pyarrow", "pyarrow", purpose)
     try:
         if kind == "Parquet":
-            table = optional("pyarrow.parquet", "pyarrow", purpose).read_table(path)
+            table = import_optional("pyarrow.parquet", "pyarrow", purpose).read_table(path)
         else:
-            table = optional("pyarrow.feather", "pyarrow", purpose).read_table(path)
+            table = import_optional("pyarrow.feather", "pyarrow", purpose).read_table(path)
     except (arrow.ArrowException, OSError) as error:
         raise ValueError(f"{path.name} could not be read as {kind}: {error}") from error
     names = [str(name) for name in table.column_names]
