@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 from fallow.core.disclosure import payload
+from fallow.core.methods import Finishing
 from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.journal import Journal
 from fallow.experiment.steps import cohort_of, collaboration
-from fallow.training.base import Finishing
 
 
 def scored(

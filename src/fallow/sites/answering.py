@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from fallow.core.messages import Request, Step
+from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer
 from fallow.core.view import Picks, Release
@@ -25,7 +26,7 @@ def answer_step(site: Site, step: Step, request: Request) -> Answer:
     look = site.parts.view or SiteView
     view = look(site, request.cycle, method.contract.simulator_only)
     try:
-        result = getattr(method, step.verb)(view, **step.args)
+        result = site_function(method, step.verb)(view, **step.args)
     except Exception as error:
         raise RuntimeError(
             f"{type(method).__name__}.{step.verb} failed at site {site.id} in cycle "

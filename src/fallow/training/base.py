@@ -1,40 +1,14 @@
-"""What every federated training method is, and the average they share."""
+"""What federated training methods share: a weighted average, and statistics that stay at sites."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from fallow.core.ask import Ask
-from fallow.core.contract import Contract
-from fallow.core.local import Batch, Local, TrainState
-from fallow.core.plan import Plan
+from fallow.core.local import Batch, TrainState
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-
-
-class Training(Local, Protocol):
-    """One round of federated training: the server half is `round`, the site half its verbs and
-    the local step."""
-
-    contract: Contract
-
-    @property
-    def plan(self) -> Plan: ...
-    def round(self, state: State, ask: Ask) -> State: ...
-    def deploy(
-        self, state: State, memory: Mapping[str, State]
-    ) -> State: ...  # used at a site
-
-
-@runtime_checkable
-class Finishing(Protocol):
-    """A training method with a last word: local work after the last round of a phase, such as fine
-    tuning.  What `deploy` gives then is scored."""
-
-    def last(self, state: State, ask: Ask) -> None: ...
 
 
 def addend(view: View, name: str, bn: str) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fallow.core.methods import methods_by_owner
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
 from fallow.federation.site.folder import SiteFolder
@@ -34,16 +35,14 @@ Leaving = tuple[str, str, str, str]
 
 def leaving(folder: SiteFolder) -> list[Leaving]:
     """Everything that can leave the site, from the contracts of the methods that play a part."""
-    methods, is_secure = (
-        build_study(folder.agreement).methods,
-        folder.agreement.recipe.privacy.secure_sum,
-    )
+    by_owner = methods_by_owner(build_study(folder.agreement).methods)
+    is_secure = folder.agreement.recipe.privacy.secure_sum
     seen = SEEN | ({"sum": "coordinator, totals alone"} if is_secure else {})
     return [
         (part, verb, what, seen[operation])
         for owner, part in PARTS.items()
-        if owner in methods
-        for operation, words in methods[owner].contract.asked.items()
+        if owner in by_owner
+        for operation, words in by_owner[owner].contract.asked.items()
         for verb, what in words.items()
         if what != NOTHING
     ]

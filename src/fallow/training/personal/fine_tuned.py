@@ -33,7 +33,6 @@ class FedAvgFT:
 
     plan: Plan = Plan()
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="FedAvg with fine-tuning",
         short="FedAvg+FT",
@@ -94,7 +93,6 @@ class FedProxFT:
     )
     tune_prox: bool = False
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="FedProx with fine-tuning",
         short="FedProx+FT",
