@@ -14,7 +14,7 @@ from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.program import new_run, opened
 from fallow.federation.site.rows import read_rows
-from fallow.federation.site.terms import rows_told
+from fallow.federation.site.terms import describe_rows
 from fallow.network.checks import ResponseCheck
 from fallow.queries import AHFAL
 from tests.federation.agreed import TABLE, table
@@ -195,10 +195,10 @@ def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
     table(tmp_path / "rows.csv")
     table(tmp_path / "test.csv", "t1,63,male,233,yes", "t2,64,male,233,no")
     rows, tests = (read_rows(tmp_path / name, TABLE) for name in ("rows.csv", "test.csv"))
-    assert rows_told(rows, tests)[-1] == (
+    assert describe_rows(rows, tests)[-1] == (
         "test rows: 1 of them equal a row to train on in every feature; scores say too much then"
     )
-    assert not [line for line in rows_told(rows, None) if "equal" in line]
+    assert not [line for line in describe_rows(rows, None) if "equal" in line]
 
 
 def test_a_refusal_names_no_folder_of_the_site(

@@ -406,11 +406,11 @@ def _confirm(
     -> the whole digest.  Raises ValueError for another digest than that of the file.
     """
     from fallow.federation.site.folder import check_digest, check_member
-    from fallow.federation.site.terms import terms_of
+    from fallow.federation.site.terms import describe_agreement
 
     check_member(agreement, chosen.name, str(study))
     _lines(console, [f"Site {chosen.name}, of the study that this file describes:"])
-    _lines(console, [f"  {line}" for line in terms_of(agreement, chosen)])
+    _lines(console, [f"  {line}" for line in describe_agreement(agreement, chosen)])
     if digest is None:
         question = "The digest of the study, as the coordinator reads it out to you"
         try:
@@ -426,14 +426,18 @@ def _confirm(
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
-    from fallow.federation.site.terms import leaving, rows_told, terms
+    from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures
 
     _lines(
         console,
-        [f"Site {folder.name}", *terms(folder), *rows_told(folder.rows, folder.tests)],
+        [
+            f"Site {folder.name}",
+            *describe_study(folder),
+            *describe_rows(folder.rows, folder.tests),
+        ],
     )
     heads = ("part", "verb", "reveals", "seen by")
-    show_table(console, "What leaves this site", heads, leaving(folder), whole=2)
+    show_table(console, "What leaves this site", heads, list_disclosures(folder), whole=2)
 
 
 def _lines(console: Console, lines: list[str]) -> None:

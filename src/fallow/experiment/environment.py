@@ -17,6 +17,7 @@ from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.phases import Phases
+from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.scale import Scale
 from fallow.settings.recipe import Recipe
 from fallow.sites import Simulated, Site
@@ -90,7 +91,7 @@ class Environment(Protocol):
     ) -> Done: ...  # labels for what was picked; ends the step and the cycle at the sites
     def pseudo_labels(
         self,
-    ) -> dict[str, Any] | None: ...  # only a simulation knows the truth
+    ) -> PseudoLabels | None: ...  # only a simulation knows the truth
 
     def first_phase(
         self, phases: Phases, train: Callable[[], Done]
@@ -101,7 +102,7 @@ class Environment(Protocol):
     def fresh_held(self, cycle: int, r: int) -> AbstractContextManager[None]: ...
     def scored(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
-    ) -> dict[str, Any]: ...
+    ) -> Evaluation: ...
     def one_model(self, journal: Journal, state: State) -> State | None: ...
     def own_models(
         self, state: State

@@ -31,6 +31,7 @@ from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import executor_of, is_shared, methods_of
 from fallow.experiment.phases import Memory, Phases
+from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.rows import flipped, open_data, own_tests, split
 from fallow.experiment.scale import Scale, is_standardised
 from fallow.experiment.scoring import scored
@@ -165,7 +166,7 @@ class World:
     ) -> Done:
         return bought(self, journal, cycle, step, budget, done, keep)
 
-    def pseudo_labels(self) -> dict[str, Any] | None:
+    def pseudo_labels(self) -> PseudoLabels | None:
         return pseudo_labels(self)
 
     def first_phase(
@@ -182,7 +183,7 @@ class World:
 
     def scored(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
-    ) -> dict[str, Any]:
+    ) -> Evaluation:
         return scored(self, journal, cycle, r, state)
 
     def one_model(self, journal: Journal, state: State) -> State | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
+from fallow.experiment.record import Record
 from fallow.report.blocks import Block, Blocks, Note, Table
 from fallow.report.columns import NOTHING, p_text, with_interval
 from fallow.report.final_table import Spread, digits_of, label_of
 from fallow.report.findings import pairs as find
 from fallow.report.findings.labels import over_cycles
-from fallow.study.records import Record, StudyRecords
+from fallow.study.records import StudyRecords
 from fallow.study.statistics import Comparison, mean_sd
 
 Tested = list[tuple[find.Pair, Comparison]]

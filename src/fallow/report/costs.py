@@ -6,15 +6,18 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
 
+from fallow.core.disclosure import DisclosureEntry
 from fallow.core.words import counted, duration, listed, size
+from fallow.experiment.record import Record
 from fallow.report.blocks import Block, Blocks, Command, Fold, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.final_table import label_of
 from fallow.report.live import read_live
 from fallow.settings.spec import Spec
 from fallow.study.names import heading
-from fallow.study.reading import Cell, Record, StudyRecords
+from fallow.study.reading import Cell, StudyRecords
 
 SEEN_BY = {
     "sum": "the server: totals only (each addend too, unless sums are masked)",
@@ -75,7 +78,7 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
     found = []
     for query in study.study.queries:
         cells = study.of(query)
-        held: dict[tuple[str, str, str], list[Record]] = {}
+        held: dict[tuple[str, str, str], list[DisclosureEntry]] = {}
         for cell in cells:
             for entry in _entries(cell):
                 name = (str(entry["kind"]), str(entry["verb"]), str(entry.get("what", "")))
@@ -97,11 +100,11 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
     return found
 
 
-def _total(entries: Iterable[Record], key: str) -> int:
+def _total(entries: Iterable[DisclosureEntry], key: Literal["exchanges", "bytes"]) -> int:
     return sum(int(e.get(key) or 0) for e in entries)
 
 
-def _entries(cell: Cell) -> Iterable[Record]:
+def _entries(cell: Cell) -> Iterable[DisclosureEntry]:
     """What was revealed up to the last record: the counts of a run only grow."""
     return (cell.records[-1].get("revealed") or ()) if cell.records else ()
 
@@ -159,7 +162,11 @@ def _exchange_row(study: StudyRecords, e: Exchange) -> list[str]:
     ]
 
 
-def ends(study: StudyRecords, query: str, key: str) -> list[float]:
+def ends(
+    study: StudyRecords,
+    query: str,
+    key: Literal["labelled", "seconds", "bytes_up", "bytes_down"],
+) -> list[float]:
     """The last value of a cumulative count, one per seed that has it."""
     last = [cell.records[-1].get(key) for cell in study.of(query) if cell.records]
     return [float(v) for v in last if v is not None]

@@ -37,11 +37,8 @@ def class_accuracies(study: StudyRecords, query: str) -> dict[int, Accuracies]:
     last, done = study.last_cycle(query), study.final(query)
     found = {}
     for cell in study.of(query):
-        rows = [
-            r["per_class"]
-            for r in cell.records
-            if r.get("cycle") == last and r.get("final") and r.get("per_class")
-        ]
+        counting = [r for r in cell.records if r.get("cycle") == last and r.get("final")]
+        rows = [scores for r in counting if (scores := r.get("per_class"))]
         if rows and cell.seed in done:
             found[cell.seed] = class_means(rows)
     return found

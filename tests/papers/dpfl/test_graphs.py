@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.experiment.steps import collaboration
+from fallow.experiment.steps import describe_collaboration
 from fallow.papers.dpfl.graphs import (
     Graphs,
     all_graphs,
@@ -135,16 +135,16 @@ def test_a_record_holds_what_the_state_of_a_method_knows() -> None:
         **counts,
         "refused": torch.tensor([True, False]),
     }
-    assert collaboration(state, ["x", "y"], is_last=False) == {
+    assert describe_collaboration(state, ["x", "y"], is_last=False) == {
         "graph": {"y": ["x"]},
         "refused": ["x"],
         "evaluations": 7,
         "conflicts": 7,
         "guarded": 7,
     }
-    assert collaboration(state, ["x", "y"], is_last=True)["omega"] == {
+    assert describe_collaboration(state, ["x", "y"], is_last=True)["omega"] == {
         "x": ["y"],
         "y": ["x"],
     }
-    assert collaboration({"w": torch.zeros(1)}, ["x", "y"], is_last=True) == {}
-    assert collaboration({"graph": graph}, ["x", "y", "z"], is_last=True) == {}
+    assert describe_collaboration({"w": torch.zeros(1)}, ["x", "y"], is_last=True) == {}
+    assert describe_collaboration({"graph": graph}, ["x", "y", "z"], is_last=True) == {}

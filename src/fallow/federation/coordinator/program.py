@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
@@ -57,7 +57,10 @@ from fallow.storage.private import make_folder
 from fallow.study.cell import Cell
 
 LOCK = "coordinator.lock"
-SCORES = {
+CardScore = Literal[
+    "accuracy", "accuracy_weighted", "balanced_accuracy", "worst_tenth", "mse"
+]
+SCORES: dict[CardScore, str] = {
     "accuracy": "accuracy, mean over sites",
     "accuracy_weighted": "accuracy over all test rows",
     "balanced_accuracy": "accuracy, mean over classes",
@@ -248,9 +251,10 @@ class Program:
         last = records[-1]
         last["revealed"] = Disclosure.of(last["revealed"]).plus(sites.at_the_end).rows()
         write_lines(self.place / "records.jsonl", records)
-        scores = {
-            said: last[name] for name, said in SCORES.items() if last.get(name) is not None
-        }
+        scores = {}
+        for name, words in SCORES.items():
+            if last.get(name) is not None:
+                scores[words] = last[name]
         if per_site := last.get("per_site"):
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
         saved = run.journal.finished("model")

@@ -11,16 +11,18 @@ from torch import Tensor
 
 from fallow.core.types import Answer, SiteId
 from fallow.experiment.over_sites import NOT_BY_SITE, worst_tenth
+from fallow.experiment.record import Scores
 
-UNSCORED = {
-    **dict.fromkeys(("accuracy", "balanced_accuracy", "per_class", "mse")),
+UNSCORED: Scores = {
+    "accuracy": None,
+    "balanced_accuracy": None,
+    "per_class": None,
+    "mse": None,
     **NOT_BY_SITE,
 }
 
 
-def of_counts(
-    answers: Mapping[SiteId, Answer], variance: float | None = None
-) -> dict[str, Any]:
+def of_counts(answers: Mapping[SiteId, Answer], variance: float | None = None) -> Scores:
     """Scores from what every site counted: ``rows`` and ``hits``, by class ``class_rows`` and
     ``class_hits`` (C,), or for numbers to predict ``rows`` and ``squares``.
 
@@ -53,7 +55,7 @@ def of_counts(
     }
 
 
-def of_totals(total: Answer, variance: float | None = None) -> dict[str, Any]:
+def of_totals(total: Answer, variance: float | None = None) -> Scores:
     """Scores from totals over sites, which is all that secure sums show."""
     if variance is not None:
         error = _share(total["squares"], total["rows"])

@@ -21,6 +21,7 @@ from fallow.experiment.environment import Done
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
 from fallow.experiment.phases import Phases
+from fallow.experiment.record import Evaluation, Scores
 from fallow.experiment.scale import Scale
 from fallow.experiment.scoring import row_of
 from fallow.experiment.steps import check_picked
@@ -278,10 +279,10 @@ class RealSites:
 
     def scored(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
-    ) -> dict[str, Any]:
+    ) -> Evaluation:
         """What the sites' own test rows say; sites with few of them are silent."""
 
-        def scores(retained: bool) -> dict[str, Any]:
+        def scores(retained: bool) -> Scores:
             key, masking = f"{cycle}/train/{r}/score", self.masking
             ask = self._ask(key, cycle, shown, round=r, masking=masking)
             args: dict[str, Any] = {"retained": retained, **self._sent(state)}

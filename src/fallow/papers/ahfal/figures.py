@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from fallow.experiment.record import Record
 from fallow.papers.ahfal.families import FAMILIES, Family
 from fallow.papers.ahfal.slopes import Slopes
 from fallow.papers.ahfal.tradeoff import Tradeoff
@@ -31,7 +32,7 @@ from fallow.report.figures.style import (
 from fallow.report.final_table import label_of
 from fallow.report.findings.labels import over_cycles
 from fallow.report.findings.pairs import Pair
-from fallow.study.records import Cell, Record, StudyRecords
+from fallow.study.records import Cell, StudyRecords
 from fallow.study.statistics import Comparison
 
 LOOKS: dict[Family, Look] = {

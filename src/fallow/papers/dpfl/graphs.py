@@ -13,7 +13,8 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from fallow.study.records import Cell, Record, StudyRecords
+from fallow.experiment.record import Record
+from fallow.study.records import Cell, StudyRecords
 from fallow.training.personal.parts import graphs as measure
 
 NAN = float("nan")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fallow.study.records import Cell, Record, StudyRecords
+from fallow.experiment.record import Record
+from fallow.study.records import Cell, StudyRecords
 
 FAR = 10.0
 """Ten times the variance of the training targets."""

@@ -15,8 +15,9 @@ from fallow.experiment.metrics_counts import (
     kl_to_global,
     total_variation,
 )
+from fallow.experiment.record import Record
 from fallow.study.names import Strategy
-from fallow.study.records import Record, StudyRecords
+from fallow.study.records import StudyRecords
 
 FEWEST = 4
 """Fewer strategies than this have no correlation worth a sentence."""

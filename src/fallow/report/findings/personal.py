@@ -5,17 +5,19 @@ Scores are in per cent, those of sites with flipped labels left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fallow.core.streams import seed_of
+from fallow.experiment.record import Record
 from fallow.report.final_table import ranked
 from fallow.study.names import training_tags
-from fallow.study.records import Cell, Record, StudyRecords
+from fallow.study.records import Cell, StudyRecords
 from fallow.study.statistics import Interval
 
 DRAWS = 2000
@@ -80,7 +82,7 @@ def left_out(study: StudyRecords) -> list[str]:
     is_flipped = bool(study.study.recipe.get("flip"))
     lacking: list[list[str]] = []
     for row in filter(None, map(scores_row, study.cells)):
-        scores = row["per_site"]
+        scores = row["per_site"] or {}
         told = {site for site, score in scores.items() if is_flipped or score is not None}
         lacking.append(sorted(row["labelled_per_site"].keys() - told))
     return max(lacking, key=len, default=[])
@@ -88,11 +90,16 @@ def left_out(study: StudyRecords) -> list[str]:
 
 def site_scores(study: StudyRecords, query: str) -> dict[int, BySite]:
     """Seed -> site -> accuracy, per cent; without sites that have no test row."""
-    found = {cell.seed: row for cell in study.of(query) if (row := scores_row(cell))}
-    return {
-        seed: {site: 100 * s for site, s in row["per_site"].items() if s is not None}
-        for seed, row in found.items()
-    }
+    found: dict[int, BySite] = {}
+    for cell in study.of(query):
+        row = scores_row(cell)
+        if row is None:
+            continue
+        scores = row["per_site"] or {}
+        found[cell.seed] = {
+            s: 100 * score for s, score in scores.items() if score is not None
+        }
+    return found
 
 
 def local_of(study: StudyRecords) -> str | None:
@@ -116,21 +123,27 @@ def _fared(study: StudyRecords, query: str) -> Fared:
     each = fmean(fmean(of_sites) for of_sites in got)
     sizes = [r["model_bytes"] for r in rows if r.get("model_bytes")]
 
-    def mean(value: Callable[[Record], float]) -> float:
-        return fmean(value(row) for row in rows)
-
     return Fared(
         query=query,
         accuracy=[fmean(scores.values()) for scores in by_seed.values()],
-        weighted=mean(lambda r: 100 * r["accuracy_weighted"]),
-        variance=mean(lambda r: r["variance"]),
-        worst_tenth=mean(lambda r: 100 * r["worst_tenth"]),
+        weighted=_mean_score(rows, "accuracy_weighted", unit=100),
+        variance=_mean_score(rows, "variance"),
+        worst_tenth=_mean_score(rows, "worst_tenth", unit=100),
         lowest=fmean(min(scores.values()) for scores in by_seed.values()),
         below_local=below(study, query),
         received=each,
         most=fmean(max(of_sites) for of_sites in got),
         models=each / sizes[0] if sizes else None,
     )
+
+
+def _mean_score(
+    rows: Sequence[Record],
+    key: Literal["accuracy_weighted", "variance", "worst_tenth"],
+    unit: float = 1,
+) -> float:
+    """The mean of a score over the records that have it, in so many parts of one."""
+    return fmean(unit * score for row in rows if (score := row.get(key)) is not None)
 
 
 def received(row: Record) -> dict[str, float]:
@@ -222,10 +235,14 @@ def redundant(study: StudyRecords) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for query in ranked(study):
         for cell in study.of(query):
-            told = [
-                (row.get("pseudo_labels") or {}).get("redundancy") for row in cell.records
-            ]
-            known = [float(value) for value in told if value is not None]
+            known: list[float] = []
+            for row in cell.records:
+                before_query = row.get("pseudo_labels")
+                if before_query is None:
+                    continue
+                value = before_query.get("redundancy")
+                if value is not None:
+                    known.append(float(value))
             if known:
                 found.setdefault(query, []).append(fmean(known))
     return found
@@ -236,6 +253,8 @@ def over_rounds(study: StudyRecords, query: str) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     for cell in study.of(query):
         for row in cell.records:
-            if row["cycle"] == cell.cycles[-1] and row.get("per_site"):
-                found.setdefault(int(row["round"]), []).append(100 * row["accuracy"])
+            score = row.get("accuracy")
+            is_of_last_cycle = row["cycle"] == cell.cycles[-1]
+            if is_of_last_cycle and row.get("per_site") and score is not None:
+                found.setdefault(int(row["round"]), []).append(100 * score)
     return dict(sorted(found.items()))
