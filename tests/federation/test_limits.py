@@ -40,10 +40,10 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 def refused(leader: Leader, request: Request) -> str:
     """Why the site does not do it; it has done nothing then."""
-    before = leader.ledger.sent()
+    before = leader.ledger.traffic()
     reply = leader.send(leader.order(request))
     assert reply.refused is not None, request
-    assert leader.ledger.sent() == before
+    assert leader.ledger.traffic() == before
     return reply.refused
 
 
@@ -83,7 +83,7 @@ def test_more_picks_than_the_agreement_has_are_refused_before_anything_is_chosen
     steps = (fit("global", state), Step("keep", "select", {"n": 4}))
     why = refused(leader, Request("0/query/0", "query", 0, 0, steps))
     assert "asks site north for 4 labels and the agreement allows 3" in why
-    assert "picks" not in leader.ledger.store.kept("north")
+    assert "picks" not in leader.ledger.store.load_states("north")
 
 
 def test_the_first_labels_have_a_budget_of_their_own(leader: Leader) -> None:
@@ -201,7 +201,7 @@ def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
     leader: Leader, name: str
 ) -> None:
     leader.round(0, leader.first_model())
-    before = leader.ledger.store.kept("north").keys()
+    before = leader.ledger.store.load_states("north").keys()
     planted = {"rows": torch.arange(6, 18)}
     for args in (planted, leader.first_model()):
         step = Step("fit", name, dict(args))
@@ -209,7 +209,7 @@ def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
         assert refused(leader, training(step, upload, r=1))
         steps = (step, Step("keep", "select", {"n": 3}))
         assert refused(leader, Request("0/query/0", "query", 0, 0, steps))
-    assert leader.ledger.store.kept("north").keys() == before
+    assert leader.ledger.store.load_states("north").keys() == before
 
 
 def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
@@ -244,7 +244,7 @@ def test_a_site_trains_by_the_agreed_plan_alone(
     plan = replace(leader.site.agreement.recipe.plan, **changed)
     steps = (fit("local", leader.first_model(), plan), Step("sum", "upload", {}))
     assert "by a plan that is not the agreed one" in refused(leader, training(*steps))
-    assert leader.ledger.store.kept("north") == {}
+    assert leader.ledger.store.load_states("north") == {}
 
 
 def test_an_order_brings_few_models(leader: Leader) -> None:

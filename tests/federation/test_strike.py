@@ -102,10 +102,10 @@ def test_what_is_struck_out_is_named_and_told_and_stays_out_after_a_restart(
     assert world.program(pages=True).go()
     assert said in without(read_live(world.place) or {})[0]
     assert said in (world.place / "report.html").read_text()
-    heard = world.ledgers["chur"].orders.heard()
+    heard = world.ledgers["chur"].orders.load_news()
     assert len(heard) == 1
     assert "round 2 of cycle 0: it does not count" in heard[0]
-    assert world.ledgers["basel"].orders.heard() == []
+    assert world.ledgers["basel"].orders.load_news() == []
 
 
 def test_a_phase_whose_labels_were_not_asked_for_yet_may_be_repeated(
@@ -272,7 +272,7 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
     assert "does not count" in first["why"]
     assert world.program().go()
     for site in world.sites:  # each start asked it anew
-        performed = world.ledgers[site].orders.performed(
+        performed = world.ledgers[site].orders.load_standing_keys(
             str(world.ledgers[site].orders.newest_run())
         )
         assert [key for key in performed if key.startswith("0/train/1/0")] == [

@@ -48,7 +48,9 @@ def gone(recipe: Recipe, **change: Any) -> tuple[Run, list[dict[str, Any]]]:
 
 
 def bought(run: Run) -> dict[str, list[int]]:
-    return {s: [label.row for label in run.journal.written(s)] for s in run.world.members}
+    return {
+        s: [label.row for label in run.journal.load_labels(s)] for s in run.world.members
+    }
 
 
 @pytest.mark.parametrize("training", ["fedavg", "fedprox"])

@@ -151,7 +151,7 @@ def _labels(place: Path) -> pd.DataFrame:
         journal = Journal(last)
         try:
             for site in partition["sites"]:
-                rows += [{"site": site, **n._asdict()} for n in journal.written(site)]
+                rows += [{"site": site, **n._asdict()} for n in journal.load_labels(site)]
         finally:
             journal.close()
     table = pd.DataFrame(rows, columns=columns)

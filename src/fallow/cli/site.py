@@ -177,7 +177,10 @@ def start(folder: Folder) -> None:
             _lines(console, [tightened])
     _introduce(console, found)
     with closing(found.open_ledger()) as ledger:
-        _lines(console, put_back(ledger.store.copied(), ledger.store.put_back()))
+        _lines(
+            console,
+            put_back(ledger.store.find_copy_time(), ledger.store.describe_put_back()),
+        )
     _lines(
         console,
         [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"],
@@ -261,7 +264,7 @@ def unlock(
             raise ValueError(
                 f"site {found.name} is in run {newest} and not in {run}: nothing was changed"
             )
-        labels = len(ledger.store.written(found.name))
+        labels = len(ledger.store.load_labels(found.name))
         _lines(console, leaving_run(newest, labels, time.time()))
         if not typer.confirm(f"Leave run {newest} for good?", default=False):
             _lines(console, ["Nothing was changed."])
@@ -280,10 +283,10 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
             **asdict(ledger.progress()),
             "deadline": waiting[0].deadline if waiting else None,
         }
-        epsilon, sent = ledger.store.spent(), [asdict(line) for line in ledger.sent()]
-        asked, copied = ledger.purchases.asked, ledger.store.copied()
-        said = ledger.store.put_back()
-        news = ledger.orders.heard()
+        epsilon, sent = ledger.store.spent(), [asdict(line) for line in ledger.traffic()]
+        asked, copied = ledger.purchases.asked, ledger.store.find_copy_time()
+        said = ledger.store.describe_put_back()
+        news = ledger.orders.load_news()
     return {
         "site": folder.name,
         "study": folder.agreement.name,

@@ -129,7 +129,7 @@ def fresh_held(world: Simulation, cycle: int, r: int) -> Iterator[None]:
     before = [(site, site.held.clone()) for site in sites]
     try:
         for site in sites:
-            bought = site.store.written(site.id)
+            bought = site.store.load_labels(site.id)
             site.held[[label.row for label in bought if label.cycle == cycle - 1]] = True
         yield
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ from fallow.engine.batches import Streams
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
 from fallow.sites.fits import is_main, named_stream
-from fallow.sites.store import Label, RelayedMessages, Store, named_by
+from fallow.sites.store import Label, RelayedMessages, Store, names_from_relay
 
 ViewOf = Callable[["Site", int, bool], View]
 EMPTY = -1.0
@@ -48,10 +48,9 @@ class Parts:
     methods: Methods
     classes: int
     seed: int
-    fresh: Any  # (torch.Generator) -> State: newly initialised weights
-    hidden: Mapping[SiteId, Tensor] = field(
-        default_factory=dict
-    )  # for contract.simulator_only
+    fresh: Callable[[torch.Generator], State]  # newly initialised weights
+    # labels of all rows (n,) of each site, for strategies that a contract calls simulator_only
+    hidden: Mapping[SiteId, Tensor] = field(default_factory=dict)
     privacy: Privacy = Privacy()
     noise: Noise = "os"  # "seeded": from the run's seed, in simulations; all can repeat it
     view: ViewOf | None = None  # what a verb sees of a site, in a cycle; None: `SiteView`
@@ -87,8 +86,8 @@ class Site:
             )
         self.seen = self.x
         self.gone = torch.zeros(len(self.x), dtype=torch.bool)
-        self.reread(self.store.written(self.id))
-        self.memory |= self.store.kept(self.id)
+        self.reread(self.store.load_labels(self.id))
+        self.memory |= self.store.load_states(self.id)
         self._scale()
 
     @property
@@ -117,7 +116,9 @@ class Site:
         if self.parts.classes:
             return y.long()
         unit = self.memory.get("targets")
-        return (y if unit is None else (y - unit["mean"]) / unit["std"]).to(self.x.dtype)
+        if unit is not None:
+            y = (y - unit["mean"]) / unit["std"]
+        return y.to(self.x.dtype)
 
     @property
     def counts(self) -> Tensor:
@@ -167,25 +168,27 @@ class Site:
     def receive(self, verb: str, letters: RelayedMessages) -> None:
         """What a relay brought takes the place of what an earlier one of the same verb did: memory
         stays bounded."""
-        for name in named_by(verb, self.memory):
+        for name in names_from_relay(verb, self.memory):
             del self.memory[name]
-        self.memory |= {
-            f"{verb}/{sender}": letter.state for sender, letter in letters.items()
-        }
+        for sender, letter in letters.items():
+            self.memory[f"{verb}/{sender}"] = letter.state
         self.store.receive(self.id, verb, letters)
 
     def forget(self, keep: tuple[str, ...] = ()) -> None:
         """End a cycle: forget everything but what begins with one of ``keep``, and scales."""
-        for name in [n for n in self.memory if not n.startswith((*SCALES, *keep))]:
-            self.remember(name, None)
+        lasting = SCALES + keep
+        for name in list(self.memory):
+            if not name.startswith(lasting):
+                self.remember(name, None)
 
     def _scale(self) -> None:
+        """Bring rows to the scale that the federation has agreed on, where it has."""
         unit = self.memory.get("features")
-        if unit is not None:
-            away = (self.x.double() - unit["mean"]) / torch.where(
-                unit["std"] > 0, unit["std"], 1.0
-            )
-            self.seen = torch.where(unit["std"] > 0, away, 0.0).to(self.x.dtype)
+        if unit is None:
+            return
+        varies = unit["std"] > 0  # a column that is the same everywhere becomes 0
+        away = (self.x.double() - unit["mean"]) / torch.where(varies, unit["std"], 1.0)
+        self.seen = torch.where(varies, away, 0.0).to(self.x.dtype)
 
     def streams(self, *name: str | int) -> torch.Generator:
         return stream(self.parts.seed, *name, self.id)
@@ -197,32 +200,39 @@ class Site:
 
         Where training starts at another model than the one that was sent, that one is a teacher.
         """
-        rows, name = self.labelled, (step.verb, request.cycle, request.round)
+        rows = self.labelled
+        name = (step.verb, request.cycle, request.round)
         streams = partial(named_stream, self.parts.seed, self.id, name)
         plan = step.plan or Plan()
-        sent = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
-        if request.owner == "query":  # which was handed the global model before it began
-            sent = self._deployed(sent) if sent else self.memory.get("global", {})
-        start, beside = self._begun(plan, sent, streams)
-        own = (
-            {
-                n.removeprefix("own/"): TrainState(**s)
-                for n, s in self.memory.items()
-                if n.startswith("own/")
-            }
-            if is_main(step, request)
-            else {}
-        )
-        weight = self.weight[rows]
-        data = (
-            self.seen[rows],
-            self.labels,
-            weight / weight.mean() if len(rows) else weight,
-        )
-        u = self.seen[self.pool] if plan.mix else NONE
-        return Job(self.id, *data, start, streams, own, beside, self.counts, u)
 
-    def _begun(
+        sent = _tensors(step)
+        if request.owner == "query":  # which was handed the global model before it began
+            sent = self._deploy(sent) if sent else self.memory.get("global", {})
+        start, teacher = self._find_start(plan, sent, streams)
+
+        own: dict[str, TrainState] = {}
+        if is_main(step, request):
+            for slot, state in self.memory.items():
+                if slot.startswith("own/"):
+                    own[slot.removeprefix("own/")] = TrainState(**state)
+
+        weight = self.weight[rows]
+        if len(rows):
+            weight = weight / weight.mean()  # 1 on average, whatever the query drew with
+        return Job(
+            site=self.id,
+            x=self.seen[rows],
+            y=self.labels,
+            weight=weight,
+            start=start,
+            streams=streams,
+            own=own,
+            sent=teacher,
+            counts=self.counts,
+            u=self.seen[self.pool] if plan.mix else NONE,
+        )
+
+    def _find_start(
         self, plan: Plan, sent: State, streams: Streams
     ) -> tuple[State, State | None]:
         """Where training starts, and the model that was sent if that is another one."""
@@ -235,10 +245,10 @@ class Site:
                 f"site {self.id} has no model {plan.start!r} for a plan to start at; "
                 f"it remembers {sorted(self.memory) or 'nothing'}"
             )
-        kept = self.memory[plan.start]
-        return {"w": kept["w"], "stats": kept["stats"]}, sent or None
+        start = self.memory[plan.start]
+        return {"w": start["w"], "stats": start["stats"]}, sent or None
 
-    def fitted(self, step: Step, request: Request, result: Fitted) -> None:
+    def remember_fit(self, step: Step, request: Request, result: Fitted) -> None:
         """Remember what the engine made."""
         self.remember(step.verb, result.sent)
         if is_main(step, request):
@@ -265,16 +275,19 @@ class Site:
             return method
         return self.parts.methods["plain"]
 
-    def handed(self, step: Step, request: Request) -> Plan | None:
-        """A "fit" without a plan hands a model over: remembered as the training method uses it,
-        or, where that method hands over one that is not "local", as it is."""
+    def accept_fit(self, step: Step, request: Request) -> Plan | None:
+        """The plan that a "fit" orders training by.  One without a plan hands a model over, None: it
+        is remembered as the training method uses it, or, where that method hands over one that is
+        not "local", as it is."""
         if step.plan is None:
-            given = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
+            model = _tensors(step)
             is_beside = request.owner == "training" and not is_main(step, request)
-            self.remember(step.verb, given if is_beside else self._deployed(given))
+            if not is_beside:
+                model = self._deploy(model)
+            self.remember(step.verb, model)
         return step.plan
 
-    def _deployed(self, state: State) -> State:
+    def _deploy(self, state: State) -> State:
         with words_stay():
             return self.parts.methods["training"].deploy(state, self.memory)
 
@@ -292,3 +305,8 @@ class Site:
         if self.parts.privacy.epsilon is None:
             return {}
         return {key: line.epsilon for key, line in self.store.released(self.id).items()}
+
+
+def _tensors(step: Step) -> State:
+    """The model that a step brings; plain values beside it are not part of it."""
+    return {name: value for name, value in step.args.items() if isinstance(value, Tensor)}

@@ -92,12 +92,12 @@ class SiteView:
         return self.memory[name]
 
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
-        return self._seen(model, which)[1]
+        return self._run_model(model, which)[1]
 
     def embed(self, model: str, which: Rows = "pool") -> Tensor:
-        return self._seen(model, which)[0]
+        return self._run_model(model, which)[0]
 
-    def _seen(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
+    def _run_model(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
         """Features and outputs: one pass gives both."""
         if (model, which) not in self._cache:
             self._cache[model, which] = self.look(self.model(model), self.rows(which))

@@ -17,7 +17,7 @@ from fallow.core.view import View
 from fallow.training.base import (
     addend,
     average,
-    deployed,
+    model_at_site,
     own_statistics,
     with_own_statistics,
 )
@@ -57,7 +57,7 @@ class FedProx:
         return addend(view, "local", self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        return deployed(state, memory)
+        return model_at_site(state, memory)
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": with_own_statistics(w, own)}

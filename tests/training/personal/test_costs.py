@@ -18,7 +18,7 @@ from fallow.engine.learner import Autograd
 from fallow.training.personal import DPFL
 from tests.engine.jobs import loop, mlp
 from tests.training.personal.collaborators import PLAN, N, dpfl, ran
-from tests.training.personal.federation import METHODS, begun
+from tests.training.personal.federation import METHODS, first_state
 
 each_method = pytest.mark.parametrize(
     "method", METHODS, ids=lambda method: type(method).__name__
@@ -31,7 +31,7 @@ def test_a_step_takes_as_many_gradients_as_the_method_says(method: Any) -> None:
     learn = Autograd(executor.network, executor.loss, Optimiser(), heard=[])
     x = torch.linspace(-1, 1, 24, dtype=torch.float64).view(4, 6)
     batch = Batch(x, torch.tensor([0, 1, 2, 0]), torch.ones(4).double(), 0.1)
-    w = slot(begun(mlp), Optimiser())
+    w = slot(first_state(mlp), Optimiser())
     method.step(method.start(w, {}), w, batch, learn)
     batches = 2 if type(method).__name__ == "PerFedAvg" else 1  # which takes two for a step
     assert len(learn.heard or ()) == method.contract.gradients_per_batch * batches

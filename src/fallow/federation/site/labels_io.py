@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import final
 
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger.questions import Given, Question
+from fallow.federation.ledger.questions import LabelAnswer, Question
 from fallow.federation.schema import Schema
 from fallow.federation.site.label_studio import JsonObject, build_tasks
 from fallow.federation.site.labels_files import Key, read_lines, write_lines
@@ -91,7 +91,12 @@ def _write(path: Path, lines: list[JsonObject], schema: Schema, as_tasks: bool) 
 
 
 def _build_line(
-    schema: Schema, rows: SiteRows, asked: Question, *, given: Given | None, guess: bool
+    schema: Schema,
+    rows: SiteRows,
+    asked: Question,
+    *,
+    given: LabelAnswer | None,
+    guess: bool,
 ) -> JsonObject:
     """A question as a line of a file.
 

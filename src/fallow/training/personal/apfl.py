@@ -64,7 +64,9 @@ class APFL:
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         if not {"local", "own/v"} <= memory.keys():
             return state
-        v, w, a = memory["own/v"], memory["local"], memory["own/alpha"]["w"]
+        v = memory["own/v"]
+        w = memory["local"]
+        a = memory["own/alpha"]["w"]
         return {"w": a * v["w"] + (1 - a) * w["w"], "stats": v["stats"]}
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
@@ -73,14 +75,17 @@ class APFL:
     def step(
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
-        w, v, a = s["w"], s["v"], s["alpha"].w
-        g, stats = learn.gradient(v._replace(w=a * v.w + (1 - a) * w.w), b)
+        w = s["w"]
+        v = s["v"]
+        alpha = s["alpha"]
+        a = alpha.w  # (..., 1)
+
+        mixture = v._replace(w=a * v.w + (1 - a) * w.w)  # v̄
+        g, stats = learn.gradient(mixture, b)
         if self.adaptive:
             rate = b.lr if self.alpha_lr is None else self.alpha_lr
             slope = ((v.w - w.w) * g).sum(-1, keepdim=True)  # ∂F(v̄)/∂α
-            alpha = s["alpha"]._replace(w=(a - rate * slope).clamp(0, 1))
-        else:
-            alpha = s["alpha"]
+            alpha = alpha._replace(w=(a - rate * slope).clamp(0, 1))
         v = learn.apply(v, a * g, b.lr)._replace(stats=stats)
         return {"w": learn.descend(w, b), "v": v, "alpha": alpha}
 
@@ -90,6 +95,10 @@ class APFL:
 
 def number(value: float, like: TrainState) -> TrainState:
     """A slot that holds one number, for as many sites as ``like`` has."""
-    w, stats, *more = like
-    w = torch.full_like(w[..., :1], value)
-    return TrainState(w, stats[..., :0], *(part[..., :1] for part in more))
+    return TrainState(
+        w=torch.full_like(like.w[..., :1], value),
+        stats=like.stats[..., :0],
+        m1=like.m1[..., :1],
+        m2=like.m2[..., :1],
+        t=like.t[..., :1],
+    )

@@ -24,29 +24,39 @@ def model(state: State) -> State:
 
 def addend(view: View, name: str = "local") -> Answer:
     """A site's weighted model: n_k w_k and n_k; batch-norm statistics are averaged alike."""
-    n, own = float(len(view.labels)), view.memory[name]
+    n = float(len(view.labels))
+    own = view.memory[name]
     return {"n": n, "w": n * own["w"].double(), "stats": n * own["stats"].double()}
 
 
 def average(
     total: dict[str, Tensor], state: State, keys: Iterable[str] = ("w", "stats")
 ) -> State:
-    """The weighted mean of what sites added; ``state`` where nobody had a label."""
+    """The weighted mean of what sites added; ``state`` where nobody had a label.
+
+    total: the number of rows and the weighted totals under ``keys``, each in the shape that the
+    state has it in.  Means have the dtype of the common model ``w``.
+    """
     if float(total["n"]) == 0:
         return state
-    return {**state, **{k: (total[k] / total["n"]).to(state["w"].dtype) for k in keys}}
+    mean = dict(state)
+    for key in keys:
+        mean[key] = (total[key] / total["n"]).to(state["w"].dtype)
+    return mean
 
 
-def listed(sites: Iterable[SiteId]) -> Tensor:
+def encode_sites(sites: Iterable[SiteId]) -> Tensor:
     """Names of sites as a tensor, so that they can stand in a state.  -> (bytes,) uint8
 
-    >>> sorted(named(listed(["b", "a"])))
+    >>> sorted(decode_sites(encode_sites(["b", "a"])))
     ['a', 'b']
     """
     return torch.tensor(list("\n".join(sorted(sites)).encode()), dtype=torch.uint8)
 
 
-def named(sites: Tensor | None) -> frozenset[SiteId]:
-    """The sites that `listed` wrote down; none for None."""
-    text = "" if sites is None else bytes(sites.tolist()).decode()
-    return frozenset(text.split("\n") if text else ())
+def decode_sites(sites: Tensor | None) -> frozenset[SiteId]:
+    """The sites that `encode_sites` wrote down; none for None."""
+    if sites is None or len(sites) == 0:
+        return frozenset()
+    text = bytes(sites.tolist()).decode()
+    return frozenset(text.split("\n"))

@@ -33,9 +33,8 @@ class Ditto:
     """
 
     plan: Plan = Plan()
-    lam: float = (
-        0.75  # λ: 0.75 in DPFL's comparison; Ditto's scripts have 1, tuned in {0.1, 1, 2}
-    )
+    # λ: 0.75 in DPFL's comparison; Ditto's scripts have 1, tuned in {0.1, 1, 2}
+    lam: float = 0.75
 
     contract: ClassVar[Contract] = Contract(
         title="Ditto",

@@ -12,9 +12,9 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.plan import Plan, Segment
-from fallow.core.types import Answer, State
+from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
-from fallow.training.personal.base import average, listed, named
+from fallow.training.personal.base import average, decode_sites, encode_sites
 
 
 @final
@@ -73,15 +73,17 @@ class FedRep:
         return plan == self.local_plan
 
     def round(self, state: State, ask: Ask) -> State:
-        begun = named(state.get("begun"))
+        old_sites = decode_sites(state.get("begun"))
         common: Answer = {name: state[name] for name in ("body", "stats") if name in state}
-        first: Answer = {**common, "w": state["w"]}
-        ask.keep(
-            "receive", {site: common if site in begun else first for site in ask.cohort}
-        )
+        first: Answer = {**common, "w": state["w"]}  # a new site needs a head too
+        to: dict[SiteId, Answer] = {}
+        for site in ask.cohort:
+            to[site] = common if site in old_sites else first
+
+        ask.keep("receive", to)
         ask.fit(self.local_plan, "local")
         state = average(ask.sum("upload"), state, ("body", "stats"))
-        return {**state, "begun": listed(begun | set(ask.cohort))}
+        return {**state, "begun": encode_sites(old_sites | set(ask.cohort))}
 
     # -- site half --------------------------------------------------------------------------
 
@@ -89,13 +91,16 @@ class FedRep:
         self, view: View, stats: Tensor, body: Tensor | None = None, w: Tensor | None = None
     ) -> Answer:
         """The site's own model, or at first ``w`` (d,), with the common body in it."""
-        whole = (view.memory["own/w"]["w"] if w is None else w).clone()
+        if w is None:
+            w = view.memory["own/w"]["w"]
+        whole = w.clone()
         if body is not None:
             whole[view.layout.part("body")] = body
         return {"w": whole, "stats": stats}
 
     def upload(self, view: View) -> Answer:
-        n, own = float(len(view.labels)), view.memory["local"]
+        n = float(len(view.labels))
+        own = view.memory["local"]
         body = own["w"][view.layout.part("body")]
         return {"n": n, "body": n * body.double(), "stats": n * own["stats"].double()}
 

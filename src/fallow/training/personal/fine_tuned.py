@@ -88,9 +88,8 @@ class FedProxFT:
     """
 
     plan: Plan = Plan()
-    mu: float = (
-        0.1  # μ, λ in DPFL's comparison; FedProx tunes it in {0.001, 0.01, 0.1, 0.5, 1}
-    )
+    # μ, λ in DPFL's comparison; FedProx tunes it in {0.001, 0.01, 0.1, 0.5, 1}
+    mu: float = 0.1
     tune_prox: bool = False
 
     contract: ClassVar[Contract] = Contract(
@@ -117,9 +116,11 @@ class FedProxFT:
         return average(ask.sum("upload"), state)
 
     def last(self, state: State, ask: Ask) -> None:
-        tune(self.plan, "local" if self.tune_prox else "tuned", state, ask)
-        if self.tune_prox:
-            ask.keep("tuned")
+        if not self.tune_prox:
+            tune(self.plan, "tuned", state, ask)
+            return
+        tune(self.plan, "local", state, ask)  # where the pull of `step` is part of the loss
+        ask.keep("tuned")
 
     def upload(self, view: View) -> Answer:
         return addend(view)
@@ -166,4 +167,6 @@ def tuning_plans(plan: Plan) -> tuple[Plan, Plan]:
 
 def best(view: View) -> Answer:
     """A mark where the site remembers the model of its best round."""
-    return {"best": True} if "best" in view.memory else {}
+    if "best" in view.memory:
+        return {"best": True}
+    return {}
