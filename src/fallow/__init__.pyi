@@ -73,6 +73,7 @@ from fallow.queries import Typicality as Typicality
 from fallow.settings.recipe import Recipe as Recipe
 from fallow.settings.spec import Spec as Spec
 from fallow.training import KCFU as KCFU
+from fallow.training import ClosedForm as ClosedForm
 from fallow.training import Evidential as Evidential
 from fallow.training import FedAvg as FedAvg
 from fallow.training import FedProx as FedProx

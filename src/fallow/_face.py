@@ -14,8 +14,8 @@ METHODS = {
         *("Random", "Typicality"),
     ),
     "fallow.training": (
-        *("KCFU", "Evidential", "FedAvg", "FedProx", "MaskedSolve", "Robust"),
-        *("ServerSolve",),
+        *("KCFU", "ClosedForm", "Evidential", "FedAvg", "FedProx", "MaskedSolve"),
+        *("Robust", "ServerSolve"),
     ),
     "fallow.training.personal": (
         *("APFL", "DPFL", "Ditto", "FedAvgFT", "FedAvgPost", "FedProxFT", "FedRep"),

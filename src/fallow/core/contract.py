@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 Operation = Literal["sum", "each", "keep", "relay"]
 Words = Mapping[str, str]
@@ -52,6 +52,8 @@ class Contract:
     classes: bool = True  # works on classes
     linear: bool = False  # works for the model "linear" alone
     everyone: bool = False  # trains only where all sites take part in every round
+    # settings of a recipe that a training method brings along where a study does not give them
+    settings: Mapping[str, Any] = field(default_factory=dict)
     at_server: Sequence[str] = ()  # parts of a training method's state that no site is sent
     models: Sequence[str] = ()  # names of models that it orders beside "local"
     own_start: bool = False  # the server sends each site a model of its own to start at
