@@ -8,7 +8,8 @@ define beside that; most of those that do train one model for each site:
 * `Predicting`: a site predicts by more than a forward pass of the model it deploys;
 * `Finishing`: local work after the last round of a phase;
 * `Planning`: it orders local training by other plans than its ``plan``;
-* `Choosing`: sites choose whose models to average.
+* `Choosing`: sites choose whose models to average;
+* `Normalising`: batch-norm statistics may stay at the sites.
 
 A query with `LocalTraining`'s three functions trains by them the models that it orders.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import (
     Any,
+    Literal,
     NamedTuple,
     NotRequired,
     Protocol,
@@ -121,6 +123,16 @@ class Choosing(Protocol):
     def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
         """``resumed``: not the first phase of a run that goes on from its last models."""
         ...
+
+
+@runtime_checkable
+class Normalising(Protocol):
+    """A training method that says what becomes of batch-norm statistics: averaged with the weights
+    (``"average"``), or left at the sites (``"local"``, FedBN).  Without a word they are averaged.
+    """
+
+    @property
+    def bn(self) -> Literal["average", "local"]: ...
 
 
 # -- the methods of a run -----------------------------------------------------------------------

@@ -7,8 +7,19 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from fallow.core.local import Batch, TrainState
+from fallow.core.methods import Normalising
 from fallow.core.types import Answer, State
 from fallow.core.view import View
+
+
+def sends_statistics(training: object) -> bool:
+    """Whether a model that sites send for an average comes with its batch-norm statistics.
+
+    >>> from fallow.training import FedAvg
+    >>> sends_statistics(FedAvg()), sends_statistics(FedAvg(bn="local"))
+    (True, False)
+    """
+    return not (isinstance(training, Normalising) and training.bn == "local")
 
 
 def addend(view: View, name: str, bn: str) -> Answer:
