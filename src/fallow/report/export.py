@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import pandas as pd
+
+from fallow.experiment.record import Record
 from fallow.report.final_table import final_table
 from fallow.report.paper import Paper, known_of
 from fallow.report.tables import to_latex, to_markdown
+from fallow.storage.csv_table import csv_content
 from fallow.storage.files import write_whole
-from fallow.storage.plain import cell
 from fallow.study.reading import StudyRecords, read_study
 
 SUFFIX = {"csv": "csv", "parquet": "parquet", "markdown": "md", "latex": "tex"}
@@ -28,47 +28,43 @@ def export_study(
     pyarrow is not installed.
     """
     study = read_study(folder, known_of(papers))
-    path = (
-        out
-        or folder / f"{'table' if to in ('markdown', 'latex') else 'records'}.{SUFFIX[to]}"
-    )
-    if to == "parquet":
-        content = _parquet(_rows(study))
-    elif to == "csv":
-        content = _csv(_rows(study))
+    if to == "markdown":
+        content = to_markdown(final_table(study)).encode()
+    elif to == "latex":
+        content = to_latex(final_table(study)).encode()
     else:
-        table = final_table(study)
-        content = (to_markdown if to == "markdown" else to_latex)(table).encode()
+        content = _records(study, to)
+    what = "table" if to in ("markdown", "latex") else "records"
+    path = out or folder / f"{what}.{SUFFIX[to]}"
     write_whole(path, content)
     return path
 
 
-def _rows(study: StudyRecords) -> list[dict[str, Any]]:
-    rows = [dict(record) for cell in study.cells for record in cell.records]
+def _records(study: StudyRecords, to: str) -> bytes:
+    """All records as a file: a column for each key, in the order in which keys first occur."""
+    rows = [_flat(record) for cell in study.cells for record in cell.records]
     if not rows:
         raise ValueError(f"{study.path} has no records yet; run the study first")
-    return [
-        {k: json.dumps(v) if isinstance(v, (dict, list)) else v for k, v in row.items()}
-        for row in rows
-    ]
-
-
-def _csv(rows: list[dict[str, Any]]) -> bytes:
-    text = io.StringIO()
     names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(text, names, restval="")
-    writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
-    return text.getvalue().encode()
+    if to == "parquet":
+        return _parquet(names, rows)
+    return csv_content(names, [[row.get(name) for name in names] for row in rows])
 
 
-def _parquet(rows: list[dict[str, Any]]) -> bytes:
+def _flat(record: Record) -> dict[str, object]:
+    """A record of plain values; nested ones are JSON text."""
+    found: dict[str, object] = {}
+    for name, value in record.items():
+        is_nested = isinstance(value, dict | list)
+        found[name] = json.dumps(value) if is_nested else value
+    return found
+
+
+def _parquet(names: list[str], rows: list[dict[str, object]]) -> bytes:
+    # as objects: pyarrow sees the values themselves, so whole numbers with a gap stay whole
+    table = pd.DataFrame(rows, columns=names, dtype=object)
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        content: bytes = table.to_parquet(engine="pyarrow", index=False)
     except ImportError as error:
         raise ValueError("Parquet needs pyarrow: pip install 'fallow[tables]'") from error
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows), sink)
-    content: bytes = sink.getvalue().to_pybytes()
     return content
