@@ -10,10 +10,9 @@ from typing import Any
 
 from fallow.core.contract import Contract
 from fallow.core.types import SiteId
-from fallow.core.words import size
+from fallow.core.words import counted, size
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
-from fallow.report.words import many
 from fallow.storage.files import write_whole
 
 CARD = "model-card.md"
@@ -143,5 +142,5 @@ def _privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
         yield "- What left the sites:"
     for row in facts.left:
         noise = f", ε = {row['epsilon']:g}" if row.get("epsilon") else ""
-        cost = f"{many(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
+        cost = f"{counted(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
         yield f"  - {row['verb']} ({row['kind']}): {row['what']}; {cost}"

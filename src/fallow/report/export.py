@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from fallow.experiment.record import Record
 from fallow.report.final_table import final_table
 from fallow.report.paper import Paper, known_of
 from fallow.report.tables import to_latex, to_markdown
@@ -16,7 +15,16 @@ from fallow.storage.csv_table import csv_content
 from fallow.storage.files import write_whole
 from fallow.study.reading import StudyRecords, read_study
 
-SUFFIX = {"csv": "csv", "parquet": "parquet", "markdown": "md", "latex": "tex"}
+FILE = {
+    "csv": "records.csv",
+    "parquet": "records.parquet",
+    "markdown": "table.md",
+    "latex": "table.tex",
+}
+"""What the file of each form is called in the study's folder."""
+
+Row = dict[str, object]
+"""A record whose values are texts, numbers or nothing."""
 
 
 def export_study(
@@ -28,41 +36,51 @@ def export_study(
     pyarrow is not installed.
     """
     study = read_study(folder, known_of(papers))
-    if to == "markdown":
-        content = to_markdown(final_table(study)).encode()
-    elif to == "latex":
-        content = to_latex(final_table(study)).encode()
-    else:
-        content = _records(study, to)
-    what = "table" if to in ("markdown", "latex") else "records"
-    path = out or folder / f"{what}.{SUFFIX[to]}"
+    match to:
+        case "parquet":
+            content = _parquet(_rows(study))
+        case "csv":
+            content = _csv(_rows(study))
+        case "markdown":
+            content = to_markdown(final_table(study)).encode()
+        case _:
+            content = to_latex(final_table(study)).encode()
+    path = out or folder / FILE[to]
     write_whole(path, content)
     return path
 
 
-def _records(study: StudyRecords, to: str) -> bytes:
-    """All records as a file: a column for each key, in the order in which keys first occur."""
-    rows = [_flat(record) for cell in study.cells for record in cell.records]
+def _rows(study: StudyRecords) -> list[Row]:
+    """Every record as a row without nested values: these become JSON text."""
+    rows = []
+    for of_run in study.cells:
+        for record in of_run.records:
+            rows.append({name: _flat(value) for name, value in record.items()})
     if not rows:
         raise ValueError(f"{study.path} has no records yet; run the study first")
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    if to == "parquet":
-        return _parquet(names, rows)
+    return rows
+
+
+def _flat(value: object) -> object:
+    return json.dumps(value) if isinstance(value, (dict, list)) else value
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """The columns: every key of a record, in the order in which keys first occur."""
+    names: dict[str, None] = {}  # a set that keeps its order
+    for row in rows:
+        names |= dict.fromkeys(row)
+    return list(names)
+
+
+def _csv(rows: Sequence[Row]) -> bytes:
+    names = _names(rows)
     return csv_content(names, [[row.get(name) for name in names] for row in rows])
 
 
-def _flat(record: Record) -> dict[str, object]:
-    """A record of plain values; nested ones are JSON text."""
-    found: dict[str, object] = {}
-    for name, value in record.items():
-        is_nested = isinstance(value, dict | list)
-        found[name] = json.dumps(value) if is_nested else value
-    return found
-
-
-def _parquet(names: list[str], rows: list[dict[str, object]]) -> bytes:
+def _parquet(rows: Sequence[Row]) -> bytes:
     # as objects: pyarrow sees the values themselves, so whole numbers with a gap stay whole
-    table = pd.DataFrame(rows, columns=names, dtype=object)
+    table = pd.DataFrame(list(rows), columns=_names(rows), dtype=object)
     try:
         content: bytes = table.to_parquet(engine="pyarrow", index=False)
     except ImportError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -39,6 +39,26 @@ class Finishing(Protocol):
     tuning.  What `deploy` gives then is scored."""
 
     def last(self, state: State, ask: Ask) -> None: ...
+
+
+@runtime_checkable
+class Normalising(Protocol):
+    """A training method that says what becomes of batch-norm statistics: averaged with the weights
+    (``"average"``), or left at the sites (``"local"``, FedBN).  Without a word they are averaged.
+    """
+
+    @property
+    def bn(self) -> Literal["average", "local"]: ...
+
+
+def sends_statistics(training: object) -> bool:
+    """Whether a model that sites send for an average comes with its batch-norm statistics.
+
+    >>> from fallow.training import FedAvg
+    >>> sends_statistics(FedAvg()), sends_statistics(FedAvg(bn="local"))
+    (True, False)
+    """
+    return not (isinstance(training, Normalising) and training.bn == "local")
 
 
 def addend(view: View, name: str, bn: str) -> Answer:

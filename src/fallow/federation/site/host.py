@@ -51,6 +51,9 @@ from fallow.sites.site import Parts, Site
 from fallow.sites.store import Label
 from fallow.storage.errors import Failed
 
+MOST_NEWS = 50
+"""Pieces of news of a run, beyond which a site remembers none that comes without a request."""
+
 
 class OlderLedger(Refusal):
     """The coordinator has counted an exchange that the site's ledger does not know."""
@@ -169,6 +172,7 @@ class Host:
     def _in_turn(self, order: Order) -> Answer:
         if order.errand == "progress":
             self._counted(order)
+            self._hear_beside_orders(order)
             return self._people.progress(self._office(order.run))
         place = self._limits.schedule.place(order.key)
         request: Request | None = None
@@ -194,6 +198,18 @@ class Host:
             self._site = None  # what the order did to it is forgotten with it
             self._draft.abandon(self._folder.name)
             raise
+
+    def _hear_beside_orders(self, order: Order) -> None:
+        """What a site is told that is sent no other order any more.
+
+        Such a message changes nothing else, so nothing else bounds how many of them there are.
+        """
+        news = read_news(order)
+        orders = self._ledger.orders
+        is_on = order.run == orders.newest_run()
+        has_room = len(orders.load_news()) < MOST_NEWS
+        if news and is_on and has_room:
+            orders.note_news(order.run, news)
 
     def _check_addressed(self, order: Order) -> None:
         if order.site != self._folder.name:

@@ -17,7 +17,7 @@ from torch import Tensor
 from fallow.core.contract import Contract, Planning
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.refusal import Refusal
-from fallow.core.types import SiteId
+from fallow.core.types import SiteId, State
 from fallow.experiment.methods import is_shared, local_plan
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
@@ -366,7 +366,11 @@ class Limits:
                 and step.plan is not None
                 and step.plan.start == "given"
             )
-            if before is not None and step.kind == "fit" and is_common:
+            if step.kind != "fit" or not is_common:
+                continue
+            if before is None:
+                self._check_whole(request.key, step.args)
+            else:
                 self._check_same(run, request.key, before, step.args)
         return noted
 
@@ -383,8 +387,8 @@ class Limits:
     ) -> str | None:
         """The digest of a model, which is the one of the round ``step`` where that is known; None
         where there is none."""
-        parts = {name: args[name] for name in PARTS if isinstance(args.get(name), Tensor)}
-        if len(parts) < len(PARTS):
+        parts = self._check_whole(key, args)
+        if not parts:
             return None
         found = digest_of(parts)
         known = self.ledger.orders.model(run, step)
@@ -394,6 +398,21 @@ class Limits:
                 "one that it knows: a round has one model, and that one is scored and trained on"
             )
         return found
+
+    def _check_whole(self, key: str, args: Mapping[str, Any]) -> State:
+        """The parts of the model that an order brings; none where it brings no model.
+
+        Raises Refusal where one of them is missing: half a model can be compared with none.
+        """
+        parts = {name: args[name] for name in PARTS if isinstance(args.get(name), Tensor)}
+        missing = [name for name in PARTS if name not in parts]
+        if parts and missing:
+            raise Refusal(
+                f"the order {key} brings site {self.site} a model without {missing[0]!r}: a model "
+                f"comes with {' and '.join(PARTS)}; the coordinator's version of Fallow, or its "
+                "training method, is another one than was agreed on"
+            )
+        return parts
 
     def _contract(self, owner: str) -> Contract:
         found: Contract = self.made.methods[owner].contract

@@ -27,6 +27,11 @@ class APFL:
     kept in [0, 1].  The server averages w after every round; v and α stay.  Two gradients for every
     batch.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.APFL(alpha=0.25), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
+
     Notes
     -----
     Parameters are mixed, as in the paper; a public code mixes outputs.  All three steps read v and

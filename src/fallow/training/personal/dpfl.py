@@ -82,6 +82,12 @@ class DPFL:
     every round; ``degree`` takes as many peers as GGC, at random; ``static`` draws a full budget
     once, ``resampled`` in every round; ``full`` averages everyone in reach, whatever the budget.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> two = fl.DPFL(budget=2)  # itself and one more
+    >>> fl.run(world, training=two, model="mlp", cycles=0, rounds=4, validation=0.3)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
+
     Notes
     -----
     *Rounds.*  Preprocessing is round 0 and stands for ceil(tau_init / epochs of the plan) rounds;

@@ -29,6 +29,11 @@ class FedAvgFT:
 
     Without validation rows it tunes the last common model.  The tuned model of the last epoch is
     what the site deploys.  Beside FedAvg it costs the epochs of two rounds.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.FedAvgFT(), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
     plan: Plan = Plan()
@@ -81,6 +86,11 @@ class FedProxFT:
     """FedProx (Li et al., 2020), tuned as `FedAvgFT` is.
 
     ``tune_prox`` keeps the pull while tuning, towards the model that tuning starts from.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.FedProxFT(mu=0.5), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes
     -----

@@ -33,6 +33,11 @@ class KNNPer:
     rows than k asks all of them; one without labels only the model.  Training costs what FedAvg
     costs.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.KNNPer(k=3), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
+
     Notes
     -----
     Outputs are log-probabilities, so that their softmax is the mixture.  Every labelled row is
