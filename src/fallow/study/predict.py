@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fallow.core.banks import Layout
 from fallow.core.build import nearest
+from fallow.core.methods import Predicting
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
-from fallow.core.view import Predicting
 from fallow.core.words import some
 from fallow.data import read_rows
 from fallow.engine import predict
