@@ -43,6 +43,11 @@ class MaskedSolve:
     its √w |y|.  This is masking without a formal guarantee; docs/privacy.md says who can take it
     off.  ``server-solve`` shows the server less of the rows, totals, and more of the model, all.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("diabetes", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.MaskedSolve(), model="linear", cycles=0, rounds=1)
+    Run(random on diabetes, seed 0: 1 phases, 36 labels, mse 0...)
+
     Notes
     -----
     *Order.*  The algorithm as printed weighs rows that are masked.  P_i and weights do not commute,

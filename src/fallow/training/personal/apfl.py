@@ -27,6 +27,11 @@ class APFL:
     kept in [0, 1].  The server averages w after every round; v and α stay.  Two gradients for every
     batch.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.APFL(alpha=0.25), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
+
     Notes
     -----
     Parameters are mixed, as in the paper; a public code mixes outputs.  All three steps read v and
@@ -40,12 +45,12 @@ class APFL:
     adaptive: bool = True  # False: α stays
     alpha_lr: float | None = None  # η_α; None: the learning rate of the batch
 
-    gradients_per_batch: ClassVar[int] = 2
     contract: ClassVar[Contract] = Contract(
         title="APFL",
         paper="Adaptive Personalized Federated Learning",
         year=2020,
         sum={"upload": "totals over sites of rows and of weighted models"},
+        gradients_per_batch=2,
     )
 
     def __post_init__(self) -> None:

@@ -34,6 +34,11 @@ class PFedGraph:
     m_i = Σ_j x_ij w_j / ||w_j||.  A site deploys the model that it has trained.  α -> ∞ is FedAvg;
     α -> 0 leaves every site alone.  The server sees each model: it compares them.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.PFedGraph(alpha=0.5), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
+
     Notes
     -----
     The problem is a projection of p - d_i / (2 α) onto the simplex, solved by sorting.
@@ -51,7 +56,6 @@ class PFedGraph:
     lam: float = 0.01  # λ
     lam_sign: Literal[-1, 1] = -1
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="pFedGraph",
         paper="Personalized Federated Learning with Inferred Collaboration Graphs",
