@@ -15,6 +15,7 @@ import torch
 from fallow.core.ask import Ask, Carrier
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Methods
 from fallow.core.types import Answer, SiteId, State
 from fallow.data.missing import Missing
 from fallow.experiment.environment import Done
@@ -89,7 +90,7 @@ class RealSites:
         return self.agreement.seed
 
     @property
-    def methods(self) -> Mapping[str, Any]:
+    def methods(self) -> Methods:
         return self.made.methods
 
     @property
