@@ -1,44 +1,25 @@
-"""What every federated training method is, and the average they share."""
+"""What federated training methods share: a weighted average, and statistics that stay at sites."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from fallow.core.ask import Ask
-from fallow.core.contract import Contract
-from fallow.core.local import Batch, Local, TrainState
-from fallow.core.plan import Plan
+from fallow.core.local import Batch, TrainState
+from fallow.core.methods import Normalising
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 
 
-class Training(Local, Protocol):
-    """A training method: the server half is `round`, the site half its site functions and the
-    local step (`start`, `step`, `finish`)."""
+def sends_statistics(training: object) -> bool:
+    """Whether a model that sites send for an average comes with its batch-norm statistics.
 
-    contract: Contract
-
-    @property
-    def plan(self) -> Plan: ...
-
-    def round(self, state: State, ask: Ask) -> State:
-        """One exchange of models: the common state before it -> the one after it."""
-        ...
-
-    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        """The model that a site uses, from the common state and what the site remembers."""
-        ...
-
-
-@runtime_checkable
-class Finishing(Protocol):
-    """A training method with a last word: local work after the last round of a phase, such as fine
-    tuning.  What `deploy` gives then is scored."""
-
-    def last(self, state: State, ask: Ask) -> None: ...
+    >>> from fallow.training import FedAvg
+    >>> sends_statistics(FedAvg()), sends_statistics(FedAvg(bn="local"))
+    (True, False)
+    """
+    return not (isinstance(training, Normalising) and training.bn == "local")
 
 
 def addend(view: View, name: str, bn: str) -> Answer:

@@ -14,10 +14,11 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.methods import Load
 from fallow.core.plan import Plan, Segment
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
-from fallow.training.personal.base import Load, model
+from fallow.training.personal.base import model
 from fallow.training.personal.parts import graphs, greedy, server_half
 from fallow.training.personal.parts.site_half import (
     begin_search,
@@ -131,7 +132,6 @@ class DPFL:
     reach: graphs.Reach = "all"
     alone: Sequence[SiteId] = ()
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="DPFL",
         paper="Decentralized Personalized Federated Learning",
