@@ -89,12 +89,8 @@ def _playing(agreement: Agreement, methods: Methods) -> Methods:
     has_numbers = agreement.schema.task == "regression"
     scaling = Scaling(
         of_rows=is_standardised(recipe, agreement.example),
-<<<<<<< HEAD
-        of_numbers=is_number and recipe.target_scale != "none",
-        of_cells=False,
-=======
         of_numbers=has_numbers and recipe.target_scale != "none",
->>>>>>> main
+        of_cells=False,
     )
     playing = methods.copy()
     playing["scaling"] = scaling
