@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
+from fallow.core.events import Say, stay_silent
 from fallow.core.methods import Finishing, Memo, methods_by_owner
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
@@ -31,12 +32,6 @@ from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import load_tree, save_tree, write_lines
 
-Say = Callable[[dict[str, Any]], None]
-
-
-def silent(event: dict[str, Any]) -> None:
-    """Say nothing."""
-
 
 @dataclass
 class Run:
@@ -52,7 +47,7 @@ class Run:
     journal: Journal
     phases: Phases = field(default_factory=Phases)
     folder: Path | None = None
-    say: Say = silent
+    say: Say = stay_silent
 
     @property
     def recipe(self) -> Recipe:
