@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fallow.data.missing import Missing
+from fallow.core.missing import Missing
 from fallow.data.reading import Reading
 
 Task = Literal["classification", "regression"]

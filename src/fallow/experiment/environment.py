@@ -13,9 +13,9 @@ from fallow.core.ask import Ask, Carrier, Masking
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
+from fallow.core.missing import Missing
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
-from fallow.data.missing import Missing
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.phases import Phases

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fallow.core.missing import filled
 from fallow.core.types import State
 from fallow.data import CATALOGUE, Dataset
-from fallow.data.missing import filled
 from fallow.settings.recipe import Recipe
 
 

@@ -21,10 +21,10 @@ from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
 from fallow.core.methods import Methods
+from fallow.core.missing import Missing
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
-from fallow.data.missing import Missing
 from fallow.engine import Loop, Stacked, Workers, row_loss
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
 from fallow.experiment.finished import FinishedQuery, TrainedPhase

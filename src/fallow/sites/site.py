@@ -14,12 +14,12 @@ from fallow.core.banks import Layout
 from fallow.core.local import NONE, LocalTraining, TrainState
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method, Methods, methods_by_owner
+from fallow.core.missing import filled
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.core.view import View
-from fallow.data.missing import filled
 from fallow.engine import Fitted, Job
 from fallow.engine.batches import Streams
 from fallow.privacy import Privacy, ReleaseGuard

@@ -12,9 +12,9 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.missing import Missing, filled
 from fallow.core.types import Answer, State
 from fallow.core.view import Rows, View
-from fallow.data.missing import Missing, filled
 
 TINY = 1e-12
 """A column whose values are this near to their mean, relative to it, is constant."""

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
+from fallow.core.missing import Missing
 from fallow.data.catalogue.named import CATALOGUE, load
 from fallow.data.dataset import Dataset, check_finite, check_leak
-from fallow.data.missing import Missing
 from fallow.data.own.cells import TABLES, Say, say_nothing
 from fallow.data.own.features import read_arrays
 from fallow.data.own.images import read_folder

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.build import nearest
-from fallow.data.missing import Missing
+from fallow.core.missing import Missing
 from fallow.data.own.cells import (
     EMPTY,
     TABLES,

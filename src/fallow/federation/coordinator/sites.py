@@ -16,8 +16,8 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
+from fallow.core.missing import Missing
 from fallow.core.types import Answer, SiteId, State
-from fallow.data.missing import Missing
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
