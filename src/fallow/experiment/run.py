@@ -124,7 +124,7 @@ class Run:
         before that is dropped."""
         if self.folder is None:
             return
-        last = self.journal.finished("model")
+        last = self.journal.load_step("model")
         if last is None:
             state = self._state(done)
             last = {"state": self.world.one_model(self.journal, state)}
@@ -150,7 +150,7 @@ class Run:
     def initial(self) -> dict[str, Any]:
         """Units of features, and the first labels: random, through the same door, oracle and
         budget."""
-        recipe, done = self.recipe, self.journal.finished("0/initial")
+        recipe, done = self.recipe, self.journal.load_step("0/initial")
         if done is None:
             shown = Disclosure()
             scale = None
@@ -187,7 +187,7 @@ class Run:
     ) -> dict[str, Any]:
         """Choose rows and buy their labels; the models that the first part saw stay for others."""
         step = f"{cycle}/query-{part}" if part else f"{cycle}/query"
-        done = self.journal.finished(step)
+        done = self.journal.load_step(step)
         if done is not None:
             return done
         self.say({"event": "query", "cycle": cycle})
@@ -231,7 +231,7 @@ class Run:
     def _phase(self, cycle: int, before: State | None) -> dict[str, Any]:
         """Train for ``rounds`` rounds, or take the phase from the journal or the shared folder."""
         step = f"{cycle}/train"
-        done = self.journal.finished(step)
+        done = self.journal.load_step(step)
         if done is not None:
             self.world = self.world.with_targets(done["targets"])
             return done
