@@ -275,7 +275,7 @@ def unlock(
 
 def standing(folder: SiteFolder) -> dict[str, Any]:
     """What `status` tells, as plain values."""
-    from fallow.federation.site.serve import live
+    from fallow.federation.site.serve import read_status
 
     with closing(folder.open_ledger()) as ledger:
         waiting = ledger.questions(state="open")
@@ -291,7 +291,7 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
         "site": folder.name,
         "study": folder.agreement.name,
         "digest": folder.agreement.digest,
-        **asdict(live(folder)),
+        **asdict(read_status(folder)),
         "labels": labels,
         "asked": asked,
         "limit": folder.settings.limit,

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
-from fallow.federation.site.clocks import began, told
+from fallow.federation.site.clocks import find_start, format_time
 from fallow.report.live import when
 from fallow.report.words import many
 
@@ -88,13 +88,13 @@ def process(about: dict[str, Any], folder: Path) -> str:
 
 def leaving_run(run: str, labels: int, now: float) -> list[str]:
     """What it means to leave a run, before somebody decides."""
-    start = began(run)
+    start = find_start(run)
     if start is None:
         began_at = "its name does not say when it began"
     else:
-        began_at = f"began at {told(start)} by the coordinator's clock"
+        began_at = f"began at {format_time(start)} by the coordinator's clock"
     return [
-        f"Newest run: {run}; {began_at}, and it is {told(now)} here.",
+        f"Newest run: {run}; {began_at}, and it is {format_time(now)} here.",
         "Leave it only where that time is wrong, and the coordinator begins another run.",
         f"Kept: {many(labels, 'label')}, all answers and their history, what was spent on noise, all "
         "limits and what they count, the keys.",

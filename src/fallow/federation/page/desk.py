@@ -15,7 +15,7 @@ from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import LabelAnswer, Question
 from fallow.federation.page.words import label_of
 from fallow.federation.schema import Schema
-from fallow.federation.site.rows import Shown, SiteRows
+from fallow.federation.site.rows import ReadableRow, SiteRows
 
 ENDED = ("expired", "withdrawn")
 NOTHING, CANNOT_TELL = "", "x"  # in forms; everything else is a number
@@ -81,8 +81,8 @@ class LabelQueue:
             return last_said(self.ledger.history(asked.row, asked.cycle), who)
         return found
 
-    def shown(self, row: int) -> Shown:
-        return self.rows.shown(row)
+    def describe_row(self, row: int) -> ReadableRow:
+        return self.rows.describe(row)
 
     def label(self, value: float | None) -> str:
         return label_of(self.schema, value)

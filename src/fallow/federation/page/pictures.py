@@ -38,7 +38,7 @@ def picture(rows: SiteRows, row: int) -> Picture | None:
 
     Raises ValueError when the file is gone, is no image or is not the one that the site began with.
     """
-    shown = rows.shown(row)
+    shown = rows.describe(row)
     if not isinstance(shown, Path):
         return _png(_drawn(rows.x[row])) if _is_picture(rows.x[row]) else None
     content = rows.content(row) or b""
@@ -58,7 +58,7 @@ def size(rows: SiteRows, row: int) -> tuple[int, int] | None:
     Rows without a file are pictures when they have the shape of one.
     """
     x = rows.x[row]
-    if not isinstance(rows.shown(row), Path):
+    if not isinstance(rows.describe(row), Path):
         return (x.shape[2], x.shape[1]) if _is_picture(x) else None
     try:
         content = BytesIO(rows.content(row) or b"")

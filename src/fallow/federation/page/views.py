@@ -198,7 +198,7 @@ class Views:
 
     def _row(self, row: int) -> dict[str, Any]:
         """A row's readable form: a picture with its size, or cells of a table."""
-        shown = self.desk.shown(row)
+        shown = self.desk.describe_row(row)
         if found := size(self.desk.rows, row):
             return {"picture": found, "is_small": max(found) <= SMALL, "cells": ()}
         return {"picture": None, "is_small": False, "cells": shown}

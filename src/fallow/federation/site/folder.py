@@ -14,7 +14,7 @@ from fallow.federation.agreement import Agreement
 from fallow.federation.folders import check_free, private_folder, read_authority
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.tables import copy_of
-from fallow.federation.site.keys import NODE, SiteKeys, kept, make_keys, read_keys
+from fallow.federation.site.keys import NODE, SiteKeys, find_key, make_keys, read_keys
 from fallow.federation.site.rows import SiteRows, read_rows, read_tests
 from fallow.federation.site.settings import Settings, settings_from, settings_text
 from fallow.federation.study_file import read_agreement
@@ -76,7 +76,7 @@ class SiteFolder:
         if settings.test:
             read_tests(settings.test, agreement.schema, drop)
         copied = {folder / "study.toml": Path(study).read_bytes()}
-        trusted = _trusted(settings.certificates, agreement)
+        trusted = _choose_authority(settings.certificates, agreement)
         if trusted is not None:
             copied[folder / "keys" / "authority.pem"] = trusted
         private_folder(folder)
@@ -89,8 +89,8 @@ class SiteFolder:
             write_whole(to, content)
         placed = replace(
             settings,
-            data=_seen_from(folder, settings.data),
-            test=_seen_from(folder, settings.test) if settings.test else None,
+            data=_relative_path(folder, settings.data),
+            test=_relative_path(folder, settings.test) if settings.test else None,
             certificates=None if trusted is None else "keys/authority.pem",
         )
         made = SiteFolder(folder, placed)
@@ -112,7 +112,7 @@ class SiteFolder:
     @property
     def node_key(self) -> Path:
         """The key by which Flower's server knows this node; its public half is in ``.pub``."""
-        return kept(self.path / "keys" / NODE)
+        return find_key(self.path / "keys" / NODE)
 
     @property
     def authority(self) -> Path | None:
@@ -272,7 +272,7 @@ def check_digest(agreement: Agreement, typed: str) -> None:
         )
 
 
-def _trusted(ca: str | None, agreement: Agreement) -> bytes | None:
+def _choose_authority(ca: str | None, agreement: Agreement) -> bytes | None:
     """The certificates by which the coordinator's machine is known: those of the agreement, or,
     where it has none, of the file ``ca``.  None: those that this system trusts."""
     agreed = None if agreement.authority is None else f"{agreement.authority}\n".encode()
@@ -289,7 +289,7 @@ def _digest(rows: SiteRows) -> str:
     return digest_of({"x": rows.x, "ids": rows.ids})
 
 
-def _seen_from(folder: Path, path: str) -> str:
+def _relative_path(folder: Path, path: str) -> str:
     """A path as it is written into ``folder``: relative where it lies inside."""
     whole, inside = Path(path).absolute(), folder.absolute()
     return str(whole.relative_to(inside) if whole.is_relative_to(inside) else whole)
