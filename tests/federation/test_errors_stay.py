@@ -214,7 +214,9 @@ def test_what_a_step_of_training_says_stays_at_the_site(
     assert_silent(leader, order, "the training of FedAvg")
 
 
-@pytest.mark.parametrize("part", ["_bring", "_here", "_office", "_finished", "_take_turn"])
+@pytest.mark.parametrize(
+    "part", ["_enter_own_labels", "_here", "_office", "_finish", "_take_turn"]
+)
 def test_what_the_host_itself_says_stays_at_the_site(
     part: str, leader: Leader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

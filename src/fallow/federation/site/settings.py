@@ -99,44 +99,67 @@ class Settings:
             check_address(self.superlink, "superlink")
 
 
-def settings_from(tree: Mapping[str, Any]) -> Settings:
+def settings_from(tree: Mapping[str, object]) -> Settings:
     """Settings from those of ``site.toml``; ValueError naming the one that is wrong."""
-    flat = {
-        key: (key, value)
-        for key, value in tree.items()
-        if key not in SECTIONS and key != ALLOW
-    }
-    if wrong := [key for key in flat if key not in TEXTS]:
-        raise ValueError(
-            f"{wrong[0]} is not a setting{nearest(wrong[0], [*TEXTS, *SECTIONS, ALLOW])}"
-        )
-    allow = tree.get(ALLOW, {})
-    if not isinstance(allow, Mapping):
-        raise ValueError(
-            f"{ALLOW} is {allow!r}; write [{ALLOW}] on a line of its own and below it a line such "
-            'as my-methods = "sha256:..."'
-        )
-    for section, names in SECTIONS.items():
-        found = tree.get(section, {})
-        if not isinstance(found, Mapping):
-            raise ValueError(
-                f"{section} is {found!r}; write [{section}] on a line of its own and "
-                f"{' and '.join(names)} below it"
-            )
-        for key, value in found.items():
-            if key not in names:
-                raise ValueError(
-                    f"{section}.{key} is not a setting{nearest(key, list(names))}"
-                )
-            flat[names[key]] = (f"{section}.{key}", value)
-    for setting, (name, value) in flat.items():
+    texts = _read_texts(tree)
+    allowed = _read_allowed(tree)
+    found = texts | _read_sections(tree)
+    for setting, (written_as, value) in found.items():
         kinds, wanted = KINDS[setting]
         if isinstance(value, bool) or not isinstance(value, kinds):
-            raise ValueError(f"{name} is {value!r}; give {wanted}")
+            raise ValueError(f"{written_as} is {value!r}; give {wanted}")
     for name in ("name", "data"):
-        if name not in flat:
+        if name not in found:
             raise ValueError(f"{name} is missing; write a line {name} = ...")
-    return Settings(**{name: value for name, (_, value) in flat.items()}, allow=dict(allow))
+    values: dict[str, Any] = {setting: value for setting, (_, value) in found.items()}
+    return Settings(**values, allow=allowed)
+
+
+Found = dict[str, tuple[str, object]]
+"""By field of `Settings`: what the file calls it, and what it says."""
+
+
+def _read_texts(tree: Mapping[str, object]) -> Found:
+    """The settings that stand in no section."""
+    texts: Found = {}
+    for key, value in tree.items():
+        if key in SECTIONS or key == ALLOW:
+            continue
+        if key not in TEXTS:
+            known = [*TEXTS, *SECTIONS, ALLOW]
+            raise ValueError(f"{key} is not a setting{nearest(key, known)}")
+        texts[key] = (key, value)
+    return texts
+
+
+def _read_sections(tree: Mapping[str, object]) -> Found:
+    """The settings that stand in sections."""
+    found: Found = {}
+    for section, fields in SECTIONS.items():
+        table = tree.get(section, {})
+        if not isinstance(table, Mapping):
+            raise ValueError(
+                f"{section} is {table!r}; write [{section}] on a line of its own and "
+                f"{' and '.join(fields)} below it"
+            )
+        for key, value in table.items():
+            if key not in fields:
+                raise ValueError(
+                    f"{section}.{key} is not a setting{nearest(key, list(fields))}"
+                )
+            found[fields[key]] = (f"{section}.{key}", value)
+    return found
+
+
+def _read_allowed(tree: Mapping[str, object]) -> dict[str, str]:
+    """The distributions whose classes an agreement may name; `NamePolicy` looks at the digests."""
+    allowed = tree.get(ALLOW, {})
+    if not isinstance(allowed, Mapping):
+        raise ValueError(
+            f"{ALLOW} is {allowed!r}; write [{ALLOW}] on a line of its own and below it a line "
+            'such as my-methods = "sha256:..."'
+        )
+    return dict(allowed)
 
 
 def _key(name: str) -> str:
@@ -146,55 +169,54 @@ def _key(name: str) -> str:
 
 def settings_text(settings: Settings, study: str) -> str:
     """``site.toml``, for the people of the site to read and change."""
+    lines = [
+        f'# Site "{settings.name}" of the study "{study}". What all sites agreed on stands in',
+        "# study.toml; this file is the site's own. A change counts from the next start on.",
+        _line("name", settings.name),
+        "# rows to choose from, with or without labels; they must not change while the study runs",
+        _line("data", settings.data),
+        "# rows with labels that models are tested on",
+        _line("test", settings.test, example='"test.csv"'),
+        "# the coordinator's machine, and the authority by which it is known",
+        _line("superlink", settings.superlink, example='"coordinator.example:9092"'),
+        _line("certificates", settings.certificates, example='"keys/authority.pem"'),
+        "",
+        "[labels]",
+        "# labels that the people here ever give, whatever the study asks for",
+        _line("limit", settings.limit, example="100"),
+        "# people who must agree on a label",
+        _line("annotators", settings.annotators),
+        "# questions that the people here ever see, also those that nobody answers in time;",
+        "# otherwise twice the labels that they may be asked for",
+        _line("shown", settings.shown, example="200"),
+        "",
+        "[privacy]",
+        "# what this site ever spends on noise (ε), whatever the agreement allows",
+        _line("limit", settings.epsilon, example="4.0"),
+        "",
+        "[scores]",
+        "# how often models are scored on the test rows; otherwise twice as often as one run",
+        "# of the study does",
+        _line("limit", settings.scores, example="100"),
+        "",
+        "[runs]",
+        "# how often the study may begin here: each run can ask all its methods anew",
+        _line("limit", settings.runs, example=str(RUNS)),
+        "# how often each may go back to ask something anew; otherwise as often as the study",
+        "# has sites, between 3 and 10 times",
+        _line("back", settings.back, example="4"),
+        "",
+        f"[{ALLOW}]",
+        "# installed distributions whose classes study.toml may name beside Fallow's own: the",
+        "# digest of each, as a message says it; write one here only after a look at its code",
+    ]
+    for name, digest in settings.allow.items():
+        lines.append(f"{_key(name)} = {toml_of(digest)}")
+    return "\n".join(lines) + "\n"
 
-    def line(key: str, value: Any, otherwise: str) -> str:
-        return (
-            f"{key} = {toml_of(value)}" if value is not None else f"# {key} = {otherwise}"
-        )
 
-    return (
-        "\n".join(
-            [
-                f'# Site "{settings.name}" of the study "{study}". What all sites agreed on stands in',
-                "# study.toml; this file is the site's own. A change counts from the next start on.",
-                line("name", settings.name, ""),
-                "# rows to choose from, with or without labels; they must not change while the study"
-                " runs",
-                line("data", settings.data, ""),
-                "# rows with labels that models are tested on",
-                line("test", settings.test, '"test.csv"'),
-                "# the coordinator's machine, and the authority by which it is known",
-                line("superlink", settings.superlink, '"coordinator.example:9092"'),
-                line("certificates", settings.certificates, '"keys/authority.pem"'),
-                "\n[labels]",
-                "# labels that the people here ever give, whatever the study asks for",
-                line("limit", settings.limit, "100"),
-                "# people who must agree on a label",
-                line("annotators", settings.annotators, "1"),
-                "# questions that the people here ever see, also those that nobody answers in time;",
-                "# otherwise twice the labels that they may be asked for",
-                line("shown", settings.shown, "200"),
-                "\n[privacy]",
-                "# what this site ever spends on noise (ε), whatever the agreement allows",
-                line("limit", settings.epsilon, "4.0"),
-                "\n[scores]",
-                "# how often models are scored on the test rows; otherwise twice as often as one run",
-                "# of the study does",
-                line("limit", settings.scores, "100"),
-                "\n[runs]",
-                "# how often the study may begin here: each run can ask all its methods anew",
-                line("limit", settings.runs, str(RUNS)),
-                "# how often each may go back to ask something anew; otherwise as often as the study",
-                "# has sites, between 3 and 10 times",
-                line("back", settings.back, "4"),
-                f"\n[{ALLOW}]",
-                "# installed distributions whose classes study.toml may name beside Fallow's own: the",
-                "# digest of each, as a message says it; write one here only after a look at its code",
-                *(
-                    f"{_key(name)} = {toml_of(mark)}"
-                    for name, mark in settings.allow.items()
-                ),
-            ]
-        )
-        + "\n"
-    )
+def _line(key: str, value: str | float | None, example: str = "") -> str:
+    """A setting as a line; with an example behind a # where the site does not say it."""
+    if value is None:
+        return f"# {key} = {example}"
+    return f"{key} = {toml_of(value)}"
