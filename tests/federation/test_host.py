@@ -333,6 +333,19 @@ def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> N
     assert leader.ledger.orders.newest_run() == RUN
 
 
+def test_news_without_a_request_are_few_and_of_the_run_that_is_on(leader: Leader) -> None:
+    """Whoever writes them with the right key must not fill the ledger by them."""
+    asking = leader.order(about("hello", "0/hello"), "progress")
+    leader.send(replace(asking, body={"news": "too early"}))
+    assert leader.ledger.orders.load_news() == []
+    leader.exchange({"north": about("hello", "0/hello")})
+    for number in range(60):
+        order = replace(asking, key=f"progress/{number}", body={"news": f"news {number}"})
+        assert leader.send(order).refused is None
+    leader.send(replace(asking, run=SECOND, body={"news": "of another run"}))
+    assert leader.ledger.orders.load_news() == [f"news {number}" for number in range(50)]
+
+
 def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) -> None:
     """A restart in the middle of a query draws the same again, whatever the site is asked first."""
     state = leader.first_model()

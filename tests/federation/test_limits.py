@@ -375,6 +375,25 @@ def test_the_model_that_was_scored_is_the_one_that_goes_on(leader: Leader) -> No
     )
 
 
+@pytest.mark.parametrize("missing", ["w", "stats"])
+def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
+    leader: Leader, missing: str
+) -> None:
+    """It could not be compared with the model of its round, nor trained or scored."""
+    state = leader.first_model()
+    rest = {name: part for name, part in state.items() if name != missing}
+    said = f"brings site north a model without {missing!r}"
+    plan = leader.site.agreement.recipe.plan
+    upload = Step("sum", "upload", {})
+    assert said in refused(leader, training(fit("local", rest, plan), upload))
+    assert said in refused(leader, training(fit("local", rest, plan), upload, r=1))
+    assert said in refused(leader, score(leader, rest))
+    handed = (fit("global", rest), Step("keep", "select", {"n": 3}))
+    assert said in refused(leader, Request("0/query/0", "query", 0, 0, handed))
+    left = Step("keep", "finish", dict(rest))
+    assert said in refused(leader, Request("model/finish/0", "people", 2, 0, (left,)))
+
+
 def test_a_query_is_handed_no_local_model(leader: Leader) -> None:
     """What a site trained itself is what a query calls local: one that is handed over would be a
     second model of the coordinator's choice."""

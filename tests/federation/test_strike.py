@@ -69,6 +69,11 @@ def state(world: Federation, cycle: int = 0) -> torch.Tensor:
     return torch.cat([value.flatten().double() for value in found])
 
 
+def heard(world: Federation, site: str) -> list[str]:
+    """What people at a site were told by the coordinator."""
+    return world.ledgers[site].orders.load_news()
+
+
 # -- an answer -----------------------------------------------------------------------------------
 
 
@@ -332,6 +337,9 @@ def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
     world.link.down = set()
     assert world.program().go()
     assert world.bought(0) == {"basel": 3, "chur": 3, "davos": 0}
+    (said,) = heard(world, "davos")
+    assert "the study goes on without this site since" in said
+    assert heard(world, "basel") == []
 
 
 def away_after(
@@ -432,3 +440,44 @@ def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) ->
     assert world.program(say).go()
     assert "No word from davos (since" in told[1]
     assert "'fallow coordinate advance' goes on with the labels" in told[1]
+
+
+# -- what a site that was left behind hears ------------------------------------------------------
+
+
+def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
+    tmp_path: Path,
+) -> None:
+    world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, quorum=2))
+    before: list[list[str]] = []
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "labelled" and event["step"] == "0/query":
+            world.link.down = {"davos"}
+        if event["event"] == "round" and event["cycle"] == 1 and not before:
+            before.append(heard(world, "davos"))
+            world.link.down = set()
+
+    assert world.program(say).go()
+    assert before == [[]]
+    (said,) = heard(world, "davos")
+    assert "closed the query of cycle 0 without this site" in said
+    assert heard(world, "basel") == []
+
+
+def test_people_whose_labelling_was_cut_short_hear_so_at_once(tmp_path: Path) -> None:
+    world = tiny(tmp_path, ROUNDS, away={"davos"})
+    looks: list[str] = []
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "labels":
+            looks.append(event["step"])
+            if looks.count(event["step"]) == 2:  # by now the others are done
+                Control(world.place / "control").tell("advance")
+
+    assert world.program(say).go()
+    (said,) = [line for line in heard(world, "davos") if "query of cycle 0" in line]
+    assert "ended the labelling of the query of cycle 0 before its deadline" in said
+    assert [line for line in heard(world, "basel") if "query" in line] == []

@@ -15,7 +15,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.privacy import Privacy
-from fallow.report.costs import MASKS, NOISE, left
+from fallow.report.costs import MASKS, NOISE, disclosure
 from fallow.report.render import render_blocks
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -132,7 +132,7 @@ def test_a_run_killed_at_a_point_spends_and_picks_as_if_nothing_had_happened(
 
 
 def page(root: Path) -> str:
-    return render_blocks(left(read_study(root), "a"))
+    return render_blocks(disclosure(read_study(root), "a"))
 
 
 def test_the_report_says_what_noise_and_masks_cover(

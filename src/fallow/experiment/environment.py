@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fallow.core.ask import Ask, Carrier, Masking
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Methods
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
@@ -39,7 +40,7 @@ class Environment(Protocol):
     @property
     def carrier(self) -> Carrier: ...
     @property
-    def methods(self) -> Mapping[str, Any]: ...
+    def methods(self) -> Methods: ...
     @property
     def fresh(self) -> Callable[[torch.Generator], State]: ...
     @property

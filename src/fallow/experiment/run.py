@@ -10,6 +10,7 @@ from typing import Any
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Finishing, methods_by_owner
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Done, Environment
@@ -22,7 +23,6 @@ from fallow.experiment.scale import Scale
 from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import load_tree, save_tree, write_lines
-from fallow.training.base import Finishing
 
 Say = Callable[[dict[str, Any]], None]
 Memo = dict[str, Any]
@@ -138,7 +138,7 @@ class Run:
     def _ask(
         self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any
     ) -> Ask:
-        reveals = self.world.methods[owner].contract.verbs
+        reveals = methods_by_owner(self.world.methods)[owner].contract.verbs
         carrier = self.world.carrier
         more |= {"reveals": reveals, "masking": self.world.masking}
         ask = Ask(carrier, self.journal, shown, step, owner, cycle, **more)

@@ -20,6 +20,7 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
+from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
@@ -62,7 +63,7 @@ class World:
     oracle: Simulated
     model: nn.Module
     layout: Layout
-    methods: Mapping[str, Any]
+    methods: Methods
     executor: str
     fresh: Callable[[torch.Generator], State]
     scale: Scale | None = None  # of features, once the sites have agreed on it

@@ -55,3 +55,10 @@ def class_scores(study: StudyRecords) -> list[ClassScores]:
             mean = class_means(list(rows.values()))
             found.append(ClassScores(query, tuple(mean), tuple(s for s in splits if s)))
     return found
+
+
+def class_names(study: StudyRecords) -> tuple[str, ...]:
+    """The names of the classes: those of the first seed's partition, or, where sites are real and
+    tell nobody theirs, those of the study; empty where neither has any."""
+    parts = study.partitions
+    return parts[min(parts)].classes if parts else study.study.classes

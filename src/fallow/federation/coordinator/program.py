@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +31,7 @@ from fallow.federation.coordinator.live import (
     Watched,
     utc,
 )
+from fallow.federation.coordinator.news import describe_leaving, news_for
 from fallow.federation.coordinator.sites import RealSites, hello
 from fallow.federation.coordinator.strikes import (
     Strike,
@@ -38,7 +39,6 @@ from fallow.federation.coordinator.strikes import (
     leave,
     left,
     note_stop,
-    sentence_for,
     strike,
     strikes,
     take_back_last,
@@ -55,6 +55,7 @@ from fallow.storage.errors import Failed, sentence
 from fallow.storage.files import sweep, write_json, write_lines
 from fallow.storage.private import make_folder
 from fallow.study.cell import Cell
+from fallow.training.base import sends_statistics
 
 LOCK = "coordinator.lock"
 CardScore = Literal[
@@ -153,6 +154,7 @@ class Program:
             schema=self.agreement.schema.digest,
             dtype=parts.dtype,
             bounds=self.agreement.bounds,
+            with_statistics=owners_with_statistics(parts),
         )
 
         with opened(self.place, self.agreement) as journal:
@@ -164,9 +166,11 @@ class Program:
                 self.keys,
                 *about,
                 left=frozenset(left(journal)),
-                news=partial(news_for, strikes(journal)),
+                news=partial(news_for, journal),
             )
             tell.left_out(strikes(journal), left(journal))
+            for site, since in left(journal).items():  # it hears no other order
+                link.link.send({site: carrier.sign_news(site, describe_leaving(since))})
             try:
                 self._run_all(carrier, journal, parts, border, tell, control)
             except Advanced as advanced:
@@ -263,11 +267,6 @@ class Program:
         write_card(self.folder, self.agreement, parts.methods, facts)
 
 
-def news_for(struck: Sequence[Strike], site: SiteId) -> str:
-    """What a site is told of its answers that were struck out; nothing for most sites."""
-    return "; ".join(sentence_for(strike) for strike in struck if strike.site == site)
-
-
 def new_run(now: float) -> str:
     """The name of a run that begins now, in seconds since 1970: later ones sort behind it, by which
     sites know an order of an earlier run that they never heard of.
@@ -290,6 +289,13 @@ def alone(folder: Path) -> AbstractContextManager[None]:
 def contracts_of(parts: BuiltStudy) -> dict[str, Contract]:
     """What the query and the training of a study promise."""
     return {name: parts.methods[name].contract for name in ("query", "training")}
+
+
+def owners_with_statistics(parts: BuiltStudy) -> frozenset[str]:
+    """Whose models for an average come with batch-norm statistics (`ResponseCheck`)."""
+    if sends_statistics(parts.methods["training"]):
+        return frozenset({"query", "training"})
+    return frozenset({"query"})
 
 
 def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None) -> Strike:

@@ -15,6 +15,7 @@ import torch
 from fallow.core.ask import Ask, Carrier
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Methods
 from fallow.core.types import Answer, SiteId, State
 from fallow.experiment.environment import Done
 from fallow.experiment.journal import Journal
@@ -27,7 +28,8 @@ from fallow.experiment.steps import check_picked
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
 from fallow.federation.coordinator.labels import LabelQueue
-from fallow.federation.coordinator.scores import of_counts, of_totals
+from fallow.federation.coordinator.news import note_closed_without
+from fallow.federation.coordinator.scores import score_counts, score_totals
 from fallow.federation.coordinator.strikes import absent_from
 from fallow.network.checks import ResponseCheck
 from fallow.network.plausible_sums import PlausibleSums
@@ -87,7 +89,7 @@ class RealSites:
         return self.agreement.seed
 
     @property
-    def methods(self) -> Mapping[str, Any]:
+    def methods(self) -> Methods:
         return self.made.methods
 
     @property
@@ -224,12 +226,15 @@ class RealSites:
         done["ended"] = self.desk.wait(step, asked)
         ask = self._ask(f"{step}/close", cycle, shown)
         closed = ask.each("close", step=step, cycle=cycle)
+        away = [site for site in ask.cohort if site not in closed]
         labels = self.labels | {site: counted(answer) for site, answer in closed.items()}
         done["people"] = {site: dict(answer) for site, answer in closed.items()}
         done["revealed"] = shown.rows()
         with journal.transaction():
             journal.note(LABELS, json.dumps(labels))
             journal.note(MOST, json.dumps(most))
+            if away:
+                note_closed_without(journal, step, away)
             return journal.finish(step, done)
 
     def _asked(
@@ -287,8 +292,8 @@ class RealSites:
             args: dict[str, Any] = {"retained": retained, **self._sent(state)}
             unit = None if self.classes else self.variance or 1.0
             if masking is not None:
-                return of_totals(dict(ask.sum("score", **args)), unit)
-            return of_counts(ask.each("score", **args), unit)
+                return score_totals(dict(ask.sum("score", **args)), unit)
+            return score_counts(ask.each("score", **args), unit)
 
         return row_of(self, cycle, r, state, scores)
 

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from fallow.data.optional import optional
+from fallow.data.optional import import_optional
 from fallow.federation.site.rows import SiteRows
 
 SHOWN = {  # what every browser shows as it is
@@ -46,7 +46,7 @@ def picture(rows: SiteRows, row: int) -> Picture | None:
     media_type = SHOWN.get(shown.suffix.lower())
     if media_type is not None:
         return Picture(content, media_type)
-    images = optional("PIL.Image", "pillow", "showing this kind of image")
+    images = import_optional("PIL.Image", "pillow", "showing this kind of image")
     try:
         with images.open(BytesIO(content)) as opened:
             has_alpha = "A" in opened.getbands()
@@ -65,7 +65,7 @@ def size(rows: SiteRows, row: int) -> tuple[int, int] | None:
         return (x.shape[2], x.shape[1]) if _is_picture(x) else None
     try:
         content = BytesIO(rows.content(row) or b"")
-        images = optional("PIL.Image", "pillow", "showing images")
+        images = import_optional("PIL.Image", "pillow", "showing images")
         with images.open(content) as opened:
             width, height = opened.size
     except (OSError, SyntaxError, ValueError):
@@ -86,7 +86,7 @@ def _draw(x: Tensor) -> Any:  # an image of Pillow, which may not be installed
     values = (share * 255).round().byte().permute(1, 2, 0)  # (h, w, 1 or 3)
     if len(x) == 1:
         values = values.squeeze(2)  # (h, w): grey
-    images = optional("PIL.Image", "pillow", "showing images")
+    images = import_optional("PIL.Image", "pillow", "showing images")
     return images.fromarray(values.contiguous().numpy())
 
 

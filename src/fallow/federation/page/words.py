@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from fallow.core.words import counted
 from fallow.federation.schema import Schema
-from fallow.report.words import many
 
 RESERVED = "uwx"  # undo, why, cannot tell
 LETTERS = [letter for letter in string.ascii_lowercase if letter not in RESERVED]
@@ -101,7 +101,7 @@ def describe_time_left(deadline: str | None, now: datetime) -> str:
     for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
         least = 1 if unit == 60 else 2  # one day left is said as hours
         if seconds >= least * unit:
-            return f"{many(int(seconds // unit), name)} left"
+            return f"{counted(int(seconds // unit), name)} left"
     return "less than a minute left"
 
 

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor
 
 from fallow.core.messages import KEYS, Request
+from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId
@@ -50,6 +51,9 @@ from fallow.sites.in_process import perform
 from fallow.sites.site import Parts, Site
 from fallow.sites.store import Label
 from fallow.storage.errors import Failed
+
+MOST_NEWS = 50
+"""Pieces of news of a run, beyond which a site remembers none that comes without a request."""
 
 
 class OlderLedger(Refusal):
@@ -176,6 +180,7 @@ class Host:
     def _in_turn(self, order: Order) -> Answer:
         if order.errand == "progress":
             self._find_counted(order)
+            self._hear_beside_orders(order)
             return self._people.progress(self._office(order.run))
         place = self._limits.schedule.place(order.key)
         request: Request | None = None
@@ -201,6 +206,18 @@ class Host:
             self._site = None  # what the order did to it is forgotten with it
             self._draft.abandon(self._folder.name)
             raise
+
+    def _hear_beside_orders(self, order: Order) -> None:
+        """What a site is told that is sent no other order any more.
+
+        Such a message changes nothing else, so nothing else bounds how many of them there are.
+        """
+        news = read_news(order)
+        orders = self._ledger.orders
+        is_on = order.run == orders.newest_run()
+        has_room = len(orders.load_news()) < MOST_NEWS
+        if news and is_on and has_room:
+            orders.note_news(order.run, news)
 
     def _check_addressed(self, order: Order) -> None:
         if order.site != self._folder.name:
@@ -414,10 +431,8 @@ class Host:
             raise Refusal(f"site {site.id} has no {step.kind} of people: {order.key}")
         if step.verb == "score":
             site.guard.check(step)
-        verb = getattr(
-            self._people, step.verb
-        )  # one that its contract lists (`check_order`)
-        answer: Answer = verb(self._office(order.run), **step.args)
+        function = site_function(self._people, step.verb)
+        answer = cast(Answer, function(self._office(order.run), **step.args))
         if step.kind == "keep":
             return {"count": answer["count"]}
         if step.kind == "sum":

@@ -14,10 +14,11 @@ from typing import final
 
 from torch import Tensor
 
-from fallow.core.contract import Contract, Planning
+from fallow.core.contract import Contract
 from fallow.core.messages import KEYS, Request, Step
+from fallow.core.methods import Finishing, Method, Planning, methods_by_owner, site_function
 from fallow.core.refusal import Refusal
-from fallow.core.types import SiteId, Value
+from fallow.core.types import SiteId, State, Value
 from fallow.experiment.methods import is_shared, local_plan
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
@@ -25,7 +26,6 @@ from fallow.federation.ledger import Ledger
 from fallow.federation.site.budget import Budget
 from fallow.federation.site.schedule import OrderPlace, RunSchedule
 from fallow.storage.files import digest_of
-from fallow.training.base import Finishing
 
 PARTS = ("w", "stats")
 """Of a common model."""
@@ -241,13 +241,13 @@ class SiteLimits:
         plan = step.plan
         if plan is None:
             return False
-        method = self.made.methods[owner]
+        method = self._method(owner)
         if owner == "query" and step.verb in ("local", "global"):
             wanted = local_plan(self.agreement.recipe, method)
             return step.verb == "local" and plan == wanted and place.part == 0
         if isinstance(method, Planning):
             return method.trains_by(plan)
-        return owner == "training" and bool(plan == method.plan)
+        return owner == "training" and plan == self.made.methods["training"].plan
 
     def _find_strange(self, args: Iterable[str]) -> str | None:
         """The first name that is no part of what the training method sends; None: there is none."""
@@ -261,7 +261,7 @@ class SiteLimits:
 
     def _check_words(self, request: Request, step: Step) -> None:
         """Raise unless a verb can be called so, with numbers of a size that it can mean."""
-        verb = getattr(self.made.methods[request.owner], step.verb)
+        verb = site_function(self._method(request.owner), step.verb)
         try:
             inspect.signature(verb).bind(None, **step.args)
         except TypeError as error:
@@ -382,10 +382,12 @@ class SiteLimits:
             before = f"{place.cycle}/train/{recipe.rounds - 1}"
         elif place.kind == "round" and not self._contract("training").own_start:
             before = self._round_before(place)
-        if before is None:
-            return notes
         for step in request.steps:
-            if step.kind == "fit" and _brings_common_model(step):
+            if step.kind != "fit" or not _brings_common_model(step):
+                continue
+            if before is None:
+                self._check_whole(request.key, step.args)
+            else:
                 self._check_same(run, request.key, before, step.args)
         return notes
 
@@ -402,8 +404,8 @@ class SiteLimits:
     ) -> str | None:
         """The digest of a model, which is the one of the round ``step`` where that is known; None
         where there is none."""
-        parts = {name: args[name] for name in PARTS if isinstance(args.get(name), Tensor)}
-        if len(parts) < len(PARTS):
+        parts = self._check_whole(key, args)
+        if not parts:
             return None
         found = digest_of(parts)
         known = self.ledger.orders.model(run, step)
@@ -414,9 +416,30 @@ class SiteLimits:
             )
         return found
 
+    def _check_whole(self, key: str, args: Mapping[str, Value]) -> State:
+        """The parts of the model that an order brings; none where it brings no model.
+
+        Raises Refusal where one of them is missing: half a model can be compared with none.
+        """
+        parts: State = {}
+        for name in PARTS:
+            part = args.get(name)
+            if isinstance(part, Tensor):
+                parts[name] = part
+        missing = [name for name in PARTS if name not in parts]
+        if parts and missing:
+            raise Refusal(
+                f"the order {key} brings site {self.site} a model without {missing[0]!r}: a model "
+                f"comes with {' and '.join(PARTS)}; the coordinator's version of Fallow, or its "
+                "training method, is another one than was agreed on"
+            )
+        return parts
+
     def _contract(self, owner: str) -> Contract:
-        found: Contract = self.made.methods[owner].contract
-        return found
+        return self._method(owner).contract
+
+    def _method(self, owner: str) -> Method:
+        return methods_by_owner(self.made.methods)[owner]
 
 
 def _brings_common_model(step: Step) -> bool:

@@ -64,7 +64,7 @@ def oracle(study: StudyRecords, key: str) -> Blocks:
     if any(pair.what == "typicality" for pair, _ in tests):
         notes.append(Note(TYPICALITY))
     return [
-        show_figure(figure, f"{key}-lifts", caption, seen=words),
+        show_figure(figure, f"{key}-lifts", caption, alt=words),
         table,
         *notes,
         *few(tests),
@@ -126,7 +126,7 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
     figure = draw.tradeoff(found, unit_of(first))
     words = _tradeoff_seen(found, unit_of(first))
     return [
-        show_figure(figure, f"{key}-tradeoff", caption, seen=words),
+        show_figure(figure, f"{key}-tradeoff", caption, alt=words),
         _points(found),
         Note(note),
     ]
@@ -188,7 +188,7 @@ def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
     )
     members = {kind: line.queries for kind, line in found.lines.items()}
     return [
-        show_figure(draw.slopes(found), f"{key}-slopes", caption, seen=words),
+        show_figure(draw.slopes(found), f"{key}-slopes", caption, alt=words),
         Table("Points of accuracy per unit of CV", header, rows),
         Note(f"{drawn} {who(study, members)}"),
     ]

@@ -30,7 +30,7 @@ def graphs(study: StudyRecords, key: str) -> Blocks:
     )
     words = _seen(run)
     parts: list[Block] = [
-        show_figure(draw.adjacency(run), f"{key}-adjacency", caption, seen=words)
+        show_figure(draw.adjacency(run), f"{key}-adjacency", caption, alt=words)
     ]
     figure = draw.rounds(study, found)
     if figure is not None:

@@ -14,7 +14,7 @@ from fallow.report.comparisons import (
     tested_pairs,
 )
 from fallow.report.final_table import digits_of, label_of
-from fallow.report.findings.pairs import Pair, compared
+from fallow.report.findings.pairs import Pair, compare_final_scores
 from fallow.report.findings.sweeps import CUT, alike, alpha_of, rho_of
 from fallow.report.needs import chooses
 from fallow.report.paper import Sections
@@ -97,7 +97,7 @@ def _choice(group: Sequence[StudyRecords]) -> Blocks:
         return []
     cells = {}
     for study in group:
-        for pair, c in compared(study, model_pairs(study.strategies)):
+        for pair, c in compare_final_scores(study, model_pairs(study.strategies)):
             value = with_interval(c.shift, None, digits_of(study))
             cells[pair.what, alpha_of(study), rho_of(study)] = (
                 f"{ahead(study, c)} ({value})"

@@ -11,7 +11,7 @@ from fallow.report.columns import NOTHING
 from fallow.report.comparisons import few, tested_cells
 from fallow.report.final_table import label_of
 from fallow.report.findings.checkpoints import checkpoints, is_even
-from fallow.report.findings.pairs import Pair, compared
+from fallow.report.findings.pairs import Pair, compare_final_scores
 from fallow.report.needs import has_numbers
 from fallow.report.paper import Sections
 from fallow.report.section import Across, Place, Section
@@ -168,7 +168,7 @@ def _training(strategy: Strategy) -> list[str]:
 
 def controls(study: StudyRecords, key: str) -> Blocks:
     """FALE against uniform rows, and against leverage without weights, with the same training."""
-    tests = compared(study, control_pairs(study.strategies))
+    tests = compare_final_scores(study, control_pairs(study.strategies))
     if not tests:
         return []
     rows = [

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from fallow.training.personal.parts.door import Limits
 from fallow.training.personal.parts.graphs import (
     agreement,
     churn,
@@ -20,6 +19,7 @@ from fallow.training.personal.parts.graphs import (
     share_from,
     sparsity,
 )
+from fallow.training.personal.parts.server_half import Limits
 
 SITES = ["a", "b", "c", "d"]
 ROWS = {"a": ["b", "c"], "b": ["a"], "d": ["a"]}
