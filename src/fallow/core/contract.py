@@ -51,6 +51,8 @@ class Contract:
     regression: bool | None = None  # works on targets; None: unless it reads predictions
     classes: bool = True  # works on classes
     linear: bool = False  # works for the model "linear" alone
+    # why a query means nothing where a model is solved for and not trained by steps; "": it does
+    not_solved: str = ""
     everyone: bool = False  # trains only where all sites take part in every round
     # settings of a recipe that a training method brings along where a study does not give them
     settings: Mapping[str, Any] = field(default_factory=dict)

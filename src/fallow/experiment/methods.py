@@ -60,6 +60,11 @@ def methods_of(
             f"{recipe.query} compares sites and needs at least {query.contract.cohort}; the recipe "
             f"has {recipe.sites}"
         )
+    if query.contract.not_solved and "least-squares" in method.contract.tags:
+        raise ValueError(
+            f"{recipe.query} does not suit {recipe.training}: {query.contract.not_solved}; choose "
+            "another query, or train with fedavg"
+        )
     cohort = math.ceil(recipe.participation * recipe.sites - 1e-9)
     if method.contract.everyone and cohort < recipe.sites:
         raise ValueError(

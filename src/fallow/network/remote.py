@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
 from fallow.core.disclosure import payload
+from fallow.core.events import Say
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
@@ -87,7 +88,7 @@ class Remote:
     study: str
     run: str
     waits: Waiting
-    say: Callable[[dict[str, Any]], None]
+    say: Say
     border: ResponseCheck = field(default_factory=ResponseCheck)
     clock: Callable[[], float] = time.monotonic
     absent: set[SiteId] = field(default_factory=set)
