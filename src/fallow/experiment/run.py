@@ -124,7 +124,7 @@ class Run:
         before that is dropped."""
         if self.folder is None:
             return
-        last = cast(FinishedModel | None, self.journal.finished("model"))
+        last = cast(FinishedModel | None, self.journal.load_step("model"))
         if last is None:
             state = self._state(done)
             common = self.world.one_model(self.journal, state)
@@ -150,7 +150,7 @@ class Run:
         """Units of features, and the first labels: random, through the same door, oracle and
         budget."""
         recipe = self.recipe
-        done = cast(FinishedQuery | None, self.journal.finished("0/initial"))
+        done = cast(FinishedQuery | None, self.journal.load_step("0/initial"))
         if done is None:
             shown = Disclosure()
             scale = None
@@ -190,7 +190,7 @@ class Run:
     ) -> FinishedQuery:
         """Choose rows and buy their labels; the models that the first part saw stay for others."""
         step = f"{cycle}/query-{part}" if part else f"{cycle}/query"
-        done = cast(FinishedQuery | None, self.journal.finished(step))
+        done = cast(FinishedQuery | None, self.journal.load_step(step))
         if done is not None:
             return done
         self.say({"event": "query", "cycle": cycle})
@@ -238,7 +238,7 @@ class Run:
     def _phase(self, cycle: int, before: State | None) -> FinishedPhase:
         """Train for ``rounds`` rounds, or take the phase from the journal or the shared folder."""
         step = f"{cycle}/train"
-        done = cast(FinishedPhase | None, self.journal.finished(step))
+        done = cast(FinishedPhase | None, self.journal.load_step(step))
         if done is not None:
             self.world = self.world.with_targets(done["targets"])
             return done

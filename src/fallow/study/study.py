@@ -231,13 +231,13 @@ def _opened(
     """A run with its journal in ``folder``, if both fit what the journal began with."""
     journal = Journal(folder / "journal.sqlite")
     try:
-        if journal.about("digest", recipe.digest) != recipe.digest:
+        if journal.note_once("digest", recipe.digest) != recipe.digest:
             raise ValueError(
                 f"{folder} was started with other settings, or by a version of Fallow whose "
                 "defaults or settings differ: go on with those, or choose another folder with --out"
             )
         world = world_of(recipe, cell.seed, found, journal, setup.runtime)
-        if journal.about("data", world.fingerprint) != world.fingerprint:
+        if journal.note_once("data", world.fingerprint) != world.fingerprint:
             raise ValueError(
                 f"{recipe.data} has changed since {folder} was started; restore it, or choose "
                 "another folder with --out"
