@@ -25,6 +25,7 @@ MODULES = (
     "ggc",
     "study_two_processes",
     "workers",
+    "own_table",
 )
 RESULTS = Path(__file__).with_name("results.json")
 
