@@ -9,7 +9,9 @@ from typing import Any
 from torch import nn
 
 from fallow.core import Ask, Disclosure, Layout, Optimiser, Plan, Segment, State
+from fallow.core.methods import Methods
 from fallow.engine import Loop
+from fallow.queries import Random
 from fallow.sites.in_process import InProcess
 from fallow.training import FedAvg
 from fallow.training.personal import (
@@ -51,7 +53,8 @@ def federation(
     """Sites that have bought the labels of all their rows, with plain descent beside the method."""
     carrier = sites(make, method, rows, executor)
     for site in carrier.members.values():
-        site.parts = replace(site.parts, methods={"training": method, "plain": FedAvg()})
+        methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
+        site.parts = replace(site.parts, methods=methods)
     return carrier
 
 

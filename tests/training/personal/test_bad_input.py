@@ -16,8 +16,9 @@ from fallow.core.build import build, names
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
+from fallow.experiment.methods import methods_of
 from fallow.experiment.run import Run
-from fallow.experiment.world import World, methods_of, world_of
+from fallow.experiment.world import World, world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec

@@ -27,7 +27,14 @@ def test_loop_stacked_and_bytes_agree(name: str) -> None:
 
 @each_method
 def test_a_method_goes_on_in_the_next_cycle_with_few_sites_at_a_time(name: str) -> None:
-    settings = {"restart": "continue", "participation": 0.5, "rounds": 3, "cycles": 2}
-    recipe = replace(TINY, query=Spec("margin"), training=Spec(name), **settings)
+    recipe = replace(
+        TINY,
+        query=Spec("margin"),
+        training=Spec(name),
+        restart="continue",
+        participation=0.5,
+        rounds=3,
+        cycles=2,
+    )
     plain = ending(recipe)
     check(ending(recipe, executor="stacked"), plain)
