@@ -130,7 +130,7 @@ def test_a_journal_of_an_earlier_version_is_refused_in_one_sentence(tmp_path: Pa
     folder = CELL.folder(setup.out)
     folder.mkdir(parents=True)
     journal = Journal(folder / "journal.sqlite")
-    journal.about("digest", "0123456789abcdef")
+    journal.note_once("digest", "0123456789abcdef")
     journal.close()
     with pytest.raises(
         ValueError, match="was started with other settings, or by a version"
