@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fallow.core.methods import Methods
 from fallow.core import Answer, Ask, Carrier, Delivered, Layout, Request, State, stream
 from fallow.core.disclosure import Disclosure
 from fallow.core.types import SiteId
@@ -131,7 +130,7 @@ def hospitals(
         "w": torch.zeros(layout.d, dtype=torch.float64),
         "stats": torch.zeros(0, dtype=torch.float64),
     }
-    methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
+    methods = {"query": Random(), "training": method, "plain": FedAvg()}
     parts = Parts(
         model,
         layout,

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-import fallow.training.personal
-from fallow.core.build import names
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.settings.spec import Spec
 from tests.sites.test_agree import TINY
+from tests.training.personal.federation import TRAINING_ANY_MODEL
 
-OURS = [name for name in names(fallow.training.personal) if name != "DPFL"]
+OURS = [name for name in TRAINING_ANY_MODEL if name != "DPFL"]
 OWN = replace(
     TINY,
     validation=0.25,

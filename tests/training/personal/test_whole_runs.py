@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-import fallow.training.personal
-from fallow.core.build import names
 from fallow.settings.spec import Spec
 from tests.sites.test_agree import TINY, check, ending
+from tests.training.personal.federation import TRAINING_ANY_MODEL
 
-OURS = [name for name in names(fallow.training.personal) if name != "DPFL"]
+OURS = [name for name in TRAINING_ANY_MODEL if name != "DPFL"]
 QUICK = replace(TINY, query=Spec("margin"), cycles=1)
 each_method = pytest.mark.parametrize("name", OURS)
 
