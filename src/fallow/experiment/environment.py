@@ -13,6 +13,7 @@ from fallow.core.ask import Ask, Carrier, Masking
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
+from fallow.core.missing import Missing
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
@@ -49,6 +50,8 @@ class Environment(Protocol):
     def is_shared(self) -> bool: ...  # the query spends one budget of all sites
     @property
     def is_standardised(self) -> bool: ...  # sites agree on units of features first
+    @property
+    def missing(self) -> Missing | None: ...  # rows have empty cells, which sites fill in
     @property
     def scale(self) -> Scale | None: ...  # those units, once they are agreed on
     @property

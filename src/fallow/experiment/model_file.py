@@ -15,6 +15,6 @@ def save_model(
 ) -> None:
     """The deployed model, if there is one for all, and those of ``sites`` that have their own, with
     what predicting needs: classes, columns, shape, scale."""
-    scale = world.scale and {"mean": world.scale.mean, "std": world.scale.std}
+    scale = None if world.scale is None else world.scale.state
     kept = {"state": state, "about": world.about, "scale": scale, "targets": world.targets}
     save_tree(path, {**kept, "sites": dict(sites)})

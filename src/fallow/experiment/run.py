@@ -154,9 +154,12 @@ class Run:
         if done is None:
             shown = Disclosure()
             scale = None
-            if self.world.is_standardised:
+            is_scaled = self.world.is_standardised
+            missing = self.world.missing
+            if is_scaled or missing is not None:
                 ask = self._ask("0/initial/features", "scaling", 0, shown)
-                scale = self.world.methods["scaling"].of_features(ask)
+                scaling = self.world.methods["scaling"]
+                scale = scaling.of_features(ask, missing, is_scaled=is_scaled)
             ask = self._ask("0/initial", "initial", 0, shown)
             share = recipe.initial if recipe.initial_by == "random" else 0
             budget = self.world.within(self.world.wanted(share))

@@ -21,6 +21,7 @@ from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
 from fallow.core.methods import Methods
+from fallow.core.missing import Missing
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
@@ -101,6 +102,10 @@ class World:
     def is_standardised(self) -> bool:
         return is_standardised(self.recipe, self.dataset)
 
+    @property
+    def missing(self) -> Missing | None:
+        return self.dataset.missing
+
     def attending(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
         """All of them: nothing is struck out of a simulation."""
         return tuple(cohort)
@@ -129,7 +134,14 @@ class World:
     def about(self) -> dict[str, Any]:
         """What predicting needs to know of rows."""
         d = self.dataset
-        return {"classes": d.classes, "columns": d.columns, "shape": tuple(d.x.shape[1:])}
+        about: dict[str, Any] = {
+            "classes": d.classes,
+            "columns": d.columns,
+            "shape": tuple(d.x.shape[1:]),
+        }
+        if d.missing is not None:
+            about["marks"] = [list(mark) for mark in d.missing.marks]
+        return about
 
     @cached_property
     def variance(self) -> float:

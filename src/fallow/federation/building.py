@@ -90,6 +90,7 @@ def _playing(agreement: Agreement, methods: Methods) -> Methods:
     scaling = Scaling(
         of_rows=is_standardised(recipe, agreement.example),
         of_numbers=has_numbers and recipe.target_scale != "none",
+        of_cells=False,
     )
     playing = methods.copy()
     playing["scaling"] = scaling

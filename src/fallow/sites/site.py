@@ -14,6 +14,7 @@ from fallow.core.banks import Layout
 from fallow.core.local import NONE, LocalTraining, TrainState
 from fallow.core.messages import Request, Step
 from fallow.core.methods import Method, Methods, methods_by_owner
+from fallow.core.missing import filled
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
@@ -187,7 +188,8 @@ class Site:
         if unit is None:
             return
         varies = unit["std"] > 0  # a column that is the same everywhere becomes 0
-        away = (self.x.double() - unit["mean"]) / torch.where(varies, unit["std"], 1.0)
+        rows = filled(self.x.double(), unit.get("fill"))
+        away = (rows - unit["mean"]) / torch.where(varies, unit["std"], 1.0)
         self.seen = torch.where(varies, away, 0.0).to(self.x.dtype)
 
     def streams(self, *name: str | int) -> torch.Generator:

@@ -16,6 +16,7 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
+from fallow.core.missing import Missing
 from fallow.core.types import Answer, SiteId, State
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
@@ -114,6 +115,10 @@ class RealSites:
     @property
     def is_shared(self) -> bool:
         return is_shared(self.methods["query"])
+
+    @property
+    def missing(self) -> Missing | None:
+        return None
 
     @property
     def is_standardised(self) -> bool:
