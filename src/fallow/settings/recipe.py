@@ -96,7 +96,7 @@ class Recipe:
         "common"  # own: each site on test rows like its own rows
     )
     score_rounds: int = 5  # the score of a cycle is the mean over this many last rounds
-    executor: Literal["auto", "loop", "stacked", "workers"] = "auto"
+    executor: str = "auto"  # of `fallow.engine.executors`, or module:Class
     channels_last: bool = False
     dtype: Literal["float32", "float64"] = "float32"
     # the study it is usually run as
@@ -156,6 +156,7 @@ class Recipe:
                 "with fresh_first labels train from the second round on, and rounds is 1; raise it"
             )
         self.check_flip(self.sites)
+        _check_executor(self.executor)
         if self.plan.start not in ("given", "scratch"):
             raise ValueError(f"plan.start is {self.plan.start!r}; use 'given' or 'scratch'")
         if self.budget not in POLICIES:
@@ -223,7 +224,16 @@ def named_classes(recipe: Recipe) -> dict[str, str]:
     }
     if recipe.features is not None:
         found["features"] = recipe.features.name
+    if ":" in recipe.executor:
+        found["executor"] = recipe.executor
     return found
+
+
+def _check_executor(name: str) -> None:
+    if name != "auto":  # the engine is loaded where it is asked for
+        from fallow.engine.executors import check_executor
+
+        check_executor(name)
 
 
 def _positive(recipe: Recipe, *names: str) -> None:

@@ -16,6 +16,7 @@ from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.core.words import duration, size
 from fallow.data.dataset import Dataset
+from fallow.engine.executors import in_one_process
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.first_phase import INPUTS
 from fallow.experiment.journal import Journal
@@ -232,9 +233,7 @@ def _pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
         participation=1.0,
         training=plain,
         plan=replace(recipe.plan, segments=(Segment(1),)),
-        executor="loop"
-        if recipe.executor == "workers"
-        else recipe.executor,  # starts at once
+        executor=in_one_process(recipe.executor),  # starts at once
     )
     few = found.test_rows(min(tests, ENOUGH), stream(seed, "estimate"))
     shares = [min(1.0, times * min(first, ENOUGH) / len(found.x)) for times in (1, 3)]
