@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,9 @@ from torch import nn
 from fallow.core.banks import Layout
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
+from fallow.encoders.base import Encoder
 from fallow.engine import Loop, Stacked, row_loss
+from fallow.experiment.encoding import encoder_methods, encoder_of
 from fallow.experiment.methods import executor_of, methods_of
 from fallow.experiment.scale import is_standardised
 from fallow.federation.agreement import Agreement
@@ -28,7 +31,8 @@ class BuiltStudy:
     """The model and the methods of a study, equal at the coordinator and at every site: those that
     play a part in it.
 
-    ``trainer``: the name of the ``executor``, for records.
+    ``trainer``: the name of the ``executor``, for records.  ``width``: numbers in a row as models
+    see it; ``encoder``: what makes it so, if anything.
     """
 
     model: nn.Module
@@ -39,6 +43,8 @@ class BuiltStudy:
     executor: Executor
     trainer: str
     dtype: torch.dtype
+    width: int
+    encoder: Encoder | None = None
 
 
 def build_study(agreement: Agreement) -> BuiltStudy:
@@ -55,7 +61,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         return built.to(dtype)
 
     check_task(recipe, agreement.example, names)
-    shape = tuple(agreement.example.x.shape[1:])
+    measured = tuple(agreement.example.x.shape[1:])
+    encoder = encoder_of(recipe, measured, names)
+    shape = measured if encoder is None else (encoder.width(measured),)
     model = new_model(stream(agreement.seed, "template"))
     check_model(model, shape, schema.outputs)
     layout = Layout.of(model)
@@ -63,7 +71,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     def fresh(generator: torch.Generator) -> State:
         return layout.flatten(new_model(generator), dtype)
 
-    methods = methods_of(recipe, policy=names)
+    methods = methods_of(recipe, policy=names) | encoder_methods(encoder, measured)
     for name in ("query", "training"):
         if methods[name].contract.simulator_only:
             raise ValueError(
@@ -78,7 +86,16 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
     playing = _playing(agreement, methods) | {"people": people}
     return BuiltStudy(
-        model, layout, playing, fresh, len(schema.classes), executor, trainer, dtype
+        model=model,
+        layout=layout,
+        methods=playing,
+        fresh=fresh,
+        classes=len(schema.classes),
+        executor=executor,
+        trainer=trainer,
+        dtype=dtype,
+        width=math.prod(shape),
+        encoder=encoder,
     )
 
 
@@ -89,6 +106,7 @@ def _playing(agreement: Agreement, methods: dict[str, Any]) -> dict[str, Any]:
     scaling = Scaling(
         is_standardised(recipe, agreement.example),
         is_number and recipe.target_scale != "none",
+        is_encoded=recipe.encoder is not None,
     )
     is_idle = {
         "scaling": not (scaling.of_rows or scaling.of_numbers),

@@ -108,13 +108,20 @@ def _data(agreement: Agreement, facts: Facts) -> Iterator[str]:
 
 
 def _how(agreement: Agreement, methods: Mapping[str, Any]) -> Iterator[str]:
+    contract: Contract
     recipe = agreement.recipe
+    if recipe.encoder is not None:
+        contract = methods["encoder"].contract
+        yield f"- Encoder: {recipe.encoder}, {contract.title}{_paper(contract)}"
     yield f"- Model: {recipe.model}"
     for part, title in PARTS.items():
-        contract: Contract = methods[part].contract
-        paper = f' ("{contract.paper}", {contract.year})' if contract.year else ""
-        yield f"- {title}: {getattr(recipe, part)}, {contract.title}{paper}"
+        contract = methods[part].contract
+        yield f"- {title}: {getattr(recipe, part)}, {contract.title}{_paper(contract)}"
     yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {agreement.seed}"
+
+
+def _paper(contract: Contract) -> str:
+    return f' ("{contract.paper}", {contract.year})' if contract.year else ""
 
 
 def _scores(agreement: Agreement, facts: Facts) -> Iterator[str]:

@@ -26,6 +26,8 @@ PLACED = (
     "bounds",
 )
 """Settings that say nothing at real sites: each has one value there."""
+WHERE_USED = {"encoder": "what makes features of rows, the same at every site"}
+"""A word on settings that most studies do without."""
 SAID = {
     "model": "the model that is trained",
     "training": "how the models of all sites become one (or one for each site)",
@@ -102,7 +104,8 @@ def recipe_lines(recipe: Recipe) -> list[str]:
             shown = TypeAdapter(hints[f.name]).dump_python(
                 value, mode="json", exclude_defaults=briefly
             )
-            lines += [f"# {SAID[f.name]}"] if f.name in SAID else []
+            word = (SAID | WHERE_USED).get(f.name)
+            lines += [f"# {word}"] if word is not None else []
             lines += [f"{f.name} = {toml_of(shown)}"]
     return lines
 

@@ -23,6 +23,9 @@ from fallow.settings.spec import Published, Spec, literal
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
+LATER: Mapping[str, object] = {"encoder": None}
+"""Settings that came after recipes had digests: at these values they are left out of them, so that
+studies from before keep theirs."""
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 
@@ -46,8 +49,10 @@ class Recipe:
     features: Spec | None = (
         None  # rows become what this model, with frozen weights, sees in them
     )
+    # rows become what this encoder makes of them, fitted by totals over all sites
+    encoder: Spec | None = None
     standardise: Literal["auto", "federated", "none"] = (
-        "auto"  # auto: own tables, and regression
+        "auto"  # auto: own tables, regression, and what an encoder makes
     )
     target_scale: Literal["labelled", "oracle", "none"] = "labelled"  # numbers to predict
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
@@ -154,6 +159,11 @@ class Recipe:
                 "with fresh_first labels train from the second round on, and rounds is 1; raise it"
             )
         self.check_flip(self.sites)
+        if self.encoder is not None and self.features is not None:
+            raise ValueError(
+                f"encoder is {self.encoder} and features is {self.features}; both make features of "
+                "rows: leave one out"
+            )
         if self.plan.start not in ("given", "scratch"):
             raise ValueError(f"plan.start is {self.plan.start!r}; use 'given' or 'scratch'")
         if self.budget not in POLICIES:
@@ -207,7 +217,8 @@ class Recipe:
     def digest_under(self, policy: NamePolicy) -> str:
         """The digest of a recipe that somebody else wrote: no module is imported that ``policy``
         does not let resolve."""
-        text = json.dumps(resolved(self, policy, OUTSIDE), sort_keys=True)
+        unused = [name for name, value in LATER.items() if getattr(self, name) == value]
+        text = json.dumps(resolved(self, policy, (*OUTSIDE, *unused)), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -221,6 +232,8 @@ def named_classes(recipe: Recipe) -> dict[str, str]:
     }
     if recipe.features is not None:
         found["features"] = recipe.features.name
+    if recipe.encoder is not None:
+        found["encoder"] = recipe.encoder.name
     return found
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from fallow.core.messages import KEYS, Request
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, State
+from fallow.experiment.encoding import kept_features
 from fallow.experiment.steps import held_back, is_stratified
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
@@ -47,9 +48,14 @@ from fallow.network.relays import (
 )
 from fallow.network.release import HERE, check_release
 from fallow.sites.in_process import perform
+from fallow.sites.seen import Source
 from fallow.sites.site import Parts, Site
 from fallow.sites.store import Label
 from fallow.storage.errors import Failed
+from fallow.storage.features import FeatureStore, Say, silent
+
+FEATURES = "features"
+"""The folder of features of rows, in that of a site."""
 
 
 class OlderLedger(Refusal):
@@ -67,7 +73,8 @@ class Host:
     after the exchange that the coordinator counted last came too late: its memory is put back
     before the next order; labels, questions, releases and secrets stay.
 
-    ``clock`` tells the time of day, by which a run from the future is known.
+    ``clock`` tells the time of day, by which a run from the future is known.  ``say`` is told how
+    far the encoding of rows is.
     """
 
     def __init__(
@@ -75,7 +82,11 @@ class Host:
         folder: SiteFolder,
         ledger: Ledger,
         clock: Callable[[], float] = time.time,
+        say: Say = silent,
     ) -> None:
+        self._features = FeatureStore(
+            folder.path / FEATURES, always=True, grows=True, say=say
+        )
         agreement = folder.agreement
         self._folder, self._ledger, self._agreement = folder, ledger, agreement
         self._made = build_study(agreement)
@@ -88,6 +99,7 @@ class Host:
             self._made.fresh,
             privacy=agreement.recipe.protected,
             noise="os",
+            encoded=self._encoded,
         )
         self._x = folder.rows.x.to(self._made.dtype)
         self._tests = rows_to_score(agreement, folder.tests)
@@ -99,7 +111,7 @@ class Host:
             made=self._made,
             ledger=ledger,
             rows=len(self._x),
-            width=self._x[0].numel(),
+            width=max(self._x[0].numel(), self._made.width),
             scores=folder.settings.scores,
         )
         self._back = GoingBack(
@@ -406,6 +418,14 @@ class Host:
         return site.guard.out(step, request, answer) if step.kind == "sum" else answer
 
     # -- the site ---------------------------------------------------------------------------
+
+    def _encoded(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
+        """Features of rows, (n, *shape) as they are measured: those that the folder has, or that
+        are now made and put there."""
+        encoder = self._made.encoder
+        if encoder is None:
+            raise ValueError(f"the study of site {site} has no encoder")
+        return kept_features(self._features, encoder, x, state), None
 
     def _here(self, request: Request | None = None) -> Site:
         """The site as the ledger has it.  Rows that were withdrawn leave before the first exchange
