@@ -51,7 +51,7 @@ REQUIRED = {
         "rich",
         "safetensors",
     ),
-    *("scipy", "sklearn", "threadpoolctl", "torch", "typer"),
+    *("scipy", "sklearn", "threadpoolctl", "tomlkit", "torch", "typer"),
 }
 OPTIONAL = {  # the extras of pyproject.toml: imported inside the function that needs them
     *("PIL", "cryptography", "fastapi", "flwr", "huggingface_hub"),

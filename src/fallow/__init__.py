@@ -46,9 +46,10 @@ Strategies
     Complementary; an upper bound: OracleHistogram
 
 Training
-    one model for all    FedAvg, FedProx, KCFU, Evidential, Robust, ServerSolve, MaskedSolve
+    one model for all    ClosedForm, FedAvg, FedProx, KCFU, Evidential, Robust, ServerSolve,
+                         MaskedSolve
     one model per site   FedAvgFT, FedProxFT, FedAvgPost, FedRep, Ditto, APFL, PerFedAvg, KNNPer,
-                         PFedGraph, DPFL, Local
+                         PFedGraph, DPFL, ClosedFormHeads, Local
 
 Encoders
     Identity, Fourier, Convolution

@@ -76,6 +76,7 @@ from fallow.queries import Typicality as Typicality
 from fallow.settings.recipe import Recipe as Recipe
 from fallow.settings.spec import Spec as Spec
 from fallow.training import KCFU as KCFU
+from fallow.training import ClosedForm as ClosedForm
 from fallow.training import Evidential as Evidential
 from fallow.training import FedAvg as FedAvg
 from fallow.training import FedProx as FedProx
@@ -84,6 +85,7 @@ from fallow.training import Robust as Robust
 from fallow.training import ServerSolve as ServerSolve
 from fallow.training.personal import APFL as APFL
 from fallow.training.personal import DPFL as DPFL
+from fallow.training.personal import ClosedFormHeads as ClosedFormHeads
 from fallow.training.personal import Ditto as Ditto
 from fallow.training.personal import FedAvgFT as FedAvgFT
 from fallow.training.personal import FedAvgPost as FedAvgPost

@@ -14,12 +14,12 @@ METHODS = {
         *("Random", "Typicality"),
     ),
     "fallow.training": (
-        *("KCFU", "Evidential", "FedAvg", "FedProx", "MaskedSolve", "Robust"),
-        *("ServerSolve",),
+        *("KCFU", "ClosedForm", "Evidential", "FedAvg", "FedProx", "MaskedSolve"),
+        *("Robust", "ServerSolve"),
     ),
     "fallow.training.personal": (
-        *("APFL", "DPFL", "Ditto", "FedAvgFT", "FedAvgPost", "FedProxFT", "FedRep"),
-        *("KNNPer", "Local", "PFedGraph", "PerFedAvg"),
+        *("APFL", "ClosedFormHeads", "DPFL", "Ditto", "FedAvgFT", "FedAvgPost"),
+        *("FedProxFT", "FedRep", "KNNPer", "Local", "PFedGraph", "PerFedAvg"),
     ),
     "fallow.data": (
         *("IID", "ClassWindows", "Counts", "Dataset", "Dirichlet", "ExactDirichlet"),

@@ -59,7 +59,9 @@ class Begun:
         wanted = self.run.world.wanted(self.run.recipe.per_cycle)
         self.run._query(0, 0, {}, self.state, wanted)
         return {
-            name: [label.row for label in self.journal.written(name) if label.cycle == 0]
+            name: [
+                label.row for label in self.journal.load_labels(name) if label.cycle == 0
+            ]
             for name in self.sites
         }
 

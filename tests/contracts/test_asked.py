@@ -20,7 +20,13 @@ from fallow.training.personal import DPFL, Ditto, FedProxFT
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 from tests.engine.jobs import mlp
-from tests.training.personal.federation import METHODS, PLAN, begun, federation, rounds
+from tests.training.personal.federation import (
+    METHODS,
+    PLAN,
+    federation,
+    first_state,
+    rounds,
+)
 from tests.worlds import tables, world
 
 EVERY = [
@@ -67,7 +73,7 @@ def test_a_verb_is_refused_by_every_operation_but_the_one_that_lists_it(
 @pytest.mark.parametrize("method", TRAINERS, ids=str)
 def test_training_asks_all_that_its_contract_lists(method: Any) -> None:
     carrier, shown = federation(mlp, method), Disclosure()
-    rounds(carrier, method, begun(mlp), 1, shown=shown)
+    rounds(carrier, method, first_state(mlp), 1, shown=shown)
     assert set(shown.entries) - {("fit", "fit")} == listed(method) - LAST
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fallow.data import Dataset, Natural, embedded, load
+from fallow.data import Dataset, Natural, embed_rows, load
 from fallow.data.catalogue.bundled import DIGITS_MEAN, DIGITS_STD
 from fallow.data.catalogue.digit_angle import turn
 
@@ -48,7 +48,7 @@ def toy(n: int = 11, m: int = 4) -> Dataset:
 def test_rows_are_the_features_in_evaluation_mode_whatever_the_batch() -> None:
     d, net = toy(), Net().train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    found = embedded(d, net, batch=3)
+    found = embed_rows(d, net, batch=3)
     assert net.training and net.body.training
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert found.x.shape == (11, 12) and found.x_test.shape == (4, 12)
@@ -56,12 +56,12 @@ def test_rows_are_the_features_in_evaluation_mode_whatever_the_batch() -> None:
     net.eval()
     torch.testing.assert_close(found.x, net.embed(d.x).flatten(1).detach())
     torch.testing.assert_close(found.x_test, net.embed(d.x_test).flatten(1).detach())
-    torch.testing.assert_close(embedded(d, net, batch=100).x, found.x)
+    torch.testing.assert_close(embed_rows(d, net, batch=100).x, found.x)
 
 
 def test_labels_sites_and_notes_stay_and_a_note_is_added() -> None:
     d = toy()
-    found = embedded(d, Net())
+    found = embed_rows(d, Net())
     assert torch.equal(found.y, d.y) and torch.equal(found.y_test, d.y_test)
     assert found.groups is d.groups and found.name == "toy"
     assert found.notes == ("first", "rows are the 12 features of a frozen Net")
@@ -73,10 +73,10 @@ def test_any_module_will_do_in_its_own_type_and_without_test_rows() -> None:
         "t", x, torch.rand(3), torch.zeros(0, 2), torch.zeros(0), columns=("a", "b")
     )
     linear = nn.Linear(2, 5).double()
-    found = embedded(d, linear)
+    found = embed_rows(d, linear)
     torch.testing.assert_close(found.x, linear(x.double()).float().detach())
     assert found.x_test.shape == (0, 5) and found.columns == ()
-    assert torch.equal(embedded(d, nn.Identity()).x, x)
+    assert torch.equal(embed_rows(d, nn.Identity()).x, x)
     found.x.requires_grad_().sum().backward()  # no tensor of inference mode
 
 
@@ -85,9 +85,9 @@ def test_features_that_are_not_finite_and_a_batch_of_nothing_are_refused() -> No
     nn.init.constant_(broken.weight, float("inf"))
     d = Dataset("t", torch.ones(3, 2), torch.rand(3), torch.zeros(0, 2), torch.zeros(0))
     with pytest.raises(ValueError, match="t: column 0 of the training rows has 3 values"):
-        embedded(d, broken)
+        embed_rows(d, broken)
     with pytest.raises(ValueError, match="the batch is 0"):
-        embedded(d, broken, batch=0)
+        embed_rows(d, broken, batch=0)
 
 
 def test_a_turn_of_90_degrees_is_counter_clockwise_and_its_corners_are_blank() -> None:

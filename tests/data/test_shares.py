@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fallow.data import ExactDirichlet, Patho, class_counts, partition_report, tables
 from fallow.data.partition import shares
-from fallow.data.partition.holdout import hold_out, stratified
+from fallow.data.partition.holdout import draw_stratified, hold_out
 from fallow.data.partition.shares import validation_split
 
 
@@ -99,7 +99,7 @@ def test_validation_of_targets_is_plain_and_odd_wishes_are_refused() -> None:
 
 def test_a_class_of_one_row_stays_behind() -> None:
     y = np.array([0] * 10 + [1])
-    assert 10 not in stratified(y, 0.5, rng())
+    assert 10 not in draw_stratified(y, 0.5, rng())
 
 
 def test_the_report_is_the_one_by_hand() -> None:

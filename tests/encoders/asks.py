@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fallow.core import Ask, Disclosure, Layout, State, stream
-from fallow.encoders.base import Encoder, encode_rows
+from fallow.core.methods import Encoder
+from fallow.encoders.base import encode_rows
 from fallow.engine import Loop, row_loss
-from fallow.experiment.encoding import encoder_methods
+from fallow.experiment.encoding import with_encoder
 from fallow.experiment.journal import Journal
 from fallow.models import Linear
 from fallow.sites import Parts, Site
@@ -25,7 +27,8 @@ def members(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, Site]:
     shape = tuple(parts[0].shape[1:])
     model = Linear((encoder.width(shape),), 2)
     layout = Layout.of(model)
-    methods = {"training": FedAvg(), "plain": FedAvg()} | encoder_methods(encoder, shape)
+    plain: Any = {"training": FedAvg(), "plain": FedAvg()}
+    methods = with_encoder(plain, encoder, shape)
 
     def fresh(generator: torch.Generator) -> State:
         return layout.flatten(model)

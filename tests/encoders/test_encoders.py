@@ -11,9 +11,10 @@ from torch import Tensor
 
 from fallow.core import Contract
 from fallow.core.ask import Ask
+from fallow.core.methods import Encoder
 from fallow.core.types import State
 from fallow.encoders import Convolution, Fourier, Identity
-from fallow.encoders.base import Encoder, encode_rows, encoder_digest, rounded, to_grid
+from fallow.encoders.base import encode_rows, encoder_digest, rounded, to_grid
 from fallow.encoders.build import build_encoder
 from tests.encoders.asks import ask_of, cuts, fitted, members, pictures
 

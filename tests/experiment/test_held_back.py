@@ -27,7 +27,7 @@ def test_held_labels_are_there_after_the_journal_is_opened_again(tmp_path: Path)
     journal.write("a", labels)
     journal.close()
     again = Journal(tmp_path / "journal.sqlite")
-    assert again.written("a") == labels
+    assert again.load_labels("a") == labels
     again.close()
 
 
@@ -42,7 +42,7 @@ def test_in_a_journal_from_before_labels_were_held_back_all_of_them_train(
         db.execute("ALTER TABLE label DROP COLUMN held")
     db.close()
     again = Journal(path)
-    assert again.written("a") == [Label(1, 0.0, 0)]
+    assert again.load_labels("a") == [Label(1, 0.0, 0)]
     again.write("a", [Label(2, 0.0, 1, held=True)])
-    assert [label.held for label in again.written("a")] == [False, True]
+    assert [label.held for label in again.load_labels("a")] == [False, True]
     again.close()

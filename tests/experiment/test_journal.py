@@ -70,8 +70,8 @@ def test_a_transaction_is_all_or_nothing_and_an_inner_one_joins_it(
         with journal.transaction():
             journal.write("a", [Label(1, 2.0, 0)])
         raise ZeroDivisionError
-    assert journal.kept("a") == {}
-    assert journal.written("a") == []
+    assert journal.load_states("a") == {}
+    assert journal.load_labels("a") == []
 
 
 def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
@@ -86,10 +86,10 @@ def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
     assert first.about("digest", "one") == "one"
     first.close()
     again = Journal(path)
-    assert again.written("a") == labels
-    assert again.written("b") == []
-    assert list(again.kept("a")) == ["local"]
-    assert torch.equal(again.kept("a")["local"]["w"], torch.tensor([0.1, 0.2]))
+    assert again.load_labels("a") == labels
+    assert again.load_labels("b") == []
+    assert list(again.load_states("a")) == ["local"]
+    assert torch.equal(again.load_states("a")["local"]["w"], torch.tensor([0.1, 0.2]))
     assert again.about("digest", "two") == "one"
     again.close()
 
@@ -127,8 +127,8 @@ def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) ->
     ):
         again.recall("1/train/0/0", "d")
         again.finished("0/train")
-        again.kept("a")
-        again.written("a")
+        again.load_states("a")
+        again.load_labels("a")
     again.close()
 
 
@@ -153,7 +153,7 @@ def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
             noticed += 1
             continue
         try:
-            assert len(again.written("a")) == 120
+            assert len(again.load_labels("a")) == 120
             for step in range(3):
                 found = again.finished(f"{step}/train")
                 assert found is not None

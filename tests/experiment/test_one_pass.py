@@ -73,7 +73,7 @@ def ledger(out: Path, query: str, cycle: int) -> list[tuple[str, int]]:
     found = [
         (site, label.row)
         for site in ("site-0", "site-1", "site-2")
-        for label in journal.written(site)
+        for label in journal.load_labels(site)
     ]
     journal.close()
     return found
@@ -106,7 +106,7 @@ def test_first_labels_are_random_or_the_strategys_own(
 def _labels(out: Path, cycle: int, by_query: bool = False) -> list[Any]:
     query = "fale@training=server-solve" + ("@initial_by=query" if by_query else "")
     journal = Journal(Cell(query, 0).folder(out) / f"budget-{cycle}" / "journal.sqlite")
-    found = [label for i in range(3) for label in journal.written(f"site-{i}")]
+    found = [label for i in range(3) for label in journal.load_labels(f"site-{i}")]
     journal.close()
     return found
 
@@ -161,7 +161,7 @@ def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
     assert [row["labelled"] for row in run.go()] == [6, 21, 36]
     steps = ("0/query", "0/query-1", "0/query-2", "1/query", "1/query-1", "1/query-2")
     assert all(journal.finished(step) for step in steps)
-    bought = [label.row for label in journal.written("site-0")]
+    bought = [label.row for label in journal.load_labels("site-0")]
     assert len(bought) == len(set(bought)) == 12
 
 
@@ -185,7 +185,7 @@ def test_units_of_numbers_come_from_labels_that_were_bought(recipe: Recipe) -> N
     journal = Journal()
     run = Run(build_world(recipe, 0, journal), journal)
     run.first_phase()
-    bought = [label.value for i in range(3) for label in journal.written(f"site-{i}")]
+    bought = [label.value for i in range(3) for label in journal.load_labels(f"site-{i}")]
     targets = run.world.targets
     assert targets is not None and len(bought) == 6
     assert float(targets["mean"]) == pytest.approx(np.mean(bought), rel=1e-12)

@@ -13,7 +13,7 @@ import pytest
 from fallow.cli import main
 from fallow.experiment import journal
 from fallow.federation.ledger import Ledger, tables
-from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.purchases import ChosenRow
 from fallow.federation.site.folder import SiteFolder
 from tests.federation.hosts import Leader, folder
 from tests.federation.ledgers import RUN, STEP, Open
@@ -39,7 +39,14 @@ def opened(tmp_path: Path) -> Iterator[Open]:
         ledgers.append(ledger)
         if ledger.orders.newest_run() is None:
             ledger.orders.begin(RUN)
-        ledger.purchases.ask(RUN, STEP, 0, len(rows), None, [Line(row) for row in rows])
+        ledger.purchases.ask(
+            RUN,
+            STEP,
+            cycle=0,
+            allowed=len(rows),
+            deadline=None,
+            rows=[ChosenRow(row) for row in rows],
+        )
         return ledger
 
     yield make

@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from httpx import ASGITransport, AsyncClient, Cookies, Response
 
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.purchases import ChosenRow
 from fallow.federation.page import LabelQueue, create_app
 from fallow.federation.page.door import Door
 from fallow.federation.page.serve import listening, server_of
@@ -78,8 +78,10 @@ def ask(
         timespec="seconds"
     )
     why = asked if isinstance(asked, Mapping) else {row: {} for row in asked}
-    lines = [Line(row, told) for row, told in why.items()]
-    ledger.purchases.ask(RUN, f"{cycle}/query", cycle, len(lines), end, lines)
+    lines = [ChosenRow(row, told) for row, told in why.items()]
+    ledger.purchases.ask(
+        RUN, f"{cycle}/query", cycle=cycle, allowed=len(lines), deadline=end, rows=lines
+    )
 
 
 def close(ledger: Ledger, cycle: int = 0) -> None:

@@ -14,7 +14,7 @@ Open = Callable[..., Ledger]
 def close(ledger: Ledger, step: str = STEP) -> list[Label]:
     """Close a step; all labels then."""
     ledger.purchases.close(RUN, step, lambda labels: labels)
-    return ledger.store.written("north")
+    return ledger.store.load_labels("north")
 
 
 def state(ledger: Ledger, row: int) -> str:
@@ -22,4 +22,4 @@ def state(ledger: Ledger, row: int) -> str:
 
 
 def values(ledger: Ledger) -> dict[int, float]:
-    return {label.row: label.value for label in ledger.store.written("north")}
+    return {label.row: label.value for label in ledger.store.load_labels("north")}

@@ -151,7 +151,7 @@ def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
 
 def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
     """The planted row, (d,), in the units of its file, and as models see it."""
-    raw, scale = site.rows.x[AT].double(), ledger.store.kept(PLANTED).get("features")
+    raw, scale = site.rows.x[AT].double(), ledger.store.load_states(PLANTED).get("features")
     if scale is None:
         return [raw]
     return [raw, torch.where(scale["std"] > 0, (raw - scale["mean"]) / scale["std"], 0.0)]
@@ -159,7 +159,7 @@ def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
 
 def labels_of(ledger: Ledger) -> list[Tensor]:
     """The labels of the planted site in the order of rows: the first ones, if many, and all."""
-    found = sorted(ledger.store.written(PLANTED))
+    found = sorted(ledger.store.load_labels(PLANTED))
     lists = (
         [label.value for label in found if label.cycle < 0],
         [label.value for label in found],

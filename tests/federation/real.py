@@ -169,7 +169,7 @@ class Real:
         found = {}
         for name, site in sorted(self.sites.items()):
             with closing(site.open_ledger()) as ledger:
-                found[name] = ledger.store.written(name)
+                found[name] = ledger.store.load_labels(name)
         return found
 
 

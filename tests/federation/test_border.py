@@ -44,7 +44,7 @@ def request(kind: Any = "each", verb: str = "share", **more: Any) -> Request:
         ("each", None, {"is_full": True, "key": torch.zeros(32).byte(), "none": None}),
         ("keep", None, {"count": 9}),
         ("fit", None, {}),
-        ("sum", MASKED, {"w": PART, CHECK: PART[0]}),
+        ("sum", MASKED, {"w": PART.repeat(2), CHECK: PART[0]}),
         ("each", MASKED, {"key": torch.zeros(32, dtype=torch.uint8)}),
     ],
 )
@@ -83,7 +83,7 @@ def test_what_methods_answer_is_taken_as_it_is(kind: Any, masked: Any, answer: A
             {"w": W, CHECK: PART[0]},
             "w is not masked: a masked part is int64",
         ),
-        ("sum", MASKED, {"w": PART}, "mask/check is not the one number"),
+        ("sum", MASKED, {"w": PART.repeat(2)}, "mask/check is not the one number"),
         ("sum", MASKED, {CHECK: PART}, "mask/check is not the one number"),
         (
             "each",
@@ -99,6 +99,38 @@ def test_what_no_method_answers_is_refused_by_its_field(
 ) -> None:
     with pytest.raises(ValueError, match=f"^{why}"):
         BORDER.check("a", request(kind, masked=masked), answer)
+
+
+WHOLE = replace(BORDER, sizes={"w": 4, "stats": 2}, with_statistics=frozenset({"training"}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "masked", "answer"),
+    [
+        ("sum", None, {"n": 2.0, "w": W}),
+        ("sum", None, {"n": 2.0, "body": W[:3]}),
+        ("each", None, {"n": 2.0, "w": W}),
+        ("sum", MASKED, {"n": PART[0], "w": PART.repeat(2), CHECK: PART[0]}),
+    ],
+)
+def test_a_model_update_without_statistics_is_refused_before_it_is_compared(
+    kind: Any, masked: Any, answer: Any
+) -> None:
+    """Beside answers of the same form, or of no others, it would pass."""
+    asked = request(kind, "upload", masked=masked, owner="training")
+    with pytest.raises(ValueError, match=r"^stats is missing beside (w|body)"):
+        WHOLE.check("a", asked, answer)
+    elsewhere = replace(WHOLE, with_statistics=frozenset({"query"}))
+    assert elsewhere.check("a", asked, answer) == answer  # they stay at the sites
+    stats = PART if masked else torch.zeros(2)
+    assert WHOLE.check("a", asked, {**answer, "stats": stats})
+
+
+def test_a_masked_part_of_a_model_has_the_size_of_one() -> None:
+    asked = request("sum", "upload", masked=MASKED, owner="training")
+    answer = {"n": PART[0], "w": PART, CHECK: PART[0]}
+    with pytest.raises(ValueError, match=r"^w has the shape \(2,\) and not \(4,\)"):
+        BORDER.check("a", asked, answer)
 
 
 def test_an_addend_beyond_the_bound_of_a_request_is_refused() -> None:

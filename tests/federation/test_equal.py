@@ -139,7 +139,7 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     assert program.go()
     run, records = simulated(world, tmp_path)
     for site, labels in world.labels().items():
-        assert lines(labels) == lines(run.journal.written(site)), site
+        assert lines(labels) == lines(run.journal.load_labels(site)), site
         assert labels, "nothing was labelled, so nothing was compared"
     checkpoints = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert (

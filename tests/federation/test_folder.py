@@ -12,7 +12,7 @@ import pytest
 
 from fallow.federation.agreement import Agreement, Waits
 from fallow.federation.site.folder import SiteFolder
-from fallow.federation.site.terms import leaving, rows_told, terms
+from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures
 from fallow.federation.study_file import write_agreement
 from fallow.privacy import Privacy
 from fallow.privacy.masks import public_half
@@ -162,7 +162,7 @@ def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
     about = agreed(
         "privacy.epsilon=0.5", "cycles=4", "initial=2", "per_cycle=3", "query=ahfal"
     )
-    lines = "\n".join(terms(site(tmp_path, about, limit=9, epsilon=1.0)))
+    lines = "\n".join(describe_study(site(tmp_path, about, limit=9, epsilon=1.0)))
     for words in (
         "study hearts",
         "first 2 labels a site, then in each of 4 cycles 3 labels a site",
@@ -175,11 +175,11 @@ def test_terms_say_what_is_asked_spent_and_hidden(tmp_path: Path) -> None:
 
 def test_what_can_leave_comes_from_the_contracts(tmp_path: Path) -> None:
     made = site(tmp_path, agreed("query=ahfal"))
-    found = {(part, verb) for part, verb, *_ in leaving(made)}
+    found = {(part, verb) for part, verb, *_ in list_disclosures(made)}
     assert ("training", "upload") in found
     assert ("standardisation", "columns") in found
     assert not any(part == "best model" for part, _ in found)  # nothing is held back
-    assert not any(what == "nothing" for *_, what, _ in leaving(made))
+    assert not any(what == "nothing" for *_, what, _ in list_disclosures(made))
 
 
 @pytest.mark.parametrize(
@@ -211,14 +211,14 @@ def test_who_sees_what_leaves_follows_from_how_it_is_asked(
 ) -> None:
     about = agreed("query=ahfal", f"training={training}", sites=("north", "south", "west"))
     recipe = replace(about.recipe, privacy=Privacy(secure_sum=is_secure))
-    found = leaving(site(tmp_path, replace(about, recipe=recipe, waits=Waits())))
+    found = list_disclosures(site(tmp_path, replace(about, recipe=recipe, waits=Waits())))
     assert len({(part, verb) for part, verb, *_ in found}) == len(found)
     assert seen.items() <= {verb: who for _, verb, _, who in found}.items()
 
 
 def test_rows_are_told_with_their_labels_and_notes(tmp_path: Path) -> None:
     made = site(tmp_path)
-    assert rows_told(made.rows, made.tests) == [
+    assert describe_rows(made.rows, made.tests) == [
         "4 rows, 2 of them with labels",
         "no rows to test on",
     ]

@@ -12,7 +12,7 @@ import pytest
 from fallow.core.streams import stream
 from fallow.federation.agreement import Agreement, at_sites
 from fallow.federation.building import build_study
-from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.purchases import ChosenRow
 from fallow.federation.schema import Schema, schema_of
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.rows import read_rows, read_tests
@@ -74,7 +74,14 @@ def test_the_script_answers_whatever_is_open(
     known = script["answers"](tmp_path / "data" / "east-answers.csv")
     with closing(site.open_ledger()) as ledger:
         ledger.orders.begin("run")
-        ledger.purchases.ask("run", "0/query", 0, 2, None, [Line(5), Line(3)])
+        ledger.purchases.ask(
+            "run",
+            "0/query",
+            cycle=0,
+            allowed=2,
+            deadline=None,
+            rows=[ChosenRow(5), ChosenRow(3)],
+        )
     assert script["label"](site, known) == 2
     with closing(site.open_ledger()) as ledger:
         given = {

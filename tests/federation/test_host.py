@@ -116,7 +116,7 @@ def test_a_verb_that_is_asked_in_another_way_is_refused_before_anything_is_train
     key = keys.get(owner, "0/train/0/0")
     order = leader.order(Request(key, owner, 0, 0, (fit, Step(kind, verb, {}))))
     assert why in str(leader.send(order).refused)
-    assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
+    assert leader.ledger.store.load_states("north") == {} and leader.ledger.traffic() == []
 
 
 def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
@@ -136,7 +136,9 @@ def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> 
         first == leader.send(replace(order, place=order.place + 1))
         and first.refused is None
     )
-    assert len(leader.ledger.sent()) == 2  # "select", and the flush that brought the model
+    assert (
+        len(leader.ledger.traffic()) == 2
+    )  # "select", and the flush that brought the model
 
 
 def test_a_new_process_gives_the_stored_answer(leader: Leader) -> None:
@@ -198,9 +200,9 @@ def test_an_order_that_fails_changes_nothing_and_the_run_goes_on(tmp_path: Path)
     refused = str(leader.send(leader.order(wrong)).refused)
     assert "could not do PerFedAvg.upload (error " in refused
     assert "has no model 'common'" in (leader.site.path / "errors.log").read_text()
-    assert leader.ledger.store.kept("north") == {} and leader.ledger.sent() == []
+    assert leader.ledger.store.load_states("north") == {} and leader.ledger.traffic() == []
     leader.round(1, state)
-    assert "local" in leader.ledger.store.kept("north")
+    assert "local" in leader.ledger.store.load_states("north")
     leader.ledger.close()
 
 
@@ -219,10 +221,10 @@ def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
         broken.setattr(training, "upload", fails)
         with pytest.raises(RuntimeError, match=r"could not do FedAvg\.upload"):
             leader.round(0, state)
-    assert leader.ledger.store.kept("north") == {}
+    assert leader.ledger.store.load_states("north") == {}
     leader.query(state)
-    assert "global" in leader.ledger.store.kept("north")
-    assert "local" not in leader.ledger.store.kept("north")
+    assert "global" in leader.ledger.store.load_states("north")
+    assert "local" not in leader.ledger.store.load_states("north")
     leader.ledger.close()
 
 
@@ -248,7 +250,7 @@ def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None
     first = leader.send(order).answer
     assert leader.send(order).answer == first
     assert (first["asked"], first["answered"], first["labelled"]) == (3, 3, 9)
-    assert len(leader.ledger.store.written("north")) == 9
+    assert len(leader.ledger.store.load_labels("north")) == 9
 
 
 # -- late -----------------------------------------------------------------------------------
@@ -271,7 +273,7 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
             leader.miss(order)
         leader.query(state)
         leader.people("ask", "0/query", **ASK)
-        memory = leader.ledger.store.kept("north")
+        memory = leader.ledger.store.load_states("north")
         found.append((memory, [question.row for question in leader.ledger.questions()]))
         leader.ledger.close()
     (one, rows), (other, others) = found
@@ -302,7 +304,7 @@ def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
     leader.miss(late)
     leader.round(0, leader.first_model(), 1)
     assert len(leader.host._here().labelled) == 9
-    assert "picks" not in leader.ledger.store.kept("north")
+    assert "picks" not in leader.ledger.store.load_states("north")
 
 
 # -- runs -----------------------------------------------------------------------------------
@@ -315,7 +317,7 @@ def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> N
     leader.people("close", "0/query", **CLOSE)
     second = Leader(leader.site, run=SECOND)
     assert second.people("hello", "0/hello")["labelled"] == 9
-    assert {label.cycle for label in second.ledger.store.written("north")} == {-1}
+    assert {label.cycle for label in second.ledger.store.load_labels("north")} == {-1}
     assert second.ledger.questions() == []
     reply = leader.send(leader.order(about("ask", "0/query", **ASK)))
     assert f"has left run {leader.run} for {SECOND}" in str(reply.refused)
@@ -329,6 +331,19 @@ def test_a_run_that_began_before_the_newest_one_is_a_replay(leader: Leader) -> N
     reply = leader.send(order)
     assert f"is in run {RUN}, and run {earlier} began before it" in str(reply.refused)
     assert leader.ledger.orders.newest_run() == RUN
+
+
+def test_news_without_a_request_are_few_and_of_the_run_that_is_on(leader: Leader) -> None:
+    """Whoever writes them with the right key must not fill the ledger by them."""
+    asking = leader.order(about("hello", "0/hello"), "progress")
+    leader.send(replace(asking, body={"news": "too early"}))
+    assert leader.ledger.orders.load_news() == []
+    leader.exchange({"north": about("hello", "0/hello")})
+    for number in range(60):
+        order = replace(asking, key=f"progress/{number}", body={"news": f"news {number}"})
+        assert leader.send(order).refused is None
+    leader.send(replace(asking, run=SECOND, body={"news": "of another run"}))
+    assert leader.ledger.orders.load_news() == [f"news {number}" for number in range(50)]
 
 
 def test_people_who_are_asked_about_first_change_no_secret_draw(leader: Leader) -> None:
@@ -363,4 +378,4 @@ def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
 
 def test_a_ledger_of_other_rows_is_refused(leader: Leader) -> None:
     with pytest.raises(Failed, match="number of rows is 18, not 17"):
-        leader.ledger.orders.holds(ROWS - 1)
+        leader.ledger.orders.check_rows(ROWS - 1)

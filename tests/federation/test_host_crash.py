@@ -36,8 +36,8 @@ def left(site: SiteFolder) -> Left:
         questions = [
             (q.row, q.cycle, q.place, dict(q.why), q.state) for q in ledger.questions()
         ]
-        memory = digest_of(ledger.store.kept("north"))
-        return Left(ledger.store.written("north"), questions, memory, ledger.sent())
+        memory = digest_of(ledger.store.load_states("north"))
+        return Left(ledger.store.load_labels("north"), questions, memory, ledger.traffic())
     finally:
         ledger.close()
 

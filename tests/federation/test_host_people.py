@@ -62,12 +62,12 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
     picked(leader)
     leader.people("ask", "0/query", **ASK)
     leader.ledger.answer(leader.ledger.questions()[0].row, 1, "ann")
-    sent = leader.ledger.sent()
+    sent = leader.ledger.traffic()
     order = Order(leader.site.agreement.digest, RUN, "north", "progress/7", 0, "progress")
     found = leader.send(order).answer
     assert found == {"asked": 3, "answered": 1, "declined": 0, "open": 2, "conflicts": 0}
     assert leader.send(replace(order, run="another")).answer["asked"] == 0
-    assert leader.ledger.sent() == sent
+    assert leader.ledger.traffic() == sent
 
 
 def test_labels_train_from_the_close_on(leader: Leader) -> None:
@@ -77,14 +77,14 @@ def test_labels_train_from_the_close_on(leader: Leader) -> None:
     before = len(leader.host._here().labelled)
     after = leader.people("close", "0/query", **CLOSE)
     assert (before, after["labelled"], after["pool"]) == (6, 9, ROWS - 9)
-    values = {label.row: label.value for label in leader.ledger.store.written("north")}
+    values = {label.row: label.value for label in leader.ledger.store.load_labels("north")}
     assert all(value == truth(row) for row, value in values.items())
 
 
 def test_the_memory_of_a_cycle_ends_with_it(leader: Leader) -> None:
     picked(leader)
     leader.people("close", "0/query", **CLOSE)
-    assert leader.ledger.store.kept("north") == {}
+    assert leader.ledger.store.load_states("north") == {}
 
 
 def test_a_withdrawn_sample_leaves_at_the_next_round_and_not_in_the_middle_of_one(
@@ -117,7 +117,7 @@ def test_brought_labels_cost_nothing_and_are_held_back_like_others(tmp_path: Pat
     leader = Leader(folder(tmp_path, agreed, brought=range(9), limit=0))
     told = leader.people("hello", "0/hello")
     assert (told["labelled"], told["held"]) == (6, 3)
-    assert {label.cycle for label in leader.ledger.store.written("north")} == {-1}
+    assert {label.cycle for label in leader.ledger.store.load_labels("north")} == {-1}
     leader.ledger.close()
 
 

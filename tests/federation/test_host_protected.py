@@ -129,7 +129,7 @@ def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None
     assert set(answer) == {"letter/south", "bytes"}
     letter = bytes_of(answer["letter/south"], "a letter")
     model = unpack(unseal(secret, letter, repr((RUN, order.key, "north", "south"))))
-    assert torch.equal(model["w"], leader.ledger.store.kept("north")["local"]["w"])
+    assert torch.equal(model["w"], leader.ledger.store.load_states("north")["local"]["w"])
     with pytest.raises(ValueError, match="seal does not open"):
         unseal(leader.site.keys.seal, letter, repr((RUN, order.key, "north", "south")))
     leader.ledger.close()
@@ -156,14 +156,14 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
         body,
     )
     assert leader.send(second).answer == {"refused": ""}
-    kept = leader.ledger.store.kept("north")
+    kept = leader.ledger.store.load_states("north")
     assert torch.equal(kept["model/south"]["w"], brought["w"]) and "local" in kept
     leader.again()  # neither leg has counted: a coordinator that died asks both again
     assert torch.equal(leader.send(order).answer["letter/south"], first["letter/south"])
     assert leader.send(second).answer == {"refused": ""}
     leader.miss(second)  # it never counts
     leader.people("score", "0/train/0", retained=True, **leader.first_model())
-    assert leader.ledger.store.kept("north") == {}
+    assert leader.ledger.store.load_states("north") == {}
     leader.ledger.close()
 
 
@@ -203,7 +203,11 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     leader.count(brought)
     fit = Step("fit", "local", dict(leader.first_model()))
     leader.exchange({"north": Request("1/train/0/1", "training", 1, 0, (fit,))})
-    assert leader.ledger.store.kept("north").keys() == {"cycle", "local", "model/south"}
+    assert leader.ledger.store.load_states("north").keys() == {
+        "cycle",
+        "local",
+        "model/south",
+    }
     leader.ledger.close()
 
 
@@ -268,6 +272,7 @@ def test_a_run_whose_first_order_was_refused_begins_without_memory_of_the_last_o
     assert second.send(hello).refused is None
     site = second.host._site
     assert (
-        site is not None and site.memory.keys() == second.ledger.store.kept("north").keys()
+        site is not None
+        and site.memory.keys() == second.ledger.store.load_states("north").keys()
     )
     first.ledger.close()

@@ -24,7 +24,7 @@ def split(path: Path, other: dict[int, float], *settings: str) -> tuple[list[boo
         value = (truth(question.row) + other.get(at, 0)) % CLASSES
         leader.ledger.answer(question.row, value, "ann")
     told = leader.people("close", "0/initial", -1, step="0/initial", cycle=-1)
-    labels = leader.ledger.store.written("north")
+    labels = leader.ledger.store.load_labels("north")
     leader.ledger.close()
     return [label.held for label in labels], told
 
@@ -57,7 +57,7 @@ def held_of_brought(path: Path, *settings: str) -> list[int]:
         )
     )
     leader.people("hello", "0/hello")
-    labels = leader.ledger.store.written("north")
+    labels = leader.ledger.store.load_labels("north")
     leader.ledger.close()
     return [sum(e.held for e in labels if e.value == c) for c in range(CLASSES)]
 

@@ -18,6 +18,7 @@ from fallow.federation.coordinator.live import Control
 from fallow.network.checks import ResponseCheck
 from fallow.network.plausible import Bounds, cut_weights, too_far
 from fallow.queries import AHFAL
+from fallow.settings.spec import Spec
 from tests.federation.hostile import turn
 from tests.federation.hosts import agreement
 from tests.federation.remotes import Federation, Waits, federation
@@ -59,6 +60,29 @@ def test_one_finite_number_of_a_site_neither_ends_nor_steers_a_round(size: float
     torch.testing.assert_close(found, honest)
     assert there.refusals.keys() == {"d"}
     assert "w has the norm" in there.refusals["d"]
+
+
+def test_a_model_without_statistics_is_refused_also_where_it_is_the_first_of_two(
+    tmp_path: Path,
+) -> None:
+    """Of two forms that are as frequent the first site's holds: the honest one was refused, and
+    the method stopped on what was missing."""
+    recipe = replace(tiny(tmp_path / "x").agreement.recipe, training=Spec("ditto"))
+    world = tiny(tmp_path / "y", recipe, waits=ONE_AWAY)
+
+    def halve(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+        if key.startswith("0/train/"):
+            return {name: part for name, part in answer.items() if name != "stats"}
+        return answer
+
+    for site in ("basel", "chur"):
+        turn(world, site, halve)
+    with pytest.raises(RuntimeError) as stopped:
+        world.program().go()
+    for site in ("basel", "chur"):
+        assert f"site {site}: stats is missing beside w" in str(stopped.value)
+    refused = {event["site"] for event in world.said("refused")}
+    assert refused == {"basel", "chur"}
 
 
 def test_a_refusal_of_a_far_model_names_the_bound_and_the_setting() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.purchases import ChosenRow
 from fallow.sites.store import Label
 from tests.federation.ledgers import RUN, STEP, Open, close, state, values
 
@@ -34,7 +34,7 @@ def test_an_answer_enters_training_when_its_step_is_closed_and_no_earlier(
 ) -> None:
     ledger = opened()
     ledger.answer(2, 1, "ann")
-    assert ledger.store.written("north") == []
+    assert ledger.store.load_labels("north") == []
     assert close(ledger) == [Label(2, 1.0, 0)]
 
 
@@ -52,7 +52,7 @@ def test_an_unknown_class_is_refused_and_named(opened: Open, value: float) -> No
 def test_a_number_that_is_not_finite_is_refused(tmp_path: Path, value: float) -> None:
     ledger = Ledger(tmp_path / "numbers.sqlite", "north", 0, None)
     ledger.orders.begin(RUN)
-    ledger.purchases.ask(RUN, STEP, 0, 1, None, [Line(0)])
+    ledger.purchases.ask(RUN, STEP, cycle=0, allowed=1, deadline=None, rows=[ChosenRow(0)])
     with pytest.raises(ValueError, match="not a finite number"):
         ledger.answer(0, value, "ann")
     assert ledger.answer(0, -2.75, "ann").value == -2.75
@@ -99,7 +99,14 @@ def test_a_label_that_has_entered_training_is_corrected_at_the_next_close(
 
 def test_a_correction_keeps_cycle_weight_and_whether_it_is_held_back(opened: Open) -> None:
     ledger = opened(rows=())
-    ledger.purchases.ask(RUN, "1/query", 1, 1, None, [Line(5, {}, 2.5, 0.25)])
+    ledger.purchases.ask(
+        RUN,
+        "1/query",
+        cycle=1,
+        allowed=1,
+        deadline=None,
+        rows=[ChosenRow(5, {}, 2.5, 0.25)],
+    )
     ledger.answer(5, 1, "ann")
     ledger.purchases.close(RUN, "1/query", lambda found: [found[0]._replace(held=True)])
     ledger.answer(5, 2, "ann")
@@ -153,7 +160,7 @@ def test_a_conflict_over_a_trained_label_leaves_it_alone_until_decided(
     ledger.answer(2, 1, "ann")
     close(ledger)
     ledger.answer(2, 0, "bob")
-    assert values(ledger) == {2: 1.0} and ledger.purchases.left() == []
+    assert values(ledger) == {2: 1.0} and ledger.purchases.find_excluded_rows() == []
     assert close(ledger, "1/query")[0].value == 1.0
     ledger.resolve(2, 0, "cy")
     assert close(ledger, "2/query")[0].value == 0.0
@@ -165,11 +172,19 @@ def test_a_conflict_at_the_close_costs_and_leaves_the_pool_until_it_is_decided(
     ledger = opened(rows=(2,), limit=1)
     ledger.answer(2, 1, "ann")
     ledger.answer(2, 0, "bob")
-    assert close(ledger) == [] and ledger.purchases.left() == [2]
-    assert ledger.purchases.ask(RUN, "1/query", 1, 1, None, [Line(3)]) == 0
+    assert close(ledger) == [] and ledger.purchases.find_excluded_rows() == [2]
+    assert (
+        ledger.purchases.ask(
+            RUN, "1/query", cycle=1, allowed=1, deadline=None, rows=[ChosenRow(3)]
+        )
+        == 0
+    )
     ledger.resolve(2, 1, "cy")
-    assert ledger.purchases.left() == [2]  # rows change when a step is closed
-    assert close(ledger, "1/query") == [Label(2, 1.0, 0)] and ledger.purchases.left() == []
+    assert ledger.purchases.find_excluded_rows() == [2]  # rows change when a step is closed
+    assert (
+        close(ledger, "1/query") == [Label(2, 1.0, 0)]
+        and ledger.purchases.find_excluded_rows() == []
+    )
 
 
 def test_with_two_annotators_a_question_is_open_until_two_agree(opened: Open) -> None:

@@ -53,7 +53,7 @@ def test_a_copy_in_the_place_of_a_file_whose_log_is_left_is_the_copy_alone(
     shutil.copy(after / "ledger-backup.sqlite", after / "ledger.sqlite")
     restored = made(after)
     assert [len(restored.history(row)) for row in (0, 1)] == [1, 0]
-    assert restored.store.copied() is not None
+    assert restored.store.find_copy_time() is not None
     restored.close()
     assert (after / "ledger.sqlite-wal-of-another").exists()
 
@@ -89,7 +89,7 @@ def test_a_label_changed_behind_its_back_is_noticed(tmp_path: Path, sql: str) ->
     ledger.store.write("north", [Label(3, 1.0, 0)])
     by_hand(ledger, sql)
     with pytest.raises(Failed, match="the label of row 3 was changed"):
-        ledger.store.written("north")
+        ledger.store.load_labels("north")
 
 
 def test_a_kept_model_with_a_changed_byte_is_noticed(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_a_kept_model_with_a_changed_byte_is_noticed(tmp_path: Path) -> None:
         "UPDATE kept SET state = CAST(substr(state, 1, length(state) - 1) || x'ff' AS BLOB)",
     )
     with pytest.raises(Failed, match="what it remembers as local has another checksum"):
-        ledger.store.kept("north")
+        ledger.store.load_states("north")
 
 
 def test_a_ledger_of_another_site_is_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.purchases import ChosenRow
 from fallow.sites.store import Label
 from tests.federation.ledgers import RUN, STEP, Open, close, state
 
@@ -14,9 +14,14 @@ def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(opened: Open) -> 
     assert ledger.answer(2, None, "ann").state == "declined"
     closed = ledger.purchases.close(RUN, STEP, lambda labels: labels)
     assert (closed.asked, closed.answered, closed.declined) == (3, 0, 1)
-    assert ledger.store.written("north") == [] and ledger.purchases.left() == [2]
-    lines = [Line(row) for row in (2, 4, 9, 1)]
-    assert ledger.purchases.ask(RUN, "1/query", 1, 3, None, lines) == 2  # of 3 one is spent
+    assert ledger.store.load_labels(
+        "north"
+    ) == [] and ledger.purchases.find_excluded_rows() == [2]
+    lines = [ChosenRow(row) for row in (2, 4, 9, 1)]
+    assert (
+        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        == 2
+    )  # of 3 one is spent
 
 
 def test_a_row_that_nobody_could_tell_comes_back_with_a_label(opened: Open) -> None:
@@ -24,7 +29,10 @@ def test_a_row_that_nobody_could_tell_comes_back_with_a_label(opened: Open) -> N
     ledger.answer(2, None, "ann")
     close(ledger)
     ledger.answer(2, 1, "ann")
-    assert close(ledger, "1/query") == [Label(2, 1.0, 0)] and ledger.purchases.left() == []
+    assert (
+        close(ledger, "1/query") == [Label(2, 1.0, 0)]
+        and ledger.purchases.find_excluded_rows() == []
+    )
 
 
 def test_a_label_becomes_cannot_tell_and_trains_no_more(opened: Open) -> None:
@@ -32,7 +40,7 @@ def test_a_label_becomes_cannot_tell_and_trains_no_more(opened: Open) -> None:
     ledger.answer(2, 1, "ann")
     close(ledger)
     ledger.answer(2, None, "ann")
-    assert close(ledger, "1/query") == [] and ledger.purchases.left() == [2]
+    assert close(ledger, "1/query") == [] and ledger.purchases.find_excluded_rows() == [2]
 
 
 def test_a_person_takes_back_their_latest_answer_and_then_the_one_before(
@@ -70,21 +78,29 @@ def test_a_withdrawn_sample_takes_no_labels_and_is_never_asked_again(opened: Ope
         ledger.answer(2, 1, "ann")
     assert close(ledger) == []
     assert (
-        ledger.purchases.ask(RUN, "1/query", 1, 9, None, [Line(4), Line(2), Line(7)]) == 0
+        ledger.purchases.ask(
+            RUN,
+            "1/query",
+            cycle=1,
+            allowed=9,
+            deadline=None,
+            rows=[ChosenRow(4), ChosenRow(2), ChosenRow(7)],
+        )
+        == 0
     )
 
 
 def test_a_withdrawn_sample_has_left_once_it_was_let_go(opened: Open) -> None:
     ledger = opened()
     ledger.withdraw(2, "ann")
-    assert ledger.purchases.left() == []
-    ledger.purchases.let_go()
-    assert ledger.purchases.left() == [2]
+    assert ledger.purchases.find_excluded_rows() == []
+    ledger.purchases.apply_withdrawals()
+    assert ledger.purchases.find_excluded_rows() == [2]
 
 
 def test_only_rows_of_the_site_are_withdrawn(opened: Open) -> None:
     ledger = opened()
-    ledger.orders.holds(10)
+    ledger.orders.check_rows(10)
     with pytest.raises(ValueError, match="no row 10"):
         ledger.withdraw(10, "ann")
 
@@ -99,8 +115,11 @@ def test_an_open_question_expires_at_the_close_and_is_given_back(opened: Open) -
     assert state(ledger, 2) == "expired"
     with pytest.raises(ValueError, match="row 2 of site north expired when cycle 0 closed"):
         ledger.answer(2, 1, "ann")
-    lines = [Line(row) for row in (2, 9, 1)]
-    assert ledger.purchases.ask(RUN, "1/query", 1, 3, None, lines) == 2
+    lines = [ChosenRow(row) for row in (2, 9, 1)]
+    assert (
+        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        == 2
+    )
 
 
 def test_a_close_twice_enters_nothing_twice(opened: Open) -> None:
@@ -125,8 +144,11 @@ def test_what_was_answered_in_a_step_that_was_never_closed_enters_later(
 ) -> None:
     ledger = opened(rows=(2, 4))
     ledger.answer(2, 1, "ann")
-    lines = [Line(row) for row in (2, 4, 5)]
-    assert ledger.purchases.ask(RUN, "1/query", 1, 3, None, lines) == 1  # 5 alone
+    lines = [ChosenRow(row) for row in (2, 4, 5)]
+    assert (
+        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        == 1
+    )  # 5 alone
     ledger.answer(5, 0, "ann")
     assert close(ledger, "1/query") == [Label(2, 1.0, 0), Label(5, 0.0, 1)]
 

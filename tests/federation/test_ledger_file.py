@@ -14,7 +14,7 @@ import torch
 
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.draft import Draft
-from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.purchases import ChosenRow
 from fallow.federation.ledger.tables import MARK_OF, mark_of
 from fallow.privacy import Released
 from fallow.sites.store import Label, RelayedMessage
@@ -29,7 +29,14 @@ def made(folder: Path, limit: int | None = None, rows: int = 0) -> Ledger:
     ledger = Ledger(folder / "ledger.sqlite", "north", 3, limit)
     if ledger.orders.newest_run() is None:
         ledger.orders.begin(RUN)
-        ledger.purchases.ask(RUN, STEP, 0, rows, None, [Line(row) for row in range(rows)])
+        ledger.purchases.ask(
+            RUN,
+            STEP,
+            cycle=0,
+            allowed=rows,
+            deadline=None,
+            rows=[ChosenRow(row) for row in range(rows)],
+        )
     return ledger
 
 
@@ -63,14 +70,27 @@ def test_a_ledger_and_its_copy_are_for_their_owner_alone_whatever_the_umask(
 
 def test_a_step_asks_no_more_than_it_is_allowed(tmp_path: Path) -> None:
     ledger = made(tmp_path)
-    lines = [Line(row) for row in range(5)]
-    assert ledger.purchases.ask(RUN, "1/query", 1, 3, None, lines) == 3
+    lines = [ChosenRow(row) for row in range(5)]
+    assert (
+        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
+        == 3
+    )
     assert [question.row for question in ledger.questions(1)] == [0, 1, 2]
 
 
 def test_a_step_that_asked_keeps_its_questions(tmp_path: Path) -> None:
     ledger = made(tmp_path, rows=2)
-    assert ledger.purchases.ask(RUN, STEP, 0, 9, None, [Line(row) for row in range(9)]) == 2
+    assert (
+        ledger.purchases.ask(
+            RUN,
+            STEP,
+            cycle=0,
+            allowed=9,
+            deadline=None,
+            rows=[ChosenRow(row) for row in range(9)],
+        )
+        == 2
+    )
     assert len(ledger.questions()) == 2
 
 
@@ -78,8 +98,11 @@ def test_the_limit_of_the_site_holds_over_all_steps(tmp_path: Path) -> None:
     ledger = made(tmp_path, limit=3, rows=2)
     ledger.answer(0, 1, "ann")
     ledger.answer(1, 1, "ann")
-    lines = [Line(row) for row in range(2, 9)]
-    assert ledger.purchases.ask(RUN, "1/query", 1, 5, None, lines) == 1
+    lines = [ChosenRow(row) for row in range(2, 9)]
+    assert (
+        ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=5, deadline=None, rows=lines)
+        == 1
+    )
 
 
 def test_a_limit_below_what_was_asked_stops_further_questions(tmp_path: Path) -> None:
@@ -87,7 +110,12 @@ def test_a_limit_below_what_was_asked_stops_further_questions(tmp_path: Path) ->
     ledger = made(tmp_path, limit=1)
     for row in range(3):
         ledger.answer(row, 1, "ann")
-    assert ledger.purchases.ask(RUN, "1/query", 1, 2, None, [Line(8)]) == 0
+    assert (
+        ledger.purchases.ask(
+            RUN, "1/query", cycle=1, allowed=2, deadline=None, rows=[ChosenRow(8)]
+        )
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,8 +163,12 @@ def test_writers_at_the_same_time_never_ask_beyond_the_limit(tmp_path: Path) -> 
     asked: list[int] = []
 
     def ask(ledger: Ledger, step: str, first: int) -> None:
-        lines = [Line(row) for row in range(first, first + 3)]
-        asked.append(ledger.purchases.ask(RUN, step, int(step[0]), 3, None, lines))
+        lines = [ChosenRow(row) for row in range(first, first + 3)]
+        asked.append(
+            ledger.purchases.ask(
+                RUN, step, cycle=int(step[0]), allowed=3, deadline=None, rows=lines
+            )
+        )
 
     with ledgers[0].transaction():  # all wait for the same moment
         threads = [
@@ -167,8 +199,8 @@ def test_another_process_answers_while_this_one_writes(tmp_path: Path) -> None:
         ledger.withdraw(row, "bob")
     assert ended(child) == 0
     assert [given.who for row in range(3) for given in ledger.history(row)] == 3 * ["ann"]
-    ledger.purchases.let_go()
-    assert ledger.purchases.left() == list(range(20, 40))
+    ledger.purchases.apply_withdrawals()
+    assert ledger.purchases.find_excluded_rows() == list(range(20, 40))
 
 
 # -- crashes --------------------------------------------------------------------------------
@@ -206,13 +238,13 @@ def test_a_draft_is_read_as_if_it_were_written_and_writes_nothing(tmp_path: Path
     draft.write("north", [Label(3, 1.0, 0)])
     draft.spend("north", "0/query/0", Released(0.5, "digest", {"p": torch.ones(1)}))
     draft.hide("north", {"name": "a"})
-    assert set(draft.kept("north")) == {"local", "model/west"}
+    assert set(draft.load_states("north")) == {"local", "model/west"}
     assert draft.epsilon == 0.5 and draft.hidden("north") == {"name": "a"}
-    assert set(ledger.store.kept("north")) == {"model/south"}
-    assert ledger.store.written("north") == [] and ledger.store.released("north") == {}
+    assert set(ledger.store.load_states("north")) == {"model/south"}
+    assert ledger.store.load_labels("north") == [] and ledger.store.released("north") == {}
     draft.flush("north")
-    assert set(ledger.store.kept("north")) == {"local", "model/west"}
-    assert ledger.store.written("north") == [Label(3, 1.0, 0)] and draft.epsilon == 0
+    assert set(ledger.store.load_states("north")) == {"local", "model/west"}
+    assert ledger.store.load_labels("north") == [Label(3, 1.0, 0)] and draft.epsilon == 0
     assert set(ledger.store.released("north")) == {"0/query/0"}
 
 
@@ -227,7 +259,7 @@ def test_memory_is_put_back_to_what_it_was_when_it_last_counted(tmp_path: Path) 
         store.keep("north", f"new {number}", {"w": torch.ones(2)})
         store.keep("north", "best", None)
     assert store.restore() and not store.restore()
-    kept = store.kept("north")
+    kept = store.load_states("north")
     assert set(kept) == {"global", "best"} and kept["global"]["w"].tolist() == [0.0, 0.0]
 
 
@@ -240,7 +272,7 @@ def test_undo_reaches_back_to_the_exchange_that_counted_and_no_further(
         store.keep("north", "global", {"w": torch.full((2,), float(number))})
     store.settle(1)
     assert store.restore()
-    assert store.kept("north")["global"]["w"].tolist() == [1.0, 1.0]
+    assert store.load_states("north")["global"]["w"].tolist() == [1.0, 1.0]
 
 
 def test_noise_is_limited_over_all_runs_and_each_run_has_its_own_book(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger.purchases import Line
+from fallow.federation.ledger.purchases import ChosenRow
 from fallow.federation.ledger.tables import MARKED, TABLES, VERSION
 from fallow.privacy import Released
 from fallow.storage.errors import Failed
@@ -22,7 +22,14 @@ def filled(folder: Path) -> Ledger:
     ledger = Ledger(folder / "ledger.sqlite", "north", 3, 9)
     if ledger.orders.newest_run() is None:
         ledger.orders.begin(RUN)
-        ledger.purchases.ask(RUN, STEP, 0, 3, None, [Line(row) for row in range(3)])
+        ledger.purchases.ask(
+            RUN,
+            STEP,
+            cycle=0,
+            allowed=3,
+            deadline=None,
+            rows=[ChosenRow(row) for row in range(3)],
+        )
         for row in range(3):
             ledger.answer(row, 1, "ann")
         ledger.withdraw(2, "ann", "consent")
@@ -90,7 +97,7 @@ def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> Non
     damage(ledger.path, f"UPDATE {sql}")
     with pytest.raises(Failed, match="was changed"):
         close(ledger)
-    assert ledger.store.written("north") == []
+    assert ledger.store.load_labels("north") == []
     ledger.close()
 
 

@@ -126,7 +126,7 @@ def test_where_nobody_knows_what_was_released_all_that_was_left_is_spent(
         book.write_bytes(book.read_bytes().replace(b'"epsilon": 0.5', b'"epsilon": 0.1'))
     put_in_place(leader, file)
     assert leader.ledger.store.spent() == LIMIT
-    said = str(leader.ledger.store.put_back())
+    said = str(leader.ledger.store.describe_put_back())
     assert "ε 2.5, all that was left up to its limit of 3, counts as spent" in said
     assert "raise the limit under [privacy] in site.toml" in said
     second = Leader(leader.site, run=SECOND)
@@ -289,7 +289,7 @@ def test_a_process_that_dies_beside_the_second_book_loses_no_release(
     assert ended(begun(act)) == KILLED
     leader.start()
     assert leader.ledger.store.spent() == (EACH if dies == "after" else 0)
-    assert leader.ledger.store.put_back() is None  # nobody put anything back
+    assert leader.ledger.store.describe_put_back() is None  # nobody put anything back
     first = leader.send(order).answer["share"]
     assert leader.ledger.store.spent() == EACH
     leader.again()
@@ -404,7 +404,7 @@ def test_a_ledger_of_an_earlier_version_begins_a_second_book(tmp_path: Path) -> 
     earlier.close()
     for _ in range(2):
         now = Ledger(path, "north", 3, None, epsilon=LIMIT)
-        assert (now.store.spent(), now.store.put_back()) == (0.5, None)
+        assert (now.store.spent(), now.store.describe_put_back()) == (0.5, None)
         now.close()
     assert (tmp_path / NAME).exists()
 

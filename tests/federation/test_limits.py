@@ -40,10 +40,10 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 def refused(leader: Leader, request: Request) -> str:
     """Why the site does not do it; it has done nothing then."""
-    before = leader.ledger.sent()
+    before = leader.ledger.traffic()
     reply = leader.send(leader.order(request))
     assert reply.refused is not None, request
-    assert leader.ledger.sent() == before
+    assert leader.ledger.traffic() == before
     return reply.refused
 
 
@@ -83,7 +83,7 @@ def test_more_picks_than_the_agreement_has_are_refused_before_anything_is_chosen
     steps = (fit("global", state), Step("keep", "select", {"n": 4}))
     why = refused(leader, Request("0/query/0", "query", 0, 0, steps))
     assert "asks site north for 4 labels and the agreement allows 3" in why
-    assert "picks" not in leader.ledger.store.kept("north")
+    assert "picks" not in leader.ledger.store.load_states("north")
 
 
 def test_the_first_labels_have_a_budget_of_their_own(leader: Leader) -> None:
@@ -201,7 +201,7 @@ def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
     leader: Leader, name: str
 ) -> None:
     leader.round(0, leader.first_model())
-    before = leader.ledger.store.kept("north").keys()
+    before = leader.ledger.store.load_states("north").keys()
     planted = {"rows": torch.arange(6, 18)}
     for args in (planted, leader.first_model()):
         step = Step("fit", name, dict(args))
@@ -209,7 +209,7 @@ def test_an_order_writes_only_models_of_the_study_into_a_sites_memory(
         assert refused(leader, training(step, upload, r=1))
         steps = (step, Step("keep", "select", {"n": 3}))
         assert refused(leader, Request("0/query/0", "query", 0, 0, steps))
-    assert leader.ledger.store.kept("north").keys() == before
+    assert leader.ledger.store.load_states("north").keys() == before
 
 
 def test_parts_of_models_that_no_model_has_are_refused(leader: Leader) -> None:
@@ -244,7 +244,7 @@ def test_a_site_trains_by_the_agreed_plan_alone(
     plan = replace(leader.site.agreement.recipe.plan, **changed)
     steps = (fit("local", leader.first_model(), plan), Step("sum", "upload", {}))
     assert "by a plan that is not the agreed one" in refused(leader, training(*steps))
-    assert leader.ledger.store.kept("north") == {}
+    assert leader.ledger.store.load_states("north") == {}
 
 
 def test_an_order_brings_few_models(leader: Leader) -> None:
@@ -373,6 +373,25 @@ def test_the_model_that_was_scored_is_the_one_that_goes_on(leader: Leader) -> No
     assert "another common model of 0/train/1" in refused(
         leader, Request("0/query/0", "query", 0, 0, steps)
     )
+
+
+@pytest.mark.parametrize("missing", ["w", "stats"])
+def test_a_common_model_without_one_of_its_parts_is_refused_by_that_part(
+    leader: Leader, missing: str
+) -> None:
+    """It could not be compared with the model of its round, nor trained or scored."""
+    state = leader.first_model()
+    rest = {name: part for name, part in state.items() if name != missing}
+    said = f"brings site north a model without {missing!r}"
+    plan = leader.site.agreement.recipe.plan
+    upload = Step("sum", "upload", {})
+    assert said in refused(leader, training(fit("local", rest, plan), upload))
+    assert said in refused(leader, training(fit("local", rest, plan), upload, r=1))
+    assert said in refused(leader, score(leader, rest))
+    handed = (fit("global", rest), Step("keep", "select", {"n": 3}))
+    assert said in refused(leader, Request("0/query/0", "query", 0, 0, handed))
+    left = Step("keep", "finish", dict(rest))
+    assert said in refused(leader, Request("model/finish/0", "people", 2, 0, (left,)))
 
 
 def test_a_query_is_handed_no_local_model(leader: Leader) -> None:

@@ -106,7 +106,9 @@ def test_own_labels_are_listed_and_lead_to_a_correction(tmp_path: Path) -> None:
     )
     ask(desk.ledger, (5,), cycle=1)
     close(desk.ledger, 1)
-    labels = {label.row: label.value for label in desk.ledger.store.written("cleveland")}
+    labels = {
+        label.row: label.value for label in desk.ledger.store.load_labels("cleveland")
+    }
     assert labels == {1: 1.0, 4: 0.0}
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from fallow.cli.coordinate_words import Lines, show_sites
 from fallow.federation.coordinator.labels import counts_of
 from fallow.federation.coordinator.live import utc
-from fallow.federation.coordinator.scores import UNSCORED, of_counts, of_totals
+from fallow.federation.coordinator.scores import UNSCORED, score_counts, score_totals
 from tests.federation.worlds import tiny
 
 
@@ -107,19 +107,19 @@ def test_sites_that_go_while_a_run_ends_are_no_news(tmp_path: Path) -> None:
 def test_a_site_that_tells_no_count_has_no_score() -> None:
     silent = {"rows": 0.0, "hits": 0.0, "class_rows": [0.0, 0.0], "class_hits": [0.0, 0.0]}
     loud = {"rows": 8.0, "hits": 6.0, "class_rows": [8.0, 0.0], "class_hits": [6.0, 0.0]}
-    found = of_counts({"a": silent, "b": loud})  # type: ignore[dict-item]
+    found = score_counts({"a": silent, "b": loud})  # type: ignore[dict-item]
     assert found["per_site"] == {"a": None, "b": 0.75}
     assert found["accuracy"] == found["balanced_accuracy"] == 0.75
     assert found["per_class"] == [0.75, None]
-    nothing = of_counts({"a": silent})  # type: ignore[dict-item]
+    nothing = score_counts({"a": silent})  # type: ignore[dict-item]
     assert nothing == UNSCORED | {"per_site": {"a": None}}
 
 
 def test_errors_are_in_units_of_the_variance() -> None:
     answers = {"a": {"rows": 4.0, "squares": 8.0}, "b": {"rows": 1.0, "squares": 6.0}}
-    assert of_counts(answers, 2.0)["mse"] == pytest.approx((1.0 + 3.0) / 2)  # type: ignore[arg-type]
-    assert of_totals({"rows": 5.0, "squares": 20.0}, 2.0)["mse"] == pytest.approx(2.0)
-    assert of_totals({"rows": 0.0, "squares": 0.0}, 2.0) == UNSCORED
+    assert score_counts(answers, 2.0)["mse"] == pytest.approx((1.0 + 3.0) / 2)  # type: ignore[arg-type]
+    assert score_totals({"rows": 5.0, "squares": 20.0}, 2.0)["mse"] == pytest.approx(2.0)
+    assert score_totals({"rows": 0.0, "squares": 0.0}, 2.0) == UNSCORED
 
 
 @pytest.mark.parametrize(("width", "is_whole"), [(80, False), (120, True)])

@@ -14,7 +14,7 @@ from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.program import new_run, opened
 from fallow.federation.site.rows import read_rows
-from fallow.federation.site.terms import rows_told
+from fallow.federation.site.terms import describe_rows
 from fallow.network.checks import ResponseCheck
 from fallow.queries import AHFAL
 from tests.federation.agreed import TABLE, table
@@ -36,9 +36,9 @@ def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
     late = leader.order(about("hello", "0/hello"), run=new_run(1e9))
     leader.run = new_run(1.5e9)
     picked(leader)
-    memory = leader.ledger.store.kept("north").keys()
+    memory = leader.ledger.store.load_states("north").keys()
     assert "this is a replay, or the coordinator's clock" in str(leader.send(late).refused)
-    assert leader.ledger.store.kept("north").keys() == memory != set()
+    assert leader.ledger.store.load_states("north").keys() == memory != set()
     assert leader.people("ask", "0/query", **ASK) == {"asked": 3}  # the run goes on
 
 
@@ -78,7 +78,7 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
         if not misses:
             leader.people("close", "0/query", **CLOSE)  # nobody has answered
         after.append(leader.round(0, leader.first_model(), cycle=1))
-        kept.append(leader.ledger.store.kept("north"))
+        kept.append(leader.ledger.store.load_states("north"))
         leader.ledger.close()
     assert kept[0].keys() == kept[1].keys() >= {"own/v"}
     torch.testing.assert_close(after[0], after[1], rtol=0, atol=0)
@@ -160,7 +160,7 @@ def test_runs_begun_again_do_not_average_noise_away(tmp_path: Path) -> None:
 
 def test_a_row_withdrawn_after_it_was_picked_is_not_asked(leader: Leader) -> None:
     picked(leader)
-    row = int(leader.ledger.store.kept("north")["picks"]["rows"][0])
+    row = int(leader.ledger.store.load_states("north")["picks"]["rows"][0])
     leader.ledger.withdraw(row, "ann")
     assert leader.people("ask", "0/query", **ASK) == {"asked": 2}
     assert row not in {question.row for question in leader.ledger.questions()}
@@ -195,17 +195,17 @@ def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
     table(tmp_path / "rows.csv")
     table(tmp_path / "test.csv", "t1,63,male,233,yes", "t2,64,male,233,no")
     rows, tests = (read_rows(tmp_path / name, TABLE) for name in ("rows.csv", "test.csv"))
-    assert rows_told(rows, tests)[-1] == (
+    assert describe_rows(rows, tests)[-1] == (
         "test rows: 1 of them equal a row to train on in every feature; scores say too much then"
     )
-    assert not [line for line in rows_told(rows, None) if "equal" in line]
+    assert not [line for line in describe_rows(rows, None) if "equal" in line]
 
 
 def test_a_refusal_names_no_folder_of_the_site(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def locked(*about: object) -> None:
-        raise leader.ledger._tables.damaged("a page")
+        raise leader.ledger._tables.damage_error("a page")
 
     monkeypatch.setattr(leader.ledger.orders, "standing", locked)
     refused = str(leader.send(leader.order(about("hello", "0/hello"))).refused)

@@ -22,7 +22,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fallow.cli.site import site
-from fallow.cli.site_words import Lines, over, said
+from fallow.cli.site_words import SiteLines, describe_end, describe_event
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import Copies, live, serve, unreachable
 from fallow.federation.study_file import write_agreement
@@ -125,7 +125,7 @@ def test_an_order_of_another_study_is_refused_aloud(tmp_path: Path) -> None:
     with served(folder, heard) as wire:
         wire.send(progress("another"))
     assert "has agreed on study" in heard[1]["refused"]
-    assert said(heard[1]).startswith("refused: site north")
+    assert describe_event(heard[1]).startswith("refused: site north")
 
 
 def test_a_site_at_work_copies_its_ledger_again_and_again(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_site_says_whether_its_coordinator_is_reached(tmp_path: Path) -> None:
     lost = unreachable(folder)
     assert lost is not None
     assert lost.startswith(f"the coordinator at {there} is not reached")
-    assert said({"event": "coordinator", "problem": lost}).endswith(
+    assert describe_event({"event": "coordinator", "problem": lost}).endswith(
         "this site tries again by itself"
     )
 
@@ -273,7 +273,7 @@ def test_of_many_lines_that_are_refused_the_first_are_shown(tmp_path: Path) -> N
 
 def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Path) -> None:
     heard = io.StringIO()
-    lines = Lines(Console(file=heard), tmp_path)
+    lines = SiteLines(Console(file=heard), tmp_path)
     gone = {"event": "coordinator", "problem": "the coordinator is not reached"}
     end = {"event": "order", "key": "model/finish/0", "refused": None, "bytes": 9}
     for event in (gone, end, gone):
@@ -284,10 +284,10 @@ def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Pat
 
 def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> None:
     event = {"event": "order", "key": "model/finish/0", "refused": None, "bytes": 9}
-    assert f"fallow predict {tmp_path} ROWS" in " ".join(over(event, tmp_path))
-    assert not over({**event, "key": "0/train/0/1"}, tmp_path)
-    assert not over({**event, "refused": "no"}, tmp_path)
-    assert not over({"event": "coordinator", "problem": None}, tmp_path)
+    assert f"fallow predict {tmp_path} ROWS" in " ".join(describe_end(event, tmp_path))
+    assert not describe_end({**event, "key": "0/train/0/1"}, tmp_path)
+    assert not describe_end({**event, "refused": "no"}, tmp_path)
+    assert not describe_end({"event": "coordinator", "problem": None}, tmp_path)
 
 
 @pytest.mark.processes

@@ -10,7 +10,7 @@ import pytest
 from fallow.cli import options
 from fallow.cli.tables import show_table
 from fallow.federation.building import build_study
-from fallow.federation.site.terms import leaving
+from fallow.federation.site.terms import list_disclosures
 from fallow.settings.spec import Spec
 from tests.federation.worlds import TINY, Federation, federation, rows, tiny
 
@@ -30,7 +30,7 @@ def test_a_table_is_no_wider_than_a_hundred_columns_where_nobody_knows_the_width
 
 
 def told(world: Federation) -> dict[str, str]:
-    return {verb: what for _, verb, what, _ in leaving(world.sites["basel"])}
+    return {verb: what for _, verb, what, _ in list_disclosures(world.sites["basel"])}
 
 
 def test_a_study_of_classes_says_nothing_of_numbers_and_its_sites_tell_none(

@@ -69,6 +69,11 @@ def state(world: Federation, cycle: int = 0) -> torch.Tensor:
     return torch.cat([value.flatten().double() for value in found])
 
 
+def heard(world: Federation, site: str) -> list[str]:
+    """What people at a site were told by the coordinator."""
+    return world.ledgers[site].orders.load_news()
+
+
 # -- an answer -----------------------------------------------------------------------------------
 
 
@@ -102,10 +107,10 @@ def test_what_is_struck_out_is_named_and_told_and_stays_out_after_a_restart(
     assert world.program(pages=True).go()
     assert said in without(read_live(world.place) or {})[0]
     assert said in (world.place / "report.html").read_text()
-    heard = world.ledgers["chur"].orders.heard()
+    heard = world.ledgers["chur"].orders.load_news()
     assert len(heard) == 1
     assert "round 2 of cycle 0: it does not count" in heard[0]
-    assert world.ledgers["basel"].orders.heard() == []
+    assert world.ledgers["basel"].orders.load_news() == []
 
 
 def test_a_phase_whose_labels_were_not_asked_for_yet_may_be_repeated(
@@ -272,7 +277,7 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
     assert "does not count" in first["why"]
     assert world.program().go()
     for site in world.sites:  # each start asked it anew
-        performed = world.ledgers[site].orders.performed(
+        performed = world.ledgers[site].orders.load_standing_keys(
             str(world.ledgers[site].orders.newest_run())
         )
         assert [key for key in performed if key.startswith("0/train/1/0")] == [
@@ -332,6 +337,9 @@ def test_a_site_that_left_stays_out_after_a_restart(tmp_path: Path) -> None:
     world.link.down = set()
     assert world.program().go()
     assert world.bought(0) == {"basel": 3, "chur": 3, "davos": 0}
+    (said,) = heard(world, "davos")
+    assert "the study goes on without this site since" in said
+    assert heard(world, "basel") == []
 
 
 def away_after(
@@ -432,3 +440,44 @@ def test_people_who_are_waited_for_at_a_silent_site_are_named(tmp_path: Path) ->
     assert world.program(say).go()
     assert "No word from davos (since" in told[1]
     assert "'fallow coordinate advance' goes on with the labels" in told[1]
+
+
+# -- what a site that was left behind hears ------------------------------------------------------
+
+
+def test_a_site_without_which_a_cycle_was_closed_hears_so_with_its_next_order(
+    tmp_path: Path,
+) -> None:
+    world = tiny(tmp_path, ROUNDS, waits=replace(SHORT, quorum=2))
+    before: list[list[str]] = []
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "labelled" and event["step"] == "0/query":
+            world.link.down = {"davos"}
+        if event["event"] == "round" and event["cycle"] == 1 and not before:
+            before.append(heard(world, "davos"))
+            world.link.down = set()
+
+    assert world.program(say).go()
+    assert before == [[]]
+    (said,) = heard(world, "davos")
+    assert "closed the query of cycle 0 without this site" in said
+    assert heard(world, "basel") == []
+
+
+def test_people_whose_labelling_was_cut_short_hear_so_at_once(tmp_path: Path) -> None:
+    world = tiny(tmp_path, ROUNDS, away={"davos"})
+    looks: list[str] = []
+
+    def say(event: Event) -> None:
+        world.label(event)
+        if event["event"] == "labels":
+            looks.append(event["step"])
+            if looks.count(event["step"]) == 2:  # by now the others are done
+                Control(world.place / "control").tell("advance")
+
+    assert world.program(say).go()
+    (said,) = [line for line in heard(world, "davos") if "query of cycle 0" in line]
+    assert "ended the labelling of the query of cycle 0 before its deadline" in said
+    assert [line for line in heard(world, "basel") if "query" in line] == []

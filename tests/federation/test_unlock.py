@@ -50,7 +50,7 @@ def test_a_run_that_people_leave_makes_room_for_another_and_labels_stay(
     assert "Kept: 4 labels" in said and "Lost: " in said
     assert "Leave run" in said and "is left" in said
     assert hello(leader) is None
-    assert len(leader.ledger.store.written("north")) == 4
+    assert len(leader.ledger.store.load_labels("north")) == 4
     leader.run = FAR
     assert "people at site north have left run" in str(hello(leader))
     leader.ledger.close()

@@ -145,7 +145,7 @@ class Federation:
     def labels(self) -> dict[str, list[Any]]:
         """The ledger of every site, as it stands."""
         return {
-            site: ledger.store.written(site)
+            site: ledger.store.load_labels(site)
             for site, ledger in sorted(self.ledgers.items())
         }
 

@@ -29,11 +29,11 @@ from tests.laws.test_training_laws import ROWS
 from tests.training.personal.federation import (
     METHODS,
     PLAN,
-    begun,
     federation,
-    gone,
+    first_state,
     rounds,
-    tuned,
+    run_last,
+    train_and_deploy,
 )
 
 each_model = pytest.mark.parametrize("make", [linear, mlp, norm])
@@ -51,19 +51,19 @@ def same(ours: dict[str, State], theirs: dict[str, State]) -> None:
 
 def common(make: Callable[[], nn.Module], method: Any, executor: type = Loop) -> State:
     """The server's model after three rounds."""
-    return rounds(federation(make, method, executor=executor), method, begun(make))
+    return rounds(federation(make, method, executor=executor), method, first_state(make))
 
 
 @each_model
 def test_ditto_without_its_pull_is_local_training_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
-    same(gone(make, Ditto(PLAN, lam=0.0)), gone(make, Local(PLAN)))
+    same(train_and_deploy(make, Ditto(PLAN, lam=0.0)), train_and_deploy(make, Local(PLAN)))
 
 
 @each_model
 def test_with_its_pull_it_is_not(make: Callable[[], nn.Module]) -> None:
-    ours, alone = gone(make, Ditto(PLAN)), gone(make, Local(PLAN))
+    ours, alone = train_and_deploy(make, Ditto(PLAN)), train_and_deploy(make, Local(PLAN))
     assert all(not torch.equal(ours[name]["w"], alone[name]["w"]) for name in alone)
 
 
@@ -80,7 +80,7 @@ def test_apfl_whose_mixture_is_all_private_is_local_training_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
     fixed = APFL(PLAN, alpha=1.0, adaptive=False)
-    same(gone(make, fixed), gone(make, Local(PLAN)))
+    same(train_and_deploy(make, fixed), train_and_deploy(make, Local(PLAN)))
 
 
 @pytest.mark.parametrize("make", [linear, mlp])
@@ -88,14 +88,14 @@ def test_apfl_whose_mixture_is_all_shared_is_the_copy_of_fedavg_bit_for_bit(
     make: Callable[[], nn.Module],
 ) -> None:
     fixed = APFL(PLAN, alpha=0.0, adaptive=False)
-    same(gone(make, fixed), gone(make, FedAvgPost(PLAN)))
+    same(train_and_deploy(make, fixed), train_and_deploy(make, FedAvgPost(PLAN)))
 
 
 @each_model
 def test_knn_without_weight_predicts_as_fedavg(make: Callable[[], nn.Module]) -> None:
     method = KNNPer(PLAN, weight=0.0)
     carrier = federation(make, method)
-    state = rounds(carrier, method, begun(make))
+    state = rounds(carrier, method, first_state(make))
     agree(state, common(make, FedAvg(PLAN)), atol=0)
     site = carrier.members["a"]
     view = SiteView(site, 0)
@@ -111,7 +111,7 @@ def test_fedprox_without_a_penalty_is_fedavg_before_and_after_tuning(
     ours, theirs = FedProxFT(PLAN, mu=0.0, tune_prox=tune_prox), FedAvgFT(PLAN)
     agree(common(make, ours), common(make, FedAvg(PLAN)), atol=0)
     if not tune_prox:  # batches are drawn by the name of the model
-        same(gone(make, ours), gone(make, theirs))
+        same(train_and_deploy(make, ours), train_and_deploy(make, theirs))
 
 
 @each_model
@@ -130,7 +130,7 @@ def test_a_graph_that_only_sees_shares_of_rows_is_fedavg(
 ) -> None:
     method = PFedGraph(PLAN, alpha=1e6, lam=0.0)
     carrier = federation(make, method)
-    state = rounds(carrier, method, begun(make))
+    state = rounds(carrier, method, first_state(make))
     p = torch.tensor([8.0, 6.0, 12.0]) / 26
     assert_close(state["weights"], p.double().expand(3, 3), rtol=0, atol=1e-6)
     mixed = state["weights"] @ state["models"]
@@ -140,13 +140,17 @@ def test_a_graph_that_only_sees_shares_of_rows_is_fedavg(
 
 @each_method
 def test_the_order_of_sites_does_not_matter(method: Any) -> None:
-    same(gone(mlp, method, n=2), gone(mlp, method, dict(reversed(ROWS.items())), n=2))
+    in_order = train_and_deploy(mlp, method, n=2)
+    in_reverse = train_and_deploy(mlp, method, dict(reversed(ROWS.items())), n=2)
+    same(in_order, in_reverse)
 
 
 @each_method
 def test_both_executors_deploy_the_same(method: Any) -> None:
     rows = {"one row": 1, "one batch": 4, "odd": 7, "none": 0, "many": 13}
-    there, back = (gone(mlp, method, rows, executor) for executor in (Loop, Stacked))
+    there, back = (
+        train_and_deploy(mlp, method, rows, executor) for executor in (Loop, Stacked)
+    )
     for name in rows:
         assert bool(there[name]["w"].isfinite().all())
         agree(back[name], there[name])
@@ -154,33 +158,36 @@ def test_both_executors_deploy_the_same(method: Any) -> None:
 
 @each_method
 def test_a_site_without_labels_leaves_the_others_as_they_are(method: Any) -> None:
-    alone, beside = gone(mlp, method, n=2), gone(mlp, method, {**ROWS, "d": 0}, n=2)
+    alone = train_and_deploy(mlp, method, n=2)
+    beside = train_and_deploy(mlp, method, {**ROWS, "d": 0}, n=2)
     for name in alone:
         assert_close(beside[name]["w"], alone[name]["w"], rtol=0, atol=1e-12)
 
 
 @each_method
 def test_one_site_with_one_batch_trains(method: Any) -> None:
-    (model,) = gone(mlp, method, {"a": 3}).values()
+    (model,) = train_and_deploy(mlp, method, {"a": 3}).values()
     assert bool(model["w"].isfinite().all())
-    assert not torch.equal(model["w"], begun(mlp)["w"])
+    assert not torch.equal(model["w"], first_state(mlp)["w"])
 
 
 @each_method
 def test_sites_that_come_and_go_train_on(method: Any) -> None:
     carrier = federation(mlp, method)
     cohorts = {0: ("a", "b"), 1: ("b", "c"), 2: ("a",)}
-    state = rounds(carrier, method, begun(mlp), 4, cohorts)
+    state = rounds(carrier, method, first_state(mlp), 4, cohorts)
     if hasattr(method, "last"):
-        tuned(carrier, method, state)
+        run_last(carrier, method, state)
     models = [method.deploy(state, site.memory)["w"] for site in carrier.members.values()]
     assert all(
-        bool(w.isfinite().all()) and not torch.equal(w, begun(mlp)["w"]) for w in models
+        bool(w.isfinite().all()) and not torch.equal(w, first_state(mlp)["w"])
+        for w in models
     )
 
 
 @each_method
 def test_the_same_seed_gives_the_same_models(method: Any) -> None:
-    same(
-        gone(norm, method, {"a": 6, "b": 4}, n=2), gone(norm, method, {"a": 6, "b": 4}, n=2)
-    )
+    rows = {"a": 6, "b": 4}
+    once = train_and_deploy(norm, method, rows, n=2)
+    again = train_and_deploy(norm, method, rows, n=2)
+    same(once, again)

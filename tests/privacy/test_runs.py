@@ -15,7 +15,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.privacy import Privacy
-from fallow.report.costs import MASKS, NOISE, left
+from fallow.report.costs import MASKS, NOISE, disclosure
 from fallow.report.render import render_blocks
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -48,7 +48,9 @@ def gone(recipe: Recipe, **change: Any) -> tuple[Run, list[dict[str, Any]]]:
 
 
 def bought(run: Run) -> dict[str, list[int]]:
-    return {s: [label.row for label in run.journal.written(s)] for s in run.world.members}
+    return {
+        s: [label.row for label in run.journal.load_labels(s)] for s in run.world.members
+    }
 
 
 @pytest.mark.parametrize("training", ["fedavg", "fedprox"])
@@ -130,7 +132,7 @@ def test_a_run_killed_at_a_point_spends_and_picks_as_if_nothing_had_happened(
 
 
 def page(root: Path) -> str:
-    return render_blocks(left(read_study(root), "a"))
+    return render_blocks(disclosure(read_study(root), "a"))
 
 
 def test_the_report_says_what_noise_and_masks_cover(

@@ -111,7 +111,7 @@ def small_site(
             labels.append(Label(row, value, turn - 1, weight))
             row += 1
         site.buy(held_back(labels, validation, is_stratified(recipe, CLASSES), turn))
-    labels = site.store.written("a")
+    labels = site.store.load_labels("a")
     if corrected:  # keeps all but its value, as in a site's ledger
         site.reread([e._replace(value=corrected.get(e.row, e.value)) for e in labels])
     if fresh_first:

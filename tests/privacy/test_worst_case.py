@@ -88,7 +88,7 @@ def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
             privacy={"epsilon": epsilon},
         )
         members = world.members  # type: ignore[attr-defined]
-        first = [e for name, s in members.items() for e in s.store.written(name)]
+        first = [e for name, s in members.items() for e in s.store.load_labels(name)]
         held.append([(e.row, e.held) for e in first if e.cycle < 0])
     assert [row for row, _ in held[0]] == [row for row, _ in held[1]]
     assert (held[0] == held[1]) == (epsilon is not None)

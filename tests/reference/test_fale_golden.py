@@ -148,7 +148,7 @@ def test_a_run_buys_its_budget_and_keeps_weights_and_chances_in_the_ledger() -> 
     assert records[1]["mse"] < records[0]["mse"]
     total = 0.0
     for name, site in world.members.items():
-        lines = journal.written(name)
+        lines = journal.load_labels(name)
         assert [line.weight for line in lines if line.probability is None] == [1.0]
         later = [line for line in lines if line.probability is not None]
         assert len(later) == 20 and len({line.row for line in lines}) == 21
@@ -182,7 +182,8 @@ def test_a_run_is_the_same_as_bytes_and_behind_masks() -> None:
         other = ran(recipe, runtime=runtime)
         for name in plain[1].members:
             rows = [
-                [line.row for line in found[2].written(name)] for found in (plain, other)
+                [line.row for line in found[2].load_labels(name)]
+                for found in (plain, other)
             ]
             assert rows[0] == rows[1]
         assert other[0][-1]["mse"] == pytest.approx(plain[0][-1]["mse"], rel=1e-7)

@@ -17,7 +17,8 @@ LIFT = {"ahfal": 0.05, "entropy": 0.02, "random": 0.0, "bound:all-labels": 0.12}
 
 def _shares(gen: np.random.Generator, total: int) -> list[list[int]]:
     p = gen.dirichlet(np.full(CLASSES, 0.6), SITES)
-    return (1 + np.floor(p * total / SITES)).astype(int).tolist()
+    shares: list[list[int]] = (1 + np.floor(p * total / SITES)).astype(int).tolist()
+    return shares
 
 
 def _exchange(kind: str, verb: str, what: str, size: int, exchanges: int) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fallow.papers.ahfal.sections import SPREAD, swept
 from fallow.report import results as report_sections
-from fallow.report.figures.style import FAINT, looks, told_apart
+from fallow.report.figures.style import FAINT, looks, named_in_figures
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import across, findings, piece, read_study, write_report
 from tests.report.test_page import ALWAYS, parsed
@@ -30,11 +32,11 @@ MORE = [
 MANY = tuple(f"egl:Strategy{i}" for i in range(22))
 
 
-def headings(text):
+def headings(text: str) -> list[str]:
     return re.findall(r"<h3>(.*?)</h3>", text)
 
 
-def cut(alpha):
+def cut(alpha: float | None) -> dict[str, Any]:
     return {
         "data": "digits",
         "partition": {"name": "exact-dirichlet", "fields": {"alpha": alpha}},
@@ -42,7 +44,7 @@ def cut(alpha):
 
 
 @pytest.fixture(scope="module")
-def paired(tmp_path_factory):
+def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = write_study(tmp_path_factory.mktemp("paired") / "a", PAIRS, 6, 2, "random")
     rewrite(
         root, lambda row, _: {"notes": {"nan_sites": 2} if "NaN" in row["query"] else {}}
@@ -51,27 +53,27 @@ def paired(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def paired_text(paired):
+def paired_text(paired: Path) -> str:
     return write_report([paired]).read_text()
 
 
-def test_a_study_with_pairs_has_their_sections_and_valid_ones(paired_text):
+def test_a_study_with_pairs_has_their_sections_and_valid_ones(paired_text: str) -> None:
     parsed(paired_text)
     found = headings(paired_text)
     assert found == [*ALWAYS[:5], *MORE, *ALWAYS[5:]]
 
 
-def test_the_code_is_shown_with_the_sites_whose_scores_were_nan(paired_text):
+def test_the_code_is_shown_with_the_sites_whose_scores_were_nan(paired_text: str) -> None:
     assert "2.0 of 3" in paired_text
     assert "NaN sites" in paired_text
 
 
-def test_pairs_without_two_common_seeds_leave_no_empty_heading(tmp_path):
+def test_pairs_without_two_common_seeds_leave_no_empty_heading(tmp_path: Path) -> None:
     study = read_study(write_study(tmp_path / "one", PAIRS, 1, 2, "random"))
     assert headings("".join(findings(study, "a"))) == MORE[3:4]
 
 
-def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
+def test_studies_that_differ_in_alpha_share_an_article(tmp_path: Path) -> None:
     roots = [
         write_study(
             tmp_path / f"{a}", PAIRS[:4], 2, 2, "random", name=f"at {a}", recipe=cut(a)
@@ -80,6 +82,7 @@ def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
     ]
     studies = [read_study(root) for root in roots]
     text = across(studies, "across")
+    assert text is not None
     parsed(text)
     assert headings(text) == [
         "Final scores side by side",
@@ -93,22 +96,24 @@ def test_studies_that_differ_in_alpha_share_an_article(tmp_path):
 
 
 def test_studies_that_are_cut_in_no_common_way_share_their_final_scores_alone(
-    tmp_path, study_dir
-):
+    tmp_path: Path, study_dir: Path
+) -> None:
     other = write_study(tmp_path / "other", PAIRS[:3], 2, 2, "random", recipe=cut(1.0))
     studies = [read_study(study_dir), read_study(other)]
-    assert headings(across(studies, "across")) == ["Final scores side by side"]
+    text = across(studies, "across")
+    assert text is not None
+    assert headings(text) == ["Final scores side by side"]
     assert swept(studies) == []
 
 
-def test_studies_without_a_common_strategy_share_no_article(tmp_path):
+def test_studies_without_a_common_strategy_share_no_article(tmp_path: Path) -> None:
     roots = [
         write_study(tmp_path / query, (query,), 2, 2, query) for query in ("ksas", "logo")
     ]
     assert across([read_study(root) for root in roots], "across") is None
 
 
-def test_an_article_over_all_is_linked_from_the_top(tmp_path):
+def test_an_article_over_all_is_linked_from_the_top(tmp_path: Path) -> None:
     roots = [
         write_study(tmp_path / f"{a}", PAIRS[1:3], 2, 1, None, recipe=cut(a))
         for a in (0.1, 1.0)
@@ -121,14 +126,14 @@ def test_an_article_over_all_is_linked_from_the_top(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def wide(tmp_path_factory):
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     queries = (*MANY, "random", "entropy", "ahfal")
     return write_study(tmp_path_factory.mktemp("wide") / "wide", queries, 2, 2, "ahfal")
 
 
-def test_of_many_strategies_figures_name_eight(wide):
+def test_of_many_strategies_figures_name_eight(wide: Path) -> None:
     study = read_study(wide)
-    named = told_apart(study)
+    named = named_in_figures(study)
     assert len(named) == 8
     assert {"random", "ahfal"} <= set(named)
     best = max(study.strategies, key=lambda q: sum(study.final(q).values()))
@@ -139,7 +144,9 @@ def test_of_many_strategies_figures_name_eight(wide):
     assert all(look[q].colour == FAINT for q in study.strategies if q not in named)
 
 
-def test_a_wide_study_lists_all_in_the_table_and_counts_the_rest_in_figures(wide):
+def test_a_wide_study_lists_all_in_the_table_and_counts_the_rest_in_figures(
+    wide: Path,
+) -> None:
     study = read_study(wide)
     table = piece(report_sections.scores(study, "x"))
     assert all(f"{query.partition(':')[2]}</th>" in table for query in MANY)

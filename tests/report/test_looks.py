@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fallow.report.blocks import Table
-from fallow.report.called import names_of
 from fallow.report.figures.style import colours_of, looks
 from fallow.report.render import render_blocks
+from fallow.report.study_names import names_of
 from tests.federation.browser import NEEDS, chromium
 from tests.report.conftest import write_study
 from tests.report.reading import across, read_study, write_report

@@ -3,14 +3,17 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fallow.report import tables
 from fallow.report.costs import exchanges
 from fallow.report.figures.study import class_accuracy
-from fallow.report.figures.style import spaced
+from fallow.report.figures.style import space_out
 from fallow.report.words import summary
 from tests.report.reading import read_study, write_report
 
@@ -34,11 +37,14 @@ VOID = {"meta", "br", "img", "hr", "link", "input"}
 class Balance(HTMLParser):
     """Every element closes in order; ids are unique; nothing is loaded from elsewhere."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.open, self.ids, self.tags, self.loads = [], [], [], []
+        self.open: list[str] = []
+        self.ids: list[str | None] = []
+        self.tags: list[str] = []
+        self.loads: list[str] = []
 
-    def handle_starttag(self, tag, attrs):
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.ids += [v for k, v in attrs if k == "id"]
         self.loads += [
@@ -51,21 +57,21 @@ class Balance(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag, attrs):
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
         if tag not in VOID:
             self.open.pop()
 
-    def handle_endtag(self, tag):
+    def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
 
 @pytest.fixture(scope="module")
-def page_text(kept_study):
+def page_text(kept_study: Path) -> str:
     return write_report([kept_study]).read_text()
 
 
-def parsed(text):
+def parsed(text: str) -> Balance:
     page = Balance()
     page.feed(text)
     page.close()
@@ -74,7 +80,7 @@ def parsed(text):
     return page
 
 
-def test_the_page_is_valid_and_loads_nothing(page_text):
+def test_the_page_is_valid_and_loads_nothing(page_text: str) -> None:
     page = parsed(page_text)
     assert page.loads == []
     assert "http://" not in page_text
@@ -83,14 +89,14 @@ def test_the_page_is_valid_and_loads_nothing(page_text):
     assert not re.search(r"url\((?!#)|@import", page_text)
 
 
-def test_the_page_has_every_section_in_order(page_text):
+def test_the_page_has_every_section_in_order(page_text: str) -> None:
     assert re.findall(r"<h3>(.*?)</h3>", page_text) == SECTIONS
     assert page_text.count("<svg") == 6
     assert page_text.count("<figcaption>") == 6
     assert page_text.count("<table>") == page_text.count("<caption>") == 7
 
 
-def test_the_page_shows_the_computed_numbers(page_text, study_dir):
+def test_the_page_shows_the_computed_numbers(page_text: str, study_dir: Path) -> None:
     for cells in tables.columns(tables.final_table(read_study(study_dir))).values():
         for cell in cells:
             assert cell.replace("-", "−").replace("<", "&lt;") in page_text.replace(
@@ -98,12 +104,12 @@ def test_the_page_shows_the_computed_numbers(page_text, study_dir):
             )
 
 
-def test_an_upper_bound_appears_in_its_own_row_and_in_the_figure(page_text):
+def test_an_upper_bound_appears_in_its_own_row_and_in_the_figure(page_text: str) -> None:
     assert 'class="bound first"' in page_text
     assert page_text.count("all labels") >= 3
 
 
-def test_a_malicious_name_is_text(make_study):
+def test_a_malicious_name_is_text(make_study: Callable[..., Path]) -> None:
     evil = "<img src=x onerror=alert(1)>"
     root = make_study(
         queries=(evil, "random"), reference="random", seeds=2, name=f"{evil}$x^{{"
@@ -112,20 +118,26 @@ def test_a_malicious_name_is_text(make_study):
     assert "img" not in page.tags
 
 
-def test_one_seed_makes_a_page_that_says_why_nothing_is_tested(make_study):
+def test_one_seed_makes_a_page_that_says_why_nothing_is_tested(
+    make_study: Callable[..., Path],
+) -> None:
     text = write_report([make_study(seeds=1)]).read_text()
     assert "at least 2 seeds" in text
     assert "Holm" not in text
 
 
-def test_four_strategies_without_random_or_a_reference_make_a_page(make_study):
+def test_four_strategies_without_random_or_a_reference_make_a_page(
+    make_study: Callable[..., Path],
+) -> None:
     root = make_study(
         queries=("entropy", "margin", "logo", "ksas"), reference=None, seeds=2
     )
     assert "No reference was named" in write_report([root]).read_text()
 
 
-def test_one_strategy_alone_is_told_as_it_is_without_a_word_of_tests(make_study):
+def test_one_strategy_alone_is_told_as_it_is_without_a_word_of_tests(
+    make_study: Callable[..., Path],
+) -> None:
     text = write_report(
         [make_study(queries=("entropy",), reference=None, seeds=2)]
     ).read_text()
@@ -133,20 +145,24 @@ def test_one_strategy_alone_is_told_as_it_is_without_a_word_of_tests(make_study)
     assert "best final score" not in text and "tested" not in text
 
 
-def test_classes_of_real_sites_are_named_though_nobody_is_told_their_partition(make_study):
+def test_classes_of_real_sites_are_named_though_nobody_is_told_their_partition(
+    make_study: Callable[..., Path],
+) -> None:
     root = make_study(queries=("entropy",), reference=None)
     for file in root.glob("cells/*/*/partition.json"):
         file.unlink()
     about = json.loads((root / "study.json").read_text())
-    count = len(read_study(root).cells[0].records[-1]["per_class"])
-    about["classes"] = [f"kind {i}" for i in range(count)]
+    per_class = read_study(root).cells[0].records[-1]["per_class"]
+    assert per_class is not None
+    about["classes"] = [f"kind {i}" for i in range(len(per_class))]
     (root / "study.json").write_text(json.dumps(about))
     figure = class_accuracy(read_study(root))
+    assert figure is not None
     said = {tick.get_text() for axes in figure.axes for tick in axes.get_xticklabels()}
     assert "kind 0" in said and "0" not in said
 
 
-def test_a_study_without_records_makes_a_page(study_dir):
+def test_a_study_without_records_makes_a_page(study_dir: Path) -> None:
     shutil.rmtree(study_dir / "cells")
     text = write_report([study_dir]).read_text()
     parsed(text)
@@ -154,25 +170,27 @@ def test_a_study_without_records_makes_a_page(study_dir):
     assert re.findall(r"<h3>(.*?)</h3>", text) == ALWAYS
 
 
-def test_a_running_study_is_called_preliminary(study_dir):
+def test_a_running_study_is_called_preliminary(study_dir: Path) -> None:
     shutil.rmtree(study_dir / "cells/ahfal/seed-5")
     text = write_report([study_dir]).read_text()
     assert "Preliminary: 23 of 24 runs are complete." in text
     assert "Not complete: ahfal seed 5." in text
 
 
-def test_several_studies_share_a_page_and_no_id(make_study, study_dir, tmp_path):
+def test_several_studies_share_a_page_and_no_id(
+    make_study: Callable[..., Path], study_dir: Path, tmp_path: Path
+) -> None:
     out = write_report([study_dir, make_study(seeds=2)], tmp_path / "both.html")
     page = parsed(out.read_text())
     assert out.name == "both.html"
     assert page.tags.count("article") == 3
 
 
-def test_the_same_records_give_the_same_page(page_text, study_dir):
+def test_the_same_records_give_the_same_page(page_text: str, study_dir: Path) -> None:
     assert write_report([study_dir]).read_text() == page_text
 
 
-def test_an_earlier_page_survives_a_failed_one(study_dir, tmp_path):
+def test_an_earlier_page_survives_a_failed_one(study_dir: Path, tmp_path: Path) -> None:
     out = write_report([study_dir], tmp_path / "page.html")
     before = out.read_bytes()
     (study_dir / "study.json").write_text("{")
@@ -182,7 +200,7 @@ def test_an_earlier_page_survives_a_failed_one(study_dir, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["page.html", "tiny"]
 
 
-def test_what_left_is_the_last_count_of_a_run(study_dir):
+def test_what_left_is_the_last_count_of_a_run(study_dir: Path) -> None:
     found = {e.verb: e for e in exchanges(read_study(study_dir))}
     assert (found["share"].kind, found["share"].amount, found["share"].sites) == (
         "sum",
@@ -192,49 +210,51 @@ def test_what_left_is_the_last_count_of_a_run(study_dir):
     assert found["select"].exchanges == 2
 
 
-def said(root):
+def said(root: Path) -> str:
     study = read_study(root)
     return summary(study, tables.final_table(study))
 
 
-def level(root, query, score):
+def level(root: Path, query: str, score: Callable[[dict[str, Any]], float]) -> None:
     for path in root.glob(f"cells/{query}/*/records.jsonl"):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         rows = [r | {"accuracy": score(r)} for r in rows]
         path.write_text("".join(json.dumps(r) + "\n" for r in rows))
 
 
-def test_a_clear_lead_is_called_distinguishable(make_study):
+def test_a_clear_lead_is_called_distinguishable(make_study: Callable[..., Path]) -> None:
     assert "ahfal is distinguishably ahead of entropy and random" in said(
         make_study(seeds=8)
     )
 
 
-def test_six_seeds_against_two_queries_claim_no_order(study_dir):
+def test_six_seeds_against_two_queries_claim_no_order(study_dir: Path) -> None:
     text = said(study_dir)
     assert "cannot reach p = 0.05 over 2 comparisons" in text
     assert "distinguishably" not in text
 
 
-def test_random_is_as_good_when_the_lead_is_within_chance(make_study):
+def test_random_is_as_good_when_the_lead_is_within_chance(
+    make_study: Callable[..., Path],
+) -> None:
     root = make_study(queries=("random", "ahfal"), seeds=8)
     level(root, "random", lambda r: 0.60)
     level(root, "ahfal", lambda r: 0.60 + 0.01 * ((-1) ** r["seed"]) + 0.001)
     assert "Random is as good: ahfal is ahead by 0.10 points only" in said(root)
 
 
-def test_random_is_as_good_when_it_leads(make_study):
+def test_random_is_as_good_when_it_leads(make_study: Callable[..., Path]) -> None:
     root = make_study(queries=("random", "ahfal"), seeds=8)
     level(root, "random", lambda r: 0.99)
     assert "Random is as good as any method here" in said(root)
     assert "ahfal is distinguishably behind random" in said(root)
 
 
-def test_names_at_line_ends_are_apart_and_in_order():
-    placed = spaced([5.0, 5.1, 5.05, 9.0], gap=1.0)
+def test_names_at_line_ends_are_apart_and_in_order() -> None:
+    placed = space_out([5.0, 5.1, 5.05, 9.0], gap=1.0)
     assert placed[0] < placed[2] < placed[1] < placed[3]
     assert min(abs(a - b) for i, a in enumerate(placed) for b in placed[:i]) >= 1 - 1e-9
 
 
-def test_no_name_stands_below_the_figure():
-    assert spaced([0.1, 0.2, 5.0], gap=1.0, low=0.0) == [0.0, 1.0, 5.0]
+def test_no_name_stands_below_the_figure() -> None:
+    assert space_out([0.1, 0.2, 5.0], gap=1.0, low=0.0) == [0.0, 1.0, 5.0]

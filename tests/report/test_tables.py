@@ -3,12 +3,15 @@ from __future__ import annotations
 import csv
 import io
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from fallow.report import tables
+from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
 from tests.report.reading import read_study
 
@@ -22,11 +25,11 @@ class Printed:
 
 
 @pytest.fixture
-def study(study_dir):
+def study(study_dir: Path) -> StudyRecords:
     return read_study(study_dir)
 
 
-def test_the_csv_holds_the_numbers_of_the_records(study):
+def test_the_csv_holds_the_numbers_of_the_records(study: StudyRecords) -> None:
     rows = {
         r["query"]: r
         for r in csv.DictReader(io.StringIO(tables.to_csv(tables.final_table(study))))
@@ -41,7 +44,9 @@ def test_the_csv_holds_the_numbers_of_the_records(study):
     )
 
 
-def test_the_best_strategy_stands_first_and_one_without_a_score_last(make_study):
+def test_the_best_strategy_stands_first_and_one_without_a_score_last(
+    make_study: Callable[..., Path],
+) -> None:
     root = make_study(queries=("random", "entropy", "ahfal"), reference="random")
     assert [r.query for r in tables.final_table(read_study(root)).rows] == [
         "ahfal",
@@ -52,30 +57,36 @@ def test_the_best_strategy_stands_first_and_one_without_a_score_last(make_study)
     assert tables.final_table(read_study(root)).rows[-1].query == "ahfal"
 
 
-def test_areas_are_tested_in_the_same_pairs(study):
+def test_areas_are_tested_in_the_same_pairs(study: StudyRecords) -> None:
     (row,) = [r for r in tables.final_table(study).rows if r.query == "random"]
     pairs = zip(study.areas("random").values(), study.areas("ahfal").values(), strict=True)
     mean, _ = mean_sd([100 * (ours - theirs) for ours, theirs in pairs])
+    assert row.area_comparison is not None
     assert row.area_comparison.difference == pytest.approx(mean, abs=1e-9)
     assert "Area Holm p" in tables.to_markdown(tables.final_table(study))
 
 
-def test_upper_bounds_come_last_and_are_never_tested(study):
+def test_upper_bounds_come_last_and_are_never_tested(study: StudyRecords) -> None:
     last = tables.final_table(study).rows[-1]
     assert last.is_bound
     assert last.comparison is None
     assert last.label == "all labels"
 
 
-def test_labels_are_saved_against_random_only(study, make_study):
+def test_labels_are_saved_against_random_only(
+    study: StudyRecords, make_study: Callable[..., Path]
+) -> None:
     table = tables.final_table(study)
-    assert table.row("random").saved is None
-    assert 0 < table.row("ahfal").saved < 100
+    saved = {row.query: row.saved for row in table.rows}
+    assert saved["random"] is None
+    assert saved["ahfal"] is not None and 0 < saved["ahfal"] < 100
     alone = tables.final_table(read_study(make_study(queries=("entropy", "ahfal"))))
-    assert alone.row("ahfal").saved is None
+    assert {row.query: row.saved for row in alone.rows}["ahfal"] is None
 
 
-def test_one_seed_gives_a_table_without_tests_and_the_reason(make_study):
+def test_one_seed_gives_a_table_without_tests_and_the_reason(
+    make_study: Callable[..., Path],
+) -> None:
     table = tables.final_table(read_study(make_study(seeds=1)))
     assert not any(row.comparison for row in table.rows)
     assert "at least 2 seeds" in table.untested
@@ -85,11 +96,15 @@ def test_one_seed_gives_a_table_without_tests_and_the_reason(make_study):
 @pytest.mark.parametrize(
     ("reference", "says"), [(None, "No reference"), ("badge", "'badge'")]
 )
-def test_a_study_without_a_usable_reference_says_so(make_study, reference, says):
+def test_a_study_without_a_usable_reference_says_so(
+    make_study: Callable[..., Path], reference: str | None, says: str
+) -> None:
     assert says in tables.final_table(read_study(make_study(reference=reference))).untested
 
 
-def test_published_numbers_stand_beside_and_their_signs_are_compared(make_study):
+def test_published_numbers_stand_beside_and_their_signs_are_compared(
+    make_study: Callable[..., Path],
+) -> None:
     names = {"ahfal": "AHFAL", "random": "Random", "entropy": "Entropy"}
     root = make_study(published=None)
     study = read_study(root)
@@ -118,12 +133,14 @@ def test_published_numbers_stand_beside_and_their_signs_are_compared(make_study)
     ]
 
 
-def test_a_setting_that_holds_no_query_is_named(study):
+def test_a_setting_that_holds_no_query_is_named(study: StudyRecords) -> None:
     table = tables.beside(tables.final_table(study), [], "x", "table 3, x")
     assert "holds none" in tables.footnotes(table)[-1]
 
 
-def test_markdown_has_one_line_per_query_and_escapes_bars(make_study):
+def test_markdown_has_one_line_per_query_and_escapes_bars(
+    make_study: Callable[..., Path],
+) -> None:
     text = tables.to_markdown(
         tables.final_table(
             read_study(make_study(queries=("a|b", "random"), reference="random"))
@@ -133,7 +150,7 @@ def test_markdown_has_one_line_per_query_and_escapes_bars(make_study):
     assert len({line.count(" | ") for line in text.splitlines()[2:4]}) == 1
 
 
-def test_latex_escapes_and_balances(make_study):
+def test_latex_escapes_and_balances(make_study: Callable[..., Path]) -> None:
     text = tables.to_latex(
         tables.final_table(
             read_study(
@@ -148,7 +165,7 @@ def test_latex_escapes_and_balances(make_study):
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
 
 
-def test_the_terminal_table_fits_eighty_columns(study):
+def test_the_terminal_table_fits_eighty_columns(study: StudyRecords) -> None:
     out = io.StringIO()
     Console(file=out, width=80, color_system=None).print(
         tables.to_rich(tables.final_table(study))
@@ -157,7 +174,7 @@ def test_the_terminal_table_fits_eighty_columns(study):
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
-def test_plain_text_names_every_query(study):
+def test_plain_text_names_every_query(study: StudyRecords) -> None:
     text = tables.to_text(tables.final_table(study))
     assert all(
         name in text for name in ("random", "entropy", "ahfal", "all labels (bound)")
@@ -176,7 +193,9 @@ def test_plain_text_names_every_query(study):
         (("entropy", "entropy@local_source=scratch"), 3, "Query"),
     ],
 )
-def test_strategies_are_called_by_what_they_differ_in(make_study, queries, cycles, word):
+def test_strategies_are_called_by_what_they_differ_in(
+    make_study: Callable[..., Path], queries: tuple[str, ...], cycles: int, word: str
+) -> None:
     root = make_study(
         queries=queries, reference=None, recipe={"data": "digits", "cycles": cycles}
     )
@@ -188,7 +207,7 @@ def test_strategies_are_called_by_what_they_differ_in(make_study, queries, cycle
     ) == (word == "Strategy")
 
 
-def test_the_notes_speak_of_what_the_rows_are(make_study):
+def test_the_notes_speak_of_what_the_rows_are(make_study: Callable[..., Path]) -> None:
     queries = ("random@training=local", "random")
     root = make_study(
         queries=queries, reference="random", recipe={"data": "d", "cycles": 0}

@@ -54,7 +54,10 @@ def ending(recipe: Recipe, runtime: Any = "inprocess", executor: Any = "loop") -
     last = journal.finished(f"{recipe.cycles}/train")
     assert last is not None
     return Ending(
-        {name: [label.row for label in journal.written(name)] for name in world.members},
+        {
+            name: [label.row for label in journal.load_labels(name)]
+            for name in world.members
+        },
         last["state"],
         {name: dict(site.memory["local"]) for name, site in world.members.items()},
         [record["accuracy"] or round(record["mse"], 10) for record in records],

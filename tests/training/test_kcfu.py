@@ -17,7 +17,7 @@ from fallow.core.types import State
 from fallow.engine import Job
 from fallow.engine.batches import Epoch, mixing
 from fallow.training import KCFU, FedAvg
-from fallow.training.kcfu import balanced, compensation, divergence, mixed
+from fallow.training.kcfu import balanced_loss, compensation, divergence, mix_rows
 from tests.engine.jobs import agree, drawn, jobs, linear, loop, norm, regression, with_pools
 
 COUNTS = torch.tensor([8.0, 2.0, 0.0])
@@ -56,18 +56,20 @@ def test_classes_with_equal_counts_are_compensated_alike() -> None:
 def test_each_row_is_mixed_with_its_partner() -> None:
     u = torch.tensor([[0.0, 8.0], [4.0, 0.0], [1.0, 1.0]])
     b = batch(u=u, mate=torch.tensor([1, 2, 0]), beta=torch.tensor([0.25, 0.5, 1.0]))
-    assert mixed(b).tolist() == [[3.0, 2.0], [2.5, 0.5], [1.0, 1.0]]
+    assert mix_rows(b).tolist() == [[3.0, 2.0], [2.5, 0.5], [1.0, 1.0]]
     images = b._replace(u=u.view(3, 1, 2, 1))
-    assert torch.equal(mixed(images).view(3, 2), mixed(b))
+    assert torch.equal(mix_rows(images).view(3, 2), mix_rows(b))
     sites = batch(
         u=torch.stack([u, 2 * u]), mate=b.mate.repeat(2, 1), beta=b.beta.repeat(2, 1)
     )
-    assert torch.equal(mixed(sites)[1], 2 * mixed(b))
+    assert torch.equal(mix_rows(sites)[1], 2 * mix_rows(b))
 
 
 def test_the_first_loss_of_two_rows_by_hand() -> None:
     b = batch(y=torch.tensor([0, 1]), weight=torch.tensor([3.0, 1.0]))
-    value = balanced(torch.zeros(2, 3), COUNTS, b)  # softmax of log n_c is (0.8, 0.2, 0)
+    value = balanced_loss(
+        torch.zeros(2, 3), COUNTS, b
+    )  # softmax of log n_c is (0.8, 0.2, 0)
     assert float(value) == pytest.approx((-3 * log(0.8) - log(0.2)) / 2, abs=1e-6)
 
 

@@ -14,7 +14,7 @@ from fallow.models.orthogonal import haar, mix, unmix
 from fallow.network.bytes import Bytes
 from fallow.queries import FALE, Random
 from fallow.training import MaskedSolve, ServerSolve
-from fallow.training.masked_solve import shortest
+from fallow.training.masked_solve import shortest_solution
 from tests.privacy.federation import SECURE, asking
 from tests.queries.regression import (
     EPS,
@@ -102,7 +102,7 @@ def test_weights_on_masked_rows_would_be_another_problem() -> None:
     q, generator, s = haar(6, stream(0, "q")), stream(0, "mask"), w.sqrt()[:, None]
     rows = torch.cat([with_ones(x), y[:, None]], 1)
     right, wrong = mix(s * rows, generator, 6), s * mix(rows, generator, 6)
-    ours, printed = (q @ shortest(m[:, :-1] @ q, m[:, -1]) for m in (right, wrong))
+    ours, printed = (q @ shortest_solution(m[:, :-1] @ q, m[:, -1]) for m in (right, wrong))
     assert_close(ours, clear(x, y, w), rtol=0, atol=1e-11)
     assert float((printed - ours).abs().max()) > 1e-3
 

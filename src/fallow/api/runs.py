@@ -22,10 +22,10 @@ from fallow.api.remembered import open_kept
 from fallow.api.settings import order_of
 from fallow.core.banks import Layout
 from fallow.core.build import nearest
+from fallow.core.methods import Predicting
 from fallow.core.own import Classes, lend
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.core.view import Predicting
 from fallow.core.words import some
 from fallow.data import Dataset
 from fallow.data.own.frame import read_features
@@ -152,7 +152,7 @@ def _labels(place: Path) -> pd.DataFrame:
         journal = Journal(last)
         try:
             for site in partition["sites"]:
-                rows += [{"site": site, **n._asdict()} for n in journal.written(site)]
+                rows += [{"site": site, **n._asdict()} for n in journal.load_labels(site)]
         finally:
             journal.close()
     table = pd.DataFrame(rows, columns=columns)

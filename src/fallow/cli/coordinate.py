@@ -14,6 +14,8 @@ from rich.console import Console
 
 from fallow.cli import coordinate_options as of
 from fallow.cli import options as opt
+from fallow.cli.tables import print_lines
+from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
     from fallow.cli.coordinate_words import Lines
@@ -71,13 +73,17 @@ def init(
     listed = tuple(word.strip() for word in classes.split(",") if word.strip())
     schema = schema_of(example, label, task, listed, ids)
     chosen = with_settings(find_recipe(recipe), opt.settings(set_, None, None, None))
-    times = {"timeout": timeout, "patience": patience, "deadline": deadline}
-    waits = Waits(**{k: seconds_of(v, k) for k, v in times.items()}, quorum=quorum)
+    waits = Waits(
+        timeout=seconds_of(timeout, "timeout"),
+        patience=seconds_of(patience, "patience"),
+        deadline=seconds_of(deadline, "deadline"),
+        quorum=quorum,
+    )
     names = tuple(word.strip() for word in sites.split(",") if word.strip())
     study = name or folder.resolve().name
     plan = Plan(study, chosen, schema, names, seed, waits, smallest)
     made = CoordinatorFolder.create(folder, plan, address, host or ())
-    _lines(opt.console(), after_init(made, host[0] if host else None))
+    print_lines(opt.console(), after_init(made, host[0] if host else None))
 
 
 @coordinate.command()
@@ -101,29 +107,32 @@ def admit(
     from fallow.federation.coordinator.program import is_running
     from fallow.federation.joining import fingerprint
 
-    office, console = CoordinatorFolder.open(folder), opt.console()
+    office = CoordinatorFolder.open(folder)
+    console = opt.console()
     for file in files:
         before = set(office.admitted)
         site = office.admit(file, replace)
         again = " again" if site in before else ""
         mark = fingerprint(office.admitted[site])
-        _lines(console, [f"admitted {site}{again}, by the keys with fingerprint {mark}"])
-    _lines(
+        print_lines(
+            console, [f"admitted {site}{again}, by the keys with fingerprint {mark}"]
+        )
+    print_lines(
         console,
         [
             "Ask each by another way, such as a telephone, whether theirs is that one, and whether "
             f"the study's digest is {office.agreement.digest}",
         ],
     )
-    missing, rest = office.missing, f"next: fallow coordinate start {folder}"
-    if missing:
-        rest = f"missing: {', '.join(missing)}"
+    rest = f"next: fallow coordinate start {folder}"
+    if office.missing:
+        rest = f"missing: {', '.join(office.missing)}"
     elif is_running(folder):
         rest = (
             "The coordinator that is running knows only the keys of before until it is started "
             f"again: fallow coordinate stop {folder}, then start"
         )
-    _lines(console, [rest])
+    print_lines(console, [rest])
 
 
 @coordinate.command()
@@ -134,13 +143,16 @@ def start(folder: Folder) -> None:
     from fallow.federation.coordinator.program import Program, alone
     from fallow.federation.folders import tighten
 
-    office, console = CoordinatorFolder.open(folder), opt.console()
-    keys, agreement = office.keys, office.agreement
+    office = CoordinatorFolder.open(folder)
+    console = opt.console()
+    keys = office.keys
+    agreement = office.agreement
     with alone(folder):  # said before anything of the one that runs is touched
-        _lines(console, [f"study {agreement.name}, at {office.address}: starting"])
+        print_lines(console, [f"study {agreement.name}, at {office.address}: starting"])
         office.check_machine()
-        if (tightened := tighten(folder)) is not None:
-            _lines(console, [tightened])
+        tightened = tighten(folder)
+        if tightened is not None:
+            print_lines(console, [tightened])
     opt.need_flower()
     from fallow.network.flower import FlowerLink
 
@@ -151,14 +163,17 @@ def start(folder: Folder) -> None:
         program = Program(folder, agreement, link, keys, say)
         try:
             is_finished = program.go(link.start)
+        except KeyboardInterrupt as error:  # a second Ctrl-C
+            raise Stopped(
+                "stopped at once; every answer that counted is kept: fallow coordinate start "
+                f"{folder} goes on"
+            ) from error
         finally:
             link.close()
-    last = (
-        f"report page: {folder / 'report.html'}"
-        if is_finished
-        else f"stopped; to go on: fallow coordinate start {folder}"
-    )
-    _lines(console, [last])
+    if is_finished:
+        print_lines(console, [f"report page: {folder / 'report.html'}"])
+    else:
+        print_lines(console, [f"stopped; to go on: fallow coordinate start {folder}"])
 
 
 @coordinate.command()
@@ -190,20 +205,22 @@ def status(folder: Folder, as_json: opt.AsObject = False) -> None:
 def show(console: Console, about: dict[str, Any]) -> None:
     """The state of a run as lines and a table."""
     from fallow.cli.coordinate_words import show_sites
-    from fallow.report.live import standing, when, without
+    from fallow.report.live import format_moment, standing, without
 
-    _lines(console, [f"study {about['name']} (digest {about['digest']})"])
+    print_lines(console, [f"study {about['name']} (digest {about['digest']})"])
     if about["state"] == "not started":
-        rest = (
-            f"; not admitted yet: {', '.join(about['missing'])}" if about["missing"] else ""
-        )
-        _lines(console, [f"The run was not started yet{rest}."])
+        line = "The run was not started yet"
+        if about["missing"]:
+            line += f"; not admitted yet: {', '.join(about['missing'])}"
+        print_lines(console, [f"{line}."])
         return
-    _lines(console, [standing(about)])
-    _lines(console, without(about))
+    print_lines(console, [standing(about)])
+    print_lines(console, without(about))
     show_sites(console, about)
     for line in about.get("refusals", [])[-3:]:
-        _lines(console, [f"{when(line['at'])}  {line['site']}: {line['why']}"])
+        print_lines(
+            console, [f"{format_moment(line['at'])}  {line['site']}: {line['why']}"]
+        )
 
 
 @coordinate.command()
@@ -219,7 +236,7 @@ def advance(folder: Folder) -> None:
     control = Control(folder / "control")
     if found.get("phase") == LABELLING:
         control.tell("advance")
-        _lines(
+        print_lines(
             opt.console(),
             ["open questions are given back, and the run goes on within two minutes"],
         )
@@ -234,7 +251,7 @@ def advance(folder: Folder) -> None:
     if not waiting["can_advance"]:
         raise ValueError(why_not_advanced(folder, found))
     control.tell("advance")
-    _lines(opt.console(), [f"the study goes on without {names}, within seconds"])
+    print_lines(opt.console(), [f"the study goes on without {names}, within seconds"])
 
 
 @coordinate.command()
@@ -273,7 +290,7 @@ def strike(
             f"{folder}), strike, and start it again; nothing is lost"
         )
     found = strike_out(folder, office.agreement, site, key)
-    _lines(
+    print_lines(
         opt.console(),
         [
             f"{site} is struck out of {describe_key(found.key)}; the run goes on from there "
@@ -289,7 +306,7 @@ def stop(folder: Folder) -> None:
 
     _running(folder)
     Control(folder / "control").tell("stop")
-    _lines(opt.console(), [f"stopping; to go on: fallow coordinate start {folder}"])
+    print_lines(opt.console(), [f"stopping; to go on: fallow coordinate start {folder}"])
 
 
 def _running(folder: Path) -> None:
@@ -321,8 +338,3 @@ def _stopped_by_signals(folder: Path, say: Lines) -> Iterator[None]:
     finally:
         for which, handler in zip(ENDINGS, before, strict=True):
             signal.signal(which, handler)
-
-
-def _lines(console: Console, lines: list[str]) -> None:
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)

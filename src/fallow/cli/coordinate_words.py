@@ -17,18 +17,21 @@ from fallow.federation.coordinator.labels import Ended
 from fallow.report.live import (
     NOTHING,
     WORDS,
-    asked_in,
     caption,
+    describe_wait,
+    format_moment,
+    name_questions,
     silent_sites,
     site_columns,
-    waited_for,
-    when,
 )
 
 WIDE = 110  # characters that the table of sites takes
-SAME, RARE = ("Rows", "Test rows"), ("Cannot tell", "Conflicts")
-"""Columns that stay the same in a run, and those that are mostly zero."""
+SAME = ("Rows", "Test rows")
+"""Columns that stay the same in a run."""
+RARE = ("Cannot tell", "Conflicts")
+"""Columns that are mostly zero."""
 QUIET = 600.0  # seconds between lines that say the same
+ALARMING = ("refused", "failed", "process", "flower")  # what is printed in red
 GOING = ("lost", "waiting", "missing")  # what is said of sites that do not answer
 ENDED: dict[Ended, str] = {
     "settled": "every question is answered",
@@ -50,21 +53,26 @@ class Lines:
     last: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     def __call__(self, event: dict[str, Any]) -> None:
-        text, kind = said(event, self.agreement), str(event["event"])
-        now, (before, at) = time.monotonic(), self.last.get(kind, ("", -QUIET))
-        is_known = text == before and now - at < QUIET
-        if text is None or is_known or (self.is_ending and kind in GOING):
+        kind = str(event["event"])
+        text = describe_event(event, self.agreement)
+        if text is None or (self.is_ending and kind in GOING):
+            return
+
+        now = time.monotonic()
+        text_before, said_at = self.last.get(kind, ("", -QUIET))
+        if text == text_before and now - said_at < QUIET:
             return
         self.last[kind] = (text, now)
-        stamp = datetime.now().strftime("%H:%M:%S")
-        style = "red" if kind in ("refused", "failed", "process", "flower") else None
-        self.console.print(f"{stamp}  {text}", style=style, markup=False, soft_wrap=True)
+
+        clock = datetime.now().strftime("%H:%M:%S")
+        style = "red" if kind in ALARMING else None
+        self.console.print(f"{clock}  {text}", style=style, markup=False, soft_wrap=True)
 
 
-def said(event: dict[str, Any], agreement: Agreement) -> str | None:
+def describe_event(event: dict[str, Any], agreement: Agreement) -> str | None:
     """An event in one line; None for what nobody needs to see.
 
-    >>> said({"event": "waiting", "sites": ["a"], "key": "0/train/0/0"}, None)
+    >>> describe_event({"event": "waiting", "sites": ["a"], "key": "0/train/0/0"}, None)
     'still waiting for a (0/train/0/0)'
     """
     match event["event"]:
@@ -72,8 +80,9 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
             who = ", ".join(event["sites"])
             return f"waiting for {who}: they connect by themselves, usually within a minute"
         case "arrived":
-            rest = f"; not yet: {', '.join(event['awaited'])}" if event["awaited"] else ""
-            return f"{event['site']} is there{rest}"
+            if not event["awaited"]:
+                return f"{event['site']} is there"
+            return f"{event['site']} is there; not yet: {', '.join(event['awaited'])}"
         case "met" if not event["awaited"]:  # a run that goes on has met them before
             return f"all sites are there: {', '.join(event['sites'])}"
         case "round":
@@ -82,33 +91,33 @@ def said(event: dict[str, Any], agreement: Agreement) -> str | None:
         case "query":
             return f"cycle {event['cycle']}: sites choose rows"
         case "labels":
-            return _labels(event)
+            return _describe_labels(event)
         case "labelled":
-            return f"{asked_in(event['step'])}: {ENDED[event['why']]}"
+            return f"{name_questions(event['step'])}: {ENDED[event['why']]}"
         case "scored":
-            return _scored(event)
+            return _describe_score(event)
         case "waiting" if "since" in event:
-            return waited_for(event)
+            return describe_wait(event)
         case "waiting":
             return f"still waiting for {', '.join(event['sites'])} ({event['key']})"
         case "missing" if not event["key"].startswith("progress/"):
             return f"went on without {', '.join(event['sites'])} ({event['key']})"
         case "lost":
-            why = (
-                "it has no connection"
-                if "Node Unavailable" in event["why"]
-                else event["why"]
-            )
+            why = event["why"]
+            if "Node Unavailable" in why:
+                why = "it has no connection"
             return f"{event['site']} was not reached, and is asked again: {why}"
         case "refused":
             return f"{event['site']} is not counted: {event['why']}"
         case "clock":
             return (
-                f"the clock was set back: it is {when(event['now'])} and was "
-                f"{when(event['newest'])}; people have longer by that much"
+                f"the clock was set back: it is {format_moment(event['now'])} and was "
+                f"{format_moment(event['newest'])}; people have longer by that much"
             )
         case "finished" | "failed" | "stopped":
-            return str(event["event"]) + (f": {event['why']}" if event.get("why") else "")
+            if not event.get("why"):
+                return str(event["event"])
+            return f"{event['event']}: {event['why']}"
         case _:
             return str(event["why"]) if event.get("why") else None
 
@@ -129,57 +138,78 @@ def why_not_advanced(folder: Path, found: dict[str, Any]) -> str:
     )
 
 
-def _labels(event: dict[str, Any]) -> str:
-    now = {site: (n, "") for site, n in event["sites"].items()}
-    earlier = {
-        site: (n, f" (as of {when(at)})") for site, (n, at) in event["earlier"].items()
-    }
-    counts = [
-        f"{site} {n['answered'] + n['declined']} of {n['asked']}"
-        + (f", {n['conflicts']} in conflict" if n["conflicts"] else "")
-        + since
-        for site, (n, since) in sorted((earlier | now).items())
-    ]
-    told = "; ".join(counts) or "no site says how far"
+def _describe_labels(event: dict[str, Any]) -> str:
+    """How far the people of each site are; a count of an earlier time says so."""
+    parts = {}
+    for site, (counts, at) in event["earlier"].items():
+        parts[site] = f"{_describe_counts(site, counts)} (as of {format_moment(at)})"
+    for site, counts in event["sites"].items():
+        parts[site] = _describe_counts(site, counts)
+
+    text = "no site says how far"
+    if parts:
+        text = "; ".join(parts[site] for site in sorted(parts))
     silent = silent_sites(event.get("silent") or {})
-    told += f". {silent}" if silent else ""
-    return f"people label until {when(event['deadline'])}: {told}"
+    if silent:
+        text += f". {silent}"
+    return f"people label until {format_moment(event['deadline'])}: {text}"
 
 
-def _scored(event: dict[str, Any]) -> str:
-    score, error = event["accuracy"], event["mse"]
-    good = "" if error is None else f", mse {error:.4g}"
-    good = good if score is None else f", accuracy {score:.3f}"
-    return f"cycle {event['cycle']}: {event['labelled']} labels{good}"
+def _describe_counts(site: str, counts: dict[str, int]) -> str:
+    settled = counts["answered"] + counts["declined"]
+    text = f"{site} {settled} of {counts['asked']}"
+    if counts["conflicts"]:
+        text += f", {counts['conflicts']} in conflict"
+    return text
+
+
+def _describe_score(event: dict[str, Any]) -> str:
+    text = f"cycle {event['cycle']}: {event['labelled']} labels"
+    if event["accuracy"] is not None:
+        return f"{text}, accuracy {event['accuracy']:.3f}"
+    if event["mse"] is not None:
+        return f"{text}, mse {event['mse']:.4g}"
+    return text
 
 
 def after_init(office: CoordinatorFolder, host: str | None) -> list[str]:
     """What to do with the folder that was just made; ``host``: how sites call this machine, None:
     nobody has said."""
-    folder, agreed, port = office.path, office.agreement, office.address.rpartition(":")[2]
-    reached = "HOST" if host is None else f"[{host}]" if ":" in host else host
-    alone = [
-        "No --host was given, so the certificate is good for this machine alone (127.0.0.1). If "
-        f"sites are on others, delete {folder} and give --host, the name by which they reach it."
-    ]
-    return [
-        *(alone if host is None else []),
+    folder = office.path
+    agreed = office.agreement
+    port = office.address.rpartition(":")[2]
+    lines = []
+    if host is None:
+        lines.append(
+            "No --host was given, so the certificate is good for this machine alone (127.0.0.1). "
+            f"If sites are on others, delete {folder} and give --host, the name by which they "
+            "reach it."
+        )
+    lines += [
         f"Wrote {folder / 'study.toml'}: read it, add units and limits of columns if you like, and "
         "have every site agree.",
         f"When it is settled, sites ask you for its digest: fallow coordinate status {folder}",
-        *_named_code(agreed),
+        *_about_named_code(agreed),
         f"Send it to the sites ({', '.join(agreed.sites)}). Each runs:",
         f"  fallow site init SITE --study study.toml --name {agreed.sites[0]} --data rows.csv "
-        f"--test test.csv --superlink {reached}:{port}{_allowing(agreed)}",
+        f"--test test.csv --superlink {_host_in_address(host)}:{port}{_allow_options(agreed)}",
         "(test.csv: other rows, all with labels; without any no score is known)",
         "and sends back its join.json. Then:",
         f"  fallow coordinate admit {folder} join.json ...",
         f"  fallow coordinate start {folder}",
         f"Keep {folder / 'keys'} to yourself, and back up the whole folder.",
     ]
+    return lines
 
 
-def _named_code(agreed: Agreement) -> list[str]:
+def _host_in_address(host: str | None) -> str:
+    """A name or IPv4 address as it is; an IPv6 address stands in brackets before a port."""
+    if host is None:
+        return "HOST"
+    return f"[{host}]" if ":" in host else host
+
+
+def _about_named_code(agreed: Agreement) -> list[str]:
     """What a study that names code of others asks of sites."""
     allowed = ", ".join(agreed.names.allowed)
     if not allowed:
@@ -190,19 +220,19 @@ def _named_code(agreed: Agreement) -> list[str]:
     ]
 
 
-def _allowing(agreed: Agreement) -> str:
-    pairs = agreed.names.allowed.items()
-    return "".join(f" --allow {name}={digest}" for name, digest in pairs)
+def _allow_options(agreed: Agreement) -> str:
+    """What a site adds to its command to allow the code that the study names."""
+    allowed = agreed.names.allowed
+    return "".join(f" --allow {name}={digest}" for name, digest in allowed.items())
 
 
 def show_sites(console: Console, about: dict[str, Any]) -> None:
     """The sites of a run as a table; in a narrow terminal without what changes nothing."""
     columns = site_columns(about)
     if console.width < WIDE:
-        columns = {
-            head: cells
-            for head, cells in columns.items()
-            if head not in SAME and (head not in RARE or set(cells) - {"0", NOTHING})
-        }
+        says_nothing = {
+            head for head in RARE if set(columns[head]) <= {"0", NOTHING}
+        } | set(SAME)
+        columns = {head: columns[head] for head in columns if head not in says_nothing}
     rows = zip(*columns.values(), strict=True)
     show_table(console, caption(about), list(columns), rows, words=WORDS, widest=120)

@@ -34,11 +34,11 @@ def label(site: Site, port: Port = 0, who: Who = None, open_: Open = True) -> No
     The page is reached from this machine only, by the address that is printed. The site need not
     run meanwhile: labels are kept, and count when it runs again.
     """
-    from fallow.data.optional import optional
+    from fallow.data.optional import import_optional
 
     opt.for_a_real_site()
     for package in ("fastapi", "jinja2", "uvicorn"):
-        optional(package, "fallow[deploy]", "the labelling page")
+        import_optional(package, "fallow[deploy]", "the labelling page")
     from fallow.federation.page import LabelQueue, serve
     from fallow.federation.site.folder import SiteFolder
 

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from fallow.cli import options as opt
-from fallow.cli.tables import show_table
+from fallow.cli.tables import print_lines, show_table
 
 if TYPE_CHECKING:
     from fallow.federation.agreement import Agreement
@@ -117,7 +117,7 @@ def init(
     from fallow.federation.study_file import read_agreement
 
     check_free(folder)
-    allowed = _allowed(allow or [])
+    allowed = _read_allowed(allow or [])
     chosen = Settings(
         name,
         str(data),
@@ -145,7 +145,7 @@ def init(
     console = opt.console()
     _introduce(console, made)
     mark = fingerprint(made.joined)
-    _lines(
+    print_lines(
         console,
         [
             f"\nSend {folder / 'join.json'} to the coordinator: it holds public keys, nothing secret.",
@@ -164,31 +164,39 @@ def start(folder: Folder) -> None:
 
     It says first what will leave this site.
     """
-    from fallow.cli.site_words import Lines, put_back
+    from fallow.cli.site_words import SiteLines, describe_restored
     from fallow.federation.folders import tighten
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.serve import only_server, serve
 
     opt.need_flower()
-    found, console, stop = SiteFolder.open(folder), opt.console(), Event()
+    found = SiteFolder.open(folder)
+    console = opt.console()
+    stop = Event()
     with only_server(found):  # said before anything else
         found.check_machine()
-        if (tightened := tighten(folder)) is not None:
-            _lines(console, [tightened])
+        tightened = tighten(folder)
+        if tightened is not None:
+            print_lines(console, [tightened])
     _introduce(console, found)
     with closing(found.open_ledger()) as ledger:
-        _lines(console, put_back(ledger.store.copied(), ledger.store.put_back()))
-    _lines(
+        print_lines(
+            console,
+            describe_restored(
+                ledger.store.find_copy_time(), ledger.store.describe_put_back()
+            ),
+        )
+    print_lines(
         console,
         [f"\nTo label: fallow label {folder}", "To end: Ctrl-C; nothing is lost.\n"],
     )
     before = [signal.signal(which, lambda *_: stop.set()) for which in ENDINGS]
     try:
-        serve(found, stop, Lines(console, folder))
+        serve(found, stop, SiteLines(console, folder))
     finally:
         for which, handler in zip(ENDINGS, before, strict=True):
             signal.signal(which, handler)
-    _lines(console, [f"stopped; to go on: fallow site start {folder}"])
+    print_lines(console, [f"stopped; to go on: fallow site start {folder}"])
 
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM)
@@ -198,40 +206,42 @@ SHOWN = 10  # refused lines of a file
 @site.command()
 def status(folder: Folder, as_json: opt.AsObject = False) -> None:
     """Whether the site is connected, what waits for labels, what was sent, what was spent."""
-    from fallow.cli.site_words import limited, process, put_back
+    from fallow.cli.site_words import describe_limit, describe_process, describe_restored
     from fallow.federation.site.folder import SiteFolder
-    from fallow.report.live import when
+    from fallow.report.live import format_moment
 
     found = SiteFolder.open(folder)
     about = standing(found)
     if as_json:
         typer.echo(json.dumps(about, indent=1))
         return
-    console, labels = opt.console(), about["labels"]
-    allowed = (
-        f" of {about['epsilon_limit']:g}" if about["epsilon_limit"] is not None else ""
+    labels = about["labels"]
+    newest = (
+        f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
+        f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
+        f"{labels['open']} open"
     )
-    until = (
-        f", until {when(labels['deadline'])}"
-        if labels["open"] and labels["deadline"]
-        else ""
-    )
-    _lines(
-        console,
-        [
-            f"site {about['site']} of study {about['study']} (digest {about['digest'][:12]})",
-            f"process: {process(about, folder)}",
-            f"coordinator: {about['problem'] or 'its machine is reached'}",
-            *put_back(about["copied"], about["put_back"]),
-            f"labels of the newest cycle: {labels['asked']} asked, {labels['answered']} answered, "
-            f"{labels['declined']} cannot tell, {labels['conflicts']} in conflict, "
-            f"{labels['open']} open{until}",
-            f"labels in all: {about['asked']} asked{limited(about)}",
-            f"ε spent on noise: {about['epsilon']:g}{allowed}",
-            *(f"note: {line}" for line in about["news"]),
-        ],
-    )
-    sent = [tuple(map(str, line.values())) for line in about["sent"]]
+    if labels["open"] and labels["deadline"]:
+        newest += f", until {format_moment(labels['deadline'])}"
+    noise = f"ε spent on noise: {about['epsilon']:g}"
+    if about["epsilon_limit"] is not None:
+        noise += f" of {about['epsilon_limit']:g}"
+
+    console = opt.console()
+    lines = [
+        f"site {about['site']} of study {about['study']} (digest {about['digest'][:12]})",
+        f"process: {describe_process(about, folder)}",
+        f"coordinator: {about['problem'] or 'its machine is reached'}",
+    ]
+    lines += describe_restored(about["copied"], about["put_back"])
+    lines += [
+        newest,
+        f"labels in all: {about['asked']} asked{describe_limit(about)}",
+        noise,
+    ]
+    lines += [f"note: {line}" for line in about["news"]]
+    print_lines(console, lines)
+    sent = [[str(value) for value in line.values()] for line in about["sent"]]
     heads = ("run", "verb", "exchanges", "bytes")
     show_table(console, "What left this site", heads, sent, whole=2, words=2)
 
@@ -249,10 +259,11 @@ def unlock(
 
     It shows what is kept and what is lost, and asks first.
     """
-    from fallow.cli.site_words import leaving_run
+    from fallow.cli.site_words import describe_leaving
     from fallow.federation.site.folder import SiteFolder
 
-    found, console = SiteFolder.open(folder), opt.console()
+    found = SiteFolder.open(folder)
+    console = opt.console()
     with closing(found.open_ledger()) as ledger:
         newest = ledger.orders.latest_run()
         if newest is None:
@@ -261,13 +272,15 @@ def unlock(
             raise ValueError(
                 f"site {found.name} is in run {newest} and not in {run}: nothing was changed"
             )
-        labels = len(ledger.store.written(found.name))
-        _lines(console, leaving_run(newest, labels, time.time()))
+        labels = len(ledger.store.load_labels(found.name))
+        print_lines(console, describe_leaving(newest, labels, time.time()))
         if not typer.confirm(f"Leave run {newest} for good?", default=False):
-            _lines(console, ["Nothing was changed."])
+            print_lines(console, ["Nothing was changed."])
             return
         ledger.orders.leave(newest)
-    _lines(console, [f"Run {newest} is left: site {found.name} waits for another one."])
+    print_lines(
+        console, [f"Run {newest} is left: site {found.name} waits for another one."]
+    )
 
 
 def standing(folder: SiteFolder) -> dict[str, Any]:
@@ -280,25 +293,24 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
             **asdict(ledger.progress()),
             "deadline": waiting[0].deadline if waiting else None,
         }
-        epsilon, sent = ledger.store.spent(), [asdict(line) for line in ledger.sent()]
-        asked, copied = ledger.purchases.asked, ledger.store.copied()
-        said = ledger.store.put_back()
-        news = ledger.orders.heard()
-    return {
-        "site": folder.name,
-        "study": folder.agreement.name,
-        "digest": folder.agreement.digest,
-        **asdict(live(folder)),
-        "labels": labels,
-        "asked": asked,
-        "limit": folder.settings.limit,
-        "copied": copied,
-        "put_back": said,
-        "epsilon": epsilon,
-        "epsilon_limit": folder.settings.epsilon,
-        "sent": sent,
-        "news": news,
-    }
+        about: dict[str, Any] = {  # values of JSON
+            "site": folder.name,
+            "study": folder.agreement.name,
+            "digest": folder.agreement.digest,
+        }
+        about |= asdict(live(folder))
+        about |= {
+            "labels": labels,
+            "asked": ledger.purchases.asked,
+            "limit": folder.settings.limit,
+            "copied": ledger.store.find_copy_time(),
+            "put_back": ledger.store.describe_put_back(),
+            "epsilon": ledger.store.spent(),
+            "epsilon_limit": folder.settings.epsilon,
+            "sent": [asdict(line) for line in ledger.traffic()],
+            "news": ledger.orders.load_news(),
+        }
+    return about
 
 
 @site.command("import")
@@ -328,33 +340,30 @@ def import_(
     The file has the columns (.csv) or fields (.json) id and label, and perhaps who; "cannot tell"
     is a label. What 'export' wrote fits, and so does Label Studio's full JSON.
     """
+    from fallow.core.words import counted
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.labels_io import import_labels
-    from fallow.report.words import many
 
     found = SiteFolder.open(folder)
-    about, console = (found.agreement.schema, found.rows, file, who), opt.console()
+    about = (found.agreement.schema, found.rows, file, who)
     with closing(found.open_ledger()) as ledger:
         taken = import_labels(ledger, *about, partial=partial, dry_run=dry_run, by=by)
-    more, refused = len(taken.refused) - SHOWN, many(len(taken.refused), "line")
+    console = opt.console()
+    print_lines(console, taken.refused[:SHOWN])
+    more = len(taken.refused) - SHOWN
+    if more > 0:
+        print_lines(console, [f"and {more} more like these"])
     was = "would be" if dry_run else "was"
-    _lines(
-        console,
-        [
-            *taken.refused[:SHOWN],
-            *([f"and {more} more like these"] if more > 0 else []),
-        ],
-    )
     if taken.refused and not partial:
         raise ValueError(
-            f"{refused} of {file} cannot be taken, so nothing {was} taken; correct that, or give "
-            "--partial to keep the others"
+            f"{counted(len(taken.refused), 'line')} of {file} cannot be taken, so nothing {was} "
+            "taken; correct that, or give --partial to keep the others"
         )
-    _lines(
+    print_lines(
         console,
         [
-            f"from {file} {was} taken: {many(taken.recorded, 'label')}; there already: {taken.same}; "
-            f"without a label: {many(taken.empty, 'line')}"
+            f"from {file} {was} taken: {counted(taken.recorded, 'label')}; there already: "
+            f"{taken.same}; without a label: {counted(taken.empty, 'line')}"
         ],
     )
 
@@ -375,23 +384,29 @@ def export(
     ] = False,
 ) -> None:
     """Write the open questions to a file, to label them with another tool; then 'import' it."""
+    from fallow.core.words import counted
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.labels_io import export_labels, export_questions
-    from fallow.report.words import many
 
     found = SiteFolder.open(folder)
     about = (found.agreement.schema, found.rows, file, guess, tasks)
     with closing(found.open_ledger()) as ledger:
-        written = (export_labels if labels else export_questions)(ledger, *about)
-    what = "label" if labels else "question"
-    _lines(opt.console(), [f"wrote {many(written, what)} to {file}"])
+        if labels:
+            wrote = counted(export_labels(ledger, *about), "label")
+        else:
+            wrote = counted(export_questions(ledger, *about), "question")
+    print_lines(opt.console(), [f"wrote {wrote} to {file}"])
 
 
-def _allowed(pairs: list[str]) -> dict[str, str]:
+def _read_allowed(pairs: list[str]) -> dict[str, str]:
     """``NAME=DIGEST`` words as a table; ValueError for a word without ``=``."""
-    if bad := [pair for pair in pairs if "=" not in pair]:
-        raise ValueError(f"--allow {bad[0]!r} is not of the form NAME=sha256:...")
-    return dict(pair.split("=", 1) for pair in pairs)
+    allowed = {}
+    for pair in pairs:
+        name, equals, digest = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--allow {pair!r} is not of the form NAME=sha256:...")
+        allowed[name] = digest
+    return allowed
 
 
 def _confirm(
@@ -406,11 +421,11 @@ def _confirm(
     -> the whole digest.  Raises ValueError for another digest than that of the file.
     """
     from fallow.federation.site.folder import check_digest, check_member
-    from fallow.federation.site.terms import terms_of
+    from fallow.federation.site.terms import describe_agreement
 
     check_member(agreement, chosen.name, str(study))
-    _lines(console, [f"Site {chosen.name}, of the study that this file describes:"])
-    _lines(console, [f"  {line}" for line in terms_of(agreement, chosen)])
+    print_lines(console, [f"Site {chosen.name}, of the study that this file describes:"])
+    print_lines(console, [f"  {line}" for line in describe_agreement(agreement, chosen)])
     if digest is None:
         question = "The digest of the study, as the coordinator reads it out to you"
         try:
@@ -426,16 +441,15 @@ def _confirm(
 
 def _introduce(console: Console, folder: SiteFolder) -> None:
     """The study, the site's rows, and what leaves the site."""
-    from fallow.federation.site.terms import leaving, rows_told, terms
+    from fallow.federation.site.terms import describe_rows, describe_study, list_disclosures
 
-    _lines(
+    print_lines(
         console,
-        [f"Site {folder.name}", *terms(folder), *rows_told(folder.rows, folder.tests)],
+        [
+            f"Site {folder.name}",
+            *describe_study(folder),
+            *describe_rows(folder.rows, folder.tests),
+        ],
     )
     heads = ("part", "verb", "reveals", "seen by")
-    show_table(console, "What leaves this site", heads, leaving(folder), whole=2)
-
-
-def _lines(console: Console, lines: list[str]) -> None:
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+    show_table(console, "What leaves this site", heads, list_disclosures(folder), whole=2)

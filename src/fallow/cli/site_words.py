@@ -8,17 +8,17 @@ from typing import Any
 
 from rich.console import Console
 
+from fallow.core.words import counted
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
 from fallow.federation.site.clocks import began, told
-from fallow.report.live import when
-from fallow.report.words import many
+from fallow.report.live import format_moment
 
 FINISH = "model/finish"  # the last exchange of a study
 
 
 @dataclass
-class Lines:
+class SiteLines:
     """Prints what happens at a site.  When the study is over it is no news that the coordinator has
     gone."""
 
@@ -29,13 +29,13 @@ class Lines:
     def __call__(self, event: dict[str, Any]) -> None:
         if self.is_over and event["event"] == "coordinator":
             return
-        last = over(event, self.folder)
+        last = describe_end(event, self.folder)
         self.is_over = self.is_over or bool(last)
-        for line in (said(event), *last):
+        for line in (describe_event(event), *last):
             self.console.print(line, markup=False, soft_wrap=True)
 
 
-def said(event: dict[str, Any]) -> str:
+def describe_event(event: dict[str, Any]) -> str:
     """What happened, in one line."""
     if event["event"] == "coordinator":
         if event["problem"] is None:
@@ -48,7 +48,7 @@ def said(event: dict[str, Any]) -> str:
     return f"answered {event['key']} ({event['bytes']:,} bytes)"
 
 
-def over(event: dict[str, Any], folder: Path) -> list[str]:
+def describe_end(event: dict[str, Any], folder: Path) -> list[str]:
     """What to do when the study has ended."""
     if event["event"] != "order" or event["refused"] or not event["key"].startswith(FINISH):
         return []
@@ -58,37 +58,41 @@ def over(event: dict[str, Any], folder: Path) -> list[str]:
     ]
 
 
-def put_back(copied: str | None, noise: str | None) -> list[str]:
+def describe_restored(copied: str | None, noise: str | None) -> list[str]:
     """What a ledger that was put back says of itself: of when it is, and what that cost in
     noise."""
     lines = []
     if copied is not None:
         lines.append(
-            f"ledger: was put back from its copy of {when(copied)}; labels that were given here since "
-            "then are lost, and asked for again if their cycle is still open"
+            f"ledger: was put back from its copy of {format_moment(copied)}; labels that were "
+            "given here since then are lost, and asked for again if their cycle is still open"
         )
     if noise is not None:
         lines.append(noise)
     return lines
 
 
-def limited(about: dict[str, Any]) -> str:
+def describe_limit(about: dict[str, Any]) -> str:
+    """Behind the labels that were asked for: how many there may be; nothing without a limit."""
     limit = about["limit"]
     if limit is None:
         return ""
-    more = "; nobody is asked for more" if about["asked"] >= limit else ""
-    return f" of {limit} at most{more}"
+    text = f" of {limit} at most"
+    if about["asked"] >= limit:
+        text += "; nobody is asked for more"
+    return text
 
 
-def process(about: dict[str, Any], folder: Path) -> str:
+def describe_process(about: dict[str, Any], folder: Path) -> str:
+    """Whether the site's process runs, and how to start it."""
     if about["pid"] is None:
         return f"does not run; start it with: fallow site start {folder}"
     if about["since"] is None:
         return "has just been started"
-    return f"runs (process {about['pid']}, since {when(about['since'])})"
+    return f"runs (process {about['pid']}, since {format_moment(about['since'])})"
 
 
-def leaving_run(run: str, labels: int, now: float) -> list[str]:
+def describe_leaving(run: str, labels: int, now: float) -> list[str]:
     """What it means to leave a run, before somebody decides."""
     start = began(run)
     if start is None:
@@ -98,8 +102,8 @@ def leaving_run(run: str, labels: int, now: float) -> list[str]:
     return [
         f"Newest run: {run}; {began_at}, and it is {told(now)} here.",
         "Leave it only where that time is wrong, and the coordinator begins another run.",
-        f"Kept: {many(labels, 'label')}, all answers and their history, what was spent on noise, all "
-        "limits and what they count, the keys.",
+        f"Kept: {counted(labels, 'label')}, all answers and their history, what was spent on noise, "
+        "all limits and what they count, the keys.",
         "Lost: the models and picks that the site remembers of this run; its open questions are",
         "closed and asked again only if they are chosen again. The run can never go on here.",
     ]

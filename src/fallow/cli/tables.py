@@ -1,4 +1,4 @@
-"""Tables in a terminal, or in a file or pipe, which have no width of their own."""
+"""Tables and lines in a terminal, or in a file or pipe, which have no width of their own."""
 
 from __future__ import annotations
 
@@ -35,3 +35,9 @@ def show_table(
     for row in rows:
         table.add_row(*(escape(printable(cell)) for cell in row))
     console.print(table, width=min(console.width, widest))
+
+
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print lines as they are: no markup is read in them, and none is wrapped."""
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)

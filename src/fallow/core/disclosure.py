@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 from torch import Tensor
 
 from fallow.core.types import Answer, SiteId
 
 PASSED = ("sent", "received")
+
+
+class DisclosureEntry(TypedDict):
+    """One line of the table "What left each site", as records keep it."""
+
+    kind: str  # of exchange: "sum", "each", "keep", "relay" or "fit"
+    verb: str  # the site function
+    what: str  # in the words of the method's contract
+    bytes: int  # from sites to the server
+    bytes_down: int
+    sites: int  # how many took part, at most
+    exchanges: int
+    epsilon: NotRequired[float]  # what a site spent on noise
+    masked: NotRequired[bool]  # the server saw totals of masked parts alone
+    sent: NotRequired[dict[SiteId, int]]  # answers relayed, by site
+    received: NotRequired[dict[SiteId, int]]
 
 
 def payload(answer: Answer) -> int:
@@ -98,12 +114,13 @@ class Disclosure:
     def bytes_down(self) -> int:
         return sum(e["bytes_down"] for e in self.entries.values())
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[DisclosureEntry]:
         """One row per kind and verb, as records keep them."""
-        return [{"kind": k, "verb": v, **e} for (k, v), e in sorted(self.entries.items())]
+        rows = [{"kind": k, "verb": v, **e} for (k, v), e in sorted(self.entries.items())]
+        return cast("list[DisclosureEntry]", rows)
 
     @staticmethod
-    def of(rows: list[dict[str, Any]]) -> Disclosure:
+    def of(rows: Sequence[DisclosureEntry]) -> Disclosure:
         """The disclosure that ``rows`` describe: a resumed run goes on counting from here."""
         plain = ({k: v for k, v in r.items() if k not in ("kind", "verb")} for r in rows)
         return Disclosure(

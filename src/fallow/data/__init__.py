@@ -3,7 +3,7 @@
 from fallow.data.catalogue.fetch import fetch
 from fallow.data.catalogue.named import CATALOGUE, Entry, load
 from fallow.data.dataset import Dataset, Task, check_leak, drop_leaks, row_hashes
-from fallow.data.embedded import embedded
+from fallow.data.embedded import embed_rows
 from fallow.data.own.features import read_rows
 from fallow.data.own.open import (
     from_arrays,
@@ -57,7 +57,7 @@ __all__ = [
     "check_leak",
     "class_counts",
     "drop_leaks",
-    "embedded",
+    "embed_rows",
     "fetch",
     "from_arrays",
     "from_folder",

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fallow.data.dataset import Dataset
 
 
-def embedded(dataset: Dataset, module: nn.Module, *, batch: int = 256) -> Dataset:
+def embed_rows(dataset: Dataset, module: nn.Module, *, batch: int = 256) -> Dataset:
     """The data set with each row replaced by ``module.embed(row)``, or ``module(row)`` without one.
 
     Rows become (n, d) float32, whatever further axes the module gives are flattened; labels, sites
@@ -21,7 +21,7 @@ def embedded(dataset: Dataset, module: nn.Module, *, batch: int = 256) -> Datase
     a time.  Raises ValueError for a batch below 1 and for features that are not finite.
 
     >>> d = Dataset("toy", torch.eye(3), torch.rand(3), torch.zeros(0, 3), torch.zeros(0))
-    >>> embedded(d, nn.Linear(3, 2)).x.shape
+    >>> embed_rows(d, nn.Linear(3, 2)).x.shape
     torch.Size([3, 2])
     """
     if batch < 1:

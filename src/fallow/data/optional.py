@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 
 
-def optional(module: str, package: str, purpose: str) -> ModuleType:
+def import_optional(module: str, package: str, purpose: str) -> ModuleType:
     """The imported module, or ValueError that says which package to install and what for."""
     try:
         return importlib.import_module(module)

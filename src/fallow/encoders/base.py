@@ -7,40 +7,18 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from fallow.core.ask import Ask
-from fallow.core.contract import Contract
+from fallow.core.methods import Encoder
 from fallow.core.types import State
 
 Shape = tuple[int, ...]
 """Of one row, as it is measured."""
 FINE = 12  # binary digits that are kept of what is fitted
 DIGITS = 32  # of a digest, hexadecimal
-
-
-class Encoder(Protocol):
-    """Rows to features, deterministic and without labels; a frozen dataclass.
-
-    ``contract``: the sums over sites that `fit` asks for, and what they reveal.
-    """
-
-    contract: ClassVar[Contract]
-
-    def width(self, shape: Shape) -> int:
-        """D, the number of features; ValueError where rows of that shape cannot be encoded."""
-        ...
-
-    def fit(self, ask: Ask, shape: Shape) -> State:
-        """What everybody encodes by, from totals over sites; {} where nothing is learnt."""
-        ...
-
-    def encode(self, x: Tensor, state: State) -> Tensor:
-        """Rows (m, *shape) -> features (m, D) float32, some rows at a time."""
-        ...
 
 
 @runtime_checkable

@@ -7,8 +7,9 @@ from typing import Any
 
 from fallow import encoders
 from fallow.core.build import build
+from fallow.core.methods import Encoder
 from fallow.core.names import OWN, NamePolicy
-from fallow.encoders.base import Encoder, Settling, words_of
+from fallow.encoders.base import Settling, words_of
 
 
 def build_encoder(

@@ -9,10 +9,11 @@ import torch
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.methods import Encoder
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.encoders.base import Encoder, Shape, encode_rows, encoder_digest
+from fallow.encoders.base import Shape, encode_rows, encoder_digest
 
 
 @final

@@ -10,9 +10,10 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from fallow.core.methods import Encoder, Methods
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.types import SiteId, State
-from fallow.encoders.base import Encoder, Shape, encode_rows, encoder_digest, is_half
+from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
 from fallow.encoders.build import build_encoder
 from fallow.encoders.encoding import Encoding
 from fallow.settings.recipe import Recipe
@@ -36,11 +37,13 @@ def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:
     return shape if encoder is None else (encoder.width(shape),)
 
 
-def encoder_methods(encoder: Encoder | None, shape: Shape) -> dict[str, Any]:
-    """What an encoder asks of sites, by the part it plays: sums first, then the hand-over."""
-    if encoder is None:
-        return {}
-    return {"encoder": encoder, "encoding": Encoding(encoder, shape)}
+def with_encoder(methods: Methods, encoder: Encoder | None, shape: Shape) -> Methods:
+    """The methods of a run with what its encoder asks of sites: sums first, then the hand-over."""
+    found = methods.copy()
+    if encoder is not None:
+        found["encoder"] = encoder
+        found["encoding"] = Encoding(encoder, shape)
+    return found
 
 
 def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State) -> Source:

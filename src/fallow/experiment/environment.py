@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from fallow.core.ask import Ask, Carrier, Masking
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Methods
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.phases import Phases
+from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.scale import Scale
 from fallow.settings.recipe import Recipe
 from fallow.sites import Simulated, Site
@@ -38,7 +40,7 @@ class Environment(Protocol):
     @property
     def carrier(self) -> Carrier: ...
     @property
-    def methods(self) -> Mapping[str, Any]: ...
+    def methods(self) -> Methods: ...
     @property
     def fresh(self) -> Callable[[torch.Generator], State]: ...
     @property
@@ -92,7 +94,7 @@ class Environment(Protocol):
     ) -> Done: ...  # labels for what was picked; ends the step and the cycle at the sites
     def pseudo_labels(
         self,
-    ) -> dict[str, Any] | None: ...  # only a simulation knows the truth
+    ) -> PseudoLabels | None: ...  # only a simulation knows the truth
 
     def first_phase(
         self, phases: Phases, train: Callable[[], Done]
@@ -103,7 +105,7 @@ class Environment(Protocol):
     def fresh_held(self, cycle: int, r: int) -> AbstractContextManager[None]: ...
     def scored(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
-    ) -> dict[str, Any]: ...
+    ) -> Evaluation: ...
     def one_model(self, journal: Journal, state: State) -> State | None: ...
     def own_models(
         self, state: State

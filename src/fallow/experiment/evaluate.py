@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from fallow.core.methods import Finishing, Predicting
 from fallow.core.types import SiteId, State
-from fallow.core.view import Predicting
 from fallow.engine import predict
 from fallow.experiment.environment import Simulation
 from fallow.experiment.metrics import accuracy, balanced_accuracy, per_class_accuracy
 from fallow.experiment.over_sites import NOT_BY_SITE, of_accuracy
+from fallow.experiment.record import PseudoLabels, Scores
 from fallow.experiment.redundancy import redundancy
 from fallow.experiment.scale import in_units
 from fallow.sites.view import SiteView
-from fallow.training.base import Finishing
 
 
-def evaluate(world: Simulation, state: State, retained: bool = False) -> dict[str, Any]:
+def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
     """Scores of the deployed model on test rows: the common ones, or each site's own.
 
     Accuracies for classification; for regression ``mse`` over the variance of the training rows, so
@@ -37,12 +36,12 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> dict[st
         outputs = predict(
             world.model, world.layout, state, world.x_test.to(state["w"].dtype)
         )
-        return {**_scores(world, _finite(outputs, "the model")), **NOT_BY_SITE}
+        return _score_common_model(world, _finite(outputs, "the model"))
     rows = world.tests or dict.fromkeys(sites, torch.arange(len(world.x_test)))
     outputs_of = {name: _outputs(world, name, used[name], rows[name]) for name in sites}
     true = {name: test.y_test[rows[name]] for name in sites}
     if test.task == "regression":
-        return _errors(world, outputs_of, true)
+        return _score_errors_of_sites(world, outputs_of, true)
     guess = {name: outputs.argmax(1) for name, outputs in outputs_of.items()}
     return of_accuracy(guess, true, test.n_classes)
 
@@ -78,8 +77,7 @@ def _used(world: Simulation, name: SiteId, state: State, retained: bool) -> Stat
     memory = world.members[name].memory
     if retained and "best" in memory:
         return memory["best"]
-    used: State = world.methods["training"].deploy(state, memory)
-    return used
+    return world.methods["training"].deploy(state, memory)
 
 
 def _outputs(world: Simulation, name: SiteId, state: State, rows: Tensor) -> Tensor:
@@ -97,7 +95,7 @@ def _finite(outputs: Tensor, whose: str) -> Tensor:
     return outputs
 
 
-def pseudo_labels(world: Simulation) -> dict[str, Any] | None:
+def pseudo_labels(world: Simulation) -> PseudoLabels | None:
     """How right the sites' own models are about their pools, before labels are bought: accuracy
     over all pools and recall of each class.  It reads hidden labels, so only a simulation has it.
     With them stands the `redundancy` of what was picked.
@@ -121,31 +119,48 @@ def pseudo_labels(world: Simulation) -> dict[str, Any] | None:
     }
 
 
-def _scores(world: Simulation, outputs: Tensor) -> dict[str, Any]:
+def _score_common_model(world: Simulation, outputs: Tensor) -> Scores:
     """Of one model on all test rows.  outputs: (m, c)"""
     test = world.dataset
     if test.task == "regression":
-        none = dict.fromkeys(("accuracy", "balanced_accuracy", "per_class"))
-        return {**none, "mse": _error(world, outputs, test.y_test)}
-    guess, classes = outputs.argmax(1), test.n_classes
+        return {
+            "accuracy": None,
+            "balanced_accuracy": None,
+            "per_class": None,
+            "mse": _error(world, outputs, test.y_test),
+            **NOT_BY_SITE,
+        }
+    guess = outputs.argmax(1)
+    classes = test.n_classes
     return {
         "accuracy": accuracy(guess, test.y_test),
         "balanced_accuracy": balanced_accuracy(guess, test.y_test, classes),
         "per_class": per_class_accuracy(guess, test.y_test, classes),
         "mse": None,
+        **NOT_BY_SITE,
     }
 
 
-def _errors(
+def _score_errors_of_sites(
     world: Simulation, outputs: dict[SiteId, Tensor], true: dict[SiteId, Tensor]
-) -> dict[str, Any]:
+) -> Scores:
     """Mean squared errors of all sites that have test rows."""
-    per_site = {
-        n: _error(world, o, true[n]) if len(o) else None for n, o in outputs.items()
+    per_site: dict[SiteId, float | None] = {}
+    for name, predicted in outputs.items():
+        per_site[name] = None
+        if len(predicted):
+            per_site[name] = _error(world, predicted, true[name])
+    errors = [error for error in per_site.values() if error is not None]
+    return {
+        "accuracy": None,
+        "balanced_accuracy": None,
+        "per_class": None,
+        "per_site": per_site,
+        "accuracy_weighted": None,
+        "variance": None,
+        "worst_tenth": None,
+        "mse": fmean(errors),
     }
-    mse = fmean(error for error in per_site.values() if error is not None)
-    none = dict.fromkeys(("accuracy", "balanced_accuracy", "per_class"))
-    return {**none, **NOT_BY_SITE, "mse": mse, "per_site": per_site}
 
 
 def _error(world: Simulation, outputs: Tensor, true: Tensor) -> float:

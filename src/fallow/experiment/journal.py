@@ -198,7 +198,7 @@ class Journal:
             )
         self._write(UNHELD)
 
-    def kept(self, site: SiteId) -> dict[str, State]:
+    def load_states(self, site: SiteId) -> dict[str, State]:
         rows = self._read("SELECT name, state FROM kept WHERE site = ? ORDER BY name", site)
         kept = {name: self._opened(blob, f"{name} of site {site}") for name, blob in rows}
         rows = self._read(
@@ -223,7 +223,7 @@ class Journal:
             line = (site, *bought, _line_mark(site, label), held)
             self._write("INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *line)
 
-    def written(self, site: SiteId) -> list[Label]:
+    def load_labels(self, site: SiteId) -> list[Label]:
         sql = "SELECT row, value, cycle, weight, probability, held, mark FROM label WHERE site = ?"
         labels = []
         for row, value, cycle, weight, p, held, mark in self._read(

@@ -5,20 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, pvariance
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from fallow.core.types import SiteId
 from fallow.experiment.metrics import accuracy, balanced_accuracy, per_class_accuracy
+from fallow.experiment.record import Scores, SiteScores
 
-NOT_BY_SITE = dict.fromkeys(("per_site", "accuracy_weighted", "variance", "worst_tenth"))
+NOT_BY_SITE: SiteScores = {
+    "per_site": None,
+    "accuracy_weighted": None,
+    "variance": None,
+    "worst_tenth": None,
+}
+"""Of one model that is scored on common rows."""
 
 
 def of_accuracy(
     guess: Mapping[SiteId, Tensor], true: Mapping[SiteId, Tensor], classes: int
-) -> dict[str, Any]:
+) -> Scores:
     """Scores from what each site predicts for its test rows.  guess, true: (m_k,) class ids.
 
     ``accuracy`` is the mean over sites that have test rows, each counting the same;

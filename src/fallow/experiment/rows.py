@@ -17,7 +17,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId
 from fallow.data.dataset import Dataset
-from fallow.data.embedded import embedded
+from fallow.data.embedded import embed_rows
 from fallow.data.partition import partitions
 from fallow.models import build_model
 from fallow.settings.recipe import Recipe
@@ -50,7 +50,7 @@ def open_data(
     if recipe.resplit:
         found = resplit(found, stream(seed, "test split", recipe.data))
     if recipe.features is not None:
-        found = embedded(found, features(recipe.features, tuple(found.x.shape[1:])))
+        found = embed_rows(found, features(recipe.features, tuple(found.x.shape[1:])))
     if recipe.rows is not None:
         found = found.rows(recipe.rows, stream(seed, "rows", recipe.data))
     if recipe.test_rows is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Finishing, methods_by_owner
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Done, Environment
@@ -17,11 +18,11 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.methods import local_plan
 from fallow.experiment.model_file import save_model
 from fallow.experiment.phases import Phases
+from fallow.experiment.record import Evaluation, Record
 from fallow.experiment.scale import Scale
-from fallow.experiment.steps import Spent, cohort_of, record, told
+from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import load_tree, save_tree, write_lines
-from fallow.training.base import Finishing
 
 Say = Callable[[dict[str, Any]], None]
 Memo = dict[str, Any]
@@ -56,9 +57,9 @@ class Run:
         self.initial()
         self._phase(0, None)
 
-    def go(self) -> list[dict[str, Any]]:
+    def go(self) -> list[Record]:
         """Run to the end from wherever the journal stands; returns one record per evaluation."""
-        records: list[dict[str, Any]] = []
+        records: list[Record] = []
         memo: Memo = {}
         state: State | None = None
         spent = Spent()
@@ -67,18 +68,19 @@ class Run:
             done = self._phase(cycle, state)
             state = self._state(done)
             spent.add(done)
-            rows = [record(self.world, cycle, row, done, spent) for row in done["rows"]]
+            of_cycle = self._build_records(cycle, done, spent)
             if cycle < self.recipe.cycles:
-                asked = list(self._queries(cycle, memo, state))
-                spent.add(*asked)
-                memo = asked[-1]["memo"]
-                rows = [{**row, **told(asked)} for row in rows]
-            records += rows
+                queries = list(self._queries(cycle, memo, state))
+                spent.add(*queries)
+                memo = queries[-1]["memo"]
+                for record in of_cycle:
+                    add_queries(record, queries)
+            records += of_cycle
             self._scored(cycle, records)
         self._finished(done)
         return records
 
-    def one_pass(self, cycle: int) -> list[dict[str, Any]]:
+    def one_pass(self, cycle: int) -> list[Record]:
         """Choose from nothing with the budget of all cycles up to this one, and train on that."""
         recipe, spent = self.recipe, Spent()
         spent.add(self.initial())
@@ -87,21 +89,35 @@ class Run:
             first = self.world.wanted(recipe.initial)
             budget = {s: n + first[s] for s, n in budget.items()}
         state = self.world.fresh(stream(self.world.seed, "init", cycle))
-        asked = self._query(cycle - 1, 0, {}, state, budget)
-        spent.add(asked)
+        query = self._query(cycle - 1, 0, {}, state, budget)
+        spent.add(query)
         done = self._phase(cycle, None)
         spent.add(done)
-        rows = [record(self.world, cycle, row, done, spent) for row in done["rows"]]
-        rows = [{**row, **told([asked])} for row in rows]
-        self._scored(cycle, rows)
+        records = self._build_records(cycle, done, spent)
+        for record in records:
+            add_queries(record, [query])
+        self._scored(cycle, records)
         self._finished(done)
-        return rows
+        return records
 
-    def _scored(self, cycle: int, records: list[dict[str, Any]]) -> None:
+    def _build_records(self, cycle: int, done: Done, spent: Spent) -> list[Record]:
+        """A record for each round of the cycle that was scored."""
+        evaluations: list[Evaluation] = done["rows"]
+        return [build_record(self.world, cycle, row, done, spent) for row in evaluations]
+
+    def _scored(self, cycle: int, records: Sequence[Record]) -> None:
         if self.folder is not None:
             write_lines(self.folder / "records.jsonl", records)
-        last = {k: records[-1][k] for k in ("labelled", "accuracy", "mse")}
-        self.say({"event": "scored", "cycle": cycle, **last})
+        last = records[-1]
+        self.say(
+            {
+                "event": "scored",
+                "cycle": cycle,
+                "labelled": last["labelled"],
+                "accuracy": last["accuracy"],
+                "mse": last["mse"],
+            }
+        )
 
     def _finished(self, done: dict[str, Any]) -> None:
         """The last file.  What sites deploy may be what they remember, so the model is journaled
@@ -122,7 +138,7 @@ class Run:
     def _ask(
         self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any
     ) -> Ask:
-        reveals = self.world.methods[owner].contract.verbs
+        reveals = methods_by_owner(self.world.methods)[owner].contract.verbs
         carrier = self.world.carrier
         more |= {"reveals": reveals, "masking": self.world.masking}
         ask = Ask(carrier, self.journal, shown, step, owner, cycle, **more)

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 from fallow.core.disclosure import payload
+from fallow.core.methods import Finishing
 from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.journal import Journal
-from fallow.experiment.steps import cohort_of, collaboration
-from fallow.training.base import Finishing
+from fallow.experiment.record import Evaluation, Scores
+from fallow.experiment.steps import cohort_of, describe_collaboration
 
 
 def scored(
     world: Simulation, journal: Journal, cycle: int, r: int, state: State
-) -> dict[str, Any]:
+) -> Evaluation:
     """The row of round ``r`` (`row_of`) on rows that were held out.
 
     Scores may read what sites remember, which a replayed round no longer finds there, so they are
     journaled like an exchange.
     """
     key = f"{cycle}/train/{r}/scores"
-    found = journal.recall(key, "scores")
-    if found is None:
-        found = row_of(
-            world, cycle, r, state, lambda retained: evaluate(world, state, retained)
-        )
-        if found["point"] == "retained":
-            found["retained"] = retained_rounds(world)
-        with journal.transaction():
-            journal.record(key, "scores", found)
+    known = journal.recall(key, "scores")
+    if known is not None:
+        return cast("Evaluation", known)
+    found = row_of(
+        world, cycle, r, state, lambda retained: evaluate(world, state, retained)
+    )
+    if found["point"] == "retained":
+        found["retained"] = retained_rounds(world)
+    with journal.transaction():
+        journal.record(key, "scores", dict(found))
     return found
 
 
@@ -40,8 +42,8 @@ def row_of(
     cycle: int,
     r: int,
     state: State,
-    scores: Callable[[bool], dict[str, Any]],
-) -> dict[str, Any]:
+    scores: Callable[[bool], Scores],
+) -> Evaluation:
     """What there is to say of a round beside its ``scores``, which are asked for with whether the
     models that validated best are meant.
 
@@ -54,12 +56,22 @@ def row_of(
     is_last = r == world.recipe.rounds - 1
     ends = isinstance(world.methods["training"], Finishing)
     is_retained = world.recipe.validation > 0 and not (ends and is_last)
-    found = {"round": r, "cohort": list(cohort_of(world, cycle, r)), **scores(is_retained)}
-    found["final"] = is_last or not (ends or is_retained)
-    deployed = "deployed" if found["per_site"] else "post_agg"
-    found["point"] = "retained" if is_retained else deployed
-    found["model_bytes"] = payload({"w": state["w"], "stats": state["stats"]})
-    return found | collaboration(state, world.carrier.sites, is_last)
+    measured = scores(is_retained)
+    point = "post_agg"
+    if is_retained:
+        point = "retained"
+    elif measured["per_site"]:
+        point = "deployed"
+    collaboration = describe_collaboration(state, world.carrier.sites, is_last)
+    return {
+        "round": r,
+        "cohort": list(cohort_of(world, cycle, r)),
+        **measured,
+        "final": is_last or not (ends or is_retained),
+        "point": point,
+        "model_bytes": payload({"w": state["w"], "stats": state["stats"]}),
+        **collaboration,  # type: ignore[typeddict-item]  # mypy: it could have more keys
+    }
 
 
 def retained_rounds(world: Simulation) -> dict[SiteId, int]:

@@ -7,17 +7,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
 
-from fallow.core.disclosure import PASSED, Disclosure
+from fallow.core.disclosure import Disclosure, DisclosureEntry
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data import validation_split
 from fallow.experiment.environment import Done, Environment, Simulation
 from fallow.experiment.journal import Journal
+from fallow.experiment.record import Collaboration, Evaluation, Record, Relayed
 from fallow.experiment.versions import threads, versions
 from fallow.settings.recipe import Recipe
 from fallow.sites.store import Label
@@ -31,7 +32,7 @@ class Spent:
     seconds: float = 0.0
     shown: Disclosure = field(default_factory=Disclosure)
 
-    def add(self, *steps: dict[str, Any]) -> None:
+    def add(self, *steps: Done) -> None:
         for done in steps:
             self.seconds += done["seconds"]
             self.shown = self.shown.plus(Disclosure.of(done["revealed"]))
@@ -128,7 +129,7 @@ def fresh_held(world: Simulation, cycle: int, r: int) -> Iterator[None]:
     before = [(site, site.held.clone()) for site in sites]
     try:
         for site in sites:
-            bought = site.store.written(site.id)
+            bought = site.store.load_labels(site.id)
             site.held[[label.row for label in bought if label.cycle == cycle - 1]] = True
         yield
     finally:
@@ -146,11 +147,17 @@ def cohort_of(world: Environment, cycle: int, r: int) -> tuple[SiteId, ...]:
     return tuple(sites[i] for i in sorted(drawn[:n].tolist()))
 
 
-TRACED = ("evaluations", "conflicts", "guarded")
+TRACED: tuple[Literal["evaluations", "conflicts", "guarded"], ...] = (
+    "evaluations",
+    "conflicts",
+    "guarded",
+)
 """Counts of each site's last choice of collaborators that a record adds up."""
 
 
-def collaboration(state: State, sites: Sequence[SiteId], is_last: bool) -> dict[str, Any]:
+def describe_collaboration(
+    state: State, sites: Sequence[SiteId], is_last: bool
+) -> Collaboration:
     """Who received from whom in a round, where a method's state has a ``graph`` over the sites.
 
     ``graph``: receiver -> senders, without receivers that stay alone; ``refused``: whose models
@@ -160,62 +167,73 @@ def collaboration(state: State, sites: Sequence[SiteId], is_last: bool) -> dict[
     graph = state.get("graph")
     if graph is None or graph.shape != (len(sites), len(sites)):
         return {}
-    counts = {name: int(state[name].sum()) for name in TRACED if name in state}
+    found: Collaboration = {"graph": peers(graph, sites)}
+    for name in TRACED:
+        if name in state:
+            found[name] = int(state[name].sum())
     refused = state.get("refused", torch.zeros(len(sites), dtype=torch.bool))
-    told = {
-        "graph": peers(graph, sites),
-        **counts,
-        "refused": [site for site, no in zip(sites, refused.tolist(), strict=True) if no],
-    }
-    return told | (
-        {"omega": peers(state["omega"], sites)} if is_last and "omega" in state else {}
-    )
+    found["refused"] = [
+        site for site, is_refused in zip(sites, refused.tolist(), strict=True) if is_refused
+    ]
+    if is_last and "omega" in state:
+        found["omega"] = peers(state["omega"], sites)
+    return found
 
 
-def relayed(revealed: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def count_relayed(revealed: Sequence[DisclosureEntry]) -> Relayed | None:
     """How many answers, which are models for the most part, each site sent to others and received
-    from them in the training of a cycle; nothing where none were relayed.
+    from them in the training of a cycle; None where none were relayed.
 
-    >>> relayed(
-    ...     [{"kind": "relay", "verb": "model", "sent": {"a": 2}, "received": {"b": 2}}]
-    ... )
-    {'relayed': {'sent': {'a': 2}, 'received': {'b': 2}}}
+    >>> disclosed = Disclosure()
+    >>> ways = {"sent": {"a": 2}, "received": {"b": 2}}
+    >>> disclosed.add("relay", "model", "a model", up=8, down=8, sites=2, passed=ways)
+    >>> count_relayed(disclosed.rows())
+    {'sent': {'a': 2}, 'received': {'b': 2}}
     """
-    found = {
-        way: sum((Counter(row.get(way, {})) for row in revealed), Counter())
-        for way in PASSED
-    }
-    return {"relayed": {w: dict(n) for w, n in found.items()}} if found["sent"] else {}
+    sent: Counter[SiteId] = Counter()
+    received: Counter[SiteId] = Counter()
+    for entry in revealed:
+        sent += Counter(entry.get("sent", {}))
+        received += Counter(entry.get("received", {}))
+    if not sent:
+        return None
+    return {"sent": dict(sent), "received": dict(received)}
 
 
-def told(asked: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a cycle's queries say of themselves, for its records."""
-    notes = asked[-1]["memo"].get("notes", {})
-    return {"notes": notes, "pseudo_labels": asked[0]["pseudo_labels"]}
+def add_queries(record: Record, queries: Sequence[Done]) -> None:
+    """Write into a record of a cycle what the queries after it say of themselves.
+
+    queries: the finished parts of the cycle's query, in order.
+    """
+    record["notes"] = queries[-1]["memo"].get("notes", {})
+    record["pseudo_labels"] = queries[0]["pseudo_labels"]
 
 
-def record(
-    world: Environment, cycle: int, row: dict[str, Any], done: dict[str, Any], spent: Spent
-) -> Any:
-    """One evaluation, ``row``, of a phase that is ``done``, as it is written.
+def build_record(
+    world: Environment, cycle: int, evaluation: Evaluation, done: Done, spent: Spent
+) -> Record:
+    """One evaluation of a phase that is ``done``, as it is written.
 
     Labels by site and by class are those that train; ``labelled`` are all that were bought.  Real
     sites tell how many they have and not of which class.
     """
-    recipe, labels = world.recipe, done["labels"]
-    by_class = [sum(c) for c in zip(*labels.values(), strict=True)]
-    return {
+    recipe = world.recipe
+    labels: dict[SiteId, list[int]] = done["labels"]
+    trained_on = sum(sum(counts) for counts in labels.values())
+    by_class = [sum(counts) for counts in zip(*labels.values(), strict=True)]
+    is_by_class = len(by_class) == len(world.classes)
+    record: Record = {
         "recipe": recipe.name,
         "query": str(recipe.query),
         "training": str(recipe.training),
         "seed": world.seed,
         "cycle": cycle,
-        **row,
-        "labelled": sum(map(sum, labels.values())) + done["held"],
+        **evaluation,  # type: ignore[typeddict-item]  # mypy: it could have more keys
+        "labelled": trained_on + done["held"],
         "labels_validation": done["held"],
         "pool": sum(world.sizes.values()),
         "labelled_per_site": labels,
-        "labelled_per_class": by_class if len(by_class) == len(world.classes) else None,
+        "labelled_per_class": by_class if is_by_class else None,
         "target_variance": None if world.classes else world.variance,
         "seconds": spent.seconds,
         "bytes_up": spent.shown.bytes_up,
@@ -226,5 +244,8 @@ def record(
         "versions": versions(),
         "notes": {},
         "pseudo_labels": None,
-        **relayed(done["revealed"]),
     }
+    relayed = count_relayed(done["revealed"])
+    if relayed is not None:
+        record["relayed"] = relayed
+    return record

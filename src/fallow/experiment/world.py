@@ -20,17 +20,19 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
+from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import Loop, Stacked, Workers, row_loss
-from fallow.experiment.encoding import CommonFeatures, encoder_methods, encoder_of
+from fallow.experiment.encoding import CommonFeatures, encoder_of, with_encoder
 from fallow.experiment.environment import Done
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
 from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import executor_of, is_shared, methods_of
 from fallow.experiment.phases import Memory, Phases
+from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.rows import flipped, open_data, own_tests, split
 from fallow.experiment.scale import Scale, is_standardised
 from fallow.experiment.scoring import scored
@@ -63,7 +65,7 @@ class World:
     oracle: Simulated
     model: nn.Module
     layout: Layout
-    methods: Mapping[str, Any]
+    methods: Methods
     executor: str
     fresh: Callable[[torch.Generator], State]
     features: CommonFeatures | None = None  # what an encoder makes of all rows
@@ -187,7 +189,7 @@ class World:
     ) -> Done:
         return bought(self, journal, cycle, step, budget, done, keep)
 
-    def pseudo_labels(self) -> dict[str, Any] | None:
+    def pseudo_labels(self) -> PseudoLabels | None:
         return pseudo_labels(self)
 
     def first_phase(
@@ -204,7 +206,7 @@ class World:
 
     def scored(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
-    ) -> dict[str, Any]:
+    ) -> Evaluation:
         return scored(self, journal, cycle, r, state)
 
     def one_model(self, journal: Journal, state: State) -> State | None:
@@ -267,7 +269,7 @@ def world_of(
 
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
     wrong = flipped(recipe, found, [*rows], seed)
-    methods = methods_of(recipe, wrong) | encoder_methods(encoder, measured)
+    methods = with_encoder(methods_of(recipe, wrong), encoder, measured)
     hidden = {name: found.y[at] for name, at in rows.items()}
     hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}
     shown = hidden if methods["query"].contract.simulator_only else {}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fallow.core.names import BUILT_IN, NamePolicy, check_name
 from fallow.core.types import SiteId
-from fallow.data import Dataset, embedded
+from fallow.data import Dataset, embed_rows
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
@@ -147,7 +147,9 @@ class Agreement:
     def _seen(self, rows: Dataset) -> Dataset:
         if self.recipe.features is None:
             return rows
-        return embedded(rows, features(self.recipe.features, self.schema.shape, self.names))
+        return embed_rows(
+            rows, features(self.recipe.features, self.schema.shape, self.names)
+        )
 
 
 def check_names(recipe: Recipe, policy: NamePolicy) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fallow.core.contract import Contract
+from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import SiteId
-from fallow.core.words import size
+from fallow.core.words import counted, size
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
-from fallow.report.words import many
 from fallow.storage.files import write_whole
 
 CARD = "model-card.md"
@@ -44,16 +44,14 @@ class Facts:
     is_own: bool = False
 
 
-def write_card(
-    folder: Path, agreement: Agreement, methods: Mapping[str, Any], facts: Facts
-) -> Path:
+def write_card(folder: Path, agreement: Agreement, methods: Methods, facts: Facts) -> Path:
     """Write ``model-card.md`` into a folder; its path."""
     path = folder / CARD
     write_whole(path, card_text(agreement, methods, facts).encode())
     return path
 
 
-def card_text(agreement: Agreement, methods: Mapping[str, Any], facts: Facts) -> str:
+def card_text(agreement: Agreement, methods: Methods, facts: Facts) -> str:
     """The card as Markdown.  methods: by the part they play, as `made` builds them."""
     today = datetime.now(UTC).date().isoformat()
     model = "A model of its own at each site" if facts.is_own else "One model for all sites"
@@ -107,15 +105,15 @@ def _data(agreement: Agreement, facts: Facts) -> Iterator[str]:
     yield f"- Budget: {recipe.budget_words} (shares of all rows, or labels a site)"
 
 
-def _how(agreement: Agreement, methods: Mapping[str, Any]) -> Iterator[str]:
-    contract: Contract
+def _how(agreement: Agreement, methods: Methods) -> Iterator[str]:
     recipe = agreement.recipe
+    by_owner = methods_by_owner(methods)
     if recipe.encoder is not None:
-        contract = methods["encoder"].contract
+        contract = by_owner["encoder"].contract
         yield f"- Encoder: {recipe.encoder}, {contract.title}{_paper(contract)}"
     yield f"- Model: {recipe.model}"
     for part, title in PARTS.items():
-        contract = methods[part].contract
+        contract = by_owner[part].contract
         yield f"- {title}: {getattr(recipe, part)}, {contract.title}{_paper(contract)}"
     yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {agreement.seed}"
 
@@ -150,5 +148,5 @@ def _privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
         yield "- What left the sites:"
     for row in facts.left:
         noise = f", ε = {row['epsilon']:g}" if row.get("epsilon") else ""
-        cost = f"{many(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
+        cost = f"{counted(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
         yield f"  - {row['verb']} ({row['kind']}): {row['what']}; {cost}"

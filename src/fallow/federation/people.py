@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.contract import Contract
+from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
@@ -21,8 +22,8 @@ from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import Facts, write_card
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger.purchases import Bounds, Line
-from fallow.federation.ledger.questions import Progress
+from fallow.federation.ledger.purchases import Allowance, ChosenRow
+from fallow.federation.ledger.questions import LabelProgress
 from fallow.federation.people_scores import told_hits
 from fallow.network.relays import bytes_of
 from fallow.settings.recipe import Recipe
@@ -31,7 +32,6 @@ from fallow.sites.site import ENCODE
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.storage.files import save_tree
-from fallow.training.base import Finishing
 
 MODEL = "model.safetensors"
 PICKED = "picked in"
@@ -63,7 +63,7 @@ class Office:
     run: str
     seal: bytes
     path: Path
-    bounds: Bounds
+    bounds: Allowance
 
 
 @final
@@ -118,7 +118,7 @@ class People:
         """Turn what the query picked into questions, as far as the budget reaches."""
         picks = _picks(at, step)
         if picks is not None:  # a row may have left since
-            taken = at.ledger.purchases.taken(at.run, cycle)
+            taken = at.ledger.purchases.find_taken_rows(at.run, cycle)
             kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
             picks = {name: values[kept] for name, values in picks.items()}
         lines = [] if picks is None else list(_lines(at, cycle, picks))
@@ -128,8 +128,8 @@ class People:
             cycle=cycle,
             allowed=allowed,
             deadline=deadline,
-            lines=lines,
-            bounds=at.bounds,
+            rows=lines,
+            allowance=at.bounds,
         )
         return {"asked": asked}
 
@@ -147,8 +147,8 @@ class People:
         part = int(step.partition("query-")[2] or 0)
         is_last = cycle < 0 or part == recipe.queries_per_cycle - 1
         at.site.forget((() if is_last else MODELS) + _lasting(recipe))
-        at.site.reread(at.ledger.store.written(at.site.id))
-        at.site.leave(at.ledger.purchases.left())
+        at.site.reread(at.ledger.store.load_labels(at.site.id))
+        at.site.leave(at.ledger.purchases.find_excluded_rows())
         return {**asdict(closed), **_labels(at.site)}
 
     def score(self, at: Office, retained: bool, **common: Tensor) -> Answer:
@@ -168,7 +168,7 @@ class People:
 
     def finish(self, at: Office, **common: Tensor) -> Answer:
         """The study is over: the model that this site uses, and its card, as files of the site."""
-        training = at.site.method("training")
+        training = at.site.parts.methods["training"]
         retained = at.agreement.recipe.validation > 0 and not isinstance(
             training, Finishing
         )
@@ -196,7 +196,7 @@ class People:
 
     def progress(self, at: Office) -> Answer:
         is_ours = at.run == at.ledger.orders.newest_run()
-        return asdict(at.ledger.progress() if is_ours else Progress())
+        return asdict(at.ledger.progress() if is_ours else LabelProgress())
 
     def _own_scores(self, at: Office, used: State) -> dict[str, float | None]:
         """What the model gets right on the site's test rows, all of them: for its own card."""
@@ -259,13 +259,11 @@ def _labels(site: Site) -> dict[str, int]:
 def _used(at: Office, common: State, retained: bool) -> State:
     if retained and "best" in at.site.memory:
         return at.site.memory["best"]
-    training = at.site.method("training")
     with words_stay():
-        used: State = training.deploy(common, at.site.memory)
-    return used
+        return at.site.parts.methods["training"].deploy(common, at.site.memory)
 
 
-def _lines(at: Office, cycle: int, picks: State) -> Iterator[Line]:
+def _lines(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
     """The picks with what the site knows of each: why people are asked for it."""
     rows = picks["rows"].tolist()
     why: dict[str, list[Any]] = _guesses(at, cycle, picks["rows"])
@@ -275,7 +273,7 @@ def _lines(at: Office, cycle: int, picks: State) -> Iterator[Line]:
     weight = picks["weight"].tolist() if "weight" in picks else [1.0] * len(rows)
     chance = picks["probability"].tolist() if "probability" in picks else [None] * len(rows)
     for line in zip(rows, told, weight, chance, strict=True):
-        yield Line(*line)
+        yield ChosenRow(*line)
 
 
 def _guesses(at: Office, cycle: int, rows: Tensor) -> dict[str, list[Any]]:

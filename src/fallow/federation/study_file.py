@@ -8,12 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tomlkit
+from tomlkit.items import Table
+
 from fallow.core.build import nearest
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.received import check_texts, read_toml
 from fallow.federation.schema import schema_from
-from fallow.federation.toml import duration, recipe_lines, schema_lines, seconds_of, toml_of
+from fallow.federation.toml import (
+    add_recipe,
+    add_setting,
+    duration,
+    schema_section,
+    seconds_of,
+)
 from fallow.network.plausible import Bounds
 from fallow.papers import find_recipe
 from fallow.settings.recipe import Recipe, recipe_from
@@ -154,13 +163,12 @@ def _bounds(about: Mapping[str, Any]) -> Bounds:
 # -- writing --------------------------------------------------------------------------------
 
 HEAD = """\
-# Agreement of the study "{name}".
-#
-# The coordinator and every site have this same file. It decides what is computed, which functions
-# a site runs and what leaves it; nothing of that is ever taken from a message. A site refuses an
-# order that does not carry the digest of its own copy; comments, limits of columns and
-# lengths of time are no part of it. `fallow site init` and `fallow coordinate status` show it.
-# Rows, images and single labels never leave their site.
+
+The coordinator and every site have this same file. It decides what is computed, which functions
+a site runs and what leaves it; nothing of that is ever taken from a message. A site refuses an
+order that does not carry the digest of its own copy; comments, limits of columns and
+lengths of time are no part of it. `fallow site init` and `fallow coordinate status` show it.
+Rows, images and single labels never leave their site.
 """
 
 
@@ -171,43 +179,97 @@ def write_agreement(path: str | Path, agreement: Agreement) -> None:
 
 def agreement_text(agreement: Agreement) -> str:
     """The agreement as TOML, for people to read first and sign."""
-    waits, key = agreement.waits, base64.b64encode(agreement.coordinator).decode()
-    quorum = waits.quorum if waits.quorum is not None else len(agreement.sites)
-    lines = [
-        HEAD.format(name=agreement.name),
-        *recipe_lines(agreement.recipe),
-        "\n[federation]",
-        f"name = {toml_of(agreement.name)}",
-        "# who takes part",
-        f"sites = {toml_of(agreement.sites)}",
-        "# the public key of the coordinator: a site obeys orders signed by it, and no other",
-        f"coordinator = {toml_of(key)}",
-        *_authority_lines(agreement.authority),
-        "# of initial weights and of every draw, but for secrets",
-        f"seed = {agreement.seed}",
-        "# scores over fewer test rows than this leave no site",
-        f"smallest = {agreement.smallest}",
-        "# sites whose answers an exchange needs; without this line all of them",
-        ("" if waits.quorum is not None else "# ") + f"quorum = {quorum}",
-        "# an exchange waits so long for all sites (s, m, h, d and w are units) ...",
-        f"timeout = {toml_of(duration(waits.timeout))}",
-        "# ... and so long for the quorum; then the coordinator stops, and can be started again",
-        f"patience = {toml_of(duration(waits.patience))}",
-        "# what people have for the labels of a cycle; the others are given back",
-        f"deadline = {toml_of(duration(waits.deadline))}",
-        "# a model whose norm is more than so many times the usual one does not count ...",
-        f"farthest = {toml_of(agreement.bounds.farthest)}",
-        "# ... and in an average no site weighs more than this share of all sites ...",
-        f"largest_share = {toml_of(agreement.bounds.largest_share)}",
-        "# ... or than so many times the median site (from three sites on; inf: no bound)",
-        f"largest_ratio = {toml_of(agreement.bounds.largest_ratio)}",
-        *schema_lines(agreement.schema),
-    ]
-    return "\n".join(lines) + "\n"
+    document = tomlkit.document()
+    document.add(tomlkit.comment(f'Agreement of the study "{agreement.name}".'))
+    for line in HEAD.splitlines():
+        document.add(tomlkit.comment(line))
+    document.add(tomlkit.nl())
+    add_recipe(document, agreement.recipe)
+    document.add(tomlkit.nl())
+    document.add("federation", _federation_section(agreement))
+    document.add(tomlkit.nl())
+    document.add("schema", schema_section(agreement.schema))
+    return tomlkit.dumps(document)
 
 
-def _authority_lines(authority: str | None) -> list[str]:
-    head = "# the certificate by which sites know the coordinator's machine"
+def _federation_section(agreement: Agreement) -> Table:
+    """The section ``[federation]``: who takes part, how long who waits, what counts."""
+    waits = agreement.waits
+    bounds = agreement.bounds
+    key = base64.b64encode(agreement.coordinator).decode()
+    section = tomlkit.table()
+    add_setting(section, "name", agreement.name)
+    add_setting(section, "sites", agreement.sites, about="who takes part")
+    add_setting(
+        section,
+        "coordinator",
+        key,
+        about="the public key of the coordinator: a site obeys orders signed by it, and no other",
+    )
+    _add_authority(section, agreement.authority)
+    add_setting(
+        section,
+        "seed",
+        agreement.seed,
+        about="of initial weights and of every draw, but for secrets",
+    )
+    add_setting(
+        section,
+        "smallest",
+        agreement.smallest,
+        about="scores over fewer test rows than this leave no site",
+    )
+    about_quorum = "sites whose answers an exchange needs; without this line all of them"
+    if waits.quorum is not None:
+        add_setting(section, "quorum", waits.quorum, about=about_quorum)
+    else:
+        section.add(tomlkit.comment(about_quorum))
+        section.add(tomlkit.comment(f"quorum = {len(agreement.sites)}"))
+    add_setting(
+        section,
+        "timeout",
+        duration(waits.timeout),
+        about="an exchange waits so long for all sites (s, m, h, d and w are units) ...",
+    )
+    add_setting(
+        section,
+        "patience",
+        duration(waits.patience),
+        about="... and so long for the quorum; then the coordinator stops, and can be started again",
+    )
+    add_setting(
+        section,
+        "deadline",
+        duration(waits.deadline),
+        about="what people have for the labels of a cycle; the others are given back",
+    )
+    add_setting(
+        section,
+        "farthest",
+        bounds.farthest,
+        about="a model whose norm is more than so many times the usual one does not count ...",
+    )
+    add_setting(
+        section,
+        "largest_share",
+        bounds.largest_share,
+        about="... and in an average no site weighs more than this share of all sites ...",
+    )
+    add_setting(
+        section,
+        "largest_ratio",
+        bounds.largest_ratio,
+        about="... or than so many times the median site (from three sites on; inf: no bound)",
+    )
+    return section
+
+
+def _add_authority(section: Table, authority: str | None) -> None:
+    head = "the certificate by which sites know the coordinator's machine"
     if authority is None:
-        return [f"{head}: each site's own system says, or what it gives as --ca"]
-    return [head, f'authority = """\n{authority}\n"""']
+        otherwise = "each site's own system says, or what it gives as --ca"
+        section.add(tomlkit.comment(f"{head}: {otherwise}"))
+        return
+    section.add(tomlkit.comment(head))
+    # a line break that follows the quotes is no part of the text
+    section.add("authority", tomlkit.string(f"\n{authority}\n", multiline=True))

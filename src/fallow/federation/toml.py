@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, get_type_hints
 
+import tomlkit
 from pydantic import TypeAdapter
+from tomlkit import TOMLDocument
+from tomlkit.items import Item, Table
 
 from fallow.federation.schema import Schema
 from fallow.settings.recipe import Recipe
 
 UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
-BARE = re.compile(r"[A-Za-z0-9_-]+")
 PLACED = (
     "name",
     "data",
@@ -42,28 +44,33 @@ SAID = {
 }
 
 
-def toml_of(value: Any) -> str:
-    """A value on one line; what is None is left out of tables.
+def toml_item(value: object) -> Item:
+    """A plain value as TOML has it on one line; what is None is left out of tables.
 
-    >>> toml_of({"name": "mlp", "hidden": (32, 16), "seed": None, "bias": True})
-    '{ name = "mlp", hidden = [32, 16], bias = true }'
+    >>> toml_item(
+    ...     {"name": "mlp", "hidden": (32, 16), "seed": None, "bias": True}
+    ... ).as_string()
+    '{name = "mlp", hidden = [32, 16], bias = true}'
     """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, dict):
-        inner = ", ".join(
-            f"{_key(k)} = {toml_of(v)}" for k, v in value.items() if v is not None
-        )
-        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, Mapping):
+        inline = tomlkit.inline_table()
+        for key, part in value.items():
+            if part is not None:
+                inline.append(key, toml_item(part))
+        return inline
     if isinstance(value, list | tuple):
-        return f"[{', '.join(toml_of(part) for part in value)}]"
-    return repr(value)
+        array = tomlkit.array()
+        for part in value:
+            array.append(toml_item(part))
+        return array
+    return tomlkit.item(value)
 
 
-def _key(name: str) -> str:
-    return name if BARE.fullmatch(name) else toml_of(name)
+def add_setting(to: TOMLDocument | Table, key: str, value: object, about: str = "") -> None:
+    """A line ``key = value`` at the end of a document or a section, below a comment about it."""
+    if about:
+        to.add(tomlkit.comment(about))
+    to.add(key, toml_item(value))
 
 
 def seconds_of(text: str | float, what: str) -> float:
@@ -93,43 +100,46 @@ def duration(seconds: float) -> str:
     return f"{seconds!r}s"
 
 
-def recipe_lines(recipe: Recipe) -> list[str]:
+def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
     """Settings of a recipe: the usual ones with a word on each, and all that are not at their
     default, but for those that real sites have in one form."""
-    hints, lines = get_type_hints(Recipe), []
-    for f in fields(recipe):
-        value = getattr(recipe, f.name)
-        if f.name in SAID or (value != f.default and f.name not in PLACED):
-            briefly = f.name != "privacy"  # of which everybody should see what is off, too
-            shown = TypeAdapter(hints[f.name]).dump_python(
-                value, mode="json", exclude_defaults=briefly
-            )
-            word = (SAID | WHERE_USED).get(f.name)
-            lines += [f"# {word}"] if word is not None else []
-            lines += [f"{f.name} = {toml_of(shown)}"]
-    return lines
+    hints = get_type_hints(Recipe)
+    for field in fields(recipe):
+        value = getattr(recipe, field.name)
+        is_usual = field.name in SAID
+        is_changed = value != field.default and field.name not in PLACED
+        if not (is_usual or is_changed):
+            continue
+        briefly = field.name != "privacy"  # of which everybody should see what is off, too
+        shown = TypeAdapter(hints[field.name]).dump_python(
+            value, mode="json", exclude_defaults=briefly
+        )
+        about = (SAID | WHERE_USED).get(field.name, "")
+        add_setting(document, field.name, shown, about=about)
 
 
-def schema_lines(schema: Schema) -> list[str]:
+def schema_section(schema: Schema) -> Table:
     """The section ``[schema]``, a line for each column."""
-    about = {
-        k: v
-        for k, v in asdict(schema).items()
-        if k not in ("columns", "classes") and v != ""
-    }
-    if schema.kind == "table":
-        del about["shape"]
-    lines = ["\n[schema]  # what the rows of all sites have in common"]
-    lines += [f"{key} = {toml_of(value)}" for key, value in about.items()]
-    lines += [f"classes = {toml_of(schema.classes)}"] if schema.classes else []
+    section = tomlkit.table()
+    section.comment("what the rows of all sites have in common")
+    for key, value in asdict(schema).items():
+        is_listed_below = key in ("columns", "classes")
+        is_of_arrays = key == "shape" and schema.kind == "table"
+        if not is_listed_below and not is_of_arrays and value != "":
+            add_setting(section, key, value)
+    if schema.classes:
+        add_setting(section, "classes", schema.classes)
     if schema.columns:
-        lines += [
-            "# features; one with values holds these texts, others hold numbers in the unit",
-            "columns = [",
-        ]
-        lines += [f"  {toml_of(_briefly(asdict(column)))}," for column in schema.columns]
-        lines += ["]"]
-    return lines
+        about = (
+            "features; one with values holds these texts, others hold numbers in the unit"
+        )
+        section.add(tomlkit.comment(about))
+        columns = tomlkit.array()
+        for column in schema.columns:
+            columns.add_line(toml_item(_briefly(asdict(column))), indent="  ")
+        columns.add_line(indent="")
+        section.add("columns", columns)
+    return section
 
 
 def _briefly(column: dict[str, Any]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from fallow.network.wire import pack_request, unpack_request
 from fallow.sites.in_process import (
     Executor,
     Routes,
-    dearest,
+    collect_costs,
     deliver,
+    find_largest_cost,
     is_relay,
     perform,
-    spent,
 )
 from fallow.sites.site import Site
 from fallow.storage.packing import pack, unpack
@@ -41,11 +41,11 @@ class Bytes:
         sent = {site: pack_request(request) for site, request in requests.items()}
         received = {site: unpack_request(blob) for site, blob in sent.items()}
         down = sum(map(len, sent.values()))
-        before = spent(self.members)
+        before = collect_costs(self.members)
         replies = {
             s: pack(a) for s, a in perform(self.members, self.executor, received).items()
         }
-        cost = dearest(before, spent(self.members))
+        cost = find_largest_cost(before, collect_costs(self.members))
         answers = {site: unpack(blob) for site, blob in replies.items()}
         if is_relay(received):
             sizes = deliver(self.members, received, answers, routes or {})

@@ -81,6 +81,10 @@ FIELDS, TEXT, WHOLE = (
     10_000,
     2**53,
 )  # of an answer: fields, letters in a text, whole numbers
+WEIGHTS = {"w", "body"}
+"""Fields that hold the weights of a model, or of its shared part."""
+STATISTICS = "stats"
+"""The field beside them that holds batch-norm statistics."""
 STEPS, TURNS, EPOCHS = 100, 10**6, 10**5  # of an order
 LARGEST, SPARE = (
     2**31,
@@ -99,7 +103,8 @@ class ResponseCheck:
     and those that it was asked for; tests: its test rows; allowed: how many questions it may have
     asked in the open step; shared: how many all sites together, where they share one budget.
     schema: the digest that a site must name; dtype: of models; last: norms
-    of the model that sites were brought last.
+    of the model that sites were brought last.  with_statistics: the owners of verbs ("query",
+    "training") whose models for an average come with batch-norm statistics.
     """
 
     rows: dict[SiteId, int] = field(default_factory=dict)
@@ -115,6 +120,7 @@ class ResponseCheck:
     dtype: torch.dtype = torch.float32
     bounds: Bounds = Bounds()
     last: dict[str, float] = field(default_factory=dict)
+    with_statistics: frozenset[str] = frozenset()
 
     def most(self, site: SiteId) -> int:
         """Bytes of a message that a site may have reason to send: two models of float64 for every
@@ -141,8 +147,13 @@ class ResponseCheck:
             counts = ("count",) if step.kind == "keep" else ()
             _names(answer, set(counts))
             _check_whole(answer, counts)
+        if step.kind in ("sum", "each") and request.owner in self.with_statistics:
+            _check_statistics(answer)
         if step.masked:
-            return _masked(step, answer)
+            checked = _masked(step, answer)
+            for name, value in checked.items():
+                self._check_size(name, value)
+            return checked
         if step.kind == "sum":
             for name, value in answer.items():
                 _check_addend(name, value, request.bound)
@@ -441,6 +452,16 @@ def _far_rows(
         for site, n in rows.items()
         if n > most
     }
+
+
+def _check_statistics(answer: Mapping[str, Any]) -> None:
+    """Raise for a model for an average that comes without its batch-norm statistics."""
+    weights = sorted(answer.keys() & WEIGHTS)
+    if ROWS in answer and weights and STATISTICS not in answer:
+        raise Refusal(
+            f"{STATISTICS} is missing beside {weights[0]}: a model comes with its batch-norm "
+            "statistics, also where it has none (an empty row); all sites must run the same version"
+        )
 
 
 def _check_whole(answer: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
@@ -14,7 +14,7 @@ from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import ResponseCheck
-from fallow.network.envelope import Errand, Link, Order
+from fallow.network.envelope import Errand, Link, Order, sign_message
 from fallow.network.gathering import Keys, ReplyCollector, Waiting
 from fallow.network.plausible import last_norms
 from fallow.network.relays import (
@@ -22,6 +22,8 @@ from fallow.network.relays import (
     BYTES,
     DELIVER,
     LETTER,
+    LONGEST,
+    NEWS,
     check_letters,
     delivery,
     request_body,
@@ -36,6 +38,12 @@ GLANCE = (
 AGAIN, BEFORE, NORMS = "again/", "before", "norms"
 """What is noted: how often a step was asked anew, what had counted before the last exchange, and
 the norms of the model that sites were brought last."""
+TOLD = "told/"
+"""What is noted of each site: the news that came with orders which it has answered."""
+
+
+BETWEEN = "; "
+"""Stands between two pieces of news in one order."""
 
 
 def step_of(key: str) -> str:
@@ -67,9 +75,10 @@ class Remote:
 
     say: is told of ``answered``, ``refused`` and ``version`` (with site and key; why), and of
     ``waiting`` and ``missing`` (with sites and key).  border: ``border.rows`` and ``border.sizes``
-    are filled in by who knows them.  left: sites that the study goes on without.  news: what a site
-    is told beside its orders, or nothing.  asking: the key of the exchange that is under way, or
-    during which the run ended; newest: of the last one that sites have answered.
+    are filled in by who knows them.  left: sites that the study goes on without.  news: all that a
+    site is told beside its orders, a sentence each, which it hears once.  asking: the key of the
+    exchange that is under way, or during which the run ended; newest: of the last one that sites
+    have answered.
     """
 
     link: Link
@@ -85,7 +94,7 @@ class Remote:
     told: set[SiteId] = field(default_factory=set)  # sites whose version was remarked on
     life: str = field(default_factory=lambda: secrets.token_hex(8))
     left: frozenset[SiteId] = frozenset()
-    news: Callable[[SiteId], str] = lambda site: ""
+    news: Callable[[SiteId], Sequence[str]] = lambda site: ()
     asking: str | None = None
     newest: str | None = None
 
@@ -118,7 +127,7 @@ class Remote:
 
     def _plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
         bodies = {
-            site: request_body(request, news=self.news(site))
+            site: request_body(request, news=self._news_to(site))
             for site, request in requests.items()
         }
 
@@ -157,7 +166,7 @@ class Remote:
                 receivers.setdefault(sender, set()).add(to)
         bodies = {
             site: request_body(
-                request, self._seals(receivers.get(site, set())), self.news(site)
+                request, self._seals(receivers.get(site, set())), self._news_to(site)
             )
             for site, request in requests.items()
         }
@@ -232,7 +241,44 @@ class Remote:
             self._note_before(found.answers)
         for site in found.answers:
             self.book.note(f"counted/{site}", keys[site])
+            if errand == "request":
+                self._note_told(site)
         return found
+
+    # -- news -------------------------------------------------------------------------------
+
+    def sign_news(self, site: SiteId, sentence: str) -> bytes:
+        """A message with nothing but a sentence, for a site that is sent no other order."""
+        key = f"progress/{secrets.token_hex(8)}"
+        order = self._order(site, key, {NEWS: sentence}, "progress", 0)
+        return sign_message(self.keys.secret, order)
+
+    def _news_to(self, site: SiteId) -> str:
+        """What comes with the next order to a site: the same until the site has answered it."""
+        return BETWEEN.join(self._untold(site))
+
+    def _untold(self, site: SiteId) -> list[str]:
+        """The first news that a site has not heard, as many as an order holds."""
+        told = self._told(site)
+        chosen: list[str] = []
+        length = 0
+        for sentence in self.news(site):
+            if sentence in told:
+                continue
+            length += len(sentence) + len(BETWEEN)
+            if chosen and length > LONGEST:
+                break
+            chosen.append(sentence)
+        return chosen
+
+    def _told(self, site: SiteId) -> list[str]:
+        found: list[str] = json.loads(self.book.noted(f"{TOLD}{site}") or "[]")
+        return found
+
+    def _note_told(self, site: SiteId) -> None:
+        fresh = self._untold(site)
+        if fresh:
+            self.book.note(f"{TOLD}{site}", json.dumps([*self._told(site), *fresh]))
 
     def _note_norms(self, requests: Mapping[SiteId, Request]) -> None:
         """How long the models are that sites are brought.  Under secure sums they travel with the

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fallow.report.beside import side_by_side
+from fallow.report.blocks import Blocks
 from fallow.report.render import Article, parts_of
 from fallow.report.section import Across
+from fallow.report.side_by_side import side_by_side
 from fallow.study.records import StudyRecords
 
 GENERAL = (Across(side_by_side),)
@@ -16,8 +17,10 @@ def across(
     studies: Sequence[StudyRecords], key: str, sections: Sequence[Across] = ()
 ) -> Article | None:
     """The article over all studies; nothing when no two of them belong together."""
-    found = [
-        part for section in (*GENERAL, *sections) for part in section.render(studies, key)
-    ]
+    found: list[tuple[str, Blocks]] = []
+    for section in (*GENERAL, *sections):
+        found += section.render(studies, key)
     parts = parts_of(key, found)
-    return Article(key, "Across studies", parts=parts) if parts else None
+    if not parts:
+        return None
+    return Article(key, "Across studies", parts=parts)

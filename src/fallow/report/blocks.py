@@ -115,13 +115,13 @@ Block = Table | Figure | Text | Note | Notes | Command | Fold
 Blocks = Sequence[Block]
 
 
-def show_figure(figure: Drawing, key: str, caption: str, *, seen: str = "") -> Figure:
+def show_figure(figure: Drawing, key: str, caption: str, *, alt: str = "") -> Figure:
     """A figure with its caption.  ``key`` starts every id in it.
 
-    ``seen`` says in words what the figure shows, to those who cannot see it; without it they are
+    ``alt`` says in words what the figure shows, to those who cannot see it; without it they are
     told the caption.
     """
-    return Figure(to_svg(figure, key, seen or caption), caption)
+    return Figure(to_svg(figure, key, alt or caption), caption)
 
 
 def slug(text: str) -> str:

@@ -45,7 +45,7 @@ def score_columns(table: FinalTable) -> Columns:
     always = {
         table.heading: [_row_name(row) for row in rows],
         f"Final {table.unit}": [_spread_text(row.score, table) for row in rows],
-        "Seeds": [str(row.score.seeds) if row.score else "0" for row in rows],
+        "Seeds": [_seeds_text(row.score) for row in rows],
     }
     optional = {
         "Labels": _labels_column(table),
@@ -53,12 +53,8 @@ def score_columns(table: FinalTable) -> Columns:
         "Area under curve": [_spread_text(row.area, table) for row in rows],
         "Labels saved": [_saved_text(row.saved) for row in rows],
     }
-    told = {
-        name: cells
-        for name, cells in optional.items()
-        if any(cell != NOTHING for cell in cells)
-    }
-    return always | told
+    known = {name: cells for name, cells in optional.items() if set(cells) - {NOTHING}}
+    return always | known
 
 
 def _row_name(row: Row) -> str:
@@ -74,6 +70,10 @@ def _spread_text(spread: Spread | None, table: FinalTable) -> str:
     return spread.text(table.digits) if spread else NOTHING
 
 
+def _seeds_text(spread: Spread | None) -> str:
+    return str(spread.seeds) if spread else "0"
+
+
 def _saved_text(saved: float | None) -> str:
     return NOTHING if saved is None else f"{saved:+.0f} %"
 
@@ -81,10 +81,8 @@ def _saved_text(saved: float | None) -> str:
 def _labels_column(table: FinalTable) -> list[str]:
     """Labels bought by the end; nothing where all strategies bought as many."""
     rows = table.rows
-    bought = {
-        round(row.labels) for row in rows if row.labels is not None and not row.is_bound
-    }
-    if len(bought) < 2:
+    bought = [row.labels for row in rows if row.labels is not None and not row.is_bound]
+    if len({round(labels) for labels in bought}) < 2:
         return [NOTHING for _ in rows]
     return [NOTHING if row.labels is None else f"{row.labels:,.0f}" for row in rows]
 
@@ -92,8 +90,9 @@ def _labels_column(table: FinalTable) -> list[str]:
 def comparison_columns(table: FinalTable) -> Columns:
     """Differences to the reference and their tests; no column when nothing was tested."""
     digits = table.digits
-    row = table.row(table.reference or "")
-    minus = f"Minus {row.label if row else 'reference'} [95 %]"
+    reference = table.row(table.reference or "")
+    name = reference.label if reference else "reference"
+    minus = f"Minus {name} [95 %]"
     texts: dict[str, Callable[[Comparison], str]] = {
         minus: lambda c: with_interval(c.difference, c.interval, digits),
         "Hodges-Lehmann": lambda c: with_interval(c.shift, c.shift_interval, digits),
@@ -151,11 +150,10 @@ def _about_tests(table: FinalTable, left_out: Collection[str]) -> list[str]:
     if not tests:
         return []
     what = table.heading.lower()
-    better = "" if table.measure == "accuracy" else f"; below zero the {what} is better"
-    notes = [
-        f"Differences are {what} minus reference, seed by seed, with a 95 % Student "
-        f"interval{better}."
-    ]
+    differences = f"Differences are {what} minus reference, seed by seed, with a 95 % Student interval"
+    if table.measure != "accuracy":
+        differences += f"; below zero the {what} is better"
+    notes = [f"{differences}."]
     if "Hodges-Lehmann" not in left_out:
         notes.append(
             "Hodges-Lehmann is the median of the Walsh averages with its exact interval of at "
@@ -169,8 +167,9 @@ def _about_tests(table: FinalTable, left_out: Collection[str]) -> list[str]:
         notes.append(
             "The last two columns test areas under the learning curve the same way."
         )
-    reasons = dict.fromkeys(c.note for c in tests if c.note)
-    return [*notes, *(f"{reason}." for reason in reasons)]
+    reasons = dict.fromkeys(test.note for test in tests)
+    notes += [f"{reason}." for reason in reasons if reason]
+    return notes
 
 
 def _about_errors(table: FinalTable) -> list[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
+from typing import Literal
 
+from fallow.core.disclosure import DisclosureEntry
 from fallow.core.words import counted, duration, listed, size
 from fallow.report.blocks import Block, Blocks, Command, Fold, Note, Table
 from fallow.report.columns import NOTHING
@@ -14,7 +17,7 @@ from fallow.report.final_table import label_of
 from fallow.report.live import read_live
 from fallow.settings.spec import Spec
 from fallow.study.names import heading
-from fallow.study.reading import Cell, Record, StudyRecords
+from fallow.study.reading import Cell, StudyRecords
 
 SEEN_BY = {
     "sum": "the server: totals only (each addend too, unless sums are masked)",
@@ -63,7 +66,7 @@ class Exchange:
     masked: bool = False
 
 
-def _count(sites: object) -> int:
+def _count_sites(sites: object) -> int:
     """A number of sites, given as one or as their names."""
     if isinstance(sites, list):
         return len(sites)
@@ -75,43 +78,43 @@ def exchanges(study: StudyRecords) -> list[Exchange]:
     found = []
     for query in study.study.queries:
         cells = study.of(query)
-        held: dict[tuple[str, str, str], list[Record]] = {}
+        by_name: dict[tuple[str, str, str], list[DisclosureEntry]] = {}
         for cell in cells:
             for entry in _entries(cell):
                 name = (str(entry["kind"]), str(entry["verb"]), str(entry.get("what", "")))
-                held.setdefault(name, []).append(entry)
-        for (kind, verb, what), entries in held.items():
-            found.append(
-                Exchange(
-                    query=query,
-                    kind=kind,
-                    verb=verb,
-                    what=what,
-                    sites=max(_count(e.get("sites")) for e in entries),
-                    exchanges=_total(entries, "exchanges") / len(cells),
-                    amount=_total(entries, "bytes") / len(cells),
-                    epsilon=max(float(e.get("epsilon") or 0) for e in entries),
-                    masked=any(e.get("masked") for e in entries),
-                )
+                by_name.setdefault(name, []).append(entry)
+        for (kind, verb, what), entries in by_name.items():
+            exchange = Exchange(
+                query=query,
+                kind=kind,
+                verb=verb,
+                what=what,
+                sites=max(_count_sites(entry.get("sites")) for entry in entries),
+                exchanges=_total(entries, "exchanges") / len(cells),
+                amount=_total(entries, "bytes") / len(cells),
+                epsilon=max(float(entry.get("epsilon") or 0) for entry in entries),
+                masked=any(entry.get("masked") for entry in entries),
             )
+            found.append(exchange)
     return found
 
 
-def _total(entries: Iterable[Record], key: str) -> int:
-    return sum(int(e.get(key) or 0) for e in entries)
+def _total(entries: Iterable[DisclosureEntry], key: Literal["exchanges", "bytes"]) -> int:
+    return sum(int(entry.get(key) or 0) for entry in entries)
 
 
-def _entries(cell: Cell) -> Iterable[Record]:
+def _entries(cell: Cell) -> Iterable[DisclosureEntry]:
     """What was revealed up to the last record: the counts of a run only grow."""
-    return (cell.records[-1].get("revealed") or ()) if cell.records else ()
+    if not cell.records:
+        return ()
+    return cell.records[-1].get("revealed") or ()
 
 
-def left(study: StudyRecords, key: str) -> Blocks:
+def disclosure(study: StudyRecords, key: str) -> Blocks:
     """What left each site."""
     found = exchanges(study)
     if not found:
         return [Note("The records name no exchange.")]
-    is_noisy = any(e.epsilon for e in found)
     header = [
         heading(study.study),
         "Kind",
@@ -122,47 +125,58 @@ def left(study: StudyRecords, key: str) -> Blocks:
         "Exchanges",
         "Bytes",
     ]
-    rows = [_exchange_row(study, e) for e in found]
-    if is_noisy:
+    rows = [_exchange_row(study, exchange) for exchange in found]
+    notes = []
+    if any(exchange.epsilon for exchange in found):
         header.append("ε per site")
-        for row, e in zip(rows, found, strict=True):
-            row.append(f"{e.epsilon:g}" if e.epsilon else NOTHING)
-    queries = [e.query for e in found]
-    is_first = [i > 0 and queries[i] != queries[i - 1] for i in range(len(queries))]
-    blocks: list[Block] = [
-        Table(
-            "All sites together, per run (mean over seeds)",
-            header=header,
-            rows=rows,
-            words=5,
-            classes=["first" if first else "" for first in is_first],
-        )
-    ]
-    if is_noisy:
+        for row, exchange in zip(rows, found, strict=True):
+            row.append(f"{exchange.epsilon:g}" if exchange.epsilon else NOTHING)
         is_real = read_live(study.path) is not None
-        blocks.append(Note(NOISE + SOURCE[is_real]))
-    if any(e.masked for e in found):
-        blocks.append(Note(MASKS))
-    return blocks
+        notes.append(Note(NOISE + SOURCE[is_real]))
+    if any(exchange.masked for exchange in found):
+        notes.append(Note(MASKS))
+    table = Table(
+        "All sites together, per run (mean over seeds)",
+        header=header,
+        rows=rows,
+        words=5,
+        classes=_lines_between_queries([exchange.query for exchange in found]),
+    )
+    return [table, *notes]
 
 
-def _exchange_row(study: StudyRecords, e: Exchange) -> list[str]:
+def _lines_between_queries(queries: Sequence[str]) -> list[str]:
+    """The CSS class of each row: a line stands above the first one of every query but the first."""
+    classes = [""]
+    for before, query in pairwise(queries):
+        classes.append("" if query == before else "first")
+    return classes
+
+
+def _exchange_row(study: StudyRecords, exchange: Exchange) -> list[str]:
+    seen_by = SEEN_BY.get(exchange.kind, "unknown")
+    if exchange.masked:
+        seen_by = MASKED
     return [
-        label_of(e.query, study.study),
-        e.kind,
-        e.verb,
-        e.what,
-        MASKED if e.masked else SEEN_BY.get(e.kind, "unknown"),
-        str(e.sites),
-        f"{e.exchanges:.0f}",
-        size(e.amount),
+        label_of(exchange.query, study.study),
+        exchange.kind,
+        exchange.verb,
+        exchange.what,
+        seen_by,
+        str(exchange.sites),
+        f"{exchange.exchanges:.0f}",
+        size(exchange.amount),
     ]
 
 
-def ends(study: StudyRecords, query: str, key: str) -> list[float]:
+def last_counts(
+    study: StudyRecords,
+    query: str,
+    key: Literal["labelled", "seconds", "bytes_up", "bytes_down"],
+) -> list[float]:
     """The last value of a cumulative count, one per seed that has it."""
     last = [cell.records[-1].get(key) for cell in study.of(query) if cell.records]
-    return [float(v) for v in last if v is not None]
+    return [float(count) for count in last if count is not None]
 
 
 def mean_text(values: list[float], show: Callable[[float], str]) -> str:
@@ -170,46 +184,50 @@ def mean_text(values: list[float], show: Callable[[float], str]) -> str:
     return show(fmean(values)) if values else NOTHING
 
 
-def _all(study: StudyRecords, value: Callable[[Record], object]) -> list[str]:
-    found = dict.fromkeys(
-        str(v) for cell in study.cells for r in cell.records if (v := value(r)) is not None
-    )
-    return list(found)
+def _values_of(study: StudyRecords, key: str) -> list[str]:
+    """The different values that records have under a name, in the order of their appearance."""
+    values: dict[str, None] = {}  # a set that keeps its order
+    for cell in study.cells:
+        for record in cell.records:
+            value = record.get(key)
+            if value is not None:
+                values[str(value)] = None
+    return list(values)
 
 
 def _costs(study: StudyRecords) -> Table:
-    rows = [
-        [
-            label_of(q, study.study),
-            str(len(study.of(q))),
-            mean_text(ends(study, q, "seconds"), duration),
-            mean_text(ends(study, q, "bytes_up"), size),
-            mean_text(ends(study, q, "bytes_down"), size),
+    rows = []
+    for query in study.study.queries:
+        row = [
+            label_of(query, study.study),
+            str(len(study.of(query))),
+            mean_text(last_counts(study, query, "seconds"), duration),
+            mean_text(last_counts(study, query, "bytes_up"), size),
+            mean_text(last_counts(study, query, "bytes_down"), size),
         ]
-        for q in study.study.queries
-    ]
-    caption = "Cost of a run, mean over seeds (bytes with the models, all sites)"
-    header = [heading(study.study), "Runs", "Time", "Sites to server", "Server to sites"]
-    return Table(caption, header, rows)
+        rows.append(row)
+    return Table(
+        "Cost of a run, mean over seeds (bytes with the models, all sites)",
+        header=[heading(study.study), "Runs", "Time", "Sites to server", "Server to sites"],
+        rows=rows,
+    )
 
 
 def _settings(study: StudyRecords) -> Table:
     versions = dict(study.study.versions)
     for cell in study.cells:
-        for record in cell.records[-1:]:
-            versions |= record.get("versions") or {}
+        if cell.records:
+            versions |= cell.records[-1].get("versions") or {}
     facts = {
-        "Seeds": map(str, study.study.seeds),
-        "Executor": _all(study, lambda r: r.get("executor")),
-        "Threads": _all(study, lambda r: r.get("threads")),
-        "Versions": (f"{name} {version}" for name, version in versions.items()),
+        "Seeds": [str(seed) for seed in study.study.seeds],
+        "Executor": _values_of(study, "executor"),
+        "Threads": _values_of(study, "threads"),
+        "Versions": [f"{name} {version}" for name, version in versions.items()],
     }
     rows = [[name, ", ".join(values) or NOTHING] for name, values in facts.items()]
-    rows += [
-        [name, text]
-        for key in study.study.recipe
-        for name, text in set_words(key, study.study.recipe[key])
-    ]
+    for key, value in study.study.recipe.items():
+        for name, text in set_words(key, value):
+            rows.append([name, text])
     return Table("Settings, as --set takes them", ["Name", "Value"], rows, words=2)
 
 
@@ -230,24 +248,29 @@ def set_words(name: str, value: object) -> Iterator[tuple[str, str]]:
         yield name, value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _gaps(study: StudyRecords) -> list[Block]:
+def _gaps(study: StudyRecords) -> list[Note]:
     """What is not there: runs that are not complete, lines that could not be read."""
-    said: list[Block] = []
-    waiting = [f"{label_of(q, study.study)} seed {k}" for q, k in study.missing]
+    notes = []
+    waiting = [
+        f"{label_of(query, study.study)} seed {seed}" for query, seed in study.missing
+    ]
     if len(waiting) > MOST_NAMED:
         rest = len(waiting) - MOST_NAMED
         waiting = [*waiting[:MOST_NAMED], f"{rest} more"]
     if waiting:
-        said.append(Note(f"Not complete: {listed(waiting)}."))
+        notes.append(Note(f"Not complete: {listed(waiting)}."))
     if study.damaged:
         were = "was" if study.damaged == 1 else "were"
-        said.append(Note(f"{counted(study.damaged, 'damaged line')} {were} skipped."))
-    return said
+        notes.append(Note(f"{counted(study.damaged, 'damaged line')} {were} skipped."))
+    return notes
 
 
-def how(study: StudyRecords, key: str) -> Blocks:
-    """How it was run."""
-    command = study.study.command
-    typed: list[Block] = [Command(command)] if command else []
-    folded = Fold("Settings", [_settings(study)])
-    return [*typed, _costs(study), *_gaps(study), folded]
+def run_details(study: StudyRecords, key: str) -> Blocks:
+    """How it was run: the command, what it cost, what is missing, and the settings."""
+    blocks: list[Block] = []
+    if study.study.command:
+        blocks.append(Command(study.study.command))
+    blocks.append(_costs(study))
+    blocks += _gaps(study)
+    blocks.append(Fold("Settings", [_settings(study)]))
+    return blocks

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import pandas as pd
 
 from fallow.report.final_table import final_table
 from fallow.report.paper import Paper, known_of
 from fallow.report.tables import to_latex, to_markdown
+from fallow.storage.csv_table import csv_content
 from fallow.storage.files import write_whole
-from fallow.storage.plain import cell
 from fallow.study.reading import StudyRecords, read_study
 
-SUFFIX = {"csv": "csv", "parquet": "parquet", "markdown": "md", "latex": "tex"}
+FILE = {
+    "csv": "records.csv",
+    "parquet": "records.parquet",
+    "markdown": "table.md",
+    "latex": "table.tex",
+}
+"""What the file of each form is called in the study's folder."""
+
+Row = dict[str, object]
+"""A record whose values are texts, numbers or nothing."""
 
 
 def export_study(
@@ -28,47 +36,53 @@ def export_study(
     pyarrow is not installed.
     """
     study = read_study(folder, known_of(papers))
-    path = (
-        out
-        or folder / f"{'table' if to in ('markdown', 'latex') else 'records'}.{SUFFIX[to]}"
-    )
-    if to == "parquet":
-        content = _parquet(_rows(study))
-    elif to == "csv":
-        content = _csv(_rows(study))
-    else:
-        table = final_table(study)
-        content = (to_markdown if to == "markdown" else to_latex)(table).encode()
+    match to:
+        case "parquet":
+            content = _parquet(_rows(study))
+        case "csv":
+            content = _csv(_rows(study))
+        case "markdown":
+            content = to_markdown(final_table(study)).encode()
+        case _:
+            content = to_latex(final_table(study)).encode()
+    path = out or folder / FILE[to]
     write_whole(path, content)
     return path
 
 
-def _rows(study: StudyRecords) -> list[dict[str, Any]]:
-    rows = [dict(record) for cell in study.cells for record in cell.records]
+def _rows(study: StudyRecords) -> list[Row]:
+    """Every record as a row without nested values: these become JSON text."""
+    rows = []
+    for of_run in study.cells:
+        for record in of_run.records:
+            rows.append({name: _flat(value) for name, value in record.items()})
     if not rows:
         raise ValueError(f"{study.path} has no records yet; run the study first")
-    return [
-        {k: json.dumps(v) if isinstance(v, (dict, list)) else v for k, v in row.items()}
-        for row in rows
-    ]
+    return rows
 
 
-def _csv(rows: list[dict[str, Any]]) -> bytes:
-    text = io.StringIO()
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    writer = csv.DictWriter(text, names, restval="")
-    writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
-    return text.getvalue().encode()
+def _flat(value: object) -> object:
+    return json.dumps(value) if isinstance(value, (dict, list)) else value
 
 
-def _parquet(rows: list[dict[str, Any]]) -> bytes:
+def _names(rows: Sequence[Row]) -> list[str]:
+    """The columns: every key of a record, in the order in which keys first occur."""
+    names: dict[str, None] = {}  # a set that keeps its order
+    for row in rows:
+        names |= dict.fromkeys(row)
+    return list(names)
+
+
+def _csv(rows: Sequence[Row]) -> bytes:
+    names = _names(rows)
+    return csv_content(names, [[row.get(name) for name in names] for row in rows])
+
+
+def _parquet(rows: Sequence[Row]) -> bytes:
+    # as objects: pyarrow sees the values themselves, so whole numbers with a gap stay whole
+    table = pd.DataFrame(list(rows), columns=_names(rows), dtype=object)
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        content: bytes = table.to_parquet(engine="pyarrow", index=False)
     except ImportError as error:
         raise ValueError("Parquet needs pyarrow: pip install 'fallow[tables]'") from error
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(rows), sink)
-    content: bytes = sink.getvalue().to_pybytes()
     return content

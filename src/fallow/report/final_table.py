@@ -7,7 +7,7 @@ errors stay in their own unit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Protocol
@@ -44,6 +44,12 @@ class Spread:
         """``71.20 ± 1.05``, or the mean alone when there is no spread."""
         mean = number(self.mean, digits)
         return mean if self.sd is None else f"{mean} ± {number(self.sd, digits)}"
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """The mean and the standard deviation of numbers, at least one."""
+    mean, sd = stats.mean_sd(values)
+    return Spread(mean, sd, len(values))
 
 
 def number(value: float, digits: int, sign: str = "") -> str:
@@ -136,7 +142,8 @@ def digits_of(study: StudyRecords) -> int:
     """Decimals of the study's scores, as `FinalTable.digits` has them."""
     if study.measure == "accuracy":
         return 2
-    return decimals(fmean(f.values()) for q in study.study.queries if (f := study.final(q)))
+    finals = [study.final(query) for query in study.study.queries]
+    return decimals(fmean(by_seed.values()) for by_seed in finals if by_seed)
 
 
 def _scale(study: StudyRecords) -> float:
@@ -146,8 +153,7 @@ def _scale(study: StudyRecords) -> float:
 def _spread(by_seed: Mapping[int, float], scale: float) -> Spread | None:
     if not by_seed:
         return None
-    mean, sd = stats.mean_sd([scale * s for s in by_seed.values()])
-    return Spread(mean, sd, len(by_seed))
+    return spread_of([scale * score for score in by_seed.values()])
 
 
 def mean_curve(study: StudyRecords, query: str) -> dict[float, float]:
@@ -161,22 +167,27 @@ def mean_curve(study: StudyRecords, query: str) -> dict[float, float]:
     }
 
 
-def ranked(study: StudyRecords) -> tuple[str, ...]:
+def rank_queries(study: StudyRecords) -> tuple[str, ...]:
     """The strategies, the best mean final score first; those without a score last."""
+    sign = -1 if study.higher_is_better else 1
 
     def rank(query: str) -> tuple[bool, float]:
         scores = study.final(query)
-        better = -1 if study.higher_is_better else 1
-        return not scores, better * fmean(scores.values()) if scores else 0.0
+        if not scores:
+            return True, 0.0
+        return False, sign * fmean(scores.values())
 
     return tuple(sorted(study.strategies, key=rank))
 
 
-def _saved(study: StudyRecords, query: str, baseline: str = "random") -> float | None:
+def _labels_saved(
+    study: StudyRecords, query: str, baseline: str = "random"
+) -> float | None:
     """Labels saved against random on the mean curves, per cent; ``None`` without a random."""
     if is_bound(query) or query == baseline or baseline not in study.strategies:
         return None
-    ours, theirs = mean_curve(study, query), mean_curve(study, baseline)
+    ours = mean_curve(study, query)
+    theirs = mean_curve(study, baseline)
     if len(ours) < 2 or len(theirs) < 2:
         return None
     saved = labels_saved(ours, theirs)
@@ -201,10 +212,8 @@ def comparisons(study: StudyRecords, of: Scores) -> tuple[list[stats.Comparison]
     if reference is None:
         return [], "No reference was named, so nothing was tested."
     if reference not in scores:
-        return (
-            [],
-            f"The reference {reference!r} has no final score yet, so nothing was tested.",
-        )
+        why = f"The reference {reference!r} has no final score yet, so nothing was tested."
+        return [], why
     if len(scores) < 2:
         return [], f"There is nothing to compare {reference!r} with."
     pairs = {q: len(set(s) & set(scores[reference])) for q, s in scores.items()}
@@ -228,7 +237,7 @@ def final_table(study: StudyRecords) -> FinalTable:
     of_areas, _ = comparisons(study, study.areas)
     by_query = {c.query: c for c in tests}
     by_area = {c.query: c for c in of_areas}
-    queries = (*ranked(study), *study.bounds)
+    queries = (*rank_queries(study), *study.bounds)
     table = FinalTable(
         name=study.study.name,
         measure=study.measure,
@@ -271,7 +280,7 @@ def _row(
         score=_spread(final, scale),
         area=_spread(study.areas(query), scale),
         area_comparison=of_area,
-        saved=_saved(study, query),
+        saved=_labels_saved(study, query),
         comparison=comparison,
         labels=labels,
         has_diverged=ends_diverged(study, query),
@@ -283,18 +292,21 @@ def beside(
 ) -> FinalTable:
     """The table with the printed numbers of one setting beside the measured ones; without a
     setting, of all of them: a row is then called by its method and its setting."""
-    printed = {
-        c.method if setting else f"{c.method} {c.setting}": Spread(c.mean, c.sd)
-        for c in cells
-        if setting in ("", c.setting) and c.mean is not None
-    }
+    printed = {}
+    for cell in cells:
+        if setting not in ("", cell.setting) or cell.mean is None:
+            continue
+        label = cell.method if setting else f"{cell.method} {cell.setting}"
+        printed[label] = Spread(cell.mean, cell.sd)
     rows = tuple(replace(row, published=printed.get(row.label)) for row in table.rows)
-    found = any(row.published for row in rows)
-    return replace(
-        table,
-        rows=rows,
-        published_in=source if found else f"{source} (holds none of these queries)",
-    )
+    if not any(row.published for row in rows):
+        source += " (holds none of these queries)"
+    return replace(table, rows=rows, published_in=source)
+
+
+def _sign(value: float) -> int:
+    """1, 0 or -1."""
+    return (value > 0) - (value < 0)
 
 
 @dataclass(frozen=True)
@@ -308,10 +320,7 @@ class Sign:
     @property
     def agrees(self) -> bool:
         """Whether both have the same sign (a zero agrees with a zero only)."""
-        return (self.measured > 0, self.measured < 0) == (
-            self.printed > 0,
-            self.printed < 0,
-        )
+        return _sign(self.measured) == _sign(self.printed)
 
 
 def signs(table: FinalTable) -> list[Sign]:
@@ -319,12 +328,13 @@ def signs(table: FinalTable) -> list[Sign]:
     reference = table.row(table.reference or "")
     if reference is None or reference.published is None or reference.score is None:
         return []
-    return [
-        Sign(
-            r.label,
-            round(r.score.mean - reference.score.mean, 9),
-            round(r.published.mean - reference.published.mean, 9),
-        )
-        for r in table.rows
-        if r.published and r.score and r.query != table.reference and not r.is_bound
-    ]
+    found = []
+    for row in table.rows:
+        if row.query == table.reference or row.is_bound:
+            continue
+        if row.published is None or row.score is None:
+            continue
+        measured = row.score.mean - reference.score.mean
+        printed = row.published.mean - reference.published.mean
+        found.append(Sign(row.label, round(measured, 9), round(printed, 9)))
+    return found

@@ -40,6 +40,6 @@ GENERAL = (
         comparisons.codes,
         chooses,
     ),
-    Section("What left each site", Place.RUN, costs.left),
-    Section("How it was run", Place.RUN, costs.how),
+    Section("What left each site", Place.RUN, costs.disclosure),
+    Section("How it was run", Place.RUN, costs.run_details),
 )

@@ -21,6 +21,8 @@ STATES = {
     "failed": "The coordinator ended with an error; started again, the run goes on.",
 }
 NOTHING = "–"
+Live = Mapping[str, Any]
+"""``live.json`` as it was read: `fallow.federation.coordinator.tell` writes it."""
 WORDS = 2
 """So many columns about a site are text, the others numbers."""
 SCORED = (
@@ -47,20 +49,22 @@ def live(study: StudyRecords, key: str) -> Blocks:
     found = read_live(study.path)
     if found is None:
         return []
-    parts: list[Block] = [Text(line) for line in (standing(found), *without(found))]
+    blocks: list[Block] = [Text(standing(found))]
+    blocks += [Text(line) for line in without(found)]
     if found["sites"]:
         scores = _scores(study)
         columns = site_columns(found, scores)
         rows = list(zip(*columns.values(), strict=True))
-        parts.append(Table(caption(found), list(columns), rows, words=WORDS))
-        parts += [Note(SCORED)] if scores else []
-    refusals = found.get("refusals")
+        blocks.append(Table(caption(found), header=list(columns), rows=rows, words=WORDS))
+        if scores:
+            blocks.append(Note(SCORED))
+    refusals = []
+    for line in reversed(found.get("refusals") or []):
+        refusals.append([line["site"], format_moment(line["at"]), line["why"]])
     if refusals:
-        lines = [
-            [line["site"], when(line["at"]), line["why"]] for line in reversed(refusals)
-        ]
-        parts.append(Table("Refused lately", ["Site", "When", "Why"], lines, words=3))
-    return parts
+        header = ["Site", "When", "Why"]
+        blocks.append(Table("Refused lately", header=header, rows=refusals, words=3))
+    return blocks
 
 
 def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:
@@ -81,11 +85,14 @@ def _scores(study: StudyRecords) -> dict[str, dict[str, str]]:
 
 def refresh(folders: Sequence[Path]) -> int | None:
     """Seconds after which a page about these folders looks again; None where no run is open."""
-    found = [read_live(folder) for folder in folders]
-    return REFRESH if any(one and one.get("state") == OPEN for one in found) else None
+    for folder in folders:
+        found = read_live(folder)
+        if found and found.get("state") == OPEN:
+            return REFRESH
+    return None
 
 
-def standing(found: dict[str, Any]) -> str:
+def standing(found: Live) -> str:
     """The state of a run in a sentence or two.
 
     >>> standing({"state": "running", "phase": "training", "cycle": 1, "cycles": 2})
@@ -95,27 +102,33 @@ def standing(found: dict[str, Any]) -> str:
     ... )
     'The run is going on. Now: people label, first labels.'
     """
-    said = [STATES.get(str(found.get("state")), "Nobody knows how the run stands.")]
+    sentences = [STATES.get(str(found.get("state")), "Nobody knows how the run stands.")]
     if found.get("why"):
-        said.append(f"{found['why']}.")
+        sentences.append(f"{found['why']}.")
     if found.get("state") == OPEN:
-        where = [str(found.get("phase", "starting"))]
-        if where == ["people label"] and str(found.get("step")).endswith("/initial"):
-            where.append("first labels")
-        elif found.get("cycle") is not None and where != ["first labels"]:
-            where.append(f"cycle {found['cycle']} of {found.get('cycles')}")
-        if found.get("round") is not None and found.get("phase") == "training":
-            where.append(f"round {found['round'] + 1} of {found.get('rounds')}")
-        said.append(f"Now: {', '.join(where)}.")
-    said += _about_labels(found)
+        sentences.append(f"Now: {', '.join(_place(found))}.")
+    sentences += _about_labels(found)
     if found.get("waiting"):
-        said.append(waited_for(found["waiting"]))
+        sentences.append(describe_wait(found["waiting"]))
     if found.get("updated"):
-        said.append(f"As of {when(found['updated'])}.")
-    return " ".join(said)
+        sentences.append(f"As of {format_moment(found['updated'])}.")
+    return " ".join(sentences)
 
 
-def without(found: Mapping[str, Any]) -> list[str]:
+def _place(found: Live) -> list[str]:
+    """Where an open run is: its phase, then cycle and round as far as they mean anything in it."""
+    phase = str(found.get("phase", "starting"))
+    place = [phase]
+    if phase == "people label" and str(found.get("step")).endswith("/initial"):
+        place.append("first labels")
+    elif found.get("cycle") is not None and phase != "first labels":
+        place.append(f"cycle {found['cycle']} of {found.get('cycles')}")
+    if found.get("round") is not None and phase == "training":
+        place.append(f"round {found['round'] + 1} of {found.get('rounds')}")
+    return place
+
+
+def without(found: Live) -> list[str]:
     """What a run goes on without, a sentence each.
 
     >>> struck = {
@@ -126,14 +139,15 @@ def without(found: Mapping[str, Any]) -> list[str]:
     >>> without({"struck": [struck]})
     ['The answers of a in round 2 of cycle 0 were struck out on 5 Dec 2026, 21:49 UTC.']
     """
-    lines = [
-        f"The answers of {line['site']} in {line['what']} were struck out on {when(line['at'])}."
-        for line in found.get("struck") or []
-    ]
-    return lines + [
-        f"The study goes on without {site} since {when(since)}."
-        for site, since in (found.get("left") or {}).items()
-    ]
+    lines = []
+    for line in found.get("struck") or []:
+        at = format_moment(line["at"])
+        lines.append(
+            f"The answers of {line['site']} in {line['what']} were struck out on {at}."
+        )
+    for site, since in (found.get("left") or {}).items():
+        lines.append(f"The study goes on without {site} since {format_moment(since)}.")
+    return lines
 
 
 def silent_sites(silent: Mapping[str, str | None]) -> str:
@@ -145,17 +159,17 @@ def silent_sites(silent: Mapping[str, str | None]) -> str:
     """
     if not silent:
         return ""
-    names = ", ".join(
-        f"{site} (since {when(seen)})" if seen else f"{site} (not yet in this run)"
-        for site, seen in sorted(silent.items())
-    )
+    names = []
+    for site, seen in sorted(silent.items()):
+        since = f"since {format_moment(seen)}" if seen else "not yet in this run"
+        names.append(f"{site} ({since})")
     return (
-        f"No word from {names}: 'fallow coordinate advance' goes on with the labels that there "
-        "are"
+        f"No word from {', '.join(names)}: 'fallow coordinate advance' goes on with the labels "
+        "that there are"
     )
 
 
-def waited_for(found: Mapping[str, Any]) -> str:
+def describe_wait(found: Live) -> str:
     """For whom an exchange waits, since when and until when, and what goes on without them.
 
     found: as the live state has it, ``waiting``.
@@ -168,20 +182,20 @@ def waited_for(found: Mapping[str, Any]) -> str:
     else:
         way = "'fallow coordinate advance' goes on without them this time"
     return (
-        f"Waiting for {names} since {when(found['since'])}, at the latest until "
-        f"{when(found['until'])} ({found['key']} needs {found['needed']} answers): {way}."
+        f"Waiting for {names} since {format_moment(found['since'])}, at the latest until "
+        f"{format_moment(found['until'])} ({found['key']} needs {found['needed']} answers): {way}."
     )
 
 
-def _about_labels(found: Mapping[str, Any]) -> list[str]:
+def _about_labels(found: Live) -> list[str]:
     """Until when people have time, or why that is over."""
     if found.get("closing"):
         return [
-            f"The {asked_in(found['step'])} are being closed {REQUEST}; open questions are "
+            f"The {name_questions(found['step'])} are being closed {REQUEST}; open questions are "
             "given back."
         ]
     if found.get("deadline"):
-        until = f"People have until {when(found['deadline'])}."
+        until = f"People have until {format_moment(found['deadline'])}."
         silent = silent_sites(found.get("silent") or {})
         return [until, f"{silent}."] if silent else [until]
     ended = found.get("ended") or {}
@@ -192,70 +206,77 @@ def _about_labels(found: Mapping[str, Any]) -> list[str]:
     if many:
         were = "was" if many == 1 else "were"
         back = f"; {counted(many, 'open question')} {were} given back"
-    return [f"The {asked_in(ended['step'])} were closed {CLOSED[ended['why']]}{back}."]
+    return [
+        f"The {name_questions(ended['step'])} were closed {CLOSED[ended['why']]}{back}."
+    ]
 
 
-def asked_in(step: str) -> str:
+def name_questions(step: str) -> str:
     """The questions of a step as people call them.
 
-    >>> asked_in("0/initial"), asked_in("2/query"), asked_in("2/query-1")
+    >>> name_questions("0/initial"), name_questions("2/query"), name_questions("2/query-1")
     ('first labels', 'labels of cycle 2', 'labels of cycle 2, part 2')
     """
     cycle, _, what = step.partition("/")
+    if what == "initial":
+        return "first labels"
     part = what.partition("-")[2]
     more = f", part {int(part) + 1}" if part else ""
-    return "first labels" if what == "initial" else f"labels of cycle {cycle}{more}"
+    return f"labels of cycle {cycle}{more}"
 
 
-def caption(found: Mapping[str, Any]) -> str:
+def caption(found: Live) -> str:
     """What the table of sites is about: them, and the questions whose answers are counted."""
     step = found.get("step")
-    return f"Sites, and the {asked_in(step)}" if step else "Sites"
+    return f"Sites, and the {name_questions(step)}" if step else "Sites"
 
 
 def site_columns(
-    found: Mapping[str, Any], scores: Mapping[str, Mapping[str, str]] | None = None
+    found: Live, scores: Mapping[str, Mapping[str, str]] | None = None
 ) -> dict[str, list[str]]:
     """What is known of each site, by heading; a dash for what is not known.  The first `WORDS`
     columns are text.  scores: heading -> site -> text."""
-    sites = sorted(found["sites"].items())
-    counts = [site.get("labels") or {} for _, site in sites]
-
-    def of(count: str) -> list[str]:
-        return [_text(n.get(count)) for n in counts]
-
-    return {
-        "Site": [name for name, _ in sites],
-        "Contact": [_contact(site, found.get("state") == OPEN) for _, site in sites],
-        "Rows": [_text(site.get("rows")) for _, site in sites],
-        "Test rows": [_text(site.get("test")) for _, site in sites],
-        **{
-            head: [told.get(name, NOTHING) for name, _ in sites]
-            for head, told in (scores or {}).items()
-        },
-        "Answered": [f"{n['answered']} of {n['asked']}" if n else NOTHING for n in counts],
-        "Cannot tell": of("declined"),
-        "Open": of("open"),
-        "Conflicts": of("conflicts"),
-        "Counted, UTC": [_short(site.get("counted")) for _, site in sites],
+    is_open = found.get("state") == OPEN
+    names = sorted(found["sites"])
+    sites = [found["sites"][name] for name in names]
+    labels = [site.get("labels") or {} for site in sites]
+    columns = {
+        "Site": names,
+        "Contact": [_contact(site, is_open) for site in sites],
+        "Rows": [_text(site.get("rows")) for site in sites],
+        "Test rows": [_text(site.get("test")) for site in sites],
     }
+    for head, score_of_site in (scores or {}).items():
+        columns[head] = [score_of_site.get(name, NOTHING) for name in names]
+    columns |= {
+        "Answered": [_answered(counts) for counts in labels],
+        "Cannot tell": [_text(counts.get("declined")) for counts in labels],
+        "Open": [_text(counts.get("open")) for counts in labels],
+        "Conflicts": [_text(counts.get("conflicts")) for counts in labels],
+        "Counted, UTC": [_short_moment(site.get("counted")) for site in sites],
+    }
+    return columns
 
 
-def _contact(site: Mapping[str, Any], is_open: bool) -> str:
+def _answered(counts: Mapping[str, int]) -> str:
+    return f"{counts['answered']} of {counts['asked']}" if counts else NOTHING
+
+
+def _contact(site: Live, is_open: bool) -> str:
     """Whether a site is there, and since when it is not or has an order to perform."""
     seen = site.get("seen")
     awaited = site.get("awaited")
     if not is_open:
-        return f"heard {_short(seen)}" if seen else NOTHING
+        return f"heard {_short_moment(seen)}" if seen else NOTHING
     if not site.get("online"):
-        return f"away since {_short(seen)}" if seen else "not there yet"
-    return f"busy since {_short(awaited)}" if awaited else "connected"
+        return f"away since {_short_moment(seen)}" if seen else "not there yet"
+    return f"busy since {_short_moment(awaited)}" if awaited else "connected"
 
 
-def when(iso: str | None) -> str:
+def format_moment(iso: str | None) -> str:
     """A moment as people write it, to the minute; whoever reads it may be in another time zone.
 
-    >>> when("2026-12-05T21:49:24+00:00"), when(None)
+    >>> format_moment("2026-12-05T21:49:24+00:00"), format_moment(None)
     ('5 Dec 2026, 21:49 UTC', '–')
     """
     if iso is None:
@@ -264,10 +285,10 @@ def when(iso: str | None) -> str:
     return f"{then.day} {then:%b %Y, %H:%M} UTC"
 
 
-def _short(iso: str | None) -> str:
+def _short_moment(iso: str | None) -> str:
     """The same in UTC for a narrow column; its spaces break no line.
 
-    >>> _short("2026-12-05T21:49:24+00:00").split("\\N{NO-BREAK SPACE}")
+    >>> _short_moment("2026-12-05T21:49:24+00:00").split("\\N{NO-BREAK SPACE}")
     ['5', 'Dec', '21:49']
     """
     if iso is None:
@@ -276,5 +297,5 @@ def _short(iso: str | None) -> str:
     return f"{then.day} {then:%b %H:%M}".replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return NOTHING if value is None else str(value)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fallow.report.across import across
-from fallow.report.called import names_of
 from fallow.report.final_table import final_table, label_of
 from fallow.report.general import GENERAL
 from fallow.report.live import refresh
@@ -15,6 +14,7 @@ from fallow.report.paper import Paper, known_of, sections_of
 from fallow.report.regression import warnings
 from fallow.report.render import Article, Page, parts_of, render_page
 from fallow.report.section import Across, Section
+from fallow.report.study_names import names_of
 from fallow.report.words import summary
 from fallow.storage.private import for_owner_alone, make_folder, rights_in
 from fallow.study.names import heading

@@ -9,11 +9,13 @@ from fallow.core.words import listed, size, some
 from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING, with_interval
 from fallow.report.figures import sites as draw
-from fallow.report.final_table import Spread, label_of, ranked
+from fallow.report.final_table import label_of, rank_queries, spread_of
 from fallow.report.findings import personal as find
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
-from fallow.study.statistics import mean_sd
+
+ENOUGH_SEEDS = 5
+"""With fewer the bootstrap over seeds is said to be too narrow."""
 
 
 def over_rounds(study: StudyRecords, key: str) -> Blocks:
@@ -26,40 +28,40 @@ def over_rounds(study: StudyRecords, key: str) -> Blocks:
         "site is the one that validated best so far. A method with a last word, such as fine "
         "tuning, is scored after it in the last round."
     )
-    return [show_figure(figure, f"{key}-rounds", caption, seen=_rounds_seen(study))]
+    return [show_figure(figure, f"{key}-rounds", caption, alt=_describe_rounds(study))]
 
 
-def _rounds_seen(study: StudyRecords) -> str:
+def _describe_rounds(study: StudyRecords) -> str:
     """Where every method ends, in words."""
-    ends = []
-    for query in ranked(study):
-        found = find.over_rounds(study, query)
-        if found:
-            ends.append((fmean(found[max(found)]), label_of(query, study.study)))
-    said = listed(
-        [f"{name} at {score:.1f} %" for score, name in sorted(ends, reverse=True)]
-    )
-    return f"Test accuracy over rounds, mean over sites. In the last round: {said}."
+    last_scores = []
+    for query in rank_queries(study):
+        by_round = find.over_rounds(study, query)
+        if by_round:
+            last = max(by_round)
+            last_scores.append((fmean(by_round[last]), label_of(query, study.study)))
+    last_scores.sort(reverse=True)
+    ends = listed([f"{name} at {score:.1f} %" for score, name in last_scores])
+    return f"Test accuracy over rounds, mean over sites. In the last round: {ends}."
 
 
 def sites(study: StudyRecords, key: str) -> Blocks:
     """How sites fared, and what they received."""
-    found = find.fared(study)
-    rows = [
-        [
-            label_of(s.query, study.study),
-            Spread(*mean_sd(s.accuracy)).text(),
-            f"{s.weighted:.2f}",
-            f"{s.variance:.1f}",
-            f"{s.worst_tenth:.2f}",
-            f"{s.lowest:.2f}",
-            NOTHING if s.below_local is None else f"{s.below_local:.0f}",
-            size(s.received),
-            size(s.most),
-            NOTHING if s.models is None else f"{s.models:,.1f}",
+    found = find.outcomes(study)
+    rows = []
+    for outcome in found:
+        row = [
+            label_of(outcome.query, study.study),
+            spread_of(outcome.accuracy).text(),
+            f"{outcome.weighted:.2f}",
+            f"{outcome.variance:.1f}",
+            f"{outcome.worst_tenth:.2f}",
+            f"{outcome.lowest:.2f}",
+            NOTHING if outcome.below_local is None else f"{outcome.below_local:.0f}",
+            size(outcome.received),
+            size(outcome.most),
+            NOTHING if outcome.models is None else f"{outcome.models:,.1f}",
         ]
-        for s in found
-    ]
+        rows.append(row)
     header = [
         "Method",
         "Mean over sites, %",
@@ -89,22 +91,25 @@ def sites(study: StudyRecords, key: str) -> Blocks:
     ]
     if len(found) > 1:  # one dot alone compares nothing
         figure = draw.trade(study, found)
-        words = _trade_seen(study, found)
-        blocks.append(show_figure(figure, f"{key}-trade", caption, seen=words))
+        words = _describe_trade(study, found)
+        blocks.append(show_figure(figure, f"{key}-trade", caption, alt=words))
     return blocks
 
 
-def _trade_seen(study: StudyRecords, found: Sequence[find.Fared]) -> str:
+def _describe_trade(study: StudyRecords, found: Sequence[find.SiteOutcome]) -> str:
     """Who is most accurate, most alike for all sites, and cheapest, in words."""
-    best = max(found, key=lambda s: fmean(s.accuracy))
-    even = min(found, key=lambda s: s.variance)
-    cheap = min(found, key=lambda s: s.received)
-    names = {s.query: label_of(s.query, study.study) for s in (best, even, cheap)}
+
+    def name(outcome: find.SiteOutcome) -> str:
+        return label_of(outcome.query, study.study)
+
+    best = max(found, key=lambda outcome: fmean(outcome.accuracy))
+    even = min(found, key=lambda outcome: outcome.variance)
+    cheap = min(found, key=lambda outcome: outcome.received)
     return (
         f"Accuracy against variance between sites, and against what a site receives. "
-        f"{names[best.query]} is most accurate with {fmean(best.accuracy):.2f} %; "
-        f"{names[even.query]} is most alike for all sites with a variance of "
-        f"{even.variance:.1f} percent²; {names[cheap.query]} receives least, "
+        f"{name(best)} is most accurate with {fmean(best.accuracy):.2f} %; "
+        f"{name(even)} is most alike for all sites with a variance of "
+        f"{even.variance:.1f} percent²; {name(cheap)} receives least, "
         f"{size(cheap.received)} a site."
     )
 
@@ -122,52 +127,63 @@ def _left_out(sites: list[str], is_flipped: bool) -> str:
 
 def pairs(study: StudyRecords, key: str) -> Blocks:
     """Every method against the reference, site by site."""
-    found = find.paired(study)
+    found = find.compare_sites(study)
     if not found:
         return []
     name = label_of(study.study.reference or "", study.study)
-    rows = [
-        [
-            label_of(p.query, study.study),
-            with_interval(p.difference, p.interval, 2),
-            *map(str, (p.better, p.level, p.worse, p.seeds)),
+    rows = []
+    for pair in found:
+        row = [
+            label_of(pair.query, study.study),
+            with_interval(pair.difference, pair.interval, 2),
+            str(pair.better),
+            str(pair.level),
+            str(pair.worse),
+            str(pair.seeds),
         ]
-        for p in found
-    ]
-    header = ["Method", f"Minus {name} [95 %]", "Sites better", "Equal", "Worse", "Seeds"]
-    few = (
-        ""
-        if min(p.seeds for p in found) >= 5
-        else (
-            " So few seeds leave the spread between seeds badly known: the intervals are too narrow."
-        )
+        rows.append(row)
+    table = Table(
+        "Differences at the same site under the same seed, points",
+        header=[
+            "Method",
+            f"Minus {name} [95 %]",
+            "Sites better",
+            "Equal",
+            "Worse",
+            "Seeds",
+        ],
+        rows=rows,
     )
-    return [
-        Table("Differences at the same site under the same seed, points", header, rows),
-        Note(
-            "The same seed gives all methods the same sites, rows and first weights. Intervals "
-            "are percentiles of means over seeds and, within them, sites drawn again with "
-            f"replacement ({find.DRAWS:,} draws).{few}"
-        ),
-    ]
+    text = (
+        "The same seed gives all methods the same sites, rows and first weights. Intervals are "
+        "percentiles of means over seeds and, within them, sites drawn again with replacement "
+        f"({find.DRAWS:,} draws)."
+    )
+    if min(pair.seeds for pair in found) < ENOUGH_SEEDS:
+        text += (
+            " So few seeds leave the spread between seeds badly known: the intervals are too "
+            "narrow."
+        )
+    return [table, Note(text)]
 
 
 def redundancy(study: StudyRecords, key: str) -> Blocks:
     """How much of what sites asked for their collaborators had labelled already."""
-    found = find.redundant(study)
+    found = find.mean_redundancy(study)
     if not found:
         return []
-    rows = [
-        [label_of(query, study.study), Spread(*mean_sd(by_seed)).text(3), str(len(by_seed))]
-        for query, by_seed in found.items()
-    ]
-    return [
-        Table(
-            "Redundancy of what was picked", [heading(study.study), "Cosine", "Seeds"], rows
-        ),
-        Note(
-            "Mean over picks of the largest cosine to a labelled row of a collaborator, in the "
-            "features of the site's own average; lower is less alike. Only a simulation can look "
-            "into several sites at once."
-        ),
-    ]
+    rows = []
+    for query, by_seed in found.items():
+        cosine = spread_of(by_seed).text(3)
+        rows.append([label_of(query, study.study), cosine, str(len(by_seed))])
+    table = Table(
+        "Redundancy of what was picked",
+        header=[heading(study.study), "Cosine", "Seeds"],
+        rows=rows,
+    )
+    text = (
+        "Mean over picks of the largest cosine to a labelled row of a collaborator, in the "
+        "features of the site's own average; lower is less alike. Only a simulation can look into "
+        "several sites at once."
+    )
+    return [table, Note(text)]

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from fallow.core.words import listed, size
 from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
-from fallow.report.costs import ends, mean_text
-from fallow.report.final_table import Spread, digits_of, label_of, ranked
+from fallow.report.costs import last_counts, mean_text
+from fallow.report.final_table import digits_of, label_of, rank_queries, spread_of
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even
-from fallow.report.findings.diverged import FAR, diverged, diverged_at
+from fallow.report.findings.diverged import FAR, find_diverged, has_diverged_at
 from fallow.study.names import heading, training_of, training_tags
 from fallow.study.records import StudyRecords
-from fallow.study.statistics import mean_sd
 
 COLUMNS = 5
 """So many checkpoints have a column in the table of errors."""
@@ -26,9 +25,9 @@ MARK = " †"
 
 def warnings(study: StudyRecords) -> list[str]:
     """Which runs diverged, and what to do about it; nothing when none did."""
-    found = diverged(study)
-    steps = {q: k for q, k in found.items() if not is_solved(study, q)}
-    solved = {q: k for q, k in found.items() if is_solved(study, q)}
+    found = find_diverged(study)
+    solved = {query: found[query] for query in found if is_solved(study, query)}
+    steps = {query: found[query] for query in found if query not in solved}
     said = []
     if steps:
         said.append(
@@ -37,10 +36,10 @@ def warnings(study: StudyRecords) -> list[str]:
             "(plan.optimiser.lr)."
         )
     if solved:
-        trained = sorted({training_of(study.study, q) for q in solved})
+        training = min(training_of(study.study, query) for query in solved)
         said.append(
             f"Diverged: {_who(study, solved)}. Least squares on few labels leave directions of the "
-            f"features to chance. Buy more labels, or use training={trained[0]}:ridge=0.001."
+            f"features to chance. Buy more labels, or use training={training}:ridge=0.001."
         )
     return said
 
@@ -51,15 +50,14 @@ def is_solved(study: StudyRecords, query: str) -> bool:
 
 
 def _who(study: StudyRecords, found: Mapping[str, Mapping[int, int]]) -> str:
-    """``random (seeds 0 and 2, from cycle 1)``, for each strategy."""
+    """``random (seeds 0 and 2, first in cycle 1)``, for each strategy."""
     said = []
-    for query, seeds in found.items():
-        which = (
-            f"seed{'s' if len(seeds) > 1 else ''} {listed([str(k) for k in sorted(seeds)])}"
-        )
-        said.append(
-            f"{label_of(query, study.study)} ({which}, first in cycle {min(seeds.values())})"
-        )
+    for query, cycle_of_seed in found.items():
+        word = "seed" if len(cycle_of_seed) == 1 else "seeds"
+        seeds = listed([str(seed) for seed in sorted(cycle_of_seed)])
+        first = min(cycle_of_seed.values())
+        name = label_of(query, study.study)
+        said.append(f"{name} ({word} {seeds}, first in cycle {first})")
     return listed(said)
 
 
@@ -71,53 +69,67 @@ def errors(study: StudyRecords, key: str) -> Blocks:
     cycles = checkpoints(study, COLUMNS)
     if not cycles:
         return []
-    order = ranked(study)
-    even = is_even(study)
-    what = heading(study.study)
-    rows = [
-        [label_of(q, study.study), *(_error(study, q, c) for c in cycles)] for q in order
-    ]
-    bought = study.labels(order[0])
-    header = [
-        f"{bought[c]:,.0f} labels" if even and c in bought else f"Cycle {c}" for c in cycles
-    ]
-    parts = [
-        Table("Error by labels bought" if even else "Error by cycle", [what, *header], rows)
-    ]
-    if not even:
-        parts.append(_at_equal_labels(study, cycles))
+    tables = [_by_cycle(study, cycles)]
+    if not is_even(study):
+        tables.append(_at_equal_labels(study, cycles))
+
     text = "Mean ± standard deviation over seeds; lower is better."
-    if any(cell.endswith(MARK) for row in rows for cell in row):
+    cells = [cell for row in tables[0].rows for cell in row]
+    if any(cell.endswith(MARK) for cell in cells):
         text += f"{MARK}: a seed has diverged there."
-    return [*parts, Note(text)]
+    return [*tables, Note(text)]
+
+
+def _by_cycle(study: StudyRecords, cycles: Sequence[int]) -> Table:
+    """All strategies at the same cycles; these are called by their labels where all strategies have
+    bought as many."""
+    ranked = rank_queries(study)
+    rows = []
+    for query in ranked:
+        errors_of_query = [_error(study, query, cycle) for cycle in cycles]
+        rows.append([label_of(query, study.study), *errors_of_query])
+
+    caption = "Error by cycle"
+    names = {cycle: f"Cycle {cycle}" for cycle in cycles}
+    if is_even(study):
+        caption = "Error by labels bought"
+        bought = study.labels(ranked[0])
+        for cycle in bought.keys() & names.keys():
+            names[cycle] = f"{bought[cycle]:,.0f} labels"
+    return Table(caption, header=[heading(study.study), *names.values()], rows=rows)
 
 
 def _error(study: StudyRecords, query: str, cycle: int) -> str:
-    mark = MARK if diverged_at(study, query, cycle) else ""
-    return _spread(study, study.curve(query).get(cycle, {})) + mark
+    text = _spread(study, study.curve(query).get(cycle, {}))
+    if has_diverged_at(study, query, cycle):
+        text += MARK
+    return text
 
 
 def _spread(study: StudyRecords, scores: Mapping[int, float]) -> str:
-    return (
-        Spread(*mean_sd([*scores.values()])).text(digits_of(study)) if scores else NOTHING
-    )
+    if not scores:
+        return NOTHING
+    return spread_of(list(scores.values())).text(digits_of(study))
 
 
 def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Table:
     """All strategies at the labels of the one that bought the fewest."""
-    bought = [study.labels(q) for q in study.strategies if cycles[-1] in study.labels(q)]
-    least = min(bought, key=lambda labels: labels[cycles[-1]])
-    columns = [least[c] for c in cycles if c in least]
-    rows = [
-        [
-            label_of(q, study.study),
-            *(_spread(study, at_labels(study, q, n)) for n in columns),
-        ]
-        for q in ranked(study)
-    ]
-    caption = "Error by labels bought, first labels among them (curves joined linearly)"
-    header = [heading(study.study), *(f"{n:,.0f} labels" for n in columns)]
-    return Table(caption, header, rows)
+    last = cycles[-1]
+    by_query = [study.labels(query) for query in study.strategies]
+    least = min(
+        (labels for labels in by_query if last in labels), key=lambda labels: labels[last]
+    )
+    columns = [least[cycle] for cycle in cycles if cycle in least]
+    rows = []
+    for query in rank_queries(study):
+        errors_of_query = [_spread(study, at_labels(study, query, n)) for n in columns]
+        rows.append([label_of(query, study.study), *errors_of_query])
+    names = [f"{n:,.0f} labels" for n in columns]
+    return Table(
+        "Error by labels bought, first labels among them (curves joined linearly)",
+        header=[heading(study.study), *names],
+        rows=rows,
+    )
 
 
 # -- costs ------------------------------------------------------------------------------------
@@ -125,17 +137,17 @@ def _at_equal_labels(study: StudyRecords, cycles: Sequence[int]) -> Table:
 
 def costs(study: StudyRecords, key: str) -> Blocks:
     """The error at the end beside what crossed between server and sites to get there."""
-    shown = [q for q in ranked(study) if study.final(q)]
+    shown = [q for q in rank_queries(study) if study.final(q)]
     if not shown:
         return []
     rows = [
         [
             label_of(q, study.study),
             _spread(study, study.final(q)),
-            mean_text(ends(study, q, "labelled"), lambda n: f"{n:,.0f}"),
+            mean_text(last_counts(study, q, "labelled"), lambda n: f"{n:,.0f}"),
             mean_text(_exchanges(study, q), lambda n: f"{n:,.0f}"),
-            mean_text(ends(study, q, "bytes_up"), size),
-            mean_text(ends(study, q, "bytes_down"), size),
+            mean_text(last_counts(study, q, "bytes_up"), size),
+            mean_text(last_counts(study, q, "bytes_down"), size),
         ]
         for q in shown
     ]
@@ -158,7 +170,11 @@ def costs(study: StudyRecords, key: str) -> Blocks:
 
 def _exchanges(study: StudyRecords, query: str) -> list[float]:
     """Round trips of a whole run, one number per seed whose records count them."""
-    told = [cell.records[-1].get("revealed") for cell in study.of(query) if cell.records]
-    return [
-        float(sum(e.get("exchanges") or 0 for e in entries)) for entries in told if entries
-    ]
+    counts = []
+    for cell in study.of(query):
+        if not cell.records:
+            continue
+        entries = cell.records[-1].get("revealed")
+        if entries:
+            counts.append(float(sum(entry.get("exchanges") or 0 for entry in entries)))
+    return counts

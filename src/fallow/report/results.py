@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from statistics import fmean
 
 from matplotlib.figure import Figure as Drawing
 
-from fallow.core.words import listed
-from fallow.report import seen
+from fallow.core.words import counted, listed
+from fallow.report import alt_text
 from fallow.report.blocks import Block, Blocks, Note, Notes, Table, present, show_figure
 from fallow.report.figures import cycles
 from fallow.report.figures import study as draw
-from fallow.report.figures.style import banded, looks, told_apart
+from fallow.report.figures.style import looks, named_in_figures, with_band
 from fallow.report.final_table import (
     FinalTable,
     Row,
-    Spread,
     final_table,
     label_of,
-    ranked,
+    rank_queries,
     signs,
+    spread_of,
 )
 from fallow.report.findings import labels
 from fallow.report.tables import comparison_columns, footnotes, score_columns, to_csv
 from fallow.study.by_class import ClassScores, class_scores
 from fallow.study.names import heading
 from fallow.study.records import StudyRecords
-from fallow.study.statistics import mean_sd
 
 # -- learning curves --------------------------------------------------------------------------
 
@@ -42,8 +42,10 @@ def _of(study: StudyRecords, queries: Sequence[str]) -> str:
 
 def _faint(study: StudyRecords) -> str:
     """What the strategies without a name in figures are, if there are any."""
-    rest = len(study.strategies) - len(told_apart(study))
-    return f" The {rest} other strategies are grey; the table names them." if rest else ""
+    rest = len(study.strategies) - len(named_in_figures(study))
+    if not rest:
+        return ""
+    return f" The {rest} other strategies are grey; the table names them."
 
 
 def curves(study: StudyRecords, key: str) -> Blocks:
@@ -52,15 +54,23 @@ def curves(study: StudyRecords, key: str) -> Blocks:
     if figure is None:
         return [Note("No cycle has a score yet.")]
     better = "higher up" if study.higher_is_better else "lower down"
-    with_band = banded(study)
-    whose = "" if with_band == study.strategies else f" (of {_of(study, with_band)} only)"
-    bounds = "; dashed lines are upper bounds." if study.bounds else "."
-    caption = (
-        f"A line {better} learns more from the same number of labels. Lines are means over seeds, "
-        f"bands one standard deviation to each side{whose}{bounds} Point at a mark to read it."
-        f"{_faint(study)}"
+    lines = (
+        "Lines are means over seeds, bands one standard deviation to each side"
+        f"{_whose_bands(study)}"
     )
-    return [show_figure(figure, f"{key}-curves", caption, seen=seen.curves(study))]
+    if study.bounds:
+        lines += "; dashed lines are upper bounds"
+    caption = (
+        f"A line {better} learns more from the same number of labels. {lines}. Point at a mark to "
+        f"read it.{_faint(study)}"
+    )
+    return [show_figure(figure, f"{key}-curves", caption, alt=alt_text.curves(study))]
+
+
+def _whose_bands(study: StudyRecords) -> str:
+    """Which strategies have a band, where not all have one."""
+    queries = with_band(study)
+    return "" if queries == study.strategies else f" (of {_of(study, queries)} only)"
 
 
 # -- final scores -----------------------------------------------------------------------------
@@ -112,7 +122,9 @@ def _differences(study: StudyRecords, final: FinalTable, key: str) -> Block | No
         "is their mean, the bar its 95 % Student interval. What lies wholly on one side of zero "
         f"is told apart before any correction; further to the {side} is better."
     )
-    return show_figure(figure, f"{key}-differences", caption, seen=seen.differences(final))
+    return show_figure(
+        figure, f"{key}-differences", caption, alt=alt_text.differences(final)
+    )
 
 
 def _tests(study: StudyRecords, final: FinalTable) -> Table | None:
@@ -138,16 +150,11 @@ def _signs(final: FinalTable) -> list[Block]:
         return []
     reference = final.row(final.reference or "")
     name = reference.label if reference else "reference"
-    agreeing = sum(s.agrees for s in found)
-    rows = [
-        [
-            s.label,
-            f"{s.measured:+.2f}",
-            f"{s.printed:+.2f}",
-            "same" if s.agrees else "opposite",
-        ]
-        for s in found
-    ]
+    rows = []
+    for sign in found:
+        differences = [f"{sign.measured:+.2f}", f"{sign.printed:+.2f}"]
+        rows.append([sign.label, *differences, "same" if sign.agrees else "opposite"])
+    agreeing = sum(sign.agrees for sign in found)
     table = Table(
         f"Minus {name}, measured and published (points)",
         header=[final.heading, "Measured", "Published", "Sign"],
@@ -165,8 +172,8 @@ def _signs(final: FinalTable) -> list[Block]:
 
 def _by_rank(study: StudyRecords) -> list[ClassScores]:
     """The accuracies by class, the best strategy first."""
-    order = ranked(study)
-    return sorted(class_scores(study), key=lambda s: order.index(s.query))
+    order = rank_queries(study)
+    return sorted(class_scores(study), key=lambda scored: order.index(scored.query))
 
 
 def classes(study: StudyRecords, key: str) -> Blocks:
@@ -179,7 +186,7 @@ def classes(study: StudyRecords, key: str) -> Blocks:
         "A query whose left-most dots stand higher looks after the classes that are hard to learn. "
         f"One dot per class and query: last cycle, mean over seeds.{others}"
     )
-    drawn = show_figure(figure, f"{key}-classes", caption, seen=seen.classes(study))
+    drawn = show_figure(figure, f"{key}-classes", caption, alt=alt_text.classes(study))
     rows = [_gap(study, scored) for scored in _by_rank(study) if scored.halves]
     if not rows:
         return [drawn]
@@ -202,7 +209,7 @@ def _gap(study: StudyRecords, scored: ClassScores) -> list[str]:
     low = [100 * half.low for half in scored.halves]
     high = [100 * half.high for half in scored.halves]
     gap = [100 * half.gap for half in scored.halves]
-    cells = [Spread(*mean_sd(values)).text() for values in (low, high, gap)]
+    cells = [spread_of(values).text() for values in (low, high, gap)]
     return [_name(study, scored.query), *cells, str(len(scored.halves))]
 
 
@@ -213,18 +220,17 @@ def partition(study: StudyRecords, key: str) -> Blocks:
     if figure is None or not parts:
         return [Note("No run has written its partition yet.")]
     first = min(parts)
-    kl = Spread(*mean_sd([p.kl for p in parts.values()])).text()
-    apart = fmean(p.variation for p in parts.values())
-    absent = fmean(a for p in parts.values() for a in p.absent)
-    seeds = "1 seed" if len(parts) == 1 else f"{len(parts)} seeds"
+    kl = spread_of([part.kl for part in parts.values()]).text()
+    variation = fmean(part.variation for part in parts.values())
+    absent = fmean(chain.from_iterable(part.absent for part in parts.values()))
     caption = (
-        f"Dark cells show the sites that hold a class; pale cells lack it. This is the "
-        f"partition of seed {first}. Over {seeds}, a site's classes differ from the pooled "
-        f"ones by KL = {kl} nats (total variation {apart:.2f}), and a site lacks "
+        f"Dark cells show the sites that hold a class; pale cells lack it. This is the partition "
+        f"of seed {first}. Over {counted(len(parts), 'seed')}, a site's classes differ from the "
+        f"pooled ones by KL = {kl} nats (total variation {variation:.2f}), and a site lacks "
         f"{absent:.1f} of {len(parts[first].classes)} classes on average."
     )
-    words = seen.partition(parts[first])
-    return [show_figure(figure, f"{key}-partition", caption, seen=words)]
+    words = alt_text.partition(parts[first])
+    return [show_figure(figure, f"{key}-partition", caption, alt=words)]
 
 
 # -- labels over cycles -----------------------------------------------------------------------
@@ -244,12 +250,9 @@ LABELS: dict[str, tuple[labels.Value, int]] = {
 def _labels_table(study: StudyRecords) -> list[Block]:
     """How even the labels are at the end, and whether that went with the score."""
     rows = []
-    for query in ranked(study):
-        found = [labels.over_cycles(study, query, value) for value, _ in LABELS.values()]
-        last = study.last_cycle(query)
-        if last is not None and all(last in by_cycle for by_cycle in found):
-            digits = [n for _, n in LABELS.values()]
-            means = [f"{fmean(f[last]):.{n}f}" for f, n in zip(found, digits, strict=True)]
+    for query in rank_queries(study):
+        means = _last_balance(study, query)
+        if means:
             rows.append([_name(study, query), *means])
     if not rows:
         return []
@@ -262,6 +265,20 @@ def _labels_table(study: StudyRecords) -> list[Block]:
     return [table, Note(f"{text} {_goes_with(study)}".strip())]
 
 
+def _last_balance(study: StudyRecords, query: str) -> list[str]:
+    """Each number of `LABELS` in the last cycle, mean over seeds; empty where one is missing."""
+    last = study.last_cycle(query)
+    if last is None:
+        return []
+    texts = []
+    for value, digits in LABELS.values():
+        by_seed = labels.over_cycles(study, query, value).get(last)
+        if by_seed is None:
+            return []
+        texts.append(f"{fmean(by_seed):.{digits}f}")
+    return texts
+
+
 def _goes_with(study: StudyRecords) -> str:
     """Whether strategies that bought more of the rarer classes ended better, in a sentence."""
     found = labels.minority_and_score(study)
@@ -269,7 +286,7 @@ def _goes_with(study: StudyRecords) -> str:
         return ""
     within = ""
     if len(found.by_seed) > 1:
-        within = f"; within a seed {Spread(*mean_sd(found.by_seed)).text()}"
+        within = f"; within a seed {spread_of(found.by_seed).text()}"
     return (
         f"Over the {found.strategies} strategies the share of the rarer classes and the final "
         f"score correlate by r = {found.pearson:.2f} (ranks: {found.spearman:.2f}{within})."
@@ -286,6 +303,6 @@ def balance(study: StudyRecords, key: str) -> Blocks:
         "even, and 50 % is even for an even number of classes. Right: how far a site's "
         "labelled classes are from all labelled classes; lower is more alike."
     )
-    words = seen.balance(study)
-    drawn = show_figure(figure, f"{key}-balance", caption, seen=words)
+    words = alt_text.balance(study)
+    drawn = show_figure(figure, f"{key}-balance", caption, alt=words)
     return [drawn, *_labels_table(study)]

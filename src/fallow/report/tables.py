@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fallow.report.columns import (
     AREA_MINUS,
@@ -77,26 +77,26 @@ TEST_COLUMNS = (
 """What is known of a comparison, one number each."""
 
 
-def _test_numbers(c: Comparison | None) -> dict[str, float | None]:
+def _test_numbers(test: Comparison | None) -> dict[str, float | None]:
     """A comparison by column; None where it has no such number."""
-    if c is None:
+    if test is None:
         return dict.fromkeys(TEST_COLUMNS)
-    shift = c.shift_interval
+    shift = test.shift_interval
     return {
-        "difference": c.difference,
-        "low": c.interval.low,
-        "high": c.interval.high,
-        "Hodges-Lehmann": c.shift,
-        "HL low": shift.low if shift else None,
-        "HL high": shift.high if shift else None,
-        "HL level": shift.level if shift else None,
-        "paired t p": c.t,
-        "paired t Holm p": c.t_holm,
-        "Wilcoxon p": c.wilcoxon,
-        "Wilcoxon Holm p": c.holm,
-        "wins": c.wins,
-        "ties": c.ties,
-        "losses": c.losses,
+        "difference": test.difference,
+        "low": test.interval.low,
+        "high": test.interval.high,
+        "Hodges-Lehmann": test.shift,
+        "HL low": None if shift is None else shift.low,
+        "HL high": None if shift is None else shift.high,
+        "HL level": None if shift is None else shift.level,
+        "paired t p": test.t,
+        "paired t Holm p": test.t_holm,
+        "Wilcoxon p": test.wilcoxon,
+        "Wilcoxon Holm p": test.holm,
+        "wins": test.wins,
+        "ties": test.ties,
+        "losses": test.losses,
     }
 
 
@@ -139,9 +139,8 @@ def to_frame(table: FinalTable) -> pd.DataFrame:
     nothing = Row("", "", False, None, None, None, None)
     columns = list(_numbers(nothing, None))
     rows = [_numbers(row, table.reference) for row in table.rows]
-    numbers = {
-        name: "float64" for name in columns if name not in ("query", "kind", "seeds")
-    }
+    texts_and_counts = ("query", "kind", "seeds")
+    numbers = {name: "float64" for name in columns if name not in texts_and_counts}
     return pd.DataFrame(rows, columns=columns).astype(numbers)
 
 
@@ -157,13 +156,14 @@ def to_csv(table: FinalTable) -> str:
 def to_markdown(table: FinalTable) -> str:
     """The table as Markdown with its notes below; numbers are right-aligned."""
     shown = columns(table)
-    lines = [
-        "| " + " | ".join(shown) + " |",
-        "|" + "|".join("---" if i == 0 else "---:" for i in range(len(shown))) + "|",
-    ]
+    alignment = ["---", *["---:" for _ in range(len(shown) - 1)]]
+    lines = [f"| {' | '.join(shown)} |", f"|{'|'.join(alignment)}|"]
     for cells in zip(*shown.values(), strict=True):
-        lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
-    return "\n".join([*lines, "", *(f"{note}  " for note in footnotes(table))]) + "\n"
+        escaped = [cell.replace("|", "\\|") for cell in cells]
+        lines.append(f"| {' | '.join(escaped)} |")
+    lines.append("")
+    lines += [f"{note}  " for note in footnotes(table)]  # two spaces break a line
+    return "\n".join(lines) + "\n"
 
 
 _TEX = {
@@ -227,26 +227,30 @@ def to_rich(table: FinalTable) -> Table:
     from rich.text import Text
 
     shown = {name: cells for name, cells in columns(table).items() if name not in WIDE}
-    made = Table(title=Text(table.name))
-    for i, name in enumerate(shown):
-        made.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
+    styles = {"bound": "dim", "reference": "bold", "query": ""}
+    rich_table = Table(title=Text(table.name))
+    for at, name in enumerate(shown):
+        justify: Literal["left", "right"] = "left" if at == 0 else "right"
+        rich_table.add_column(name, justify=justify, overflow="fold")
     for row, cells in zip(table.rows, zip(*shown.values(), strict=True), strict=True):
-        style = "dim" if row.is_bound else "bold" if row.query == table.reference else ""
-        made.add_row(*(Text(c) for c in cells), style=style)
-    return made
+        texts = [Text(cell) for cell in cells]
+        rich_table.add_row(*texts, style=styles[_kind(row, table.reference)])
+    return rich_table
 
 
 def to_text(table: FinalTable) -> str:
     """The table as aligned plain text, for a log or a terminal without rich."""
     shown = columns(table)
-    widths = [max(map(len, (name, *cells))) for name, cells in shown.items()]
+    widths = []
+    for name, cells in shown.items():
+        widths.append(max(len(text) for text in (name, *cells)))
     rule = ["-" * width for width in widths]
-    lines = [list(shown), rule, *zip(*shown.values(), strict=True)]
-    text = [_aligned(line, widths) for line in lines]
-    return "\n".join([*text, "", *footnotes(table)]) + "\n"
+    rows = [list(shown), rule, *zip(*shown.values(), strict=True)]
+    lines = [_align(row, widths) for row in rows]
+    return "\n".join([*lines, "", *footnotes(table)]) + "\n"
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+def _align(cells: Sequence[str], widths: Sequence[int]) -> str:
     """A line of a plain table: the name to the left, numbers to the right."""
     name = cells[0].ljust(widths[0])
     numbers = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]

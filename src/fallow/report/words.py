@@ -13,15 +13,17 @@ from fallow.study.statistics import LEVEL, Comparison
 
 
 def _gap(table: FinalTable, points: float) -> str:
-    size = number(abs(points), table.digits)
-    return f"{size} points" if table.measure == "accuracy" else size
+    distance = number(abs(points), table.digits)
+    return f"{distance} points" if table.measure == "accuracy" else distance
 
 
 def leader(table: FinalTable) -> tuple[Row, Spread] | None:
     """The strategy with the best mean, and its score; of equals the first."""
-    rows = [(r, r.score) for r in table.rows if r.score and not r.is_bound]
+    rows = [(row, row.score) for row in table.rows if row.score and not row.is_bound]
+    if not rows:
+        return None
     best = max if table.measure == "accuracy" else min
-    return best(rows, key=lambda pair: pair[1].mean) if rows else None
+    return best(rows, key=lambda pair: pair[1].mean)
 
 
 def _standing(table: FinalTable, top: Row, score: Spread) -> str:
@@ -55,24 +57,26 @@ def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
     groups: dict[str, list[str]] = {"ahead of": [], "behind": [], "not told apart from": []}
     for c in tests:
         groups[_side(table, c)].append(names[c.query])
-    open_ = groups.pop("not told apart from")
-    told = [f"{side} {some(found)}" for side, found in groups.items() if found]
-    said = []
-    if told:
-        said.append(
-            f"{reference} is distinguishably {' and '.join(told)} (exact Wilcoxon after Holm, "
+    undecided = groups.pop("not told apart from")
+    decided = [f"{side} {some(found)}" for side, found in groups.items() if found]
+    sentences = []
+    if decided:
+        sentences.append(
+            f"{reference} is distinguishably {' and '.join(decided)} (exact Wilcoxon after Holm, "
             f"p ≤ {LEVEL})."
         )
-    if not open_ or not all(c.can_tell for c in tests):
-        return said
-    if told:
-        said.append(f"Its difference to {some(open_)} is within what chance explains.")
-    else:
-        said.append(
-            f"No difference is distinguishable from chance: {reference} cannot be "
-            f"told apart from {some(open_)}."
+    if not undecided or not all(test.can_tell for test in tests):
+        return sentences
+    if decided:
+        sentences.append(
+            f"Its difference to {some(undecided)} is within what chance explains."
         )
-    return said
+    else:
+        sentences.append(
+            f"No difference is distinguishable from chance: {reference} cannot be "
+            f"told apart from {some(undecided)}."
+        )
+    return sentences
 
 
 def _about_random(table: FinalTable, top: Row, tests: Sequence[Comparison]) -> str:
@@ -82,13 +86,14 @@ def _about_random(table: FinalTable, top: Row, tests: Sequence[Comparison]) -> s
         return ""
     if top.query == "random":
         return "Random is as good as any method here: no method has a better mean."
-    pair = next((c for c in tests if {c.query, c.reference} == {"random", top.query}), None)
-    if pair is None or pair.is_distinct or not pair.can_tell:
-        return ""
-    return (
-        f"Random is as good: {top.label} is ahead by {_gap(table, pair.difference)} only "
-        f"(Holm p = {p_text(pair.holm)})."
-    )
+    for test in tests:
+        is_about_both = {test.query, test.reference} == {"random", top.query}
+        if is_about_both and test.can_tell and not test.is_distinct:
+            return (
+                f"Random is as good: {top.label} is ahead by {_gap(table, test.difference)} only "
+                f"(Holm p = {p_text(test.holm)})."
+            )
+    return ""
 
 
 def summary(study: StudyRecords, table: FinalTable) -> str:
@@ -98,32 +103,29 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
         return "No run has a final score yet."
     top, score = found
     tests = [row.comparison for row in table.rows if row.comparison]
-    said = [_standing(table, top, score)]
-    gone = left_out(study)
-    if gone and not study.study.recipe.get("flip"):
-        said.append(f"Last scores are without {some(gone)}, which told none.")
+    sentences = [_standing(table, top, score)]
+    absent = left_out(study)
+    if absent and not study.study.recipe.get("flip"):
+        sentences.append(f"Last scores are without {some(absent)}, which told none.")
     if tests:
-        said += _verdicts(table, tests)
-        said += _too_few(tests)
+        sentences += _verdicts(table, tests)
+        sentences += _too_few(tests)
     else:
-        said.append(table.untested)
-    said.append(_about_random(table, top, tests))
-    total = len(study.study.queries) * len(study.study.seeds)
+        sentences.append(table.untested)
+    sentences.append(_about_random(table, top, tests))
     if study.missing:
+        total = len(study.study.queries) * len(study.study.seeds)
         done = total - len(study.missing)
-        said.append(f"Preliminary: {done} of {total} runs are complete.")
-    return " ".join(filter(None, said))
+        sentences.append(f"Preliminary: {done} of {total} runs are complete.")
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _too_few(tests: Sequence[Comparison]) -> list[str]:
     """Why no order is claimed, where the seeds are too few to tell one."""
-    few = [c for c in tests if not c.can_tell]
+    few = [test for test in tests if not test.can_tell]
     if not few:
         return []
     return [
         f"With {few[0].pairs} paired seeds the exact test cannot reach p = {LEVEL} "
         f"over {counted(len(tests), 'comparison')}, so no order is claimed."
     ]
-
-
-many = counted  # by this name the other rooms know it

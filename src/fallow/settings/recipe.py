@@ -12,8 +12,10 @@ from typing import Any, Literal, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from fallow.core.build import nearest
-from fallow.core.names import OWN, NamePolicy
+from fallow.core.build import find, nearest
+from fallow.core.contract import Contract
+from fallow.core.names import BUILT_IN, OWN, NamePolicy
+from fallow.core.own import own_class
 from fallow.core.plan import Plan, Segment
 from fallow.privacy import Privacy
 from fallow.settings.budgets import POLICIES
@@ -278,13 +280,42 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
 
 
 def _start(base: Recipe | None, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings to start from; on other data the base's name, title and numbers are wrong."""
-    if base is None:
-        return {}
-    start = base.to_dict()
-    if (data := settings.get("data", base.data)) != base.data:
-        start |= {"name": Path(str(data)).stem, "title": "", "published": None}
+    """The settings to start from; on other data the base's name, title and numbers are wrong, and
+    another training method brings settings of its own."""
+    start: dict[str, Any] = {}
+    if base is not None:
+        start = base.to_dict()
+        data = settings.get("data", base.data)
+        if data != base.data:
+            start |= {"name": Path(str(data)).stem, "title": "", "published": None}
+    if "training" in settings:
+        start = _merge(start, brought_by(settings["training"]), Recipe, "")
     return start
+
+
+def brought_by(training: object) -> Mapping[str, Any]:
+    """The settings that a training method brings along, as its contract says, given as it stands in
+    settings: in words, or by its ``name``.  A study that gives them itself has them otherwise.
+
+    Nothing is imported for the class of others, nor is a name complained about that is unknown:
+    that is done where the method is built.
+
+    >>> brought_by("closed-form:penalty=0.1")["rounds"]
+    1
+    """
+    from fallow import training as common
+    from fallow.training import personal
+
+    spec = Spec.parse(training) if isinstance(training, str) else None
+    name = training.get("name") if isinstance(training, Mapping) else spec and spec.name
+    if not isinstance(name, str):
+        return {}
+    try:
+        cls = own_class(name) or find((common, personal), name, BUILT_IN)
+    except ValueError:
+        return {}
+    contract: Contract = cls.contract
+    return contract.settings
 
 
 @cache

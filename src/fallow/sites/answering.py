@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from fallow.core.messages import Request, Step
+from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer
 from fallow.core.view import Picks, Release
@@ -17,15 +18,16 @@ def answer_step(site: Site, step: Step, request: Request) -> Answer:
     if step.masked is not None and step.kind == "each":
         return site.guard.public_key(step.masked)
     method = site.method(request.owner)
-    if why := method.contract.refusal(step.verb, step.kind):
+    why = method.contract.refusal(step.verb, step.kind)
+    if why:
         raise Refusal(f"site {site.id} does not answer {step.verb!r} by {step.kind}: {why}")
     if step.kind == "keep" and "n" in step.args and len(site.pool) == 0:
         return {"count": 0}  # nothing to pick from, once for all strategies
     site.guard.check(step)
-    look = site.parts.view or SiteView
-    view = look(site, request.cycle, method.contract.simulator_only)
+    build_view = site.parts.view or SiteView
+    view = build_view(site, request.cycle, method.contract.simulator_only)
     try:
-        result = getattr(method, step.verb)(view, **step.args)
+        result = site_function(method, step.verb)(view, **step.args)
     except Exception as error:
         raise RuntimeError(
             f"{type(method).__name__}.{step.verb} failed at site {site.id} in cycle "
@@ -35,17 +37,22 @@ def answer_step(site: Site, step: Step, request: Request) -> Answer:
         return _keep_picks(site, step, result)
     if step.kind != "keep":
         return site.guard.out(step, request, result)
-    answer: Answer = result.post(result.counts) if isinstance(result, Release) else result
-    site.remember(step.verb, {k: torch.as_tensor(v) for k, v in answer.items()})
-    return {"count": len(answer)}
+    kept = result.post(result.counts) if isinstance(result, Release) else result
+    state = {name: torch.as_tensor(value) for name, value in kept.items()}
+    site.remember(step.verb, state)
+    return {"count": len(kept)}
 
 
 def _keep_picks(site: Site, step: Step, picks: Picks) -> Answer:
     if step.kind != "keep":
         raise ValueError(f"{step.verb!r} picks rows, so it must be asked with keep")
-    n = min(int(step.args.get("n", len(picks.rows))), len(site.pool))  # type: ignore[arg-type]
-    picks.check(len(site.pool), n)
-    about = {name: getattr(picks, name) for name in ("weight", "probability", "score")}
-    kept = {name: values for name, values in about.items() if values is not None}
-    site.remember("picks", {"rows": site.pool[picks.rows], **kept})
+    wanted = int(step.args.get("n", len(picks.rows)))  # type: ignore[arg-type]
+    pool = site.pool
+    picks.check(len(pool), min(wanted, len(pool)))
+    state = {"rows": pool[picks.rows]}
+    for name in ("weight", "probability", "score"):
+        values = getattr(picks, name)
+        if values is not None:
+            state[name] = values
+    site.remember("picks", state)
     return {"count": len(picks.rows)}

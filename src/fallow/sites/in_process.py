@@ -6,12 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol, final
 
 import torch
 
 from fallow.core.disclosure import payload
-from fallow.core.local import Local
+from fallow.core.local import LocalTraining
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.plan import Plan
 from fallow.core.refusal import words_stay
@@ -27,11 +28,12 @@ class Executor(Protocol):
     """Trains jobs of several sites."""
 
     def fit(
-        self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]
+        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
     ) -> list[Fitted]: ...
 
 
 Routes = Mapping[SiteId, Sequence[SiteId]]
+"""Who receives from whom in a relay: for each receiver the senders."""
 
 
 @final
@@ -49,40 +51,40 @@ class InProcess:
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
     ) -> Delivered:
-        before = spent(self.members)
+        before = collect_costs(self.members)
         answers = perform(self.members, self.executor, requests)
-        cost = dearest(before, spent(self.members))
-        down = sum(payload_of(r) for r in requests.values())
+        cost = find_largest_cost(before, collect_costs(self.members))
+        down = sum(payload_of(request) for request in requests.values())
         if is_relay(requests):
             sizes = deliver(self.members, requests, answers, routes or {})
             passed = whole(sizes, "bytes")  # from site to site: up and down
             return Delivered(sizes, passed, down + passed, cost)
-        return Delivered(answers, sum(payload(a) for a in answers.values()), down, cost)
+        up = sum(payload(answer) for answer in answers.values())
+        return Delivered(answers, up, down, cost)
 
 
 def is_relay(requests: Mapping[SiteId, Request]) -> bool:
     """Whether answers go to other sites: the server half has none of them, with or without a
     receiver."""
-    return any(
-        step.kind == "relay" for request in requests.values() for step in request.steps
-    )
+    steps = chain.from_iterable(request.steps for request in requests.values())
+    return any(step.kind == "relay" for step in steps)
 
 
-def spent(members: Mapping[SiteId, Site]) -> dict[SiteId, dict[str, float]]:
+def collect_costs(members: Mapping[SiteId, Site]) -> dict[SiteId, dict[str, float]]:
     """What every site has spent on noise so far, by exchange."""
     return {name: site.spent for name, site in members.items()}
 
 
-def dearest(
+def find_largest_cost(
     before: Mapping[SiteId, Mapping[str, float]],
     after: Mapping[SiteId, Mapping[str, float]],
 ) -> float:
     """The most that any site spent in between."""
-    costs = (
-        math.fsum(epsilon for key, epsilon in book.items() if key not in before[site])
-        for site, book in after.items()
-    )
-    return max(costs, default=0.0)
+    largest = 0.0
+    for site, book in after.items():
+        added = [epsilon for key, epsilon in book.items() if key not in before[site]]
+        largest = max(largest, math.fsum(added))
+    return largest
 
 
 def perform(
@@ -90,18 +92,23 @@ def perform(
 ) -> dict[SiteId, Answer]:
     """Do what the requests ask, position by position, so that equal fits are trained together."""
     answers: dict[SiteId, Answer] = {site: {} for site in requests}
-    for at in range(max((len(r.steps) for r in requests.values()), default=0)):
+    n_steps = max((len(request.steps) for request in requests.values()), default=0)
+    for position in range(n_steps):
         fits: dict[tuple[str, Plan], list[Site]] = {}
         for name in sorted(requests):
-            if at >= len(requests[name].steps):
+            request = requests[name]
+            if position >= len(request.steps):
                 continue
-            site, step = members[name], requests[name].steps[at]
+            site = members[name]
+            step = request.steps[position]
             if step.kind != "fit":
-                answers[name] = answer_step(site, step, requests[name])
-            elif (plan := site.handed(step, requests[name])) is not None:
+                answers[name] = answer_step(site, step, request)
+                continue
+            plan = site.accept_fit(step, request)
+            if plan is not None:
                 fits.setdefault((step.verb, plan), []).append(site)
         for (_, plan), group in fits.items():
-            _train(executor, plan, group, requests, at)
+            _train(executor, plan, group, requests=requests, position=position)
     return answers
 
 
@@ -109,16 +116,20 @@ def _train(
     executor: Executor,
     plan: Plan,
     group: list[Site],
+    *,
     requests: Mapping[SiteId, Request],
-    at: int,
+    position: int,
 ) -> None:
-    first = requests[group[0].id]
-    method = group[0].local(first.steps[at], first)
-    jobs = [site.job(requests[site.id].steps[at], requests[site.id]) for site in group]
+    """Train the sites of a group together: their steps at this position are the same fit."""
+    steps = {site.id: requests[site.id].steps[position] for site in group}
+    first = group[0]
+    request = requests[first.id]
+    method = first.local(steps[first.id], request)
+    jobs = [site.job(steps[site.id], requests[site.id]) for site in group]
     with words_stay():
-        results = executor.fit(method, plan, first.round, jobs)
+        results = executor.fit(method, plan, request.round, jobs)
     for site, result in zip(group, results, strict=True):
-        site.fitted(requests[site.id].steps[at], requests[site.id], result)
+        site.remember_fit(steps[site.id], requests[site.id], result)
 
 
 def deliver(
@@ -129,12 +140,16 @@ def deliver(
 ) -> dict[SiteId, Answer]:
     """Hand relayed answers to their receivers, who share them; the server half learns sizes
     only."""
-    receivers = Counter(sender for senders in routes.values() for sender in senders)
-    letters = {
-        s: RelayedMessage({k: torch.as_tensor(v) for k, v in answers[s].items()})
-        for s in receivers
-    }
-    for verb in {requests[sender].steps[-1].verb for sender in receivers}:  # there is one
+    n_receivers = Counter(chain.from_iterable(routes.values()))  # by sender
+    letters: dict[SiteId, RelayedMessage] = {}
+    for sender in n_receivers:
+        state = {name: torch.as_tensor(v) for name, v in answers[sender].items()}
+        letters[sender] = RelayedMessage(state)
+    verbs = {requests[sender].steps[-1].verb for sender in n_receivers}  # there is one
+    for verb in verbs:
         for to, senders in routes.items():
             members[to].receive(verb, {sender: letters[sender] for sender in senders})
-    return {s: {"bytes": payload(a) * receivers[s]} for s, a in answers.items()}
+    sizes: dict[SiteId, Answer] = {}
+    for sender, answer in answers.items():
+        sizes[sender] = {"bytes": payload(answer) * n_receivers[sender]}
+    return sizes

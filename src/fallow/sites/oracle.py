@@ -29,24 +29,29 @@ class Simulated:
     def submit(self, queries: Mapping[SiteId, Tensor]) -> None:
         """Ask for the labels of rows.  Raises when a site would exceed its budget."""
         for site, rows in queries.items():
-            left = self._left(site)
+            left = self._count_left(site)
             if left is not None and len(rows) > left:
                 raise ValueError(
                     f"site {site} asks for {len(rows)} labels with {left} of its budget left"
                 )
             self.spent[site] = self.spent.get(site, 0) + len(rows)
+            answers = self._answers.setdefault(site, {})
             values = self.hidden[site][rows].tolist()
-            answers = dict(zip(rows.tolist(), map(float, values), strict=True))
-            self._answers.setdefault(site, {}).update(answers)
+            for row, value in zip(rows.tolist(), values, strict=True):
+                answers[row] = float(value)
 
-    def _left(self, site: SiteId) -> int | None:
-        if self.limit is None or isinstance(self.limit, int):
-            return None if self.limit is None else self.limit - sum(self.spent.values())
+    def _count_left(self, site: SiteId) -> int | None:
+        """How many labels a site may still buy; None: as many as it has rows."""
+        if self.limit is None:
+            return None
+        if isinstance(self.limit, int):
+            return self.limit - sum(self.spent.values())
         return self.limit[site] - self.spent.get(site, 0)
 
     def poll(self) -> dict[SiteId, dict[int, float]]:
         """Answers since the last poll: site -> row -> label."""
-        answers, self._answers = self._answers, {}
+        answers = self._answers
+        self._answers = {}
         return answers
 
     def cancel(self, site: SiteId) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from fallow.core.banks import Layout
-from fallow.core.local import NONE, Local, TrainState
+from fallow.core.local import NONE, LocalTraining, TrainState
 from fallow.core.messages import Request, Step
+from fallow.core.methods import Method, Methods, methods_by_owner
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
@@ -24,7 +25,7 @@ from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
 from fallow.sites.fits import is_main, named_stream
 from fallow.sites.seen import SeenRows, Source, in_unit, seen_rows
-from fallow.sites.store import Label, RelayedMessages, Store, named_by
+from fallow.sites.store import Label, RelayedMessages, Store, names_from_relay
 
 ViewOf = Callable[["Site", int, bool], View]
 EMPTY = -1.0
@@ -52,13 +53,12 @@ class Parts:
 
     model: torch.nn.Module
     layout: Layout
-    methods: Mapping[str, Any]
+    methods: Methods
     classes: int
     seed: int
-    fresh: Any  # (torch.Generator) -> State: newly initialised weights
-    hidden: Mapping[SiteId, Tensor] = field(
-        default_factory=dict
-    )  # for contract.simulator_only
+    fresh: Callable[[torch.Generator], State]  # newly initialised weights
+    # labels of all rows (n,) of each site, for strategies that a contract calls simulator_only
+    hidden: Mapping[SiteId, Tensor] = field(default_factory=dict)
     privacy: Privacy = Privacy()
     noise: Noise = "os"  # "seeded": from the run's seed, in simulations; all can repeat it
     view: ViewOf | None = None  # what a verb sees of a site, in a cycle; None: `SiteView`
@@ -66,9 +66,9 @@ class Parts:
     encoded: Encoded | None = None
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def asked(self) -> dict[str, Method]:
         """The methods that a request may name."""
-        return {owner: found for owner, found in self.methods.items() if owner != "plain"}
+        return methods_by_owner(self.methods)
 
 
 @final
@@ -94,8 +94,8 @@ class Site:
             )
         self._seen: Tensor | SeenRows | None = None
         self.gone = torch.zeros(len(self.x), dtype=torch.bool)
-        self.reread(self.store.written(self.id))
-        self.memory |= self.store.kept(self.id)
+        self.reread(self.store.load_labels(self.id))
+        self.memory |= self.store.load_states(self.id)
 
     @property
     def seen(self) -> Tensor | SeenRows:
@@ -158,7 +158,9 @@ class Site:
         if self.parts.classes:
             return y.long()
         unit = self.memory.get("targets")
-        return (y if unit is None else (y - unit["mean"]) / unit["std"]).to(self.x.dtype)
+        if unit is not None:
+            y = (y - unit["mean"]) / unit["std"]
+        return y.to(self.x.dtype)
 
     @property
     def counts(self) -> Tensor:
@@ -208,17 +210,18 @@ class Site:
     def receive(self, verb: str, letters: RelayedMessages) -> None:
         """What a relay brought takes the place of what an earlier one of the same verb did: memory
         stays bounded."""
-        for name in named_by(verb, self.memory):
+        for name in names_from_relay(verb, self.memory):
             del self.memory[name]
-        self.memory |= {
-            f"{verb}/{sender}": letter.state for sender, letter in letters.items()
-        }
+        for sender, letter in letters.items():
+            self.memory[f"{verb}/{sender}"] = letter.state
         self.store.receive(self.id, verb, letters)
 
     def forget(self, keep: tuple[str, ...] = ()) -> None:
         """End a cycle: forget everything but what begins with one of ``keep``, and scales."""
-        for name in [n for n in self.memory if not n.startswith((*SCALES, *keep))]:
-            self.remember(name, None)
+        lasting = SCALES + keep
+        for name in list(self.memory):
+            if not name.startswith(lasting):
+                self.remember(name, None)
 
     def streams(self, *name: str | int) -> torch.Generator:
         return stream(self.parts.seed, *name, self.id)
@@ -230,32 +233,39 @@ class Site:
 
         Where training starts at another model than the one that was sent, that one is a teacher.
         """
-        rows, name = self.labelled, (step.verb, request.cycle, request.round)
+        rows = self.labelled
+        name = (step.verb, request.cycle, request.round)
         streams = partial(named_stream, self.parts.seed, self.id, name)
         plan = step.plan or Plan()
-        sent = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
-        if request.owner == "query":  # which was handed the global model before it began
-            sent = self._deployed(sent) if sent else self.memory.get("global", {})
-        start, beside = self._begun(plan, sent, streams)
-        own = (
-            {
-                n.removeprefix("own/"): TrainState(**s)
-                for n, s in self.memory.items()
-                if n.startswith("own/")
-            }
-            if is_main(step, request)
-            else {}
-        )
-        weight = self.weight[rows]
-        data = (
-            self.seen[rows],
-            self.labels,
-            weight / weight.mean() if len(rows) else weight,
-        )
-        u = self.seen[self.pool] if plan.mix else NONE
-        return Job(self.id, *data, start, streams, own, beside, self.counts, u)
 
-    def _begun(
+        sent = _tensors(step)
+        if request.owner == "query":  # which was handed the global model before it began
+            sent = self._deploy(sent) if sent else self.memory.get("global", {})
+        start, teacher = self._find_start(plan, sent, streams)
+
+        own: dict[str, TrainState] = {}
+        if is_main(step, request):
+            for slot, state in self.memory.items():
+                if slot.startswith("own/"):
+                    own[slot.removeprefix("own/")] = TrainState(**state)
+
+        weight = self.weight[rows]
+        if len(rows):
+            weight = weight / weight.mean()  # 1 on average, whatever the query drew with
+        return Job(
+            site=self.id,
+            x=self.seen[rows],
+            y=self.labels,
+            weight=weight,
+            start=start,
+            streams=streams,
+            own=own,
+            sent=teacher,
+            counts=self.counts,
+            u=self.seen[self.pool] if plan.mix else NONE,
+        )
+
+    def _find_start(
         self, plan: Plan, sent: State, streams: Streams
     ) -> tuple[State, State | None]:
         """Where training starts, and the model that was sent if that is another one."""
@@ -268,50 +278,51 @@ class Site:
                 f"site {self.id} has no model {plan.start!r} for a plan to start at; "
                 f"it remembers {sorted(self.memory) or 'nothing'}"
             )
-        kept = self.memory[plan.start]
-        return {"w": kept["w"], "stats": kept["stats"]}, sent or None
+        start = self.memory[plan.start]
+        return {"w": start["w"], "stats": start["stats"]}, sent or None
 
-    def fitted(self, step: Step, request: Request, result: Fitted) -> None:
+    def remember_fit(self, step: Step, request: Request, result: Fitted) -> None:
         """Remember what the engine made."""
         self.remember(step.verb, result.sent)
         if is_main(step, request):
             for name, own in result.own.items():
                 self.remember(f"own/{name}", own._asdict())
 
-    def method(self, owner: str) -> Any:
-        """The method that plays a part in this run; ValueError for a part that nobody plays."""
-        if owner not in self.parts.asked:
+    def method(self, owner: str) -> Method:
+        """The method that plays a part in this run; `Refusal` for a part that nobody plays."""
+        asked = self.parts.asked
+        if owner not in asked:
             raise Refusal(
-                f"site {self.id} has no method of {owner!r}; it has those of "
-                f"{sorted(self.parts.asked)}"
+                f"site {self.id} has no method of {owner!r}; it has those of {sorted(asked)}"
             )
-        return self.parts.methods[owner]
+        return asked[owner]
 
-    def local(self, step: Step, request: Request) -> Local:
+    def local(self, step: Step, request: Request) -> LocalTraining:
         """Whose step trains: the training method's own, for the model called "local"; the query's,
         if it has one, for a model of another name; else plain descent."""
-        found = self.method(request.owner)
-        is_its_own = (
-            request.owner == "query" and step.verb != "local" and isinstance(found, Local)
-        )
-        if is_main(step, request) or is_its_own:
-            return cast(Local, found)
-        return cast(Local, self.parts.methods["plain"])
+        method = self.method(request.owner)
+        if is_main(step, request):
+            return self.parts.methods["training"]
+        is_beside = request.owner == "query" and step.verb != "local"
+        if is_beside and isinstance(method, LocalTraining):
+            return method
+        return self.parts.methods["plain"]
 
-    def handed(self, step: Step, request: Request) -> Plan | None:
-        """A "fit" without a plan hands a model over: remembered as the training method uses it,
-        or, where that method hands over one that is not "local", as it is."""
+    def accept_fit(self, step: Step, request: Request) -> Plan | None:
+        """The plan that a "fit" orders training by.  One without a plan hands a model over, None: it
+        is remembered as the training method uses it, or, where that method hands over one that is
+        not "local", as it is."""
         if step.plan is None:
-            given = {k: v for k, v in step.args.items() if isinstance(v, Tensor)}
+            model = _tensors(step)
             is_beside = request.owner == "training" and not is_main(step, request)
-            self.remember(step.verb, given if is_beside else self._deployed(given))
+            if not is_beside:
+                model = self._deploy(model)
+            self.remember(step.verb, model)
         return step.plan
 
-    def _deployed(self, state: State) -> State:
-        training = self.method("training")
+    def _deploy(self, state: State) -> State:
         with words_stay():
-            used: State = training.deploy(state, self.memory)
-        return used
+            return self.parts.methods["training"].deploy(state, self.memory)
 
     # -- verbs ------------------------------------------------------------------------------
 
@@ -327,3 +338,8 @@ class Site:
         if self.parts.privacy.epsilon is None:
             return {}
         return {key: line.epsilon for key, line in self.store.released(self.id).items()}
+
+
+def _tensors(step: Step) -> State:
+    """The model that a step brings; plain values beside it are not part of it."""
+    return {name: value for name, value in step.args.items() if isinstance(value, Tensor)}

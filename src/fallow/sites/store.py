@@ -51,15 +51,23 @@ class Store(Ledger, Protocol):
     """Keeps what sites remember, released and hide.  All changes of one exchange are one
     transaction."""
 
-    def keep(
-        self, site: SiteId, name: str, state: State | None
-    ) -> None: ...  # None forgets
-    def receive(
-        self, site: SiteId, verb: str, letters: RelayedMessages
-    ) -> None: ...  # under verb/sender
-    def kept(self, site: SiteId) -> dict[str, State]: ...
-    def write(self, site: SiteId, labels: Sequence[Label]) -> None: ...
-    def written(self, site: SiteId) -> list[Label]: ...
+    def keep(self, site: SiteId, name: str, state: State | None) -> None:
+        """Remember a state under a name, or with None forget it."""
+
+    def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
+        """Remember what a relay brought, under ``verb/sender``, and forget what an earlier one of
+        the verb did."""
+
+    def load_states(self, site: SiteId) -> dict[str, State]:
+        """All that a site remembers, by name: a new dictionary."""
+        ...
+
+    def write(self, site: SiteId, labels: Sequence[Label]) -> None:
+        """Add labels that were bought."""
+
+    def load_labels(self, site: SiteId) -> list[Label]:
+        """All labels that were bought: a new list."""
+        ...
 
 
 @dataclass
@@ -78,18 +86,19 @@ class MemoryStore:
             self.states.setdefault(site, {})[name] = state
 
     def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
-        kept = self.states.setdefault(site, {})
-        for name in named_by(verb, kept):
-            del kept[name]
-        kept |= {f"{verb}/{sender}": letter.state for sender, letter in letters.items()}
+        states = self.states.setdefault(site, {})
+        for name in names_from_relay(verb, states):
+            del states[name]
+        for sender, letter in letters.items():
+            states[f"{verb}/{sender}"] = letter.state
 
-    def kept(self, site: SiteId) -> dict[str, State]:
+    def load_states(self, site: SiteId) -> dict[str, State]:
         return dict(self.states.get(site, {}))
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
         self.labels.setdefault(site, []).extend(labels)
 
-    def written(self, site: SiteId) -> list[Label]:
+    def load_labels(self, site: SiteId) -> list[Label]:
         return list(self.labels.get(site, []))
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
@@ -105,6 +114,6 @@ class MemoryStore:
         return self.secrets.get(site)
 
 
-def named_by(verb: str, memory: Mapping[str, State]) -> list[str]:
+def names_from_relay(verb: str, memory: Mapping[str, State]) -> list[str]:
     """The names in a memory under which relays of the verb left something."""
     return [name for name in memory if name.startswith(f"{verb}/")]

@@ -8,9 +8,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fallow.core.methods import Predicting
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
-from fallow.core.view import Predicting, Rows
+from fallow.core.view import Rows
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import look
 from fallow.sites.site import Site
@@ -100,12 +101,12 @@ class SiteView:
         return self.memory[name]
 
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
-        return self._seen(model, which)[1]
+        return self._run_model(model, which)[1]
 
     def embed(self, model: str, which: Rows = "pool") -> Tensor:
-        return self._seen(model, which)[0]
+        return self._run_model(model, which)[0]
 
-    def _seen(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
+    def _run_model(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
         """Features and outputs: one pass gives both."""
         if (model, which) not in self._cache:
             self._cache[model, which] = self.look(self.model(model), self.rows(which))

@@ -6,7 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def write_json(path: Path, tree: Any) -> None:
     write_whole(path, (json.dumps(tree, indent=1) + "\n").encode())
 
 
-def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+def write_lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """One JSON object per line."""
     write_whole(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
 

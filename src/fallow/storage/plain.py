@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Any
 
 SENTENCE = 500
 """Characters of a refusal that leaves a site, or that is taken from one."""
@@ -22,35 +21,43 @@ def is_unfit(character: str) -> bool:
     return kind in ("Cc", "Cs", "Zl", "Zp") or character in TURNING
 
 
-def plain(text: Any, most: int = SENTENCE) -> str:
+def plain(text: object, most: int = SENTENCE) -> str:
     """``text`` on one line of at most ``most`` characters, without any that is unfit to be shown.
 
     >>> plain("a\\n b\\x1b[31mc", 99), plain("x" * 99, 9)
     ('a b[31mc', 'xxxxxx...')
     """
-    taken = str(text)[: 4 * most + 4]  # what comes behind is cut off in any case
-    kept = "".join(c for c in " ".join(taken.split()) if not is_unfit(c))
-    is_cut = len(kept) > most or len(str(text)) > len(taken)
-    return f"{kept[: most - 3].rstrip()}..." if is_cut else kept
+    whole = str(text)
+    start = whole[: 4 * most + 4]  # what comes behind is cut off in any case
+    one_line = " ".join(start.split())
+    shown = "".join(character for character in one_line if not is_unfit(character))
+    is_cut = len(shown) > most or len(whole) > len(start)
+    if is_cut:
+        return f"{shown[: most - 3].rstrip()}..."
+    return shown
 
 
 def printable(text: str) -> str:
     """``text`` as it is, lines and all, without the characters that are unfit to be shown."""
-    return "".join(c for c in text if c in "\n\t" or not is_unfit(c))
+    return "".join(
+        character for character in text if character in "\n\t" or not is_unfit(character)
+    )
 
 
 FORMULA = "=+-@\t\r"
 """With what a cell begins that a spreadsheet computes instead of showing it."""
 
 
-def cell(value: Any) -> Any:
+def cell(value: object) -> object:
     """A value as a cell of a CSV file: a text that a spreadsheet would run as a formula is led by an
     apostrophe, which `cell_text` takes away again.  Numbers stay as they are.
 
     >>> cell('=HYPERLINK("http://x")'), cell("-3.5"), cell(-3.5), cell("a-b")
     ('\\'=HYPERLINK("http://x")', '-3.5', -3.5, 'a-b')
     """
-    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
+    if isinstance(value, str) and _is_formula(value):
+        return f"'{value}"
+    return value
 
 
 def cell_text(text: str) -> str:
@@ -59,7 +66,9 @@ def cell_text(text: str) -> str:
     >>> [cell_text(cell(text)) for text in ("=1+1", "'=1", "'quoted'", "-2")]
     ['=1+1', "'=1", "'quoted'", '-2']
     """
-    return text[1:] if text.startswith("'") and _is_formula(text[1:]) else text
+    if text.startswith("'") and _is_formula(text[1:]):
+        return text[1:]
+    return text
 
 
 def _is_formula(text: str) -> bool:

@@ -37,11 +37,8 @@ def class_accuracies(study: StudyRecords, query: str) -> dict[int, Accuracies]:
     last, done = study.last_cycle(query), study.final(query)
     found = {}
     for cell in study.of(query):
-        rows = [
-            r["per_class"]
-            for r in cell.records
-            if r.get("cycle") == last and r.get("final") and r.get("per_class")
-        ]
+        counting = [r for r in cell.records if r.get("cycle") == last and r.get("final")]
+        rows = [scores for r in counting if (scores := r.get("per_class"))]
         if rows and cell.seed in done:
             found[cell.seed] = class_means(rows)
     return found
@@ -58,3 +55,10 @@ def class_scores(study: StudyRecords) -> list[ClassScores]:
             mean = class_means(list(rows.values()))
             found.append(ClassScores(query, tuple(mean), tuple(s for s in splits if s)))
     return found
+
+
+def class_names(study: StudyRecords) -> tuple[str, ...]:
+    """The names of the classes: those of the first seed's partition, or, where sites are real and
+    tell nobody theirs, those of the study; empty where neither has any."""
+    parts = study.partitions
+    return parts[min(parts)].classes if parts else study.study.classes

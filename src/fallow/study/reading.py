@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
+from fallow.experiment.record import Record
 from fallow.study.known import Known
 from fallow.study.records import (
     BOUND,
     Cell,
     Partition,
-    Record,
     Study,
     StudyRecords,
     is_bound,
@@ -44,7 +45,8 @@ def _records(path: Path) -> tuple[tuple[Record, ...], int]:
     """The readable records of a file, and how many lines were not."""
     if not path.exists():
         return (), 0
-    rows, damaged = [], 0
+    rows: list[Record] = []
+    damaged = 0
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = json.loads(line)
@@ -52,7 +54,7 @@ def _records(path: Path) -> tuple[tuple[Record, ...], int]:
             damaged += bool(line.strip())
             continue
         if isinstance(row, dict) and isinstance(row.get("cycle"), int):
-            rows.append(row)
+            rows.append(cast("Record", row))
         else:
             damaged += 1
     return tuple(rows), damaged

@@ -13,17 +13,18 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 from fallow.experiment.metrics import aulc
 from fallow.experiment.metrics_counts import class_spread, kl_to_global, total_variation
+from fallow.experiment.record import Record
 from fallow.study.known import Known
+
+Measure = Literal["accuracy", "mse"]
+"""What a study is scored by: a fraction in [0, 1], or an error."""
 
 BOUND = "bound:"
 """Queries whose name starts so are upper bounds: drawn and listed, never tested against."""
-
-Record = Mapping[str, Any]
-"""One evaluation, as written; a key that is absent or null was not measured."""
 
 
 def is_bound(query: str) -> bool:
@@ -88,12 +89,13 @@ class Cell:
         """Whether a record says that training ended without a usable model."""
         return any(r.get("diverged") for r in self.records)
 
-    def scores(self, measure: str) -> dict[int, list[float]]:
+    def scores(self, measure: Measure) -> dict[int, list[float]]:
         """Cycle -> values of ``measure`` over its records that count (``final``) and are finite."""
         found: dict[int, list[float]] = {}
-        for r in self.records:
-            if r.get("final") and r.get(measure) is not None and math.isfinite(r[measure]):
-                found.setdefault(int(r["cycle"]), []).append(float(r[measure]))
+        for record in self.records:
+            score = record.get(measure)
+            if record.get("final") and score is not None and math.isfinite(score):
+                found.setdefault(int(record["cycle"]), []).append(float(score))
         return found
 
 
@@ -135,15 +137,14 @@ class StudyRecords:
         return tuple(q for q in self.study.queries if is_bound(q))
 
     @cached_property
-    def measure(self) -> str:
+    def measure(self) -> Measure:
         """What is scored: ``accuracy``, or ``mse`` when no record has an accuracy."""
         rows = [r for cell in self.cells for r in cell.records]
         has_accuracy = any(r.get("accuracy") is not None for r in rows)
-        return (
-            "mse"
-            if not has_accuracy and any(r.get("mse") is not None for r in rows)
-            else "accuracy"
-        )
+        has_error = any(r.get("mse") is not None for r in rows)
+        if has_error and not has_accuracy:
+            return "mse"
+        return "accuracy"
 
     @property
     def higher_is_better(self) -> bool:
@@ -261,9 +262,10 @@ class StudyRecords:
         for cell in self.of(query):
             for cycle in cell.cycles:
                 row = cell.last_of(cycle)
-                if row and row.get("labelled") is not None and row.get("pool"):
-                    bought = row["labelled"]
-                    found.setdefault(cycle, []).append((bought, bought / row["pool"]))
+                bought = row.get("labelled") if row else None
+                pool = row.get("pool") if row else None
+                if bought is not None and pool:
+                    found.setdefault(cycle, []).append((bought, bought / pool))
         columns = {cycle: zip(*rows, strict=True) for cycle, rows in sorted(found.items())}
         return {cycle: (fmean(next(c)), fmean(next(c))) for cycle, c in columns.items()}
 

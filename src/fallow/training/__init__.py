@@ -1,5 +1,6 @@
 """Federated training methods: one model for all."""
 
+from fallow.training.closed_form import ClosedForm
 from fallow.training.evidential import Evidential
 from fallow.training.fedavg import FedAvg
 from fallow.training.fedprox import FedProx
@@ -10,6 +11,7 @@ from fallow.training.server_solve import ServerSolve
 
 __all__ = [
     "KCFU",
+    "ClosedForm",
     "Evidential",
     "FedAvg",
     "FedProx",

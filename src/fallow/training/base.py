@@ -1,74 +1,79 @@
-"""What every federated training method is, and the average they share."""
+"""What federated training methods share: a weighted average, and statistics that stay at sites."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from fallow.core.ask import Ask
-from fallow.core.contract import Contract
-from fallow.core.local import Batch, Local, TrainState
-from fallow.core.plan import Plan
+from fallow.core.local import Batch, TrainState
+from fallow.core.methods import Normalising
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 
 
-class Training(Local, Protocol):
-    """One round of federated training: the server half is `round`, the site half its verbs and
-    the local step."""
+def sends_statistics(training: object) -> bool:
+    """Whether a model that sites send for an average comes with its batch-norm statistics.
 
-    contract: Contract
-
-    @property
-    def plan(self) -> Plan: ...
-    def round(self, state: State, ask: Ask) -> State: ...
-    def deploy(
-        self, state: State, memory: Mapping[str, State]
-    ) -> State: ...  # used at a site
-
-
-@runtime_checkable
-class Finishing(Protocol):
-    """A training method with a last word: local work after the last round of a phase, such as fine
-    tuning.  What `deploy` gives then is scored."""
-
-    def last(self, state: State, ask: Ask) -> None: ...
+    >>> from fallow.training import FedAvg
+    >>> sends_statistics(FedAvg()), sends_statistics(FedAvg(bn="local"))
+    (True, False)
+    """
+    return not (isinstance(training, Normalising) and training.bn == "local")
 
 
 def addend(view: View, name: str, bn: str) -> Answer:
-    """A site's weighted model: n_i w_i and n_i; with ``bn="local"`` statistics stay at the site."""
-    n, model = float(len(view.labels)), view.memory[name]
+    """A site's weighted model: n_i w_i (d,) and n_i, and its batch-norm statistics (s,) alike.
+
+    name: of the model in the site's memory.  With ``bn="local"`` statistics stay at the site.
+    """
+    n = float(len(view.labels))
+    model = view.memory[name]
     answer: Answer = {"n": n, "w": n * model["w"].double()}
-    return answer if bn == "local" else {**answer, "stats": n * model["stats"].double()}
+    if bn != "local":
+        answer["stats"] = n * model["stats"].double()
+    return answer
 
 
 def average(total: dict[str, Tensor], state: State) -> State:
-    """The weighted mean of what sites added; ``state`` where nobody had a label."""
+    """The weighted mean of what sites added, w (d,) and stats (s,); ``state`` where nobody had a
+    label.
+
+    >>> import torch
+    >>> total = {"n": torch.tensor(4.0), "w": torch.tensor([2.0, 6.0])}
+    >>> average(total, {"w": torch.zeros(2)})["w"]
+    tensor([0.5000, 1.5000])
+    """
     if float(total["n"]) == 0:
         return state
-    mean: State = {
-        k: (total[k] / total["n"]).to(state[k].dtype) for k in ("w", "stats") if k in total
-    }
-    return {**state, **mean}
+    mean = dict(state)
+    for name in ("w", "stats"):
+        if name in total:
+            mean[name] = (total[name] / total["n"]).to(state[name].dtype)
+    return mean
 
 
 def with_own_statistics(w: TrainState, own: dict[str, TrainState]) -> TrainState:
     """The model that was sent, with the statistics the site kept in the last round (FedBN)."""
-    return w._replace(stats=own["bn"].stats) if "bn" in own else w
+    if "bn" not in own:
+        return w
+    return w._replace(stats=own["bn"].stats)
 
 
 def own_statistics(w: TrainState, bn: str) -> dict[str, TrainState]:
     """What stays at a site: its statistics with ``bn="local"``, else nothing."""
     if bn != "local":
         return {}
-    return {"bn": w._replace(w=w.w[..., :0], m1=w.m1[..., :0], m2=w.m2[..., :0])}
+    # no parameter and no momentum goes with them: these parts are empty
+    statistics = w._replace(w=w.w[..., :0], m1=w.m1[..., :0], m2=w.m2[..., :0])
+    return {"bn": statistics}
 
 
-def deployed(state: State, memory: Mapping[str, State]) -> State:
+def model_at_site(state: State, memory: Mapping[str, State]) -> State:
     """The model used at a site: the server's, with the statistics that stayed at the site."""
-    return {**state, "stats": memory["own/bn"]["stats"]} if "own/bn" in memory else state
+    if "own/bn" not in memory:
+        return state
+    return {**state, "stats": memory["own/bn"]["stats"]}
 
 
 def class_counts(b: Batch, name: str) -> Tensor:

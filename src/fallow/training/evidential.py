@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
@@ -19,7 +19,7 @@ from fallow.training.base import (
     addend,
     average,
     class_counts,
-    deployed,
+    model_at_site,
     own_statistics,
     with_own_statistics,
 )
@@ -33,6 +33,11 @@ ANNEALED = 10  # rounds of a cycle after which the divergence counts in full
 class Evidential:
     """The expected cross-entropy under Dir(α), α = relu(logits) + 1, rare classes first; evidence
     for wrong classes is drawn to 0, and that for the right one up.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.Evidential(), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes
     -----
@@ -61,7 +66,7 @@ class Evidential:
         return addend(view, "local", self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        return deployed(state, memory)
+        return model_at_site(state, memory)
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": with_own_statistics(w, own)}
@@ -70,26 +75,31 @@ class Evidential:
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
         counts = class_counts(b, "evidential")
-        share = (counts / counts.sum(-1, keepdim=True)).gather(
-            -1, b.y
-        )  # of each row's class
+        shares = counts / counts.sum(-1, keepdim=True)  # (..., C)
+        share = shares.gather(-1, b.y)  # of each row's class, (..., b)
         annealed = min(1.0, b.round / ANNEALED)
-        w = learn.descend(
-            s["w"],
-            b,
-            objective=lambda f: weighted_mean(loss(f(b.x), b.y, share, annealed), b.weight),
-        )
-        return {"w": w}
+
+        def objective(forward: Callable[[Tensor], Tensor]) -> Tensor:
+            return weighted_mean(loss(forward(b.x), b.y, share, annealed), b.weight)
+
+        return {"w": learn.descend(s["w"], b, objective=objective)}
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], own_statistics(s["w"], self.bn)
 
 
 def loss(logits: Tensor, y: Tensor, share: Tensor, annealed: float) -> Tensor:
-    """Loss of each row.  logits: (..., b, C); y; share: that of the class, (..., b) -> (..., b)"""
-    a, label = alpha(logits), y.unsqueeze(-1)
-    total = a.sum(-1)
-    fit = (2 - share) * (total.digamma() - a.gather(-1, label).squeeze(-1).digamma())
+    """Loss of each row.  logits: (..., b, C); y: (..., b) class ids; share: (..., b) of each row's
+    class among the site's labels; annealed: in [0, 1], how much the divergence counts -> (..., b)
+    """
+    a = alpha(logits)  # α of the Dirichlet distribution, (..., b, C)
+    label = y.unsqueeze(-1)
+    a_label = a.gather(-1, label).squeeze(-1)
+    logit_label = logits.gather(-1, label).squeeze(-1)
+    strength = a.sum(-1)
+
+    fit = (2 - share) * (strength.digamma() - a_label.digamma())  # rare classes count more
     wrong = from_uniform(a.scatter(-1, label, 1.0))  # the evidence for other classes
-    right = -logits.shape[-1] / total.detach() * logits.gather(-1, label).squeeze(-1)
+    # the logit and not α: it has a gradient also where the evidence is cut off at 0
+    right = -logits.shape[-1] / strength.detach() * logit_label
     return fit + SIDE * (annealed * wrong + right)

@@ -15,7 +15,7 @@ from fallow.core.view import View
 from fallow.training.base import (
     addend,
     average,
-    deployed,
+    model_at_site,
     own_statistics,
     with_own_statistics,
 )
@@ -28,6 +28,11 @@ class FedAvg:
 
     ``bn="average"`` averages batch-norm statistics with the weights, as the published codes do;
     ``"local"`` leaves them at the sites (FedBN; Li et al., 2021).
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.FedAvg(), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
     """
 
     plan: Plan = Plan()
@@ -48,7 +53,7 @@ class FedAvg:
         return addend(view, "local", self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        return deployed(state, memory)
+        return model_at_site(state, memory)
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": with_own_statistics(w, own)}

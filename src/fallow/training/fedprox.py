@@ -17,7 +17,7 @@ from fallow.core.view import View
 from fallow.training.base import (
     addend,
     average,
-    deployed,
+    model_at_site,
     own_statistics,
     with_own_statistics,
 )
@@ -27,6 +27,11 @@ from fallow.training.base import (
 @dataclass(frozen=True)
 class FedProx:
     """Local objective F_i(w) + μ/2 ||w - w^t||², averaged as in FedAvg.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.FedProx(mu=0.1), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes
     -----
@@ -57,7 +62,7 @@ class FedProx:
         return addend(view, "local", self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        return deployed(state, memory)
+        return model_at_site(state, memory)
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": with_own_statistics(w, own)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, final
 
@@ -18,7 +18,7 @@ from fallow.training.base import (
     addend,
     average,
     class_counts,
-    deployed,
+    model_at_site,
     own_statistics,
     with_own_statistics,
 )
@@ -31,6 +31,11 @@ SHARES = 2.0  # rows of the pool are mixed with shares from Beta(2, 2)
 class KCFU:
     """Balanced softmax on labelled rows; from the second round on, mixed rows of the pool teach the
     site what the global model knows, most where the site has few labels.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.KCFU(), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes
     -----
@@ -66,7 +71,7 @@ class KCFU:
         return addend(view, "local", self.bn)
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        return deployed(state, memory)
+        return model_at_site(state, memory)
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         w = with_own_statistics(w, own)
@@ -76,34 +81,39 @@ class KCFU:
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
         counts = class_counts(b, "kcfu")
+
+        def on_labels(forward: Callable[[Tensor], Tensor]) -> Tensor:
+            return balanced_loss(forward(b.x), counts, b)
+
         has_pool = b.u.numel() > 0
         if b.round == 0 or not has_pool:
-            w = learn.descend(s["w"], b, objective=lambda f: balanced(f(b.x), counts, b))
-            return {**s, "w": w}
-        u = mixed(b)
-        teacher = learn.predict(s["teacher"], u)
+            return {**s, "w": learn.descend(s["w"], b, objective=on_labels)}
+
+        u = mix_rows(b)  # (..., b, *shape)
+        teacher = learn.predict(s["teacher"], u)  # logits (..., b, C)
         omega = compensation(teacher.argmax(-1), counts, b)
-        w = learn.descend(
-            s["w"],
-            b,
-            objective=lambda f: (
-                balanced(f(b.x), counts, b)
-                + weighted_mean(omega * divergence(teacher, f(u)), b.pool)
-            ),
-        )
-        return {**s, "w": w}
+
+        def on_labels_and_pool(forward: Callable[[Tensor], Tensor]) -> Tensor:
+            first = on_labels(forward)
+            return first + weighted_mean(omega * divergence(teacher, forward(u)), b.pool)
+
+        return {**s, "w": learn.descend(s["w"], b, objective=on_labels_and_pool)}
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
         return s["w"], own_statistics(s["w"], self.bn)
 
 
-def balanced(outputs: Tensor, counts: Tensor, b: Batch) -> Tensor:
-    """Cross-entropy of outputs + log n_c: a class without labels is removed.  -> (...)"""
+def balanced_loss(outputs: Tensor, counts: Tensor, b: Batch) -> Tensor:
+    """Cross-entropy of outputs + log n_c: a class without labels is removed.
+
+    outputs: (..., b, C), counts: (..., C) -> (...)
+    """
     log_p = (outputs + counts.log().unsqueeze(-2)).log_softmax(-1)
-    return weighted_mean(-log_p.gather(-1, b.y.unsqueeze(-1)).squeeze(-1), b.weight)
+    log_p_label = log_p.gather(-1, b.y.unsqueeze(-1)).squeeze(-1)  # (..., b)
+    return weighted_mean(-log_p_label, b.weight)
 
 
-def mixed(b: Batch) -> Tensor:
+def mix_rows(b: Batch) -> Tensor:
     """Each row of the pool mixed with its partner: β u + (1 - β) u[mate].  -> (..., b, *shape)"""
     place = b.mate.ndim - 1  # of the rows among the dimensions of u
     one_each = b.mate.shape + (1,) * (b.u.ndim - b.mate.ndim)
@@ -114,13 +124,16 @@ def mixed(b: Batch) -> Tensor:
 def compensation(guess: Tensor, counts: Tensor, b: Batch) -> Tensor:
     """ω of each mixed row, from the classes (..., b) that the teacher sees in it and in its
     partner: the rarer at the site, the larger.  -> (..., b)"""
-    rarity = (counts > 0) * counts.sum(-1, keepdim=True) / (counts + 1e-6)
-    r = (rarity / rarity.sum(-1, keepdim=True)).gather(-1, guess)
+    has_labels = counts > 0  # a class without any has rarity 0, as in the published code
+    rarity = has_labels * counts.sum(-1, keepdim=True) / (counts + 1e-6)
+    shares = rarity / rarity.sum(-1, keepdim=True)  # (..., C)
+    r = shares.gather(-1, guess)
     return b.beta * r + (1 - b.beta) * r.gather(-1, b.mate)
 
 
 def divergence(teacher: Tensor, student: Tensor) -> Tensor:
     """KL of the student's prediction from the teacher's, as a mean over classes and not a sum.
     Logits (..., b, C), (..., b, C) -> (..., b)"""
-    log_t, log_s = teacher.log_softmax(-1), student.log_softmax(-1)
+    log_t = teacher.log_softmax(-1)
+    log_s = student.log_softmax(-1)
     return (log_t.exp() * (log_t - log_s)).mean(-1)

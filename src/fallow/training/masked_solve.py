@@ -17,7 +17,13 @@ from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.models.orthogonal import haar, mix
-from fallow.training.parts import Scaled, centred, check_linear, coordinates, scaled
+from fallow.training.parts import (
+    Scaled,
+    check_linear,
+    column_means,
+    coordinates,
+    scale_columns,
+)
 
 EPS = torch.finfo(torch.float64).eps
 
@@ -36,6 +42,11 @@ class MaskedSolve:
     the column of ones can be told, the mean of y at each site.  A site with one labelled row shows
     its √w |y|.  This is masking without a formal guarantee; docs/privacy.md says who can take it
     off.  ``server-solve`` shows the server less of the rows, totals, and more of the model, all.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("diabetes", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.MaskedSolve(), model="linear", cycles=0, rounds=1)
+    Run(random on diabetes, seed 0: 1 phases, 36 labels, mse 0...)
 
     Notes
     -----
@@ -96,53 +107,64 @@ class MaskedSolve:
             )
         total = sum_of_all(ask, "centre")
         if float(total["weight"]) > 0:
-            at = self.units(ask, centred(total, self.intercept), total["weight"])
-            lead, common = ask.cohort[0], at._asdict()
-            ask.relay("turn", dict.fromkeys(ask.cohort, ask.cohort[:1]), size=len(at.unit))
-            sent = each_of_all(ask, "masked", lead=lead, **common).values()
-            rows, targets = (
-                torch.cat([torch.as_tensor(a[name]) for a in sent])
-                for name in ("rows", "targets")
-            )
-            theta = shortest(rows, targets)
+            scaling = self.scaling(ask, total)
+            theta = self.solve_masked(ask, scaling)
             size = len(state["w"])  # 1 more than there are columns where the bias is 0
-            state = {
-                **state,
-                "w": torch.cat([theta, theta.new_zeros(size)])[:size],
-                **common,
-            }
+            w = torch.cat([theta, theta.new_zeros(size)])[:size]
+            state = {**state, "w": w, **scaling._asdict()}
         ask.fit(None, "local", None, **state)
         return state
 
-    def units(self, ask: Ask, centre: Tensor, weight: Tensor) -> Scaled:
+    def scaling(self, ask: Ask, of_columns: Mapping[str, Tensor]) -> Scaled:
+        """The common scaling of columns, from a second sum about their means."""
+        centre = column_means(of_columns, self.intercept)
         total = sum_of_all(ask, "columns", centre=centre)
-        return scaled(centre, total["columns"], total["squares"], weight, self.intercept)
+        return scale_columns(
+            centre=centre,
+            total=total["columns"],
+            squares=total["squares"],
+            weight=of_columns["weight"],
+            intercept=self.intercept,
+        )
+
+    def solve_masked(self, ask: Ask, scaling: Scaled) -> Tensor:
+        """Qᵀθ, (k,): the first site draws Q for all, and every site sends its masked rows."""
+        lead = ask.cohort[0]
+        ask.relay("turn", dict.fromkeys(ask.cohort, (lead,)), size=len(scaling.unit))
+        answers = each_of_all(ask, "masked", lead=lead, **scaling._asdict()).values()
+        rows = torch.cat([torch.as_tensor(answer["rows"]) for answer in answers])  # (M, k)
+        targets = torch.cat([torch.as_tensor(answer["targets"]) for answer in answers])
+        return shortest_solution(rows, targets)
 
     # -- site half --------------------------------------------------------------------------
 
     def centre(self, view: View) -> Answer:
-        x, _, w = self.labelled(view)
+        x, _, w = self.labelled_rows(view)
         return {"weight": w.sum(), "columns": w @ x}
 
     def columns(self, view: View, centre: Tensor) -> Answer:
-        x, _, w = self.labelled(view)
+        x, _, w = self.labelled_rows(view)
         return {"columns": w @ (x - centre), "squares": w @ (x - centre).square()}
 
     def turn(self, view: View, size: int) -> Answer:
         return {"q": haar(size, view.secret("turn"))}
 
     def masked(self, view: View, mean: Tensor, unit: Tensor, lead: str) -> Answer:
-        x, y, w = self.labelled(view)
-        s, z = w.sqrt(), coordinates(x, mean, unit.diag())
-        rows = torch.cat(
-            [s[:, None] * z, self.penalty(len(unit), view.site == lead)]
-        )  # (m, k)
-        targets = torch.cat([s * y, y.new_zeros(len(rows) - len(y))])
-        both = torch.cat([rows @ rotation(view.memory), targets[:, None]], 1)
-        hidden = mix(both, view.secret("mask of labelled rows"), len(unit))
+        x, y, w = self.labelled_rows(view)
+        root = w.sqrt()
+        k = len(unit)
+
+        weighed = root[:, None] * coordinates(x, mean, unit.diag())  # (n, k)
+        penalty = self.penalty(k, adds=view.site == lead)  # (0 or k, k)
+        rows = torch.cat([weighed, penalty])  # B_i, (m, k)
+        targets = torch.cat([root * y, y.new_zeros(len(penalty))])  # t_i, (m,)
+
+        # both under one mask P_i: they are one system of equations
+        both = torch.cat([rows @ rotation(view.memory), targets[:, None]], 1)  # (m, k + 1)
+        hidden = mix(both, view.secret("mask of labelled rows"), k)
         return {"rows": hidden[:, :-1].contiguous(), "targets": hidden[:, -1].contiguous()}
 
-    def labelled(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+    def labelled_rows(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
         """Labelled rows (n, d), numbers (n,) and weights (n,)."""
         x, y = view.rows("labelled"), view.labels.double()
         check_linear(view, x, "masked-solve", self.intercept)
@@ -152,16 +174,20 @@ class MaskedSolve:
     def penalty(self, k: int, adds: bool) -> Tensor:
         """Rows that add ridge Σw ‖θ‖² without the intercept: columns of length 1 are √Σw times
         smaller than those of unit variance.  -> (k or 0, k)"""
-        spared = torch.ones(k, dtype=torch.float64)
-        spared[k - int(self.intercept) :] = 0
-        return math.sqrt(self.ridge) * spared.diag()[: k * int(adds and self.ridge > 0)]
+        if not adds or self.ridge == 0:
+            return torch.zeros(0, k, dtype=torch.float64)
+        is_slope = torch.ones(k, dtype=torch.float64)
+        is_slope[k - int(self.intercept) :] = 0
+        return math.sqrt(self.ridge) * is_slope.diag()
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         if "unit" not in state:  # nobody has had a label yet
             return state
-        at, stats = Scaled(state["mean"], state["unit"]), state["stats"]
-        theta = rotation(memory) @ state["w"][: len(at.unit)]
-        return {"w": at.model(theta, len(state["w"])).to(stats.dtype), "stats": stats}
+        scaling = Scaled(state["mean"], state["unit"])
+        stats = state["stats"]
+        theta = rotation(memory) @ state["w"][: len(scaling.unit)]
+        w = scaling.model(theta, len(state["w"]))
+        return {"w": w.to(stats.dtype), "stats": stats}
 
 
 def rotation(memory: Mapping[str, State]) -> Tensor:
@@ -170,9 +196,15 @@ def rotation(memory: Mapping[str, State]) -> Tensor:
     return q
 
 
-def shortest(rows: Tensor, targets: Tensor) -> Tensor:
-    """The least squares solution of smallest norm.  rows: (m, k), targets: (m,) -> (k,)"""
-    left, size, right = torch.linalg.svd(rows, full_matrices=False)
-    keep = size > max(rows.shape) * EPS * size[:1]
-    found: Tensor = right[keep].T @ ((left[:, keep].T @ targets) / size[keep])
-    return found
+def shortest_solution(rows: Tensor, targets: Tensor) -> Tensor:
+    """The least squares solution of smallest norm.  rows: (m, k), targets: (m,) -> (k,)
+
+    >>> rows = torch.tensor([[1.0, 1.0], [2.0, 2.0]], dtype=torch.float64)
+    >>> shortest_solution(rows, torch.tensor([2.0, 4.0], dtype=torch.float64))
+    tensor([1., 1.], dtype=torch.float64)
+    """
+    left, values, right = torch.linalg.svd(rows, full_matrices=False)
+    keep = values > max(rows.shape) * EPS * values[:1]  # the others are rounding errors
+    coefficients = (left[:, keep].T @ targets) / values[keep]
+    solution: Tensor = right[keep].T @ coefficients
+    return solution

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fallow.core.contract import Contract
+from fallow.core.methods import Training
 from fallow.core.types import Answer
 from fallow.core.view import View
-from fallow.training.base import Training
 
 
 @final
@@ -23,6 +23,14 @@ class Retention:
     A site without a validation row keeps the latest.  A model whose outputs are not finite is kept
     only where there was none before.  It is evaluation, so what it sends is not counted among the
     bytes of a run.
+
+    The class runs beside a training method where a recipe holds labels back (``validation``).
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> run = fl.run(world, model="mlp", cycles=0, rounds=3, validation=0.3)
+    >>> int(run.records["labels_validation"].iloc[-1]) > 0
+    True
     """
 
     training: Training

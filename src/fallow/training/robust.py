@@ -18,7 +18,7 @@ from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.core.weights import capped
-from fallow.training.base import deployed, own_statistics, with_own_statistics
+from fallow.training.base import model_at_site, own_statistics, with_own_statistics
 
 RULES = ("median", "trimmed", "clipped")
 LARGEST, RATIO = 0.5, 2.0
@@ -48,6 +48,11 @@ class Robust:
     attacker.  A site that stays inside the crowd, such as a back door trained with small steps, or
     one that lies about its labels, is not noticed.  And the server sees every model, so it is
     refused under secure sums.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.Robust(rule="median"), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes
     -----
@@ -93,47 +98,52 @@ class Robust:
         before = {name: state[name] for name in ("w", "stats")}
         ask.fit(self.plan, "local", None, **before)
         answers = ask.each("upload")
-        sent = [answers[site] for site in sorted(answers)]
+        in_order = [answers[site] for site in sorted(answers)]
         parts = {name: before[name] for name in self.parts}
-        good = [answer for answer in sent if is_usable(answer, parts)]
-        if sent and not good:
+        usable = [answer for answer in in_order if is_usable(answer, parts)]
+        if in_order and not usable:
             raise ValueError(
                 "no site sent Robust a model without NaN or infinite numbers: training diverged; "
                 "lower the learning rate (plan.optimiser.lr)"
             )
-        refused = torch.tensor(len(sent) - len(good))
-        return {**before, **self.averaged(good, parts), "refused": refused}
+        refused = torch.tensor(len(in_order) - len(usable))
+        return {**before, **self.average_models(usable, parts), "refused": refused}
 
     @property
     def parts(self) -> tuple[str, ...]:
         """What a site sends of its model."""
         return ("w",) if self.bn == "local" else ("w", "stats")
 
-    def averaged(self, sent: Sequence[Answer], before: State) -> State:
+    def average_models(self, sent: Sequence[Answer], before: State) -> State:
         """The average by the rule, in the model's precision; ``before`` where nobody has labels."""
         learnt = [answer for answer in sent if rows_of(answer) > 0]
         if not learnt:
             return before
-        models = {name: stacked(learnt, name) for name in before}
-        drop = (
-            math.ceil(self.trim * len(learnt) - 1e-9)
-            if self.rule == "trimmed"
-            else len(learnt)
-        )
-        mean = {name: trimmed(values, drop) for name, values in models.items()}
+        models = {name: stack_answers(learnt, name) for name in before}  # (m, d) and (m, s)
+
+        drop = len(
+            learnt
+        )  # all: the median, also of the statistics where updates are clipped
+        if self.rule == "trimmed":
+            drop = math.ceil(self.trim * len(learnt) - 1e-9)  # whole sites, at either end
+        mean = {name: trimmed_mean(values, drop) for name, values in models.items()}
+
         if self.rule == "clipped":
             claimed = [rows_of(answer) for answer in learnt]
             n = torch.tensor(capped(claimed, LARGEST, RATIO), dtype=torch.float64)
             w = before["w"].double()
-            mean["w"] = w + clipped(models["w"] - w, n, self.clip)
+            mean["w"] = w + clipped_mean(models["w"] - w, n, self.clip)
         return {name: value.to(before[name].dtype) for name, value in mean.items()}
 
     def upload(self, view: View) -> Answer:
         own = view.memory["local"]
-        return {"n": float(len(view.labels)), **{name: own[name] for name in self.parts}}
+        answer: Answer = {"n": float(len(view.labels))}
+        for name in self.parts:
+            answer[name] = own[name]
+        return answer
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        return deployed(state, memory)
+        return model_at_site(state, memory)
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
         return {"w": with_own_statistics(w, own)}
@@ -147,12 +157,12 @@ class Robust:
         return s["w"], own_statistics(s["w"], self.bn)
 
 
-def trimmed(values: Tensor, drop: int) -> Tensor:
+def trimmed_mean(values: Tensor, drop: int) -> Tensor:
     """Of every column the mean without the ``drop`` largest and smallest; the median where these
     would be all.  (m, d) -> (d,)
 
     >>> sent = torch.tensor([[0.0], [1.0], [2.0], [4.0], [99.0]])
-    >>> trimmed(sent, 1), trimmed(sent, 5), trimmed(sent[:4], 5)
+    >>> trimmed_mean(sent, 1), trimmed_mean(sent, 5), trimmed_mean(sent[:4], 5)
     (tensor([2.3333]), tensor([2.]), tensor([1.5000]))
     """
     m = len(values)
@@ -160,17 +170,24 @@ def trimmed(values: Tensor, drop: int) -> Tensor:
     return values.sort(0).values[drop : m - drop].mean(0)
 
 
-def clipped(moved: Tensor, n: Tensor, most: float | None) -> Tensor:
+def clipped_mean(moved: Tensor, n: Tensor, most: float | None) -> Tensor:
     """The mean of updates, weighted by rows, none of them longer than ``most`` (the median length
     where that is None).  (m, d), (m,) -> (d,)
 
     >>> moved, n = torch.tensor([[3.0, 4.0], [0.0, 1.0]]), torch.tensor([1.0, 1.0])
-    >>> clipped(moved, n, 1.0), clipped(moved, n, None), clipped(moved, n, 9.0)
+    >>> (
+    ...     clipped_mean(moved, n, 1.0),
+    ...     clipped_mean(moved, n, None),
+    ...     clipped_mean(moved, n, 9.0),
+    ... )
     (tensor([0.3000, 0.9000]), tensor([0.9000, 1.7000]), tensor([1.5000, 2.5000]))
     """
-    length = moved.norm(dim=1)
-    bound = trimmed(length[:, None], len(length)) if most is None else torch.tensor(most)
-    shorter = (bound / length.clamp_min(torch.finfo(length.dtype).tiny)).clamp_max(1)
+    length = moved.norm(dim=1)  # (m,)
+    bound = trimmed_mean(length[:, None], len(length))  # the median, (1,)
+    if most is not None:
+        bound = torch.tensor(most)
+    tiny = torch.finfo(length.dtype).tiny  # an update of length 0 stays as it is
+    shorter = (bound / length.clamp_min(tiny)).clamp_max(1)
     mean: Tensor = (n / n.sum() * shorter) @ moved
     return mean
 
@@ -179,17 +196,18 @@ def is_usable(answer: Answer, before: State) -> bool:
     """Whether a site sent a model of the right shape and a number of rows, all of them finite."""
     if not answer.keys() >= before.keys() or not 0 <= rows_of(answer) < math.inf:
         return False
-    sent = {name: torch.as_tensor(answer[name]) for name in before}
-    return all(
-        sent[name].shape == before[name].shape and bool(sent[name].isfinite().all())
-        for name in before
-    )
+    for name, expected in before.items():
+        sent = torch.as_tensor(answer[name])
+        if sent.shape != expected.shape or not bool(sent.isfinite().all()):
+            return False
+    return True
 
 
 def rows_of(answer: Answer) -> float:
+    """How many labelled rows a site claims; NaN where it says nothing."""
     return float(torch.as_tensor(answer.get("n", math.nan)))
 
 
-def stacked(answers: Sequence[Answer], name: str) -> Tensor:
+def stack_answers(answers: Sequence[Answer], name: str) -> Tensor:
     """What every site sent under a name, (m, d) float64."""
     return torch.stack([torch.as_tensor(answer[name]).double() for answer in answers])

@@ -16,12 +16,11 @@ from fallow.core.contract import Contract
 from fallow.core.types import Answer, State
 from fallow.core.view import Rows, View
 
-TINY = (
-    1e-12  # a column whose values are this near to their mean, relative to it, is constant
-)
-CHUNK = (
-    4096  # rows at a time: beside the rows of a site there is never a second copy of all
-)
+TINY = 1e-12
+"""A column whose values are this near to their mean, relative to it, is constant."""
+
+CHUNK = 4096
+"""Rows at a time: beside the rows of a site there is never a second copy of all."""
 
 
 @final
@@ -62,8 +61,11 @@ class Scaling:
     )
 
     def __post_init__(self) -> None:
-        never: tuple[str, ...] = () if self.of_rows else ("columns", "spread", "features")
-        never += () if self.of_numbers else ("labelled", "deviation", "targets")
+        never: tuple[str, ...] = ()
+        if not self.of_rows:
+            never += ("columns", "spread", "features")
+        if not self.of_numbers:
+            never += ("labelled", "deviation", "targets")
         object.__setattr__(self, "contract", Scaling.contract.without(*never))
 
     # -- server half ------------------------------------------------------------------------
@@ -76,11 +78,12 @@ class Scaling:
         total = sum_of_all(ask, "columns")
         mean = total["columns"] / total["rows"]
         seen = sum_of_all(ask, "spread", mean=mean)
-        for c in (
-            ((seen["varies"] > 0) & (seen["squares"] <= 0)).nonzero().flatten().tolist()
-        ):
+        # it varies at some site, and the masked sum of its squares says that it does not
+        is_lost = (seen["varies"] > 0) & (seen["squares"] <= 0)
+        if bool(is_lost.any()):
+            column = int(is_lost.nonzero()[0])
             raise ValueError(
-                f"column {c} is constant up to rounding, or too small for masked sums: leave it "
+                f"column {column} is constant up to rounding, or too small for masked sums: leave it "
                 "out, multiply it by a large number, or lower privacy.bound"
             )
         std = torch.where(seen["varies"] > 0, (seen["squares"] / total["rows"]).sqrt(), 0.0)
@@ -95,7 +98,8 @@ class Scaling:
         total = sum_of_all(ask, "labelled")
         n = float(total["rows"])
         mean = total["targets"] / max(n, 1.0)
-        std = (sum_of_all(ask, "deviation", mean=mean)["squares"] / max(n, 1.0)).sqrt()
+        squares = sum_of_all(ask, "deviation", mean=mean)["squares"]
+        std = (squares / max(n, 1.0)).sqrt()
         std = torch.where(std > TINY * mean.abs(), std, 1.0)
         ask.keep("targets", mean=mean, std=std)
         return {"mean": mean, "std": std}
@@ -114,7 +118,8 @@ class Scaling:
         return {"rows": float(view.pool + len(view.labels)), "columns": total}
 
     def spread(self, view: View, mean: Tensor) -> Answer:
-        squares, varies = torch.zeros_like(mean), torch.zeros_like(mean)
+        squares = torch.zeros_like(mean)
+        varies = torch.zeros_like(mean)  # in how many rows a column is away from its mean
         for rows in blocks(view):
             away = rows - mean
             squares += away.square().sum(0)

@@ -19,7 +19,13 @@ from fallow.core.contract import Contract
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.training.parts import Scaled, centred, check_linear, coordinates, scaled
+from fallow.training.parts import (
+    Scaled,
+    check_linear,
+    column_means,
+    coordinates,
+    scale_columns,
+)
 
 EPS = torch.finfo(torch.float64).eps
 FINE = (
@@ -87,7 +93,7 @@ class ServerSolve:
     def round(self, state: State, ask: Ask) -> State:
         total = sum_of_all(ask, "centre")
         if float(total["weight"]) > 0:
-            centre = centred(total, self.intercept)
+            centre = column_means(total, self.intercept)
             total = sum_of_all(ask, "normal", mean=centre)
             at, noise, gram, target = equations(total, centre, self.intercept)
             basis = torch.eye(len(gram), dtype=gram.dtype)
@@ -153,7 +159,7 @@ def equations(
     gram, target = total["products"], total["targets"]
     d = len(target) - 1
     k, size = d + int(intercept), gram.diagonal()
-    at = scaled(centre, gram[:d, d], size[:d], gram[d, d], intercept)
+    at = scale_columns(centre, gram[:d, d], size[:d], gram[d, d], intercept)
     move = torch.eye(d + 1, dtype=gram.dtype)
     move[d, :d] = centre - at.mean  # [x - centre, 1] -> [x - mean, 1]
     gram, target = (move.T @ gram @ move)[:k, :k], (move.T @ target)[:k]

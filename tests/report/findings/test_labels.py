@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
+from fallow.experiment.record import Record
 from fallow.report.findings import labels
 from tests.report.conftest import rewrite
 from tests.report.reading import read_study
@@ -19,8 +24,8 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("value", "by_hand"), VALUES)
-def test_the_balance_of_labels_by_hand(value, by_hand):
-    assert value(ROW) == pytest.approx(by_hand, abs=1e-6)
+def test_the_balance_of_labels_by_hand(value: labels.Value, by_hand: float) -> None:
+    assert value(cast(Record, ROW)) == pytest.approx(by_hand, abs=1e-6)
 
 
 @pytest.mark.parametrize("value", [value for value, _ in VALUES])
@@ -32,32 +37,39 @@ def test_the_balance_of_labels_by_hand(value, by_hand):
         {"labelled_per_class": [0, 0], "labelled_per_site": {"a": [0, 0]}},
     ],
 )
-def test_what_was_not_measured_has_no_balance(value, row):
-    assert value(row) is None
+def test_what_was_not_measured_has_no_balance(
+    value: labels.Value, row: dict[str, Any]
+) -> None:
+    assert value(cast(Record, row)) is None
 
 
-def label_shares(root, share):
+def label_shares(root: Path, share: Callable[[str], int]) -> None:
     """Each query's labels: ``share(query)`` per cent of two classes in the rarer one."""
 
-    def labelled(row, folder):
+    def labelled(row: dict[str, Any], folder: Path) -> dict[str, Any]:
         return {"labelled_per_class": [100 - share(row["query"]), share(row["query"])]}
 
     rewrite(root, labelled)
 
 
-def test_minority_share_and_score_correlate_over_strategies(make_study):
+def test_minority_share_and_score_correlate_over_strategies(
+    make_study: Callable[..., Path],
+) -> None:
     queries = ("random", "entropy", "ahfal", "logo", "random@training=kcfu")
     root = make_study(queries=queries, seeds=3)
     shares = {"ahfal": 40, "entropy": 30, "logo": 20, "random": 10}
     label_shares(root, lambda q: shares.get(q, 50))
     found = labels.minority_and_score(read_study(root))
+    assert found is not None
     assert found.strategies == 4  # the one that is trained in another way does not count
     assert found.spearman == pytest.approx(1)
     assert found.pearson > 0.9
     assert len(found.by_seed) == 3
 
 
-def test_equal_shares_and_few_strategies_have_no_correlation(make_study, study_dir):
+def test_equal_shares_and_few_strategies_have_no_correlation(
+    make_study: Callable[..., Path], study_dir: Path
+) -> None:
     root = make_study(queries=("random", "entropy", "ahfal", "logo"), seeds=2)
     label_shares(root, lambda q: 30)
     assert labels.minority_and_score(read_study(root)) is None

@@ -1,16 +1,24 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from fallow.papers import KNOWN
 from fallow.papers.ahfal.oracle import oracle_pairs
 from fallow.papers.fairfal.sections import model_pairs
 from fallow.papers.fale.sections import control_pairs
-from fallow.report.findings.pairs import Pair, code_pairs, compared, setting_pairs
+from fallow.report.findings.pairs import (
+    Pair,
+    code_pairs,
+    compare_final_scores,
+    setting_pairs,
+)
 from tests.report.reading import read_study
 
 
-def test_an_oracle_stands_beside_the_same_heuristic_under_the_same_settings():
+def test_an_oracle_stands_beside_the_same_heuristic_under_the_same_settings() -> None:
     names = [
         "entropy",
         "typicality",
@@ -25,7 +33,7 @@ def test_an_oracle_stands_beside_the_same_heuristic_under_the_same_settings():
     ]
 
 
-def test_the_global_model_stands_beside_the_local_one_with_equal_other_fields():
+def test_the_global_model_stands_beside_the_local_one_with_equal_other_fields() -> None:
     names = [
         "entropy",
         "entropy:model=global",
@@ -40,12 +48,12 @@ def test_the_global_model_stands_beside_the_local_one_with_equal_other_fields():
     ]
 
 
-def test_a_setting_stands_beside_the_strategy_without_it():
+def test_a_setting_stands_beside_the_strategy_without_it() -> None:
     names = ["ksas", "ksas@training=kcfu", "ahfal@training=kcfu"]
     assert setting_pairs(names) == [Pair("ksas@training=kcfu", "ksas", "training=kcfu")]
 
 
-def test_a_strategy_that_has_a_setting_already_stands_beside_it_with_one_more():
+def test_a_strategy_that_has_a_setting_already_stands_beside_it_with_one_more() -> None:
     names = [
         "logo@local_source=last_round",
         "logo@local_source=last_round@trainer=10x25",
@@ -54,7 +62,7 @@ def test_a_strategy_that_has_a_setting_already_stands_beside_it_with_one_more():
     assert setting_pairs(names) == [Pair(names[1], names[0], "trainer=10x25")]
 
 
-def test_code_stands_beside_the_paper_and_never_beside_an_ablation():
+def test_code_stands_beside_the_paper_and_never_beside_an_ablation() -> None:
     names = [
         "ahfal:toggle=never",
         "ahfal",
@@ -65,17 +73,19 @@ def test_code_stands_beside_the_paper_and_never_beside_an_ablation():
     assert code_pairs(names, KNOWN) == expected
 
 
-def test_a_code_by_its_new_word_is_the_same_code():
+def test_a_code_by_its_new_word_is_the_same_code() -> None:
     names = ["ksas", "fallow.papers.ahfal.codes:NaNKSAS"]
     assert code_pairs(names, KNOWN) == [Pair(names[1], "ksas", "NaNKSAS")]
 
 
-def test_the_code_of_a_strategy_with_fields_stands_beside_the_same_fields():
+def test_the_code_of_a_strategy_with_fields_stands_beside_the_same_fields() -> None:
     names = ["noise_stability:draws=9", "fallow.compat:PlainNoise:draws=9"]
     assert code_pairs(names, KNOWN)[0].against == names[0]
 
 
-def test_fale_stands_beside_uniform_rows_and_missing_weights_with_the_same_training():
+def test_fale_stands_beside_uniform_rows_and_missing_weights_with_the_same_training() -> (
+    None
+):
     names = [
         "random",
         "random@training=server-solve",
@@ -94,16 +104,16 @@ def test_fale_stands_beside_uniform_rows_and_missing_weights_with_the_same_train
     ]
 
 
-def test_pairs_are_compared_in_points_and_holm_counts_them_all(study_dir):
+def test_pairs_are_compared_in_points_and_holm_counts_them_all(study_dir: Path) -> None:
     study = read_study(study_dir)
     pairs = [Pair("ahfal", "random", ""), Pair("entropy", "random", "")]
-    (pair, first), (_, second) = compared(study, pairs)
+    (pair, first), (_, second) = compare_final_scores(study, pairs)
     gaps = [100 * (study.final("ahfal")[k] - study.final("random")[k]) for k in range(6)]
     assert pair.query == first.query == "ahfal"
     assert first.difference == pytest.approx(sum(gaps) / 6)
     assert first.lowest == second.lowest == 2 / 32
 
 
-def test_a_pair_with_one_common_seed_is_left_out(make_study):
+def test_a_pair_with_one_common_seed_is_left_out(make_study: Callable[..., Path]) -> None:
     study = read_study(make_study(seeds=1))
-    assert compared(study, [Pair("ahfal", "random", "")]) == []
+    assert compare_final_scores(study, [Pair("ahfal", "random", "")]) == []

@@ -1,32 +1,32 @@
-"""How sites fared, by hand: two seeds, two or three sites."""
+"""How sites outcomes, by hand: two seeds, two or three sites."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import numpy as np
 import pytest
 
+from fallow.experiment.record import Record
 from fallow.report.findings.personal import (
-    fared,
+    bootstrap_interval,
+    bytes_received,
+    compare_sites,
     has_sites,
-    nested,
+    outcomes,
     over_rounds,
-    paired,
-    received,
 )
 from fallow.study.records import Cell, Study, StudyRecords
 
 LOCAL, DPFL = "random@training=local", "random@training=dpfl"
 
 
-def row(
-    scores: dict[str, float | None], round_: int = 1, final: bool = True
-) -> dict[str, Any]:
+def row(scores: dict[str, float | None], round_: int = 1, final: bool = True) -> Record:
+    """What a record says of sites; the rest of it is left out."""
     known = [s for s in scores.values() if s is not None]
     relayed = {"kind": "relay", "bytes": 600, "received": {"a": 2, "c": 1}}
-    return {
+    said = {
         "cycle": 0,
         "round": round_,
         "final": final,
@@ -42,10 +42,11 @@ def row(
         "labelled": 4,
         "pool": 4,
     }
+    return cast(Record, said)
 
 
 def study(
-    cells: dict[tuple[str, int], list[dict[str, Any]]], reference: str = DPFL
+    cells: dict[tuple[str, int], list[Record]], reference: str = DPFL
 ) -> StudyRecords:
     queries = tuple(dict.fromkeys(query for query, _ in cells))
     seeds = tuple(sorted({seed for _, seed in cells}))
@@ -73,7 +74,7 @@ def four() -> StudyRecords:
 
 
 def test_sites_count_the_same_and_seeds_count_the_same(four: StudyRecords) -> None:
-    best, local = fared(four)
+    best, local = outcomes(four)
     assert (best.query, local.query) == (DPFL, LOCAL)
     assert best.accuracy == pytest.approx([65.0, 70.0])
     assert best.variance == pytest.approx((5.0**2 + 20.0**2) / 2)
@@ -83,19 +84,19 @@ def test_sites_count_the_same_and_seeds_count_the_same(four: StudyRecords) -> No
 def test_who_would_be_better_off_alone_is_counted_by_seed_and_site(
     four: StudyRecords,
 ) -> None:
-    best, local = fared(four)
+    best, local = outcomes(four)
     assert best.below_local == pytest.approx(100 / 4)  # site a of seed 1 alone
     assert local.below_local is None
 
 
 def test_what_a_site_receives_comes_from_the_server_and_from_others() -> None:
-    assert received(row({"a": 0.5})) == {"a": 450.0, "b": 50.0, "c": 250.0, "d": 50.0}
-    (found,) = fared(study({(DPFL, 0): [row({"a": 0.5})]}))
+    assert bytes_received(row({"a": 0.5})) == {"a": 450.0, "b": 50.0, "c": 250.0, "d": 50.0}
+    (found,) = outcomes(study({(DPFL, 0): [row({"a": 0.5})]}))
     assert (found.received, found.most, found.models) == (200.0, 450.0, 5.0)
 
 
 def test_pairs_are_the_same_site_under_the_same_seed(four: StudyRecords) -> None:
-    (found,) = paired(four)
+    (found,) = compare_sites(four)
     assert found.query == LOCAL
     assert found.difference == pytest.approx((-5.0 - 10.0) / 2)
     assert (found.better, found.level, found.worse, found.seeds) == (1, 1, 2, 2)
@@ -103,21 +104,21 @@ def test_pairs_are_the_same_site_under_the_same_seed(four: StudyRecords) -> None
 
 
 def test_an_interval_over_one_seed_is_over_its_sites_alone() -> None:
-    found = nested([np.array([0.0, 1.0])])
+    found = bootstrap_interval([np.array([0.0, 1.0])])
     assert (found.low, found.high) == (0.0, 1.0)
-    assert nested([np.array([0.0, 1.0])]) == found  # drawn from a fixed stream
+    assert bootstrap_interval([np.array([0.0, 1.0])]) == found  # drawn from a fixed stream
 
 
 def test_seeds_that_differ_widen_the_interval_beyond_that_of_their_sites() -> None:
     gen = np.random.default_rng(0)
     sites = gen.normal(0.0, 1.0, (2, 50))
-    together = nested([np.concatenate(list(sites))])
-    apart = nested([sites[0] - 5, sites[1] + 5])
+    together = bootstrap_interval([np.concatenate(list(sites))])
+    apart = bootstrap_interval([sites[0] - 5, sites[1] + 5])
     assert apart.high - apart.low > 5 * (together.high - together.low)
 
 
 def test_seeds_of_other_sizes_count_the_same() -> None:
-    found = nested([np.full(1, 4.0), np.full(30, 4.0)])
+    found = bootstrap_interval([np.full(1, 4.0), np.full(30, 4.0)])
     assert (found.low, found.high) == (4.0, 4.0)
 
 
@@ -129,5 +130,7 @@ def test_rounds_are_those_that_were_scored(four: StudyRecords) -> None:
 
 
 def test_a_study_of_one_common_model_has_no_sites() -> None:
-    plain = {**row({"a": 0.5}), "per_site": None, "variance": None}
+    plain = row({"a": 0.5})
+    plain["per_site"] = None
+    plain["variance"] = None
     assert not has_sites(study({("random", 0): [plain]}))

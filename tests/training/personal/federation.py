@@ -55,7 +55,7 @@ def federation(
     return carrier
 
 
-def begun(make: Callable[[], nn.Module]) -> State:
+def first_state(make: Callable[[], nn.Module]) -> State:
     """The model that all sites begin at."""
     return Layout.of(make()).flatten(make())
 
@@ -79,20 +79,20 @@ def rounds(
     return state
 
 
-def tuned(carrier: InProcess, method: Any, state: State) -> None:
+def run_last(carrier: InProcess, method: Any, state: State) -> None:
     """What a method does after the last round."""
     ask = Ask(carrier, Forgetful(), Disclosure(), "last", "training", round=9)
     method.last(state, ask)
     ask.flush()
 
 
-def deployed(carrier: InProcess, method: Any, state: State) -> dict[str, State]:
+def deploy_to_sites(carrier: InProcess, method: Any, state: State) -> dict[str, State]:
     return {
         name: method.deploy(state, site.memory) for name, site in carrier.members.items()
     }
 
 
-def gone(
+def train_and_deploy(
     make: Callable[[], nn.Module],
     method: Any,
     rows: Mapping[str, int] = ROWS,
@@ -101,7 +101,7 @@ def gone(
 ) -> dict[str, State]:
     """What the sites deploy after n rounds."""
     carrier = federation(make, method, rows, executor)
-    state = rounds(carrier, method, begun(make), n)
+    state = rounds(carrier, method, first_state(make), n)
     if hasattr(method, "last"):
-        tuned(carrier, method, state)
-    return deployed(carrier, method, state)
+        run_last(carrier, method, state)
+    return deploy_to_sites(carrier, method, state)

@@ -14,7 +14,13 @@ from fallow.engine.learner import Autograd
 from fallow.training.personal import APFL
 from fallow.training.personal.apfl import number
 from tests.engine.jobs import loop, mlp
-from tests.training.personal.federation import PLAN, begun, deployed, federation, rounds
+from tests.training.personal.federation import (
+    PLAN,
+    deploy_to_sites,
+    federation,
+    first_state,
+    rounds,
+)
 
 SGD = Optimiser("sgd", 0.1, momentum=0.0)
 X = torch.linspace(-1, 1, 18, dtype=torch.float64).view(3, 6)
@@ -27,7 +33,7 @@ def learner() -> Autograd:
 
 
 def slots(alpha: float) -> dict[str, TrainState]:
-    w = slot(begun(mlp), SGD)
+    w = slot(first_state(mlp), SGD)
     v = w._replace(w=w.w + torch.linspace(-0.5, 0.6, w.w.numel(), dtype=torch.float64))
     return {"w": w, "v": v, "alpha": number(alpha, w)}
 
@@ -84,19 +90,19 @@ def test_a_fixed_alpha_does_not_move() -> None:
 def test_a_site_deploys_its_mixture_of_parameters() -> None:
     method = APFL(PLAN, alpha=0.5)
     carrier = federation(mlp, method)
-    state = rounds(carrier, method, begun(mlp), 2)
+    state = rounds(carrier, method, first_state(mlp), 2)
     for name, site in carrier.members.items():
         kept = site.memory
         a = float(kept["own/alpha"]["w"])
         assert 0 < a < 1 and a != 0.5
         mixture = a * kept["own/v"]["w"] + (1 - a) * kept["local"]["w"]
         assert_close(
-            deployed(carrier, method, state)[name]["w"], mixture, rtol=0, atol=1e-15
+            deploy_to_sites(carrier, method, state)[name]["w"], mixture, rtol=0, atol=1e-15
         )
 
 
 def test_where_a_site_has_not_trained_it_deploys_the_common_model() -> None:
-    assert APFL().deploy(begun(mlp), {})["w"].equal(begun(mlp)["w"])
+    assert APFL().deploy(first_state(mlp), {})["w"].equal(first_state(mlp)["w"])
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
 from fallow.study.opening import check_task, settled
 from fallow.training.personal import PFedGraph
-from fallow.training.personal.base import named
+from fallow.training.personal.base import decode_sites
 from tests.engine.jobs import mlp
 from tests.training.personal.collaborators import dpfl, federation
-from tests.training.personal.federation import METHODS, PLAN, begun, rounds
+from tests.training.personal.federation import METHODS, PLAN, first_state, rounds
 from tests.training.personal.federation import federation as plain_federation
 
 SIZES = (1, 2, 5, 14)  # one row, one that trains and one held, one batch, and more
@@ -74,7 +74,7 @@ def odd(classes: int = 3, scale: Mapping[int, float] | None = None) -> Dataset:
     )
 
 
-def gone(
+def run_recipe(
     found: Dataset, training: str, fields: Mapping[str, Any] | None = None, **changes: Any
 ) -> tuple[World, Journal, Mapping[str, Any]]:
     """A run's world, its journal and its last record."""
@@ -89,7 +89,7 @@ def gone(
 def test_sites_of_one_row_of_one_batch_and_without_a_validation_row_are_trained_and_scored(
     training: str, executor: Any
 ) -> None:
-    world, _, row = gone(odd(), training, executor=executor)
+    world, _, row = run_recipe(odd(), training, executor=executor)
     held = {name: len(site.validation) for name, site in world.members.items()}
     assert held == dict(zip(NAMES, (0, 1, 1, 3), strict=True))
     assert row["per_site"].keys() == set(NAMES)
@@ -102,9 +102,9 @@ def test_sites_of_one_row_of_one_batch_and_without_a_validation_row_are_trained_
 def test_a_class_that_no_site_holds_is_scored_where_test_rows_have_it(
     training: str,
 ) -> None:
-    _, _, row = gone(odd(), training)
+    _, _, row = run_recipe(odd(), training)
     assert row["labelled_per_class"][2] == 0 and row["per_class"][2] is not None
-    _, _, row = gone(odd(), training, partition=Spec("iid"))
+    _, _, row = run_recipe(odd(), training, partition=Spec("iid"))
     assert row["per_class"][2] is None  # by class shares nobody is given its test rows
 
 
@@ -112,7 +112,7 @@ def test_a_class_that_no_site_holds_is_scored_where_test_rows_have_it(
 def test_a_budget_beyond_the_sites_is_no_budget(graph: str) -> None:
     fields = {"graph": graph, "tau_init": 1}
     (one, _, a), (other, _, b) = (
-        gone(odd(), "dpfl", {**fields, "budget": budget}) for budget in (99, None)
+        run_recipe(odd(), "dpfl", {**fields, "budget": budget}) for budget in (99, None)
     )
     for name in NAMES:
         assert torch.equal(
@@ -128,8 +128,8 @@ def test_a_budget_beyond_the_sites_is_no_budget(graph: str) -> None:
 def test_no_budget_or_no_reach_for_anybody_is_local_training(
     fields: Mapping[str, Any],
 ) -> None:
-    ours, journal, _ = gone(odd(), "dpfl", {"tau_init": 0, **fields})
-    local, _, _ = gone(odd(), "local")
+    ours, journal, _ = run_recipe(odd(), "dpfl", {"tau_init": 0, **fields})
+    local, _, _ = run_recipe(odd(), "local")
     for name in NAMES:
         for model in ("local", "best"):
             w = ours.members[name].memory[model]["w"]
@@ -142,8 +142,8 @@ def test_a_mask_that_isolates_a_site_leaves_it_to_local_training_and_nobody_sees
     None
 ):
     reach = [[1, 3], [0, 3], [], [0, 1]]
-    ours, journal, _ = gone(odd(), "dpfl", {"tau_init": 0, "reach": reach})
-    local, _, _ = gone(odd(), "local")
+    ours, journal, _ = run_recipe(odd(), "dpfl", {"tau_init": 0, "reach": reach})
+    local, _, _ = run_recipe(odd(), "local")
     memory = ours.members["site-2"].memory
     assert torch.equal(memory["local"]["w"], local.members["site-2"].memory["local"]["w"])
     done = journal.finished("0/train")
@@ -162,7 +162,7 @@ def test_a_budget_that_is_no_number_of_models_is_named(budget: Any) -> None:
 
 def test_parts_of_epochs_are_refused() -> None:
     with pytest.raises(ValueError, match=r"a segment of 1\.5 epochs cannot be trained"):
-        gone(odd(), "dpfl", {"tau_init": 1.5})
+        run_recipe(odd(), "dpfl", {"tau_init": 1.5})
 
 
 # -- models that are not finite -----------------------------------------------------------------
@@ -196,18 +196,27 @@ def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() ->
     carrier = plain_federation(mlp, method)
     wild = carrier.members["b"]
     tame, wild.seen = wild.seen, wild.seen * 1e200
-    state = rounds(carrier, method, begun(mlp), 2)
-    assert named(state["refused"]) == {"b"} and named(state["sites"]) == {"a", "c"}
+    state = rounds(carrier, method, first_state(mlp), 2)
+    assert decode_sites(state["refused"]) == {"b"} and decode_sites(state["sites"]) == {
+        "a",
+        "c",
+    }
     assert bool(state["models"].isfinite().all()) and bool(
         state["weights"].isfinite().all()
     )
     wild.seen = tame  # it begins at the common start again
     state = rounds(carrier, method, state, 1, first=2)
-    assert named(state["refused"]) == set() and named(state["sites"]) == {"a", "b", "c"}
+    assert decode_sites(state["refused"]) == set() and decode_sites(state["sites"]) == {
+        "a",
+        "b",
+        "c",
+    }
     wild.seen = tame * 1e200  # now its last model stands in
     before = state["models"][1]
     state = rounds(carrier, method, state, 1, first=3)
-    assert named(state["refused"]) == {"b"} and torch.equal(state["models"][1], before)
+    assert decode_sites(state["refused"]) == {"b"} and torch.equal(
+        state["models"][1], before
+    )
 
 
 def test_pfedgraph_stops_where_every_model_is_not_finite() -> None:
@@ -216,7 +225,7 @@ def test_pfedgraph_stops_where_every_model_is_not_finite() -> None:
     for site in carrier.members.values():
         site.seen = site.seen * 1e200
     with pytest.raises(ValueError, match="no site sent PFedGraph a model without NaN"):
-        rounds(carrier, method, begun(mlp), 1)
+        rounds(carrier, method, first_state(mlp), 1)
 
 
 AVERAGING = [
@@ -233,14 +242,14 @@ def test_a_common_average_stops_at_a_model_that_is_not_finite_and_names_its_site
     with pytest.raises(
         ValueError, match=r"site b answered 'upload' with .* NaN or infinite"
     ):
-        rounds(carrier, method, begun(mlp), 1)
+        rounds(carrier, method, first_state(mlp), 1)
 
 
 def test_a_run_in_which_a_site_never_had_a_finite_model_says_which() -> None:
     with pytest.raises(
         ValueError, match="model of site site-2 gives NaN or infinite outputs"
     ):
-        gone(
+        run_recipe(
             odd(scale={2: 1e30}),
             "dpfl",
             {"tau_init": 0},

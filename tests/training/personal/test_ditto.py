@@ -15,7 +15,12 @@ from fallow.engine import Loop
 from fallow.engine.learner import Autograd
 from fallow.training.personal import Ditto
 from tests.engine.jobs import loop, mlp
-from tests.training.personal.federation import begun, deployed, federation, rounds
+from tests.training.personal.federation import (
+    deploy_to_sites,
+    federation,
+    first_state,
+    rounds,
+)
 
 SGD = Optimiser("sgd", 0.1, momentum=0.0)
 PLAIN = Plan((Segment(1),), 4, SGD)
@@ -27,7 +32,7 @@ def test_the_personal_step_is_pulled_to_the_model_that_was_sent() -> None:
     batch = Batch(
         torch.ones(3, 6).double(), torch.tensor([0, 1, 2]), torch.ones(3).double(), 0.1
     )
-    sent = slot(begun(mlp), SGD)
+    sent = slot(first_state(mlp), SGD)
     v = sent._replace(w=sent.w + 0.5)
     now = Ditto(lam=0.75).step({"w": sent, "v": v}, sent, batch, learn)
     at_w, at_v = learn.gradient(sent, batch)[0], learn.gradient(v, batch)[0]
@@ -38,8 +43,8 @@ def test_the_personal_step_is_pulled_to_the_model_that_was_sent() -> None:
 def test_the_personal_model_begins_at_the_first_one_and_is_not_reset() -> None:
     method: Any = Ditto(PLAIN)
     carrier = federation(mlp, method)
-    before = rounds(carrier, method, begun(mlp), 1)
-    kept = deployed(carrier, method, before)["a"]["w"]
+    before = rounds(carrier, method, first_state(mlp), 1)
+    kept = deploy_to_sites(carrier, method, before)["a"]["w"]
     slots = method.start(slot(before, SGD), {})
     assert torch.equal(slots["v"].w, before["w"])
     slots = method.start(
@@ -53,8 +58,8 @@ def test_a_larger_pull_keeps_personal_models_nearer_to_each_other() -> None:
     apart = []
     for lam in (0.0, 0.75, 3.0):
         carrier = federation(mlp, Ditto(PLAIN, lam=lam))
-        state = rounds(carrier, Ditto(PLAIN, lam=lam), begun(mlp), 4)
-        models = deployed(carrier, Ditto(PLAIN, lam=lam), state)
+        state = rounds(carrier, Ditto(PLAIN, lam=lam), first_state(mlp), 4)
+        models = deploy_to_sites(carrier, Ditto(PLAIN, lam=lam), state)
         apart.append(float((models["a"]["w"] - models["b"]["w"]).norm()))
     assert apart[0] > apart[1] > apart[2]
 

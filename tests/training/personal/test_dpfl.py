@@ -12,8 +12,8 @@ from fallow.sites.view import SiteView
 from fallow.training import FedAvg
 from fallow.training.personal import Local
 from fallow.training.personal.parts.graphs import everyone, share_from
-from fallow.training.personal.parts.greedy import Member, averaged, ggc
-from fallow.training.personal.parts.held import reward
+from fallow.training.personal.parts.greedy import Member, average_chosen, ggc
+from fallow.training.personal.parts.site_half import reward
 from tests.engine.jobs import mlp
 from tests.training.personal.collaborators import PLAN, N, dpfl, federation, ran
 
@@ -76,7 +76,7 @@ def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(
             assert torch.equal(
                 value.nan_to_num(7.0), site.memory["search"][name].nan_to_num(7.0)
             )
-        assert torch.equal(averaged(whole, members[k]), site.memory["average"]["w"])
+        assert torch.equal(average_chosen(whole, members[k]), site.memory["average"]["w"])
 
 
 # -- whom it chooses ----------------------------------------------------------------------------

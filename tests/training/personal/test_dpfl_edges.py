@@ -12,10 +12,10 @@ from fallow.core import Ask, Disclosure
 from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.view import SiteView
-from fallow.training.personal.parts import door
+from fallow.training.personal.parts import server_half
 from fallow.training.personal.parts.graphs import everyone, graph_of
 from fallow.training.personal.parts.greedy import Member, with_each
-from fallow.training.personal.parts.held import own_model, reward
+from fallow.training.personal.parts.site_half import own_model, reward
 from tests.engine.jobs import norm
 from tests.training.personal.collaborators import N, dpfl, federation, ran
 from tests.worlds import Forgetful
@@ -140,7 +140,7 @@ def test_beyond_a_budget_the_added_links_that_earn_most_are_kept() -> None:
     found = ran(3, budget=3)
     ask = Ask(found.watch, Forgetful(), Disclosure(), "more", "training")
     chosen = graph_of({"b": ["a"], "c": ["a"], "d": ["a"], "e": ["d"]}, ask.cohort)
-    either = door.either(ask, chosen, everyone(N), found.method.limits(ask))
+    either = server_half.link_both_ways(ask, chosen, everyone(N), found.method.limits(ask))
     view = SiteView(found.members["a"], 0)
     local = [found.members[name] for name in "bcd"]
     peers = [Member(site.memory["local"]["w"], len(site.labels)) for site in local]

@@ -11,7 +11,7 @@ import torch
 from fallow.queries.parts import committee
 from fallow.settings.spec import Spec
 from fallow.sites.view import SiteView
-from fallow.training.personal.parts.held import brought
+from fallow.training.personal.parts.site_half import load_models
 from tests.sites.test_agree import TINY, check, ending
 from tests.training.personal.collaborators import Federation, ran
 
@@ -83,7 +83,7 @@ def test_a_query_finds_the_models_that_are_in_the_average(fields: dict[str, Any]
 def test_after_preprocessing_in_batches_no_collaborator_is_at_hand() -> None:
     found = ran(1, budget=2)
     for site in found.members.values():
-        assert len(brought(SiteView(site, 0))) <= 2
+        assert len(load_models(SiteView(site, 0))) <= 2
         assert committee(SiteView(site, 0)).is_alone
 
 

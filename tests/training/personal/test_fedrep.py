@@ -13,7 +13,13 @@ from fallow.core import Disclosure, Layout, Plan, Segment
 from fallow.models import build_model
 from fallow.training.personal import FedRep
 from tests.engine.jobs import mlp
-from tests.training.personal.federation import PLAN, begun, deployed, federation, rounds
+from tests.training.personal.federation import (
+    PLAN,
+    deploy_to_sites,
+    federation,
+    first_state,
+    rounds,
+)
 
 LAYOUT = Layout.of(mlp())
 HEAD: Any = LAYOUT.part("head")
@@ -34,8 +40,8 @@ def test_epochs_are_shared_two_to_one(epochs: int, split: tuple[int, int]) -> No
 def test_a_part_that_is_not_trained_is_untouched(head: int, body: int) -> None:
     method = FedRep(PLAN, head_epochs=head, body_epochs=body)
     carrier = federation(mlp, method)
-    rounds(carrier, method, begun(mlp), 1)
-    moved = carrier.members["a"].memory["local"]["w"] != begun(mlp)["w"]
+    rounds(carrier, method, first_state(mlp), 1)
+    moved = carrier.members["a"].memory["local"]["w"] != first_state(mlp)["w"]
     assert bool(moved[HEAD].any()) == (head > 0)
     assert bool(moved[~HEAD].any()) == (body > 0)
 
@@ -43,7 +49,7 @@ def test_a_part_that_is_not_trained_is_untouched(head: int, body: int) -> None:
 def test_bodies_are_averaged_and_heads_stay() -> None:
     method = FedRep(PLAN)
     carrier = federation(mlp, method)
-    state = rounds(carrier, method, begun(mlp), 1)
+    state = rounds(carrier, method, first_state(mlp), 1)
     local = {name: site.memory["local"]["w"] for name, site in carrier.members.items()}
     mean = (8 * local["a"] + 6 * local["b"] + 12 * local["c"])[~HEAD] / 26
     assert_close(state["body"], mean, rtol=0, atol=1e-14)
@@ -51,7 +57,7 @@ def test_bodies_are_averaged_and_heads_stay() -> None:
         carrier, FedRep(PLAN, head_epochs=0, body_epochs=0), state, 1
     )  # comes, nothing moves
     for name, site in carrier.members.items():
-        now = deployed(carrier, method, state)[name]["w"]
+        now = deploy_to_sites(carrier, method, state)[name]["w"]
         assert torch.equal(now[~HEAD], state["body"])
         assert torch.equal(now[HEAD], local[name][HEAD])
         assert torch.equal(site.memory["receive"]["w"], now)
@@ -61,7 +67,7 @@ def test_bodies_are_averaged_and_heads_stay() -> None:
 def test_only_bodies_travel_once_every_site_has_a_head() -> None:
     method, shown = FedRep(PLAN), Disclosure()
     carrier = federation(mlp, method)
-    state = rounds(carrier, method, begun(mlp), 1)
+    state = rounds(carrier, method, first_state(mlp), 1)
     rounds(carrier, method, state, 2, shown=shown)
     body = 8 * int((~HEAD).sum())
     assert shown.bytes_down == 2 * 3 * body

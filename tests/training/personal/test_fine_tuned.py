@@ -16,11 +16,11 @@ from fallow.training.personal import FedAvgFT, FedProxFT
 from tests.engine.jobs import agree, mlp, optimiser_of
 from tests.training.personal.federation import (
     PLAN,
-    begun,
-    deployed,
+    deploy_to_sites,
     federation,
+    first_state,
     rounds,
-    tuned,
+    run_last,
 )
 
 
@@ -44,14 +44,14 @@ def by_hand(site: Site, start: State, name: str, mu: float = 0.0) -> State:
 
 def trained(method: Any) -> tuple[InProcess, State]:
     carrier = federation(mlp, method)
-    return carrier, rounds(carrier, method, begun(mlp), 2)
+    return carrier, rounds(carrier, method, first_state(mlp), 2)
 
 
 def remember(carrier: InProcess, sites: Sequence[str]) -> dict[str, State]:
     """What validation would have chosen: another model at every site."""
     best = {}
     for at, name in enumerate(sites):
-        best[name] = {**begun(mlp), "w": begun(mlp)["w"] * (1.1 + at)}
+        best[name] = {**first_state(mlp), "w": first_state(mlp)["w"] * (1.1 + at)}
         carrier.members[name].remember("best", best[name])
     return best
 
@@ -62,19 +62,22 @@ def test_tuning_is_twice_the_epochs_of_a_round_from_the_model_that_validation_ch
 ) -> None:
     carrier, state = trained(method)
     best = remember(carrier, "abc")
-    tuned(carrier, method, state)
+    run_last(carrier, method, state)
     for name, site in carrier.members.items():
-        agree(deployed(carrier, method, state)[name], by_hand(site, best[name], "tuned"))
+        agree(
+            deploy_to_sites(carrier, method, state)[name],
+            by_hand(site, best[name], "tuned"),
+        )
 
 
 def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
     method = FedProxFT(PLAN, mu=0.5, tune_prox=True)
     carrier, state = trained(method)
     best = remember(carrier, "abc")
-    tuned(carrier, method, state)
+    run_last(carrier, method, state)
     for name, site in carrier.members.items():
         agree(
-            deployed(carrier, method, state)[name],
+            deploy_to_sites(carrier, method, state)[name],
             by_hand(site, best[name], "local", mu=0.5),
         )
 
@@ -83,16 +86,18 @@ def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
 def test_without_validation_the_last_common_model_is_tuned(tune_prox: bool) -> None:
     method = FedProxFT(PLAN, mu=0.5, tune_prox=tune_prox)
     carrier, state = trained(method)
-    tuned(carrier, method, state)
+    run_last(carrier, method, state)
     site, name = carrier.members["c"], "local" if tune_prox else "tuned"
-    ours = deployed(carrier, method, state)["c"]
+    ours = deploy_to_sites(carrier, method, state)["c"]
     agree(ours, by_hand(site, state, name, mu=0.5 if tune_prox else 0.0))
 
 
 def test_until_then_the_common_model_is_deployed() -> None:
     for method in (FedAvgFT(PLAN), FedProxFT(PLAN)):
         carrier, state = trained(method)
-        assert all(model is state for model in deployed(carrier, method, state).values())
+        assert all(
+            model is state for model in deploy_to_sites(carrier, method, state).values()
+        )
 
 
 def test_a_negative_pull_is_refused() -> None:

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 from fallow.sites.view import SiteView
 from fallow.training.personal import KNNPer
 from tests.engine.jobs import mlp
-from tests.training.personal.federation import PLAN, begun, federation
+from tests.training.personal.federation import PLAN, federation, first_state
 
 STORED = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [3.0, 0.0]], dtype=torch.float64)
 VOTES = torch.eye(3, dtype=torch.float64)[
@@ -63,7 +63,7 @@ def view(method: KNNPer, rows: int = 8) -> SiteView:
 def mixture(seen: SiteView, k: int, weight: float) -> Tensor:
     """The plain form, row by row."""
     x = seen.rows("labelled")
-    z, outputs = seen.look(begun(mlp), x)
+    z, outputs = seen.look(first_state(mlp), x)
     made = []
     for at in range(len(x)):
         d = (z - z[at]).square().sum(1)
@@ -79,7 +79,7 @@ def mixture(seen: SiteView, k: int, weight: float) -> Tensor:
 @pytest.mark.parametrize(("k", "weight"), [(3, 0.5), (5, 0.9), (20, 1.0)])
 def test_a_site_predicts_the_mixture(k: int, weight: float) -> None:
     seen = view(KNNPer(PLAN, k=k, weight=weight))
-    found = seen.outputs(begun(mlp), seen.rows("labelled"))
+    found = seen.outputs(first_state(mlp), seen.rows("labelled"))
     assert bool(found.isfinite().all())
     assert_close(found.softmax(1), mixture(seen, k, weight), rtol=0, atol=1e-12)
 
@@ -87,9 +87,9 @@ def test_a_site_predicts_the_mixture(k: int, weight: float) -> None:
 def test_rows_may_come_in_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = view(KNNPer(PLAN, k=3))
     rows = seen.rows("labelled")
-    whole = seen.outputs(begun(mlp), rows)
+    whole = seen.outputs(first_state(mlp), rows)
     monkeypatch.setattr("fallow.training.personal.knnper.CHUNK", 3)
-    assert_close(seen.outputs(begun(mlp), rows), whole, rtol=0, atol=1e-14)
+    assert_close(seen.outputs(first_state(mlp), rows), whole, rtol=0, atol=1e-14)
 
 
 def test_without_labels_a_site_asks_the_model_alone() -> None:
@@ -97,7 +97,10 @@ def test_without_labels_a_site_asks_the_model_alone() -> None:
     carrier = federation(mlp, method, {"a": 0})
     seen = SiteView(carrier.members["a"], 0)
     rows = seen.rows("pool")
-    found, plain = seen.outputs(begun(mlp), rows), seen.forward(begun(mlp), rows)
+    found, plain = (
+        seen.outputs(first_state(mlp), rows),
+        seen.forward(first_state(mlp), rows),
+    )
     assert_close(found, plain.log_softmax(1), rtol=0, atol=1e-14)
 
 

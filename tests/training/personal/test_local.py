@@ -12,24 +12,24 @@ from fallow.training.personal import FedAvgPost, Local
 from tests.engine.jobs import agree, mlp
 from tests.training.personal.federation import (
     PLAN,
-    begun,
-    deployed,
+    deploy_to_sites,
     federation,
-    gone,
+    first_state,
     rounds,
+    train_and_deploy,
 )
 
 
 def test_every_site_goes_on_from_its_own_model() -> None:
-    shared = gone(mlp, Local(PLAN), n=2)
-    alone = gone(mlp, Local(PLAN), {"b": 6}, n=2)
+    shared = train_and_deploy(mlp, Local(PLAN), n=2)
+    alone = train_and_deploy(mlp, Local(PLAN), {"b": 6}, n=2)
     assert torch.equal(shared["b"]["w"], alone["b"]["w"])
     assert not torch.equal(shared["a"]["w"], shared["b"]["w"])
 
 
 def test_two_rounds_are_one_optimiser_over_all_epochs_where_moments_persist() -> None:
     plan = replace(PLAN, optimiser=Optimiser(lr=0.05, persist=True))
-    ours = gone(mlp, Local(plan), {"a": 8}, n=2)["a"]
+    ours = train_and_deploy(mlp, Local(plan), {"a": 8}, n=2)["a"]
     carrier = federation(mlp, Local(plan), {"a": 8})
     site = carrier.members["a"]
     model = by_hand(
@@ -58,8 +58,8 @@ def by_hand(
 
 def test_a_site_is_sent_the_first_model_once_and_sends_nothing() -> None:
     carrier, shown = federation(mlp, Local(PLAN)), Disclosure()
-    rounds(carrier, Local(PLAN), begun(mlp), 3, shown=shown)
-    assert shown.bytes_down == 3 * payload({**begun(mlp)})
+    rounds(carrier, Local(PLAN), first_state(mlp), 3, shown=shown)
+    assert shown.bytes_down == 3 * payload({**first_state(mlp)})
     assert shown.bytes_up == 0
 
 
@@ -68,8 +68,8 @@ def test_after_local_training_a_site_deploys_its_own_copy_and_the_server_the_ave
 ):
     method = FedAvgPost(PLAN)
     carrier = federation(mlp, method)
-    state = rounds(carrier, method, begun(mlp), 2)
-    models = deployed(carrier, method, state)
+    state = rounds(carrier, method, first_state(mlp), 2)
+    models = deploy_to_sites(carrier, method, state)
     mean = (8 * models["a"]["w"] + 6 * models["b"]["w"] + 12 * models["c"]["w"]) / 26
     torch.testing.assert_close(state["w"], mean, rtol=0, atol=1e-14)
     assert not torch.equal(models["a"]["w"], state["w"])

@@ -18,7 +18,13 @@ from fallow.models import Linear
 from fallow.training.personal import PerFedAvg
 from fallow.training.personal.perfedavg import pair
 from tests.engine.jobs import agree, mlp, streams
-from tests.training.personal.federation import PLAN, begun, deployed, federation, rounds
+from tests.training.personal.federation import (
+    PLAN,
+    deploy_to_sites,
+    federation,
+    first_state,
+    rounds,
+)
 
 SGD = Optimiser("sgd", 0.05, momentum=0.0)
 
@@ -99,19 +105,19 @@ def sgd_from(
 def test_the_common_model_adapts_by_plain_descent(adapt: Any) -> None:
     method = PerFedAvg(PLAN, inner=0.02, eval_adapt=adapt)
     carrier = federation(mlp, method)
-    state = rounds(carrier, method, begun(mlp), 2)
+    state = rounds(carrier, method, first_state(mlp), 2)
     site = carrier.members["a"]
     order = torch.randperm(8, generator=site.streams("batches", "adapted", 0, 1, 0))
     batches = list(torch.split(order, 4 if adapt == "one_epoch" else 8))
     by_hand = sgd_from(state["w"], site.x, site.labels, batches, 0.02)
-    agree(deployed(carrier, method, state)["a"], by_hand)
+    agree(deploy_to_sites(carrier, method, state)["a"], by_hand)
 
 
 def test_after_local_training_a_site_may_deploy_what_it_sent() -> None:
     method = PerFedAvg(PLAN, eval_adapt="after_local")
     carrier = federation(mlp, method)
-    state = rounds(carrier, method, begun(mlp), 2)
-    found = deployed(carrier, method, state)
+    state = rounds(carrier, method, first_state(mlp), 2)
+    found = deploy_to_sites(carrier, method, state)
     assert all(found[s]["w"].equal(carrier.members[s].memory["local"]["w"]) for s in found)
 
 
@@ -120,14 +126,14 @@ def test_a_model_comes_once_a_round_and_the_last_one_to_be_adapted(
     adapt: Any, models: int
 ) -> None:
     method, shown = PerFedAvg(PLAN, eval_adapt=adapt), Disclosure()
-    rounds(federation(mlp, method), method, begun(mlp), 3, shown=shown)
-    assert shown.bytes_down == 3 * models * payload({**begun(mlp)})
+    rounds(federation(mlp, method), method, first_state(mlp), 3, shown=shown)
+    assert shown.bytes_down == 3 * models * payload({**first_state(mlp)})
 
 
 def test_in_a_new_cycle_and_to_another_cohort_the_model_is_sent_again() -> None:
     method = PerFedAvg(PLAN)
     carrier = federation(mlp, method)
-    state = rounds(carrier, method, begun(mlp), 1)
+    state = rounds(carrier, method, first_state(mlp), 1)
     for site in carrier.members.values():
         site.forget(("own/",))  # as at the end of a cycle
     after = rounds(carrier, method, state, 2, {1: ("a", "b")})

@@ -18,7 +18,7 @@ from fallow.engine.learner import Autograd
 from fallow.training.personal import PFedGraph
 from fallow.training.personal.pfedgraph import graph, simplex
 from tests.engine.jobs import loop, mlp
-from tests.training.personal.federation import PLAN, begun, federation, rounds
+from tests.training.personal.federation import PLAN, federation, first_state, rounds
 
 SGD = Optimiser("sgd", 0.1, momentum=0.0)
 
@@ -83,7 +83,7 @@ def test_the_term_pulls_along_the_direction_that_was_sent_or_away_from_it(
     learn = Autograd(executor.network, executor.loss, SGD)
     x = torch.linspace(-1, 1, 18, dtype=torch.float64).view(3, 6)
     batch = Batch(x, torch.tensor([0, 1, 2]), torch.ones(3).double(), 0.1, round=1)
-    at = slot(begun(mlp), SGD)
+    at = slot(first_state(mlp), SGD)
     w, m = at.w, torch.linspace(-1, 1, at.w.numel(), dtype=torch.float64)
     now = PFedGraph(lam=0.5, lam_sign=sign).step({"w": at}, at._replace(w=m), batch, learn)
     slope = m / w.norm() - (m @ w) * w / w.norm() ** 3  # of <m, w> / ||w||
@@ -98,7 +98,7 @@ def test_the_term_pulls_along_the_direction_that_was_sent_or_away_from_it(
 def test_a_site_goes_on_from_its_mixture() -> None:
     method = PFedGraph(PLAN, lam=0.1)
     carrier = federation(mlp, method)
-    state = rounds(carrier, method, begun(mlp), 1)
+    state = rounds(carrier, method, first_state(mlp), 1)
     mixed = state["weights"] @ state["models"]
     rounds(carrier, method, state, 1, first=1)
     for at, site in enumerate(carrier.members.values()):
@@ -109,8 +109,8 @@ def test_a_site_goes_on_from_its_mixture() -> None:
 @pytest.mark.parametrize(("lam", "down"), [(0.1, 1 + 2 + 2), (0.0, 3)])
 def test_the_direction_is_a_second_model(lam: float, down: int) -> None:
     shown, method = Disclosure(), PFedGraph(PLAN, lam=lam)
-    rounds(federation(mlp, method), method, begun(mlp), 3, shown=shown)
-    model = payload({**begun(mlp)})
+    rounds(federation(mlp, method), method, first_state(mlp), 3, shown=shown)
+    model = payload({**first_state(mlp)})
     assert shown.bytes_down == 3 * down * model
     assert shown.bytes_up == 3 * 3 * (model + 8)
 
@@ -118,9 +118,10 @@ def test_the_direction_is_a_second_model(lam: float, down: int) -> None:
 def test_where_nobody_has_a_label_all_models_stay() -> None:
     method = PFedGraph(PLAN)
     carrier = federation(mlp, method, {"a": 0, "b": 0})
-    rounds(carrier, method, begun(mlp), 2)
+    rounds(carrier, method, first_state(mlp), 2)
     assert all(
-        s.memory["local"]["w"].equal(begun(mlp)["w"]) for s in carrier.members.values()
+        s.memory["local"]["w"].equal(first_state(mlp)["w"])
+        for s in carrier.members.values()
     )
 
 

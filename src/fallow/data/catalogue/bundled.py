@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fallow.data.dataset import Dataset
-from fallow.data.optional import optional
+from fallow.data.optional import import_optional
 from fallow.data.partition.holdout import hold_out
 from fallow.data.tables import standardise
 
@@ -18,11 +18,11 @@ DIGITS_MEAN, DIGITS_STD = 0.3053, 0.3760  # of all pixels / 16
 Reader = Callable[[Path | None], Dataset]
 
 
-def bundled(name: str) -> Reader:
+def bundled_reader(name: str) -> Reader:
     """A reader of scikit-learn's ``load_<name>``; the 20 % test set is fixed by the name."""
 
     def read(folder: Path | None) -> Dataset:
-        sets = optional("sklearn.datasets", "scikit-learn", f"the data set {name}")
+        sets = import_optional("sklearn.datasets", "scikit-learn", f"the data set {name}")
         table = getattr(sets, f"load_{name}")()
         is_class = "target_names" in table
         x = torch.from_numpy(np.ascontiguousarray(table.data, dtype=np.float32))

@@ -8,7 +8,7 @@ import numpy as np
 
 from fallow.data.catalogue.files import Array, images, labels
 from fallow.data.dataset import Dataset, drop_leaks
-from fallow.data.optional import optional
+from fallow.data.optional import import_optional
 
 FOLDER, SIDE = "cinic-10", 32
 CLASSES = (
@@ -73,7 +73,7 @@ def _files(folder: Path | None, inside: str) -> list[Path]:
 
 def _pixels(file: Path) -> Array:
     """(32, 32, 3) uint8; the few grey images in three equal channels."""
-    image = optional("PIL.Image", "pillow", "reading CINIC-10")
+    image = import_optional("PIL.Image", "pillow", "reading CINIC-10")
     try:
         with image.open(file) as opened:
             made = np.asarray(opened.convert("RGB"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.data.catalogue.files import held_out, names_of, read_arrays
+from fallow.data.catalogue.files import names_of, read_arrays, table_with_test_rows
 from fallow.data.catalogue.one_hot import one_hot
 from fallow.data.dataset import Dataset
 
@@ -31,7 +31,9 @@ def read_diamonds_onehot(folder: Path | None) -> Dataset:
         blocks.append(block)
         names += columns
     table = {"X": np.hstack(blocks), "feature_names": np.array(names)}
-    found = held_out("diamonds_onehot", table, z["y"], classes=(), group_names=())
+    found = table_with_test_rows(
+        "diamonds_onehot", table, z["y"], classes=(), group_names=()
+    )
     note = (
         f"{', '.join(GRADED)} became {len(names) - len(numbers)} columns of 0 and 1, of which the "
         "3 for missing values are all 0; the 29 columns have rank 24, also with an intercept"

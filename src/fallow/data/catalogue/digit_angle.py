@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fallow.core.streams import stream
-from fallow.data.catalogue.bundled import DIGITS_MEAN, DIGITS_STD, bundled
+from fallow.data.catalogue.bundled import DIGITS_MEAN, DIGITS_STD, bundled_reader
 from fallow.data.dataset import Dataset
 
 WIDEST = 45.0  # degrees to either side; a 6 is no 9 yet
@@ -22,7 +22,7 @@ def read_digit_angle(folder: Path | None) -> Dataset:
     Angles are uniform in [-45, 45) and always the same.  Training and test rows are those of
     ``digits``; the digit that is turned is the natural site.
     """
-    digits = bundled("digits")(folder)
+    digits = bundled_reader("digits")(folder)
 
     def turned(part: str, x: Tensor) -> tuple[Tensor, Tensor]:
         draws = torch.rand(

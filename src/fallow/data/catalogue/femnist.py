@@ -22,7 +22,7 @@ LETTERS = slice(36, 46)  # a to j, the ten classes of DPFL's comparison
 MOST = 4000  # images of a letter
 
 
-def femnist(name: str, letters: bool = False) -> Reader:
+def femnist_reader(name: str, letters: bool = False) -> Reader:
     """A reader of the files ``femnist/*.json``; writers are the groups.
 
     ``letters``: the ten classes a to j and of each at most 4,000 images, the first of the files in
@@ -38,7 +38,7 @@ def femnist(name: str, letters: bool = False) -> Reader:
     """
 
     def read(folder: Path | None) -> Dataset:
-        parts = list(_kept(folder, letters))
+        parts = list(_rows_by_writer(folder, letters))
         x, y, group = (np.concatenate([part[i] for part in parts]) for i in range(3))
         writers, site = np.unique(group, return_inverse=True)
         pixels = torch.from_numpy(x.reshape(-1, 1, SIDE, SIDE))
@@ -58,7 +58,9 @@ def femnist(name: str, letters: bool = False) -> Reader:
     return read
 
 
-def _kept(folder: Path | None, letters: bool) -> Iterator[tuple[Array, Array, Array]]:
+def _rows_by_writer(
+    folder: Path | None, letters: bool
+) -> Iterator[tuple[Array, Array, Array]]:
     """Pixels (n, 784), labels (n,) and writers (n,) of every writer; of letters, no more than
     `MOST` of each."""
     left = np.full(len(CLASSES[LETTERS]), MOST)

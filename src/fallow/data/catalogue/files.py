@@ -153,7 +153,7 @@ def read_heart(folder: Path | None) -> Dataset:
     z = read_arrays(folder, "heart_disease.npz")
     sick = (z["y"] > 0).astype(np.int64)
     return standardise(
-        held_out(
+        table_with_test_rows(
             "heart",
             z,
             sick,
@@ -163,7 +163,7 @@ def read_heart(folder: Path | None) -> Dataset:
     )
 
 
-def table(name: str, file: str, group: str = "") -> Reader:
+def table_reader(name: str, file: str, group: str = "") -> Reader:
     """A reader of a regression table (X, y); sites are called ``<group> <id>`` or as there."""
 
     def read(folder: Path | None) -> Dataset:
@@ -174,12 +174,14 @@ def table(name: str, file: str, group: str = "") -> Reader:
             sites = int(z["client"].max()) + 1 if "client" in z else 0
             names = tuple(f"{group} {site}" for site in range(sites))
         target = z["y"] if "y" in z else z["Y"][:, 0]  # SARCOS: the first of 7 torques
-        return held_out(name, z, target.astype(np.float32), classes=(), group_names=names)
+        return table_with_test_rows(
+            name, z, target.astype(np.float32), classes=(), group_names=names
+        )
 
     return read
 
 
-def held_out(
+def table_with_test_rows(
     name: str,
     z: dict[str, Array],
     y: Array,

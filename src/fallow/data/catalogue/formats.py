@@ -16,7 +16,7 @@ from typing import IO, Any, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.data.catalogue.sources import Source
+from fallow.data.catalogue.sources import TableSource
 
 ATTRIBUTE = re.compile(
     r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE
@@ -41,21 +41,25 @@ class Cells:
 
 
 @contextmanager
-def cells_of(path: Path, source: Source) -> Iterator[Cells]:
+def cells_of(path: Path, source: TableSource) -> Iterator[Cells]:
     """The cells of a published table.  Raises ValueError for a file that is not in its form."""
     try:
         if path.suffix == ".mat":
-            yield _mat(path, source)
+            yield _read_mat(path, source)
             return
         with ExitStack() as stack:
             is_zip = path.suffix == ".zip"
-            file = _unpacked(path, source, stack) if is_zip else path.open("rb")
+            file = _open_member(path, source, stack) if is_zip else path.open("rb")
             # some names of pathways are in no known encoding, and are left out anyway
             text = io.TextIOWrapper(
                 file, encoding="utf-8-sig", errors="replace", newline=""
             )
             stack.enter_context(text)
-            yield _arff(text) if path.suffix == ".arff" else _separated(text, source)
+            yield (
+                _read_arff(text)
+                if path.suffix == ".arff"
+                else _read_separated(text, source)
+            )
     except (zipfile.BadZipFile, zlib.error, csv.Error, EOFError) as error:
         raise ValueError(f"{path.name} is damaged ({error}); download it again") from error
 
@@ -82,18 +86,18 @@ def read_mat(path: Path, names: tuple[str, ...], what: str) -> dict[str, npt.NDA
         ) from error
 
 
-def _separated(lines: Iterator[str], source: Source) -> Cells:
+def _read_separated(lines: Iterator[str], source: TableSource) -> Cells:
     rows = (row for row in csv.reader(lines, delimiter=source.separator) if row)
     header = source.columns or tuple(name.strip() for name in next(rows, []))
     return Cells(header, rows)
 
 
-def _mat(path: Path, source: Source) -> Cells:
+def _read_mat(path: Path, source: TableSource) -> Cells:
     matrix = read_mat(path, (source.member,), f"the matrix {source.member}")[source.member]
     return Cells(source.columns, ([str(value) for value in row] for row in matrix.tolist()))
 
 
-def _unpacked(path: Path, source: Source, stack: ExitStack) -> IO[bytes]:
+def _open_member(path: Path, source: TableSource, stack: ExitStack) -> IO[bytes]:
     archive = stack.enter_context(zipfile.ZipFile(path))
     file = _member(archive, source.member, stack)
     if file is None:
@@ -117,7 +121,7 @@ def _member(archive: zipfile.ZipFile, wanted: str, stack: ExitStack) -> IO[bytes
     return None
 
 
-def _arff(lines: Iterator[str]) -> Cells:
+def _read_arff(lines: Iterator[str]) -> Cells:
     """The attributes above ``@data``, then the rows; a line that begins with % is a comment."""
     kinds: dict[str, str] = {}
     for line in lines:

@@ -9,13 +9,13 @@ from typing import Literal, final
 
 from fallow.core.build import nearest
 from fallow.data.catalogue import files, photos
-from fallow.data.catalogue.bundled import Reader, bundled
+from fallow.data.catalogue.bundled import Reader, bundled_reader
 from fallow.data.catalogue.cinic import read_cinic10
 from fallow.data.catalogue.diamonds import read_diamonds_onehot
 from fallow.data.catalogue.digit_angle import read_digit_angle
-from fallow.data.catalogue.femnist import femnist
-from fallow.data.catalogue.published import published
-from fallow.data.catalogue.sources import SOURCES, Source
+from fallow.data.catalogue.femnist import femnist_reader
+from fallow.data.catalogue.published import published_reader
+from fallow.data.catalogue.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset, Task
 
 
@@ -33,16 +33,16 @@ class Entry:
     source: Literal["bundled", "file"]
     files: tuple[str, ...] = ()
     optional_files: tuple[str, ...] = ()  # read when there
-    published: Source | None = None  # where `fetch` finds the file
+    published: TableSource | None = None  # where `fetch` finds the file
     read: Reader = field(kw_only=True, repr=False)
 
 
-def _bundled(name: str, rows: int, shape: tuple[int, ...], classes: int) -> Entry:
+def _bundled_entry(name: str, rows: int, shape: tuple[int, ...], classes: int) -> Entry:
     task: Task = "classification" if classes else "regression"
-    return Entry(name, task, rows, shape, classes, "", "bundled", read=bundled(name))
+    return Entry(name, task, rows, shape, classes, "", "bundled", read=bundled_reader(name))
 
 
-def _labelled(
+def _class_entry(
     name: str,
     rows: int,
     shape: tuple[int, ...],
@@ -66,7 +66,7 @@ def _labelled(
     )
 
 
-def _table(
+def _table_entry(
     name: str,
     file: str,
     rows: int,
@@ -83,25 +83,27 @@ def _table(
         group,
         "file",
         (file,),
-        read=read or files.table(name, file, group),
+        read=read or files.table_reader(name, file, group),
     )
 
 
-def _published(name: str, rows: int, columns: int, group: str = "") -> Entry:
+def _published_entry(name: str, rows: int, columns: int, group: str = "") -> Entry:
     """A table that its source publishes; rows and columns as FALE's Table 1 prints them."""
     file = SOURCES[name].file
-    table = _table(name, file, rows, columns, group, published(name, rows, columns, group))
+    table = _table_entry(
+        name, file, rows, columns, group, published_reader(name, rows, columns, group)
+    )
     return replace(table, published=SOURCES[name])
 
 
 CATALOGUE: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        _bundled("digits", 1797, (1, 8, 8), 10),
-        _bundled("breast_cancer", 569, (30,), 2),
-        _bundled("wine", 178, (13,), 3),
-        _bundled("iris", 150, (4,), 3),
-        _bundled("diabetes", 442, (10,), 0),
+        _bundled_entry("digits", 1797, (1, 8, 8), 10),
+        _bundled_entry("breast_cancer", 569, (30,), 2),
+        _bundled_entry("wine", 178, (13,), 3),
+        _bundled_entry("iris", 150, (4,), 3),
+        _bundled_entry("diabetes", 442, (10,), 0),
         Entry(
             "digit_angle",
             "regression",
@@ -112,10 +114,10 @@ CATALOGUE: dict[str, Entry] = {
             "bundled",
             read=read_digit_angle,
         ),
-        _labelled(
+        _class_entry(
             "mnist", 70_000, (1, 28, 28), 10, "writer", files.read_mnist, "mnist.npz"
         ),
-        _labelled(
+        _class_entry(
             "fashion_mnist",
             70_000,
             (1, 28, 28),
@@ -125,7 +127,7 @@ CATALOGUE: dict[str, Entry] = {
             "fashion_mnist_images.npy.xz",
             "fashion_mnist_labels.npz",
         ),
-        _labelled(
+        _class_entry(
             "cifar10",
             60_000,
             (3, 32, 32),
@@ -137,7 +139,7 @@ CATALOGUE: dict[str, Entry] = {
             "cifar10_labels.npz",
             optional=("cifar10_train_b.npy.xz",),
         ),
-        _labelled(
+        _class_entry(
             "cifar100",
             60_000,
             (3, 32, 32),
@@ -148,8 +150,8 @@ CATALOGUE: dict[str, Entry] = {
             "cifar-100-binary/test.bin",
             optional=("cifar-100-binary/fine_label_names.txt",),
         ),
-        _labelled("cinic10", 270_000, (3, 32, 32), 10, "", read_cinic10, "cinic-10"),
-        _labelled(
+        _class_entry("cinic10", 270_000, (3, 32, 32), 10, "", read_cinic10, "cinic-10"),
+        _class_entry(
             "svhn",
             99_289,
             (3, 32, 32),
@@ -159,50 +161,50 @@ CATALOGUE: dict[str, Entry] = {
             "train_32x32.mat",
             "test_32x32.mat",
         ),
-        _labelled(
+        _class_entry(
             "femnist",
             805_263,
             (1, 28, 28),
             62,
             "writer",
-            femnist("femnist"),
+            femnist_reader("femnist"),
             "femnist/all_data_0.json",
         ),
-        _labelled(
+        _class_entry(
             "femnist_letters",
             40_000,
             (1, 28, 28),
             10,
             "writer",
-            femnist("femnist_letters", letters=True),
+            femnist_reader("femnist_letters", letters=True),
             "femnist/all_data_0.json",
         ),
-        _labelled("har", 10_299, (90,), 6, "person", files.read_har, "har_features.npz"),
-        _labelled(
+        _class_entry("har", 10_299, (90,), 6, "person", files.read_har, "har_features.npz"),
+        _class_entry(
             "heart", 920, (23,), 2, "hospital", files.read_heart, "heart_disease.npz"
         ),
-        _table("protein", "tab_protein.npz", 45_730, 9),
-        _table("kegg", "tab_keggundirected.npz", 63_608, 27),
-        _table("diamonds", "tab_diamonds.npz", 53_940, 9),
-        _table(
+        _table_entry("protein", "tab_protein.npz", 45_730, 9),
+        _table_entry("kegg", "tab_keggundirected.npz", 63_608, 27),
+        _table_entry("diamonds", "tab_diamonds.npz", 53_940, 9),
+        _table_entry(
             "diamonds_onehot", "tab_diamonds.npz", 53_940, 29, read=read_diamonds_onehot
         ),
-        _table("kin40k", "tab_kin40k.npz", 40_000, 8),
-        _table("bike", "tab_bike.npz", 17_379, 13),
-        _table("elevators", "tab_elevators.npz", 16_599, 18),
-        _table("pol", "tab_pol.npz", 15_000, 26),
-        _table("sarcos", "tab_sarcos4449.npz", 4_449, 21),
-        _table("wine_red", "tab_wine_red.npz", 1_599, 11),
-        _table("california", "tab_california_housing.npz", 20_640, 9, "coast zone"),
-        _table("parkinsons", "tab_parkinsons.npz", 5_875, 19, "patient"),
-        _table("school", "school.npz", 15_362, 28, "school"),
-        _published("ct", 53_500, 379, "patient"),
-        _published("kegg_undirected", 64_608, 27),
-        _published("online_video", 68_784, 26),
-        _published("wec_sydney", 72_000, 48),
-        _published("sarcos_full", 44_484, 21),
-        _published("stock", 59_049, 9),
-        _published("mlr_knn_rng", 111_753, 132),
+        _table_entry("kin40k", "tab_kin40k.npz", 40_000, 8),
+        _table_entry("bike", "tab_bike.npz", 17_379, 13),
+        _table_entry("elevators", "tab_elevators.npz", 16_599, 18),
+        _table_entry("pol", "tab_pol.npz", 15_000, 26),
+        _table_entry("sarcos", "tab_sarcos4449.npz", 4_449, 21),
+        _table_entry("wine_red", "tab_wine_red.npz", 1_599, 11),
+        _table_entry("california", "tab_california_housing.npz", 20_640, 9, "coast zone"),
+        _table_entry("parkinsons", "tab_parkinsons.npz", 5_875, 19, "patient"),
+        _table_entry("school", "school.npz", 15_362, 28, "school"),
+        _published_entry("ct", 53_500, 379, "patient"),
+        _published_entry("kegg_undirected", 64_608, 27),
+        _published_entry("online_video", 68_784, 26),
+        _published_entry("wec_sydney", 72_000, 48),
+        _published_entry("sarcos_full", 44_484, 21),
+        _published_entry("stock", 59_049, 9),
+        _published_entry("mlr_knn_rng", 111_753, 132),
     )
 }
 

@@ -16,17 +16,17 @@ import numpy.typing as npt
 
 from fallow.core.build import nearest
 from fallow.data.catalogue.bundled import Reader
-from fallow.data.catalogue.files import held_out
+from fallow.data.catalogue.files import table_with_test_rows
 from fallow.data.catalogue.formats import Cells, cells_of
 from fallow.data.catalogue.one_hot import one_hot
-from fallow.data.catalogue.sources import SOURCES, Source
+from fallow.data.catalogue.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset
 from fallow.data.own.table import EMPTY
 
 Array = npt.NDArray[Any]
 
 
-def published(name: str, rows: int, columns: int, group: str = "") -> Reader:
+def published_reader(name: str, rows: int, columns: int, group: str = "") -> Reader:
     """A reader of a published table; rows and columns are those that the paper prints.
 
     Rows with a missing value are left out, then constant columns, then texts become one-hot with
@@ -37,7 +37,7 @@ def published(name: str, rows: int, columns: int, group: str = "") -> Reader:
     def read(folder: Path | None) -> Dataset:
         path = _path(name, folder, source)
         with cells_of(path, source) as cells:
-            table = _table(path.name, cells, source)
+            table = _read_table(path.name, cells, source)
         x, names, notes = _features(table)
         if x.shape != (rows, columns):
             notes = (
@@ -53,7 +53,7 @@ def published(name: str, rows: int, columns: int, group: str = "") -> Reader:
             z["client"] = np.array([number[site] for site in table.groups])
         y = np.frombuffer(table.y).astype(np.float32)
         group_names = tuple(f"{group} {site}" for site in sites)
-        found = held_out(name, z, y, classes=(), group_names=group_names)
+        found = table_with_test_rows(name, z, y, classes=(), group_names=group_names)
         return dataclasses.replace(found, notes=(*notes, *found.notes))
 
     return read
@@ -73,7 +73,7 @@ class _Table:
     left_out: int = 0
 
 
-def _path(name: str, folder: Path | None, source: Source) -> Path:
+def _path(name: str, folder: Path | None, source: TableSource) -> Path:
     """The file as published, or the table unpacked from it."""
     where = "no data folder is given" if folder is None else f"it is not in {folder}"
     for file in (source.file, source.member):
@@ -86,7 +86,7 @@ def _path(name: str, folder: Path | None, source: Source) -> Path:
     )
 
 
-def _table(file: str, cells: Cells, source: Source) -> _Table:
+def _read_table(file: str, cells: Cells, source: TableSource) -> _Table:
     header = cells.header
     grouping = (source.group,) if source.group else ()
     for column in (source.target, *source.drop, *source.texts, *grouping):

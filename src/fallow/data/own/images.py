@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.data.optional import optional
+from fallow.data.optional import import_optional
 
 UNLABELLED_FOLDER = "unlabelled"
 GREY, COLOUR = ("1", "L"), ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
@@ -82,7 +82,7 @@ def read_images(
 
 def _pixels(file: Path, channels: int | None) -> npt.NDArray[np.uint8]:
     """(1, h, w) uint8 of a grey image, (3, h, w) of any other."""
-    image = optional("PIL.Image", "pillow", "reading a folder of images")
+    image = import_optional("PIL.Image", "pillow", "reading a folder of images")
     try:
         with image.open(file) as opened:
             if opened.mode not in (*GREY, *COLOUR):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.core.build import nearest
-from fallow.data.optional import optional
+from fallow.data.optional import import_optional
 
 MOST_LEVELS = 50  # texts of one column; more than this is a column of names
 EMPTY = frozenset(
@@ -130,8 +130,8 @@ def _read_csv(path: Path) -> Columns:
 
 
 def _read_parquet(path: Path) -> Columns:
-    parquet = optional("pyarrow.parquet", "pyarrow", "reading a Parquet file")
-    arrow = optional("pyarrow", "pyarrow", "reading a Parquet file")
+    parquet = import_optional("pyarrow.parquet", "pyarrow", "reading a Parquet file")
+    arrow = import_optional("pyarrow", "pyarrow", "reading a Parquet file")
     try:
         table = parquet.read_table(path)
     except (arrow.ArrowException, OSError) as error:

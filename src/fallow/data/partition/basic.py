@@ -12,8 +12,8 @@ from fallow.data.partition.cuts import (
     IntArray,
     check_sites,
     class_rows,
-    dealt,
-    finished,
+    deal_class,
+    finish_parts,
 )
 
 
@@ -35,7 +35,7 @@ class IID:
         groups: IntArray | None = None,
     ) -> list[IntArray]:
         check_sites(y, sites)
-        return finished(np.array_split(rng.permutation(len(y)), sites), "IID")
+        return finish_parts(np.array_split(rng.permutation(len(y)), sites), "IID")
 
 
 @final
@@ -45,6 +45,13 @@ class Natural:
 
     With fewer ``sites`` than groups, the largest groups (``natural_groups`` says which), and then
     not complete; ``sites=0`` is every group.  Draws nothing.
+
+    >>> groups = np.array([7, 9, 7, 9, 9])  # the patient of each row
+    >>> parts = Natural().split(
+    ...     np.zeros(5, dtype=np.int64), 0, np.random.default_rng(0), groups
+    ... )
+    >>> [part.tolist() for part in parts]
+    [[0, 2], [1, 3, 4]]
     """
 
     def split(
@@ -128,6 +135,6 @@ class Counts:
                     f"Counts asks for {counts.sum()} rows of class {label}, which has "
                     f"{len(of_class)}; ask for fewer"
                 )
-            for part, taken in zip(parts, dealt(counts, of_class, rng), strict=True):
+            for part, taken in zip(parts, deal_class(counts, of_class, rng), strict=True):
                 part.append(taken)
-        return finished([np.concatenate(part) for part in parts], "Counts")
+        return finish_parts([np.concatenate(part) for part in parts], "Counts")

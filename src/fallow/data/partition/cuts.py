@@ -70,17 +70,19 @@ def deal(
     """Deal shuffled rows from a table.  counts: (sites, classes), rows: one array a class."""
     hands: list[list[IntArray]] = [[] for _ in range(len(counts))]
     for column, of_class in zip(counts.T, rows, strict=True):
-        for hand, cards in zip(hands, dealt(column, of_class, rng), strict=True):
+        for hand, cards in zip(hands, deal_class(column, of_class, rng), strict=True):
             hand.append(cards)
     return [np.concatenate(hand) for hand in hands]
 
 
-def dealt(counts: IntArray, rows: IntArray, rng: np.random.Generator) -> list[IntArray]:
+def deal_class(
+    counts: IntArray, rows: IntArray, rng: np.random.Generator
+) -> list[IntArray]:
     """Shuffled ``rows`` cut in pieces of the given sizes; what is left over goes to nobody."""
     return np.split(rng.permutation(rows), np.cumsum(counts))[: len(counts)]
 
 
-def finished(parts: list[IntArray], rule: str) -> list[IntArray]:
+def finish_parts(parts: list[IntArray], rule: str) -> list[IntArray]:
     """The parts sorted, refused when a site has nothing."""
     empty = [site for site, part in enumerate(parts) if len(part) == 0]
     if empty:

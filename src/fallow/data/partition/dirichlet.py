@@ -19,7 +19,7 @@ from fallow.data.partition.cuts import (
     class_rows,
     cut_by_share,
     deal,
-    finished,
+    finish_parts,
     largest_remainder,
 )
 
@@ -37,6 +37,11 @@ class Dirichlet:
     Complete, sizes unequal.  Over N sites the counts of a class vary by
     std / mean = sqrt((N - 1) / (N alpha + 1)).  The whole partition is drawn again until the
     smallest site has ``min_size`` rows, at most 2000 times; then ValueError.
+
+    >>> y = np.repeat([0, 1, 2], 100)
+    >>> parts = Dirichlet(alpha=0.5, min_size=20).split(y, 5, np.random.default_rng(0))
+    >>> sum(len(part) for part in parts), min(len(part) for part in parts) >= 20
+    (300, True)
     """
 
     alpha: float = 0.1  # tuned in {0.05, 0.1, 0.3, 0.5, 1, 10}
@@ -65,6 +70,11 @@ class FedMADirichlet:
     rest renormalised; classes come in the order of their id, so late classes go to sites that are
     still small (the order is the public one).  Drawn again until the smallest site has ``min_size``
     rows: 13 to 84 draws for 50,000 rows and 100 sites at alpha 0.1; ValueError after 2000.
+
+    >>> y = np.repeat([0, 1, 2], 100)
+    >>> parts = FedMADirichlet(alpha=0.5).split(y, 5, np.random.default_rng(0))
+    >>> sum(len(part) for part in parts), min(len(part) for part in parts) >= 20
+    (300, True)
     """
 
     alpha: float = 0.1
@@ -95,6 +105,14 @@ class ExactDirichlet:
     With ``sizes`` the sites are not the same size but in these proportions, exact to a row.
     ``sizes=KAFAL_SIZES, alpha=0.1`` is like the split that KAFAL's experiments read from a file,
     which no rule is known for: its sizes, and about its skew.
+
+    >>> y = np.repeat([0, 1, 2], 100)
+    >>> parts = ExactDirichlet(alpha=0.1).split(y, 4, np.random.default_rng(0))
+    >>> [len(part) for part in parts]
+    [75, 75, 75, 75]
+    >>> sizes = ExactDirichlet(sizes=[1, 1, 4])
+    >>> [len(part) for part in sizes.split(y, 3, np.random.default_rng(0))]
+    [50, 50, 200]
     """
 
     alpha: float = 0.1
@@ -134,10 +152,10 @@ class ExactDirichlet:
             axis=1,
         )
         targets = largest_remainder(sizes, len(y))
-        counts = _levelled(counts, targets)
+        counts = _level_sizes(counts, targets)
         assert (counts.sum(1) == targets).all()  # noqa: S101 - what the two deals below rely on
         assert (counts.sum(0) == [len(of_class) for of_class in rows]).all()  # noqa: S101
-        return finished(deal(counts, rows, rng), "ExactDirichlet")
+        return finish_parts(deal(counts, rows, rng), "ExactDirichlet")
 
 
 def _check(alpha: float, min_size: int) -> None:
@@ -169,10 +187,10 @@ def cut_classes(
     rows = list(class_rows(y, rule).values())
     best = 0
     for _ in range(MOST_DRAWS):
-        counts = _drawn([len(of_class) for of_class in rows], sites, rng, alpha, cap)
+        counts = _draw_counts([len(of_class) for of_class in rows], sites, rng, alpha, cap)
         smallest = int(counts.sum(1).min())
         if smallest >= min_size:
-            return finished(deal(counts, rows, rng), rule)
+            return finish_parts(deal(counts, rows, rng), rule)
         best = max(best, smallest)
     raise ValueError(
         f"{rule}(alpha={alpha}) over {sites} sites and {len(y)} rows never gave every "
@@ -182,7 +200,7 @@ def cut_classes(
     )
 
 
-def _drawn(
+def _draw_counts(
     class_sizes: list[int], sites: int, rng: np.random.Generator, alpha: float, cap: bool
 ) -> IntArray:
     """One draw of the table: (sites, classes)."""
@@ -199,7 +217,7 @@ def _drawn(
     return np.stack(columns, axis=1)
 
 
-def _levelled(counts: IntArray, targets: IntArray) -> IntArray:
+def _level_sizes(counts: IntArray, targets: IntArray) -> IntArray:
     """Move rows from over-full to under-full sites, class by class, largest surplus first.
 
     One pass is enough: a site holds more than its surplus, and all its classes are visited.

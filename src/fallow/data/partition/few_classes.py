@@ -17,7 +17,7 @@ from fallow.data.partition.cuts import (
     class_rows,
     cut_by_share,
     deal,
-    finished,
+    finish_parts,
 )
 
 MOST_DRAWS = 20_000
@@ -34,6 +34,11 @@ class Patho:
     least ``min_samples`` of it: "floor" (default) gives those first and shares out the rest, and
     never loops; "reject" is the public code's redraw, which conditions the split towards balance;
     it stops after 20,000 draws, falls back to "floor" and logs it.
+
+    >>> y = np.repeat([0, 1, 2, 3], 100)
+    >>> parts = Patho(classes=2).split(y, 4, np.random.default_rng(0))
+    >>> [len(np.unique(y[part])) for part in parts], sum(len(part) for part in parts)
+    ([2, 2, 2, 2], 400)
     """
 
     classes: int = 3
@@ -67,8 +72,10 @@ class Patho:
         counts = np.zeros((sites, len(rows)), dtype=np.int64)
         for column, (label, of_class) in enumerate(rows.items()):
             holders = np.flatnonzero(holds[:, column])
-            counts[holders, column] = self._shared(label, len(of_class), len(holders), rng)
-        return finished(deal(counts, list(rows.values()), rng), "Patho")
+            counts[holders, column] = self._share_out(
+                label, len(of_class), len(holders), rng
+            )
+        return finish_parts(deal(counts, list(rows.values()), rng), "Patho")
 
     def _holders(
         self, sites: int, n_classes: int, rng: np.random.Generator
@@ -84,7 +91,7 @@ class Patho:
             f"{n_classes} classes in {MOST_DRAWS} draws; use Shards"
         )
 
-    def _shared(
+    def _share_out(
         self, label: int, size: int, holders: int, rng: np.random.Generator
     ) -> IntArray:
         spare = size - holders * self.min_samples
@@ -117,6 +124,11 @@ class Shards:
     Complete.  Classes are dealt so that each has floor or ceil of sites * classes / n_classes
     holders: every site takes the classes with most places left (ties at random), which always
     succeeds (Gale and Ryser), so no draw is repeated.
+
+    >>> y = np.repeat([0, 1, 2, 3], 100)
+    >>> parts = Shards(classes=2).split(y, 4, np.random.default_rng(0))
+    >>> [len(np.unique(y[part])) for part in parts], [len(part) for part in parts]
+    ([2, 2, 2, 2], [100, 100, 100, 100])
     """
 
     classes: int = 2
@@ -153,7 +165,7 @@ class Shards:
             each, more = divmod(len(of_class), len(holders))
             counts[holders, column] = each
             counts[holders[:more], column] += 1
-        return finished(deal(counts, list(rows.values()), rng), "Shards")
+        return finish_parts(deal(counts, list(rows.values()), rng), "Shards")
 
 
 @final
@@ -164,6 +176,11 @@ class ClassWindows:
 
     Not complete.  No row is used twice: where a class is used up, the sites that come later have
     fewer of it.  The sizes are those of the public FEMNIST generator of DPFL's comparison.
+
+    >>> y = np.repeat([0, 1, 2, 3], 1000)
+    >>> parts = ClassWindows(classes=2).split(y, 4, np.random.default_rng(0))
+    >>> [np.unique(y[part]).tolist() for part in parts]
+    [[0, 1], [1, 2], [2, 3], [0, 3]]
     """
 
     classes: int = 3
@@ -200,7 +217,7 @@ class ClassWindows:
                     f"ClassWindows: the rows are used up before site {site} of {sites}; ask for "
                     "fewer sites, or lower least"
                 )
-        return finished(deal(counts, rows, rng), "ClassWindows")
+        return finish_parts(deal(counts, rows, rng), "ClassWindows")
 
 
 def _check_holders(rule: str, classes: int, sites: int, n_classes: int) -> None:

@@ -13,7 +13,7 @@ from fallow.data.partition.cuts import IntArray, largest_remainder
 TEST_SHARE = 0.2
 
 
-def stratified(
+def draw_stratified(
     y: npt.NDArray[np.generic], share: float, rng: np.random.Generator
 ) -> IntArray:
     """Positions of about ``share`` of the rows, from each class alike; sorted.
@@ -52,6 +52,6 @@ def hold_out(name: str, x: Tensor, y: npt.NDArray[np.generic]) -> tuple[IntArray
     if len(candidates) == 0:
         return np.arange(len(y)), np.empty(0, dtype=np.int64)
     rng = np.random.default_rng(seed_of(0, "hold-out", name))
-    chosen = candidates[stratified(y[first[candidates]], TEST_SHARE, rng)]
+    chosen = candidates[draw_stratified(y[first[candidates]], TEST_SHARE, rng)]
     is_test = np.isin(copy_of, chosen)
     return np.flatnonzero(~is_test), np.flatnonzero(is_test)

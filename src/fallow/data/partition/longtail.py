@@ -15,7 +15,7 @@ from fallow.data.partition.cuts import (
     Partition,
     check_positive,
     class_rows,
-    dealt,
+    deal_class,
 )
 
 
@@ -44,6 +44,11 @@ class LongTail:
     Not complete: class c keeps exactly int(n_max (1/rho)^(c/(C-1))) rows, drawn at random; the test
     set is not touched.  Classes are 0..C-1 with the head at 0.  ``inner`` and ``inner_fields`` name
     the partitioner, e.g. ``LongTail(20, "ExactDirichlet", {"alpha": 0.1})``.
+
+    >>> y = np.repeat([0, 1, 2], 100)
+    >>> parts = LongTail(rho=4).split(y, 2, np.random.default_rng(0))
+    >>> np.bincount(y[np.concatenate(parts)]).tolist()
+    [100, 50, 25]
     """
 
     rho: float = 20  # head / tail; 1 / rho is the public flag ``imb_ratio``
@@ -87,7 +92,7 @@ class LongTail:
                 f"{int(np.ceil(self.rho))} and {most}, or lower rho"
             )
         return np.sort(
-            np.concatenate([dealt(counts[c : c + 1], rows[c], rng)[0] for c in rows])
+            np.concatenate([deal_class(counts[c : c + 1], rows[c], rng)[0] for c in rows])
         )
 
     def _partition(self) -> Partition:

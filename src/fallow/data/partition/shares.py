@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.data.partition.cuts import FloatArray, IntArray, class_rows, deal
-from fallow.data.partition.holdout import stratified
+from fallow.data.partition.holdout import draw_stratified
 
 COARSE = 20  # test rows below which one site's accuracy says little
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ def test_shares(
             "train_counts; count the training rows with the same classes"
         )
     per_class = [rows.get(c, np.empty(0, dtype=np.int64)) for c in range(classes)]
-    columns = [_given(train_counts[:, c], len(per_class[c])) for c in range(classes)]
+    columns = [_apportion(train_counts[:, c], len(per_class[c])) for c in range(classes)]
     given = np.stack(columns, axis=1)
     parts = [np.sort(part) for part in deal(given, per_class, rng)]
     coarse = [site for site, part in enumerate(parts) if len(part) < COARSE]
@@ -47,7 +47,7 @@ def test_shares(
     return parts
 
 
-def _given(held: IntArray, total: int) -> IntArray:
+def _apportion(held: IntArray, total: int) -> IntArray:
     """Whole test rows of one class for each site: (sites,)."""
     if held.sum() == 0:
         return np.zeros_like(held)
@@ -87,7 +87,7 @@ def validation_split(
         )
     validation = np.empty(0, dtype=np.int64)
     if is_class and np.unique(y_rows, return_counts=True)[1].min() >= 2:
-        validation = stratified(y_rows, share, rng)
+        validation = draw_stratified(y_rows, share, rng)
     if len(validation) == 0:
         size = min(max(1, round(share * n)), n - 1)
         validation = np.sort(rng.permutation(n)[:size])

@@ -28,6 +28,11 @@ class TargetDirichlet:
     whole partition is drawn again until the smallest site has ``min_size`` rows, at most 2000
     times; then ValueError.
 
+    >>> y = np.linspace(0.0, 1.0, 200)
+    >>> parts = TargetDirichlet(alpha=5.0).split(y, 4, np.random.default_rng(0))
+    >>> sum(len(part) for part in parts), min(len(part) for part in parts) >= 4
+    (200, True)
+
     Notes: the paper names neither the kind of bins nor the rule for full sites; quantile bins and
     "hetero" are our reading.
     """

@@ -11,6 +11,7 @@ from fallow.core.types import Answer, SiteId
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Say, silent
 from fallow.federation.coordinator.live import Control, seconds_of, utc
+from fallow.federation.coordinator.news import note_cut_short
 
 Ended = Literal["settled", "deadline", "advance"]
 """Why waiting ended: everybody is done, time is up, or somebody said that it is enough."""
@@ -42,6 +43,7 @@ class LabelQueue:
     clock: Callable[[], float] = time.time
     every: float = 10.0
     _warned: bool = False
+    _open: list[SiteId] | None = None  # sites with open questions at the last look
 
     def deadline(self, step: str) -> str:
         """Until when the questions of a step can be answered, as ISO text."""
@@ -62,15 +64,18 @@ class LabelQueue:
         name = f"ended/{step}"
         found = self.journal.noted(name)
         if found is None:
-            while (why := self._ended(step, asked)) is None:
+            self._open = None
+            while (why := self._why_over(step, asked)) is None:
                 self.control.pause(self.every)
             found = why
             with self.journal.transaction():
                 self.journal.note(name, found)
+                if found == "advance":
+                    note_cut_short(self.journal, step, self._left_behind(asked))
         self.say({"event": "labelled", "step": step, "why": found})
         return found
 
-    def _ended(self, step: str, asked: Mapping[SiteId, int]) -> Ended | None:
+    def _why_over(self, step: str, asked: Mapping[SiteId, int]) -> Ended | None:
         if not any(asked.values()):
             return "settled"
         until = self.deadline(step)
@@ -78,6 +83,7 @@ class LabelQueue:
             return "advance"
         found = {site: counts_of(answer) for site, answer in self.sites.progress().items()}
         waiting = [site for site, n in asked.items() if n and _is_open(found.get(site))]
+        self._open = waiting
         self.say(
             {
                 "event": "labels",
@@ -90,6 +96,12 @@ class LabelQueue:
         if not waiting:
             return "settled"
         return "deadline" if self._now() >= seconds_of(until) else None
+
+    def _left_behind(self, asked: Mapping[SiteId, int]) -> list[SiteId]:
+        """Sites that were not done at the last look; before the first one all that were asked."""
+        if self._open is not None:
+            return self._open
+        return [site for site, n in asked.items() if n]
 
     def _now(self) -> float:
         """The time, and a word where the clock was set back: then people have longer."""

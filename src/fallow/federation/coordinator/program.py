@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
@@ -31,6 +31,7 @@ from fallow.federation.coordinator.live import (
     Watched,
     utc,
 )
+from fallow.federation.coordinator.news import describe_leaving, news_for
 from fallow.federation.coordinator.sites import RealSites, hello
 from fallow.federation.coordinator.strikes import (
     Strike,
@@ -38,7 +39,6 @@ from fallow.federation.coordinator.strikes import (
     leave,
     left,
     note_stop,
-    sentence_for,
     strike,
     strikes,
     take_back_last,
@@ -55,9 +55,13 @@ from fallow.storage.errors import Failed, sentence
 from fallow.storage.files import sweep, write_json, write_lines
 from fallow.storage.private import make_folder
 from fallow.study.cell import Cell
+from fallow.training.base import sends_statistics
 
 LOCK = "coordinator.lock"
-SCORES = {
+CardScore = Literal[
+    "accuracy", "accuracy_weighted", "balanced_accuracy", "worst_tenth", "mse"
+]
+SCORES: dict[CardScore, str] = {
     "accuracy": "accuracy, mean over sites",
     "accuracy_weighted": "accuracy over all test rows",
     "balanced_accuracy": "accuracy, mean over classes",
@@ -151,6 +155,7 @@ class Program:
             schema=self.agreement.schema.digest,
             dtype=parts.dtype,
             bounds=self.agreement.bounds,
+            with_statistics=owners_with_statistics(parts),
         )
 
         with opened(self.place, self.agreement) as journal:
@@ -162,9 +167,11 @@ class Program:
                 self.keys,
                 *about,
                 left=frozenset(left(journal)),
-                news=partial(news_for, strikes(journal)),
+                news=partial(news_for, journal),
             )
             tell.left_out(strikes(journal), left(journal))
+            for site, since in left(journal).items():  # it hears no other order
+                link.link.send({site: carrier.sign_news(site, describe_leaving(since))})
             try:
                 self._run_all(carrier, journal, parts, border, tell, control)
             except Advanced as advanced:
@@ -249,20 +256,16 @@ class Program:
         last = records[-1]
         last["revealed"] = Disclosure.of(last["revealed"]).plus(sites.at_the_end).rows()
         write_lines(self.place / "records.jsonl", records)
-        scores = {
-            said: last[name] for name, said in SCORES.items() if last.get(name) is not None
-        }
+        scores = {}
+        for name, words in SCORES.items():
+            if last.get(name) is not None:
+                scores[words] = last[name]
         if per_site := last.get("per_site"):
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
         saved = run.journal.finished("model")
         is_own = saved is None or saved["state"] is None
         facts = Facts("the coordinator", sites.labels, scores, last["revealed"], is_own)
         write_card(self.folder, self.agreement, parts.methods, facts)
-
-
-def news_for(struck: Sequence[Strike], site: SiteId) -> str:
-    """What a site is told of its answers that were struck out; nothing for most sites."""
-    return "; ".join(sentence_for(strike) for strike in struck if strike.site == site)
 
 
 def new_run(now: float) -> str:
@@ -287,6 +290,13 @@ def alone(folder: Path) -> AbstractContextManager[None]:
 def contracts_of(parts: BuiltStudy) -> dict[str, Contract]:
     """What the query and the training of a study promise."""
     return {name: parts.methods[name].contract for name in ("query", "training")}
+
+
+def owners_with_statistics(parts: BuiltStudy) -> frozenset[str]:
+    """Whose models for an average come with batch-norm statistics (`ResponseCheck`)."""
+    if sends_statistics(parts.methods["training"]):
+        return frozenset({"query", "training"})
+    return frozenset({"query"})
 
 
 def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None) -> Strike:

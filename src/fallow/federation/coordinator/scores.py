@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import fmean, pvariance
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, Value
 from fallow.experiment.over_sites import NOT_BY_SITE, worst_tenth
+from fallow.experiment.record import Scores
 
-UNSCORED = {
-    **dict.fromkeys(("accuracy", "balanced_accuracy", "per_class", "mse")),
+UNSCORED: Scores = {
+    "accuracy": None,
+    "balanced_accuracy": None,
+    "per_class": None,
+    "mse": None,
     **NOT_BY_SITE,
 }
+"""The scores of rows that nobody has told of."""
 
 
-def of_counts(
-    answers: Mapping[SiteId, Answer], variance: float | None = None
-) -> dict[str, Any]:
+def score_counts(answers: Mapping[SiteId, Answer], variance: float | None = None) -> Scores:
     """Scores from what every site counted: ``rows`` and ``hits``, by class ``class_rows`` and
     ``class_hits`` (C,), or for numbers to predict ``rows`` and ``squares``.
 
@@ -28,51 +30,53 @@ def of_counts(
     ``accuracy_weighted`` counts each row the same, as scores by class do.  The mean squared error
     is in units of ``variance``.  A site that told nothing has None.
 
-    >>> found = of_counts({"a": {"rows": 10, "hits": 9}, "b": {"rows": 5, "hits": 3}})
+    >>> found = score_counts({"a": {"rows": 10, "hits": 9}, "b": {"rows": 5, "hits": 3}})
     >>> found["accuracy"], found["accuracy_weighted"], found["per_site"]
     (0.75, 0.8, {'a': 0.9, 'b': 0.6})
     """
-    total = added(answers)
     if variance is not None:
-        per_site = {
-            s: None if error is None else error / variance
-            for s, a in answers.items()
-            for error in [_share(a["squares"], a["rows"])]
-        }
-        known = [error for error in per_site.values() if error is not None]
-        return UNSCORED | {"mse": fmean(known) if known else None, "per_site": per_site}
-    shares = {s: _share(a["hits"], a["rows"]) for s, a in answers.items()}
+        errors = _ratios(answers, "squares")
+        in_units = {site: _divide(error, variance) for site, error in errors.items()}
+        return {**UNSCORED, "mse": _mean(in_units.values()), "per_site": in_units}
+
+    shares = _ratios(answers, "hits")
     known = [share for share in shares.values() if share is not None]
     if not known:
-        return UNSCORED | {"per_site": shares}
-    return of_totals(total) | {
+        return {**UNSCORED, "per_site": shares}
+    percent = [100 * share for share in known]
+    return {
+        **score_totals(add_up(answers)),
         "accuracy": fmean(known),
         "per_site": shares,
-        "variance": pvariance([100 * share for share in known]),
+        "variance": pvariance(percent),
         "worst_tenth": worst_tenth(known),
     }
 
 
-def of_totals(total: Answer, variance: float | None = None) -> dict[str, Any]:
-    """Scores from totals over sites, which is all that secure sums show."""
+def score_totals(total: Answer, variance: float | None = None) -> Scores:
+    """Scores from totals over sites, which is all that secure sums show.
+
+    >>> score_totals({"rows": 10.0, "hits": 9.0})["accuracy"]
+    0.9
+    """
     if variance is not None:
-        error = _share(total["squares"], total["rows"])
-        return UNSCORED | {"mse": None if error is None else error / variance}
-    weighted = _share(total["hits"], total["rows"])
-    found = UNSCORED | {"accuracy": weighted, "accuracy_weighted": weighted}
+        error = _ratio(total["squares"], total["rows"])
+        return {**UNSCORED, "mse": _divide(error, variance)}
+
+    weighted = _ratio(total["hits"], total["rows"])
+    found: Scores = {**UNSCORED, "accuracy": weighted, "accuracy_weighted": weighted}
     if "class_rows" not in total:
         return found
-    pairs = zip(_list(total["class_hits"]), _list(total["class_rows"]), strict=True)
-    per_class = [_share(hits, n) for hits, n in pairs]
-    known = [share for share in per_class if share is not None]
-    return found | {
-        "per_class": per_class,
-        "balanced_accuracy": fmean(known) if known else None,
-    }
+    hits = torch.as_tensor(total["class_hits"]).tolist()  # (C,)
+    rows = torch.as_tensor(total["class_rows"]).tolist()  # (C,)
+    per_class = [_ratio(hit, row) for hit, row in zip(hits, rows, strict=True)]
+    found["per_class"] = per_class
+    found["balanced_accuracy"] = _mean(per_class)
+    return found
 
 
-def added(answers: Mapping[SiteId, Answer]) -> Answer:
-    """Key-wise totals."""
+def add_up(answers: Mapping[SiteId, Answer]) -> Answer:
+    """Key-wise totals over sites, in float64."""
     total: dict[str, Tensor] = {}
     for answer in answers.values():
         for name, value in answer.items():
@@ -81,11 +85,33 @@ def added(answers: Mapping[SiteId, Answer]) -> Answer:
     return dict(total)
 
 
-def _share(hits: Any, rows: Any) -> float | None:
-    """Of what was counted over so many rows; None for no rows."""
-    return float(hits) / float(rows) if float(rows) else None
+def _ratios(answers: Mapping[SiteId, Answer], name: str) -> dict[SiteId, float | None]:
+    """Of each site what it counted under a name, over its rows."""
+    return {site: _ratio(answer[name], answer["rows"]) for site, answer in answers.items()}
 
 
-def _list(counts: Any) -> list[float]:
-    found: list[float] = torch.as_tensor(counts).tolist()
-    return found
+def _ratio(counted: Value, rows: Value) -> float | None:
+    """What was counted over so many rows; None for no rows."""
+    n = _number(rows)
+    if n == 0:
+        return None
+    return _number(counted) / n
+
+
+def _number(value: Value) -> float:
+    """One number of an answer, in full precision; the border has refused anything else."""
+    if value is None or isinstance(value, str):
+        raise TypeError(f"{value!r} is no count")
+    return float(value)
+
+
+def _divide(value: float | None, unit: float) -> float | None:
+    return None if value is None else value / unit
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """The mean of what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    return fmean(known)

@@ -15,18 +15,21 @@ import torch
 from fallow.core.ask import Ask, Carrier
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Methods
 from fallow.core.types import Answer, SiteId, State
 from fallow.experiment.environment import Done
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
 from fallow.experiment.phases import Phases
+from fallow.experiment.record import Evaluation, Scores
 from fallow.experiment.scale import Scale
 from fallow.experiment.scoring import row_of
 from fallow.experiment.steps import check_picked
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
 from fallow.federation.coordinator.labels import LabelQueue
-from fallow.federation.coordinator.scores import of_counts, of_totals
+from fallow.federation.coordinator.news import note_closed_without
+from fallow.federation.coordinator.scores import score_counts, score_totals
 from fallow.federation.coordinator.strikes import absent_from
 from fallow.network.checks import ResponseCheck
 from fallow.network.plausible_sums import PlausibleSums
@@ -87,7 +90,7 @@ class RealSites:
         return self.agreement.seed
 
     @property
-    def methods(self) -> Mapping[str, Any]:
+    def methods(self) -> Methods:
         return self.made.methods
 
     @property
@@ -227,12 +230,15 @@ class RealSites:
         done["ended"] = self.desk.wait(step, asked)
         ask = self._ask(f"{step}/close", cycle, shown)
         closed = ask.each("close", step=step, cycle=cycle)
+        away = [site for site in ask.cohort if site not in closed]
         labels = self.labels | {site: counted(answer) for site, answer in closed.items()}
         done["people"] = {site: dict(answer) for site, answer in closed.items()}
         done["revealed"] = shown.rows()
         with journal.transaction():
             journal.note(LABELS, json.dumps(labels))
             journal.note(MOST, json.dumps(most))
+            if away:
+                note_closed_without(journal, step, away)
             return journal.finish(step, done)
 
     def _asked(
@@ -281,17 +287,17 @@ class RealSites:
 
     def scored(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
-    ) -> dict[str, Any]:
+    ) -> Evaluation:
         """What the sites' own test rows say; sites with few of them are silent."""
 
-        def scores(retained: bool) -> dict[str, Any]:
+        def scores(retained: bool) -> Scores:
             key, masking = f"{cycle}/train/{r}/score", self.masking
             ask = self._ask(key, cycle, shown, round=r, masking=masking)
             args: dict[str, Any] = {"retained": retained, **self._sent(state)}
             unit = None if self.classes else self.variance or 1.0
             if masking is not None:
-                return of_totals(dict(ask.sum("score", **args)), unit)
-            return of_counts(ask.each("score", **args), unit)
+                return score_totals(dict(ask.sum("score", **args)), unit)
+            return score_counts(ask.each("score", **args), unit)
 
         return row_of(self, cycle, r, state, scores)
 

@@ -9,7 +9,7 @@ from typing import Any, final
 from fallow.core.types import SiteId, State
 from fallow.federation.ledger.store import SiteStore
 from fallow.privacy import Released
-from fallow.sites.store import Label, RelayedMessages, named_by
+from fallow.sites.store import Label, RelayedMessages, names_from_relay
 
 
 @final
@@ -53,8 +53,10 @@ class Draft:
         """
         drawn = self._spent
         self.clear()
+        if not drawn:
+            return
         # what `flush` began to write may stand in the book already
-        known = self._store.released(site) if drawn else {}
+        known = self._store.released(site)
         for key, released in drawn.items():
             if key not in known:
                 self._store.spend(site, key, released)
@@ -63,20 +65,27 @@ class Draft:
         self._kept[name] = state
 
     def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
-        self._kept |= dict.fromkeys(named_by(verb, self.kept(site)))
-        self._kept |= {
-            f"{verb}/{sender}": letter.state for sender, letter in letters.items()
-        }
+        for name in names_from_relay(verb, self.load_states(site)):  # of an earlier relay
+            self._kept[name] = None
+        for sender, letter in letters.items():
+            self._kept[f"{verb}/{sender}"] = letter.state
 
-    def kept(self, site: SiteId) -> dict[str, State]:
-        found = {**self._store.kept(site), **self._kept}
-        return {name: state for name, state in found.items() if state is not None}
+    def load_states(self, site: SiteId) -> dict[str, State]:
+        states = self._store.load_states(site)
+        for name, state in self._kept.items():
+            if state is None:
+                states.pop(name, None)
+            else:
+                states[name] = state
+        return states
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
         self._labels += labels
 
-    def written(self, site: SiteId) -> list[Label]:
-        return sorted([*self._store.written(site), *self._labels])
+    def load_labels(self, site: SiteId) -> list[Label]:
+        labels = self._store.load_labels(site)
+        labels += self._labels
+        return sorted(labels)
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         self._spent[key] = released
@@ -88,4 +97,6 @@ class Draft:
         self._secret = secret
 
     def hidden(self, site: SiteId) -> dict[str, Any] | None:
-        return self._secret if self._secret is not None else self._store.hidden(site)
+        if self._secret is not None:
+            return self._secret
+        return self._store.hidden(site)

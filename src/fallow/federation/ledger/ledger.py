@@ -1,7 +1,7 @@
 """A site's ledger: one SQLite file with all that a site must not lose.
 
 The site process and the labelling page read and write it at the same time: each change is one short
-transaction, and the rules about budgets and history are the database's own (`ledger_tables`).
+transaction, and the rules about budgets and history are the database's own (`tables`).
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from typing import NamedTuple, final
 
 from fallow.core.types import SiteId
-from fallow.federation.ledger.orders import Orders, Sent
+from fallow.federation.ledger.orders import Orders, Traffic
 from fallow.federation.ledger.purchases import Purchases
 from fallow.federation.ledger.questions import (
-    Given,
     Kind,
-    Progress,
+    LabelAnswer,
+    LabelProgress,
     Question,
+    QuestionState,
     check_value,
+    decide_state,
     now,
-    settled,
 )
 from fallow.federation.ledger.store import SiteStore
 from fallow.federation.ledger.tables import Tables
@@ -37,6 +38,30 @@ SELECT q.id, q.row, q.cycle, q.place, p.asked_at, p.deadline, q.why, q.state, q.
 FROM question AS q JOIN purchase AS p ON p.id = q.purchase
 """
 NEWEST = "SELECT id FROM run ORDER BY turn DESC LIMIT 1"
+
+
+class _QuestionLine(NamedTuple):
+    """A line of `SHOWN`.  of: how many questions its purchase asked.  entered: the newest answer,
+    by its id, that has entered training."""
+
+    id: int
+    row: int
+    cycle: int
+    place: int
+    asked_at: str
+    deadline: str | None
+    why: str  # JSON
+    state: QuestionState
+    entered: int
+    of: int
+
+
+class _AnswerLine(NamedTuple):
+    """Which answer can be undone: its id, its question, what it said."""
+
+    id: int
+    question: int
+    value: float | None
 
 
 @final
@@ -68,18 +93,16 @@ class Ledger:
                 f"site {site} has annotators={annotators} and limit={limit}: somebody must answer, "
                 "and a limit is 0 or more"
             )
-        self.path, self.site, self.classes, self.annotators = (
-            path,
-            site,
-            classes,
-            annotators,
-        )
+        self.path = path
+        self.site = site
+        self.classes = classes
+        self.annotators = annotators
         self._tables = Tables(path, site)
         self.store = SiteStore(self._tables, epsilon)
         self.orders = Orders(self._tables)
         self.purchases = Purchases(self._tables, self.store)
-        self.purchases.limit_to(limit, shown)
-        self.orders.belongs_to(site, classes)
+        self.purchases.limit_to(most=limit, shown=shown)
+        self.orders.check_owner(site, classes)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -110,22 +133,19 @@ class Ledger:
     ) -> list[Question]:
         """The questions of the newest run, of one cycle or one state where that is named, as they
         were chosen."""
-        sql = f"{SHOWN} WHERE q.run = ({NEWEST})"
-        wanted = {"q.cycle": cycle, "q.state": state}
-        for column in [name for name, value in wanted.items() if value is not None]:
-            sql += f" AND {column} = ?"
-        values = [value for value in wanted.values() if value is not None]
-        return [
-            self._question(line)
-            for line in self._tables.read(f"{sql} ORDER BY q.id", *values)
-        ]
+        sql = (
+            f"{SHOWN} WHERE q.run = ({NEWEST}) AND (?1 IS NULL OR q.cycle = ?1) "
+            "AND (?2 IS NULL OR q.state = ?2) ORDER BY q.id"
+        )
+        lines = map(_QuestionLine._make, self._tables.read(sql, cycle, state))
+        return [self._build_question(line) for line in lines]
 
     def cycles(self) -> list[int]:
         """The cycles in which the newest run asked; -1 is the first labels."""
         sql = f"SELECT DISTINCT cycle FROM purchase WHERE run = ({NEWEST}) ORDER BY cycle"
         return [cycle for (cycle,) in self._tables.read(sql)]
 
-    def progress(self, cycle: int | None = None) -> Progress:
+    def progress(self, cycle: int | None = None) -> LabelProgress:
         """Of one cycle of the newest run; None: the newest cycle."""
         if cycle is None:
             cycle = max(self.cycles(), default=-1)
@@ -133,11 +153,16 @@ class Ledger:
             f"SELECT state, count(*) FROM question WHERE run = ({NEWEST}) AND cycle = ? "
             "GROUP BY state"
         )
-        n = dict(self._tables.read(sql, cycle))
-        done = (n.get(state, 0) for state in ("answered", "declined", "conflict", "open"))
-        return Progress(sum(n.values()), *done)
+        counts: dict[QuestionState, int] = dict(self._tables.read(sql, cycle))
+        return LabelProgress(
+            asked=sum(counts.values()),
+            answered=counts.get("answered", 0),
+            declined=counts.get("declined", 0),
+            conflicts=counts.get("conflict", 0),
+            open=counts.get("open", 0),
+        )
 
-    def history(self, row: int, cycle: int | None = None) -> list[Given]:
+    def history(self, row: int, cycle: int | None = None) -> list[LabelAnswer]:
         """Everything that was ever said about a row, oldest first; ``cycle``: only what answered
         the newest run's question of that cycle."""
         sql = (
@@ -145,28 +170,46 @@ class Ledger:
             f"JOIN question AS q ON q.id = g.question WHERE q.row = ?1 AND (?2 IS NULL OR "
             f"(q.cycle = ?2 AND q.run = ({NEWEST}))) ORDER BY g.id"
         )
-        return [Given(*line) for line in self._tables.read(sql, row, cycle)]
+        lines = self._tables.read(sql, row, cycle)
+        return [
+            LabelAnswer(who=who, value=value, at=at, kind=kind)
+            for who, value, at, kind in lines
+        ]
 
-    def sent(self) -> list[Sent]:
+    def traffic(self) -> list[Traffic]:
         """What left this site, by run and verb."""
-        return self.orders.sent()
+        return self.orders.traffic()
 
-    def _question(self, line: Any) -> Question:
-        at, row, cycle, place, asked_at, deadline, why, state, _, of = line
-        answers = tuple(given for _, given in self._current(at))
-        told = (json.loads(why), state, answers, asked_at, deadline)
-        return Question(row, cycle, place, of, *told)
+    def _load_question(self, question: int) -> Question:
+        return self._build_question(self._load_line(question))
 
-    def _current(self, question: int) -> list[tuple[int, Given]]:
+    def _load_line(self, question: int) -> _QuestionLine:
+        lines = self._tables.read(f"{SHOWN} WHERE q.id = ?", question)
+        return _QuestionLine._make(lines[0])
+
+    def _build_question(self, line: _QuestionLine) -> Question:
+        answers = [given for _, given in self._load_current_answers(line.id)]
+        return Question(
+            row=line.row,
+            cycle=line.cycle,
+            place=line.place,
+            of=line.of,
+            why=json.loads(line.why),
+            state=line.state,
+            answers=tuple(answers),
+            asked_at=line.asked_at,
+            deadline=line.deadline,
+        )
+
+    def _load_current_answers(self, question: int) -> list[tuple[int, LabelAnswer]]:
         """The answers that count, with their ids: each person's last one, since a resolution."""
-        found: dict[str, tuple[int, Given]] = {}
-        for at, *line in self._tables.read(CURRENT, question, question):
-            given = Given(*line)
-            if given.kind == "resolved":
-                found = {}
-            found.pop(given.who, None)
-            found[given.who] = (at, given)
-        return list(found.values())
+        current: dict[str, tuple[int, LabelAnswer]] = {}
+        for answer, who, value, at, kind in self._tables.read(CURRENT, question, question):
+            if kind == "resolved":
+                current = {}
+            current.pop(who, None)  # so that the newest stands last
+            current[who] = (answer, LabelAnswer(who=who, value=value, at=at, kind=kind))
+        return list(current.values())
 
     # -- what people do ---------------------------------------------------------------------
 
@@ -180,114 +223,131 @@ class Ledger:
         expired or was withdrawn, for an unknown class, and for a number that is not finite.
         """
         with self.transaction():
-            asked = self._asked(row)
+            asked = self._find_question(row)
             check_value(value, self.classes, row, self.site)
-            mine = {given.who: given for _, given in self._current(asked[0])}.get(who)
-            if mine is None or mine.value != value:
-                resolves = (
-                    mine is not None and mine.kind == "resolved"
-                )  # still the last word
-                self._give(asked, who, value, "resolved" if resolves else kind)
-            return self._again(asked[0])
+            answers = [given for _, given in self._load_current_answers(asked.id)]
+            own = next((given for given in answers if given.who == who), None)
+            if own is None or own.value != value:
+                is_correcting_resolution = own is not None and own.kind == "resolved"
+                if is_correcting_resolution:
+                    kind = "resolved"  # it is still the last word
+                self._record(asked, who=who, value=value, kind=kind)
+            return self._load_question(asked.id)
 
     def resolve(self, row: int, value: float | None, who: str) -> Question:
         """A conflict decided: earlier answers no longer count.  ValueError where there is none."""
         with self.transaction():
-            asked = self._asked(row)
+            asked = self._find_question(row)
             check_value(value, self.classes, row, self.site)
-            if self._again(asked[0]).state != "conflict":
+            if self._load_question(asked.id).state != "conflict":
                 raise ValueError(
                     f"row {row} of site {self.site} is not in conflict: there is nothing to decide"
                 )
-            self._give(asked, who, value, "resolved")
-            return self._again(asked[0])
+            self._record(asked, who=who, value=value, kind="resolved")
+            return self._load_question(asked.id)
 
     def take_back(self, who: str) -> Question | None:
         """Undo the latest answer of a person that has not entered training; None: there is none."""
         with self.transaction():
-            found = self._latest(who)
-            if not found:
+            latest = self._find_latest_answer(who)
+            if latest is None:
                 return None
-            at, question, value = found[0]
-            line = self._tables.read(f"{SHOWN} WHERE q.id = ?", question)[0]
-            self._give(line, who, value, "taken back", undoes=at)
-            return self._again(question)
+            asked = self._load_line(latest.question)
+            self._record(
+                asked, who=who, value=latest.value, kind="taken back", undoes=latest.id
+            )
+            return self._load_question(latest.question)
 
     def undoable(self, who: str) -> Question | None:
         """The question that `take_back` would undo an answer to."""
-        found = self._latest(who)
-        return self._again(found[0][1]) if found else None
+        latest = self._find_latest_answer(who)
+        return None if latest is None else self._load_question(latest.question)
 
-    def _latest(self, who: str) -> list[Any]:
-        """Of the answer that was given last, whatever the clock said: its id, question, value."""
+    def _find_latest_answer(self, who: str) -> _AnswerLine | None:
+        """The answer that a person gave last, whatever the clock said; None: none can be undone."""
         sql = (
             "SELECT g.id, g.question, g.value FROM given AS g JOIN question AS q "
             "ON q.id = g.question WHERE g.who = ? AND g.kind <> 'taken back' AND g.id > q.entered "
             "AND q.state NOT IN ('expired', 'withdrawn') AND g.id NOT IN (SELECT undoes FROM given "
             "WHERE undoes IS NOT NULL) ORDER BY g.id DESC LIMIT 1"
         )
-        return self._tables.read(sql, who)
+        lines = self._tables.read(sql, who)
+        return _AnswerLine._make(lines[0]) if lines else None
 
     def withdraw(self, row: int, who: str, why: str = "") -> None:
         """A sample leaves: its questions at once, the pool, training and validation at the next
         order that begins something.  It never comes back.  Withdrawn again: nothing changes."""
         rows = self.orders.rows()
-        if row < 0 or (rows is not None and row >= rows):
-            raise ValueError(
-                f"site {self.site} has no row {row}; its rows are 0 to {(rows or 1) - 1}"
-            )
+        is_beyond = rows is not None and row >= rows
+        if row < 0 or is_beyond:
+            last = (rows or 1) - 1
+            raise ValueError(f"site {self.site} has no row {row}; its rows are 0 to {last}")
         with self.transaction():
             self._tables.write(
                 "INSERT INTO gone (row, why, who, note, at, applied) "
                 "VALUES (?, 'withdrawn', ?, ?, ?, 0) ON CONFLICT (row) DO UPDATE "
                 "SET why = 'withdrawn', who = excluded.who, note = excluded.note, "
                 "at = excluded.at WHERE why = 'declined'",
-                *(row, who, why, now()),
+                row,
+                who,
+                why,
+                now(),
             )
             self._tables.write(
                 "UPDATE question SET state = 'withdrawn' WHERE row = ? AND state <> 'expired'",
                 row,
             )
 
-    def _asked(self, row: int) -> Any:
+    def _find_question(self, row: int) -> _QuestionLine:
         """The newest question about a row, which may be answered; ValueError where it may not."""
-        found = self._tables.read(
+        lines = self._tables.read(
             f"{SHOWN} WHERE q.row = ? ORDER BY q.id DESC LIMIT 1", row
         )
-        if not found:
+        if not lines:
             raise ValueError(
                 f"row {row} of site {self.site} was never asked: only rows that the study chose "
                 "take labels"
             )
-        state, cycle = found[0][7], found[0][2]
-        if state == "expired":
+        asked = _QuestionLine._make(lines[0])
+        if asked.state == "expired":
             raise ValueError(
-                f"the question about row {row} of site {self.site} expired when cycle {cycle} "
-                "closed: nothing was changed; if it is chosen again it will be asked again"
+                f"the question about row {row} of site {self.site} expired when cycle "
+                f"{asked.cycle} closed: nothing was changed; if it is chosen again it will be "
+                "asked again"
             )
-        if state == "withdrawn":
+        if asked.state == "withdrawn":
             raise ValueError(
                 f"row {row} of site {self.site} was withdrawn: it takes no labels any more"
             )
-        return found[0]
+        return asked
 
-    def _give(
+    def _record(
         self,
-        asked: Any,
+        asked: _QuestionLine,
+        *,
         who: str,
         value: float | None,
         kind: Kind,
         undoes: int | None = None,
     ) -> None:
+        """Add a line to a question's history, and bring the question's state up to date.
+
+        undoes: the id of the answer that is taken back.
+        """
         if not who.strip():
             raise ValueError(
-                f"the label of row {asked[1]} says not who gave it: name somebody"
+                f"the label of row {asked.row} says not who gave it: name somebody"
             )
-        sql = "INSERT INTO given (question, who, value, at, kind, undoes) VALUES (?, ?, ?, ?, ?, ?)"
-        kept = None if value is None else float(value)
-        self._tables.write(sql, asked[0], who, kept, now(), kind, undoes)
-        state = settled([given for _, given in self._current(asked[0])], self.annotators)
-        self._tables.write("UPDATE question SET state = ? WHERE id = ?", state, asked[0])
-
-    def _again(self, question: int) -> Question:
-        return self._question(self._tables.read(f"{SHOWN} WHERE q.id = ?", question)[0])
+        self._tables.write(
+            "INSERT INTO given (question, who, value, at, kind, undoes) VALUES (?, ?, ?, ?, ?, ?)",
+            asked.id,
+            who,
+            None if value is None else float(value),
+            now(),
+            kind,
+            undoes,
+        )
+        answers = [given for _, given in self._load_current_answers(asked.id)]
+        state = decide_state(answers, self.annotators)
+        sql = "UPDATE question SET state = ? WHERE id = ?"
+        self._tables.write(sql, state, asked.id)

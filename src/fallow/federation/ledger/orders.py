@@ -23,7 +23,7 @@ ROWS_OF_ALL = "rows of all sites, at most"
 
 
 @dataclass(frozen=True)
-class Sent:
+class Traffic:
     """What left a site by one verb in one run, in bytes of packed answers."""
 
     run: str
@@ -39,16 +39,22 @@ class Orders:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
 
-    def belongs_to(self, site: SiteId, classes: int) -> None:
-        self._about("site", site, "a folder belongs to one site; make another one")
-        self._about("classes", str(classes), "another study needs another folder")
+    def check_owner(self, site: SiteId, classes: int) -> None:
+        """Raise Failed unless the ledger is of this site, and of a study with as many classes."""
+        self._check_fact(
+            "site", site, way_out="a folder belongs to one site; make another one"
+        )
+        self._check_fact(
+            "classes", str(classes), way_out="another study needs another folder"
+        )
 
-    def holds(self, rows: int) -> None:
+    def check_rows(self, rows: int) -> None:
         """Raise Failed unless the site has as many rows as it always had."""
         way_out = "labels belong to rows by their number; put the old file of data back"
-        self._about("number of rows", str(rows), way_out)
+        self._check_fact("number of rows", str(rows), way_out=way_out)
 
-    def _about(self, name: str, value: str, way_out: str) -> None:
+    def _check_fact(self, name: str, value: str, *, way_out: str) -> None:
+        """Note what holds for all time, or raise Failed where something else was noted before."""
         sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
         self._tables.write(sql, name, value)
         found = self._tables.read("SELECT value FROM about WHERE name = ?", name)[0][0]
@@ -60,13 +66,15 @@ class Orders:
 
     def rows(self) -> int | None:
         """How many rows the site has; None before its first start."""
-        found = self._tables.read("SELECT value FROM about WHERE name = 'number of rows'")
-        return int(found[0][0]) if found else None
+        return self._read_number("number of rows")
 
     def rows_of_all(self) -> int | None:
         """The most rows that all sites of the study have together, by the first number of labels
         that the site was asked for; None where no number said it yet."""
-        found = self._tables.read("SELECT value FROM about WHERE name = ?", ROWS_OF_ALL)
+        return self._read_number(ROWS_OF_ALL)
+
+    def _read_number(self, name: str) -> int | None:
+        found = self._tables.read("SELECT value FROM about WHERE name = ?", name)
         return int(found[0][0]) if found else None
 
     def note_rows_of_all(self, rows: int) -> None:
@@ -83,6 +91,7 @@ class Orders:
             "SELECT count(*) FROM exchange WHERE run = ? AND key > ? AND key < ? AND verbs = ? "
             "AND key NOT IN (SELECT key FROM taken_back WHERE run = exchange.run)"
         )
+        # keys that begin with "<asks>/" lie between it and the next character, "0"
         found = self._tables.read(sql, run, f"{asks}/", f"{asks}0", verb)
         return int(found[0][0])
 
@@ -106,7 +115,10 @@ class Orders:
         self._tables.write(
             "INSERT INTO model (run, step, digest, scored) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (run, step) DO UPDATE SET scored = max(scored, excluded.scored)",
-            *(run, step, digest, int(is_scored)),
+            run,
+            step,
+            digest,
+            int(is_scored),
         )
 
     # -- going back -------------------------------------------------------------------------
@@ -121,27 +133,27 @@ class Orders:
         sql = "SELECT 1 FROM taken_back WHERE run = ? AND key = ?"
         return bool(self._tables.read(sql, run, key))
 
-    def asked(self, run: str) -> list[str]:
+    def load_every_key(self, run: str) -> list[str]:
         """The keys of all that was ever performed in a run."""
         sql = "SELECT key FROM exchange WHERE run = ? ORDER BY id"
         return [key for (key,) in self._tables.read(sql, run)]
 
-    def performed(self, run: str) -> list[str]:
+    def load_standing_keys(self, run: str) -> list[str]:
         """The keys of all that a run has asked and that stands, oldest first."""
-        return self._standing("exchange", run)
+        return self._load_standing("exchange", run)
 
-    def tried(self, run: str) -> list[str]:
+    def load_failed_keys(self, run: str) -> list[str]:
         """The keys of what a run has asked and that failed."""
-        return self._standing("attempt", run)
+        return self._load_standing("attempt", run)
 
-    def _standing(self, table: str, run: str) -> list[str]:
+    def _load_standing(self, table: str, run: str) -> list[str]:
         sql = (
             f"SELECT key FROM {table} WHERE run = ?1 AND key NOT IN "
             "(SELECT key FROM taken_back WHERE run = ?1) ORDER BY rowid"
         )
         return [key for (key,) in self._tables.read(sql, run)]
 
-    def modelled(self, run: str) -> list[str]:
+    def load_modelled_rounds(self, run: str) -> list[str]:
         """The rounds of a run whose common model is known."""
         sql = "SELECT step FROM model WHERE run = ? AND instr(step, ?) = 0"
         return [step for (step,) in self._tables.read(sql, run, ANEW)]
@@ -163,11 +175,14 @@ class Orders:
         with self._tables.transaction():
             self._tables.write(
                 "INSERT INTO going_back (run, number, key, at) VALUES (?, ?, ?, ?)",
-                *(run, number, key, now()),
+                run,
+                number,
+                key,
+                now(),
             )
-            for taken in keys:
+            for taken_back in keys:
                 sql = "INSERT INTO taken_back (run, key) VALUES (?, ?)"
-                self._tables.write(sql, run, taken)
+                self._tables.write(sql, run, taken_back)
             for step in models:
                 sql = "UPDATE model SET step = ? WHERE run = ? AND step = ?"
                 self._tables.write(sql, f"{step}{ANEW}{number}", run, step)
@@ -194,14 +209,15 @@ class Orders:
     def is_left(self, run: str) -> bool:
         return bool(self._tables.read("SELECT 1 FROM left_run WHERE id = ?", run))
 
-    def hear(self, run: str, news: str) -> None:
+    def note_news(self, run: str, news: str) -> None:
         """Remember what the coordinator has told people at the site; a sentence once for a run."""
-        plain = "".join(letter if letter.isprintable() else " " for letter in news)
+        unprintable = {sign for sign in news if not sign.isprintable()}
+        plain = news.translate({ord(sign): " " for sign in unprintable})
         mark = hashlib.sha256(plain.encode()).hexdigest()[:16]
         sql = "INSERT OR IGNORE INTO about (name, value) VALUES (?, ?)"
         self._tables.write(sql, f"news/{run}/{mark}", plain)
 
-    def heard(self) -> list[str]:
+    def load_news(self) -> list[str]:
         """What the coordinator has told people at the site in the newest run."""
         sql = "SELECT value FROM about WHERE instr(name, ?) = 1 ORDER BY rowid"
         lines = self._tables.read(sql, f"news/{self.newest_run()}/")
@@ -215,17 +231,18 @@ class Orders:
         return bool(self._tables.read("SELECT 1 FROM run WHERE id = ?", run))
 
     def begin(self, run: str) -> None:
+        """A new run: from now on it is the newest."""
         sql = "INSERT INTO run (id, turn) SELECT ?, coalesce(max(turn), 0) + 1 FROM run"
         self._tables.write(sql, run)
 
-    def standing(self, run: str) -> tuple[int, str | None]:
+    def find_position(self, run: str) -> tuple[int, str | None]:
         """The place and the key of the newest exchange of a run; -1 and None before the first."""
         place, newest = self._tables.read(
             "SELECT place, newest FROM run WHERE id = ?", run
         )[0]
         return place, newest
 
-    def number(self, run: str, key: str) -> int | None:
+    def find_exchange(self, run: str, key: str) -> int | None:
         """The exchange of a key, as the ledger counts them; None for one that it does not know."""
         sql = "SELECT id FROM exchange WHERE run = ? AND key = ?"
         found = self._tables.read(sql, run, key)
@@ -254,7 +271,9 @@ class Orders:
                 "replay, or the coordinator's folder was put back from a backup"
             )
         if checksum(blob[MARK:]) != blob[:MARK]:
-            raise self._tables.damaged(f"the answer to {order.key} has another checksum")
+            raise self._tables.damage_error(
+                f"the answer to {order.key} has another checksum"
+            )
         answer: Answer = unpack(blob[MARK:])
         return answer
 
@@ -267,7 +286,9 @@ class Orders:
         digest = digest_of(order)
         self._tables.write(
             "INSERT OR IGNORE INTO attempt (run, key, digest) VALUES (?, ?, ?)",
-            *(order.run, order.key, digest),
+            order.run,
+            order.key,
+            digest,
         )
         sql = "SELECT digest FROM attempt WHERE run = ? AND key = ?"
         if self._tables.read(sql, order.run, order.key) != [(digest,)]:
@@ -279,10 +300,17 @@ class Orders:
     def finish(self, order: Order, verbs: str, answer: Answer) -> int:
         """An order is done: its answer is kept until it counts.  Returns the exchange's number."""
         kept = with_checksum(answer)
-        about = (digest_of(order), order.place, verbs, len(kept) - MARK, now(), kept)
-        sql = "INSERT INTO exchange (run, key, digest, place, verbs, bytes, at, answer) "
         number = self._tables.write(
-            f"{sql} VALUES (?, ?, ?, ?, ?, ?, ?, ?)", order.run, order.key, *about
+            "INSERT INTO exchange (run, key, digest, place, verbs, bytes, at, answer) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            order.run,
+            order.key,
+            digest_of(order),
+            order.place,
+            verbs,
+            len(kept) - MARK,
+            now(),
+            kept,
         )
         sql = "DELETE FROM attempt WHERE run = ? AND key = ?"
         self._tables.write(sql, order.run, order.key)
@@ -294,12 +322,13 @@ class Orders:
         """The answers so far are never asked for again."""
         self._tables.write("UPDATE exchange SET answer = NULL WHERE answer IS NOT NULL")
 
-    def sent(self) -> list[Sent]:
+    def traffic(self) -> list[Traffic]:
+        """What left this site, by run and verb."""
         sql = (
             "SELECT e.run, e.verbs, count(*), sum(e.bytes) FROM exchange AS e JOIN run ON "
             "run.id = e.run GROUP BY e.run, e.verbs ORDER BY run.turn, e.verbs"
         )
-        return [Sent(*line) for line in self._tables.read(sql)]
+        return [Traffic(*columns) for columns in self._tables.read(sql)]
 
 
 def digest_of(order: Order) -> str:

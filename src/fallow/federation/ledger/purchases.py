@@ -7,9 +7,9 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
-from fallow.federation.ledger.questions import now
+from fallow.federation.ledger.questions import QuestionState, now
 from fallow.federation.ledger.store import SiteStore
 from fallow.federation.ledger.tables import Tables
 from fallow.sites.store import Label
@@ -33,8 +33,8 @@ UNION SELECT q.row FROM question AS q JOIN purchase AS p ON p.id = q.purchase
 
 
 @dataclass(frozen=True)
-class Line:
-    """A row to ask for, what is told of it, and what the query attached to it."""
+class ChosenRow:
+    """A row to ask for, what people are told of it, and what the query attached to it."""
 
     row: int
     why: Mapping[str, Any] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class Allowance:
     """What a study may have of a site over all runs; None: as much as there is.
 
     labels: questions that did not expire.  shown: questions that people ever saw.
@@ -54,7 +54,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Closed:
+class StepOutcome:
     """What came of the questions of one step."""
 
     asked: int
@@ -62,12 +62,30 @@ class Closed:
     declined: int
 
 
+class _Answered(NamedTuple):
+    """A line of `SETTLED`: a question that people have settled since it was entered last.
+
+    newest_answer: the newest line of its history, by its id.
+    """
+
+    question: int
+    row: int
+    run: str
+    cycle: int
+    weight: float
+    probability: float | None
+    state: QuestionState
+    purchase: int
+    newest_answer: int
+
+
 @final
 class Purchases:
     """The part of a ledger that asks and closes."""
 
     def __init__(self, tables: Tables, store: SiteStore) -> None:
-        self._tables, self._store = tables, store
+        self._tables = tables
+        self._store = store
 
     def limit_to(self, most: int | None, shown: int | None = None) -> None:
         """What the site allows in all, and how many questions people are ever ``shown``; a limit
@@ -94,89 +112,113 @@ class Purchases:
         self,
         run: str,
         step: str,
+        *,
         cycle: int,
         allowed: int,
         deadline: str | None,
-        lines: Iterable[Line],
-        bounds: Bounds | None = None,
+        rows: Iterable[ChosenRow],
+        allowance: Allowance | None = None,
     ) -> int:
         """Turn rows into questions, the first ones where the budget does not reach; how many.
 
         A step that has asked keeps its questions.  Rows that have a label, have left, were asked in
         this cycle or in a step that was never closed, or whose answer waits to enter, are passed
-        over.  Questions of earlier steps that are still open expire.  ``bounds``: over all runs.
+        over.  Questions of earlier steps that are still open expire.  ``allowance``: over all runs.
         """
         if allowed < 0:
             raise ValueError(
                 f"site {self._tables.site} is allowed {allowed} labels in {step}"
             )
-        bounds = bounds or Bounds()
+        allowance = allowance or Allowance()
         with self._tables.transaction():
             self._tables.check()
-            found = self._purchase(run, step)
-            if found is not None:
-                return self._count(found)
+            purchase = self._find_purchase(run, step)
+            if purchase is not None:
+                return self._count_questions(purchase)
             self._expire()
-            taken = self.taken(run, cycle)
-            free = [line for line in lines if line.row not in taken]
-            sql = (
+            taken = self.find_taken_rows(run, cycle)
+            free = [chosen for chosen in rows if chosen.row not in taken]
+            purchase = self._tables.write(
                 "INSERT INTO purchase (run, step, cycle, allowed, asked_at, deadline) "
-                "VALUES (?, ?, ?, ?, ?, ?)"
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                run,
+                step,
+                cycle,
+                allowed,
+                now(),
+                deadline,
             )
-            at = self._tables.write(sql, run, step, cycle, allowed, now(), deadline)
-            asked = free[: min(allowed, self._left(len(free), bounds))]
-            for place, line in enumerate(asked):
-                self._add(at, run, cycle, place, line)
+            most = min(allowed, self._count_affordable(len(free), allowance))
+            asked = free[:most]
+            for place, chosen in enumerate(asked):
+                self._add_question(
+                    chosen, purchase=purchase, run=run, cycle=cycle, place=place
+                )
             return len(asked)
 
-    def taken(self, run: str, cycle: int) -> set[int]:
+    def find_taken_rows(self, run: str, cycle: int) -> set[int]:
         """Rows that are not asked in a cycle."""
         return {row for (row,) in self._tables.read(TAKEN, run, cycle, run)}
 
-    def _add(self, purchase: int, run: str, cycle: int, place: int, line: Line) -> None:
-        sql = (
-            "INSERT INTO question (purchase, run, cycle, row, place, why, weight, probability) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-        )
-        kept = (json.dumps(dict(line.why)), line.weight, line.probability)
+    def _add_question(
+        self, chosen: ChosenRow, *, purchase: int, run: str, cycle: int, place: int
+    ) -> None:
         try:
-            self._tables.write(sql, purchase, run, cycle, line.row, place, *kept)
+            self._tables.write(
+                "INSERT INTO question "
+                "(purchase, run, cycle, row, place, why, weight, probability) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                purchase,
+                run,
+                cycle,
+                chosen.row,
+                place,
+                json.dumps(dict(chosen.why)),
+                chosen.weight,
+                chosen.probability,
+            )
         except sqlite3.IntegrityError as error:
             raise ValueError(
-                f"site {self._tables.site} cannot ask for row {line.row} in cycle {cycle}: {error}"
+                f"site {self._tables.site} cannot ask for row {chosen.row} in cycle {cycle}: "
+                f"{error}"
             ) from error
 
-    def _left(self, wanted: int, bounds: Bounds) -> int:
+    def _count_affordable(self, wanted: int, allowance: Allowance) -> int:
         """How many of so many questions no limit over all runs forbids."""
-        most, asked = self._tables.read("SELECT most, asked FROM purse")[0]
+        most_asked, asked = self._tables.read("SELECT most, asked FROM purse")[0]
         most_shown, shown = self._tables.read("SELECT most, shown FROM attention")[0]
         limits = [
-            (most, asked),
-            (bounds.labels, asked),
+            (most_asked, asked),
+            (allowance.labels, asked),
             (most_shown, shown),
-            (bounds.shown, shown),
+            (allowance.shown, shown),
         ]
-        left = [int(limit) - int(used) for limit, used in limits if limit is not None]
-        return max(0, min([wanted, *left]))
+        affordable = wanted
+        for limit, used in limits:
+            if limit is not None:
+                affordable = min(affordable, int(limit) - int(used))
+        return max(0, affordable)
 
-    def _purchase(self, run: str, step: str) -> int | None:
+    def _find_purchase(self, run: str, step: str) -> int | None:
         found = self._tables.read(
             "SELECT id FROM purchase WHERE run = ? AND step = ?", run, step
         )
         return found[0][0] if found else None
 
-    def _count(self, purchase: int, *states: str) -> int:
-        marks = ", ".join("?" * len(states))
-        among = f" AND state IN ({marks})" if states else ""
-        sql = f"SELECT count(*) FROM question WHERE purchase = ?{among}"
-        return int(self._tables.read(sql, purchase, *states)[0][0])
+    def _count_questions(self, purchase: int, state: QuestionState | None = None) -> int:
+        """How many questions of a purchase there are, in one state or in any."""
+        sql = (
+            "SELECT count(*) FROM question "
+            "WHERE purchase = ?1 AND (?2 IS NULL OR state = ?2)"
+        )
+        return int(self._tables.read(sql, purchase, state)[0][0])
 
     def _expire(self) -> None:
         self._tables.write("UPDATE question SET state = 'expired' WHERE state = 'open'")
 
     def close(
         self, run: str, step: str, hold: Callable[[list[Label]], list[Label]]
-    ) -> Closed:
+    ) -> StepOutcome:
         """Answers become labels, in the order in which rows were chosen; open questions expire and
         cost nothing.
 
@@ -188,24 +230,34 @@ class Purchases:
             self._tables.check()
             self._expire()
             self._tables.write("UPDATE purchase SET closed = 1")
-            at = self._purchase(run, step)
+            purchase = self._find_purchase(run, step)
             fresh: list[Label] = []
             late: list[Label] = []
-            for line in self._tables.read(SETTLED):
-                label = self._enter(line, run)
-                if label is not None:
-                    (fresh if line[7] == at else late).append(label)
-            self._store.write(self._tables.site, [*hold(fresh), *late])
-            if at is None:
-                return Closed(0, 0, 0)
-            counts = (self._count(at, state) for state in ("answered", "declined"))
-            return Closed(self._count(at), *counts)
+            for answered in map(_Answered._make, self._tables.read(SETTLED)):
+                label = self._enter(answered, run)
+                if label is None:
+                    continue
+                if answered.purchase == purchase:
+                    fresh.append(label)
+                else:
+                    late.append(label)
+            self._store.write(self._tables.site, hold(fresh))
+            self._store.write(self._tables.site, late)
+            if purchase is None:
+                return StepOutcome(asked=0, answered=0, declined=0)
+            return StepOutcome(
+                asked=self._count_questions(purchase),
+                answered=self._count_questions(purchase, "answered"),
+                declined=self._count_questions(purchase, "declined"),
+            )
 
-    def _enter(self, line: Any, run: str) -> Label | None:
+    def _enter(self, answered: _Answered, run: str) -> Label | None:
         """One settled question: its row's new label, unless it corrects one or takes it away."""
-        at, row, own, cycle, weight, probability, state, _, last = line
-        self._tables.write("UPDATE question SET entered = ? WHERE id = ?", last, at)
-        if state == "declined":
+        question = answered.question
+        row = answered.row
+        sql = "UPDATE question SET entered = ? WHERE id = ?"
+        self._tables.write(sql, answered.newest_answer, question)
+        if answered.state == "declined":
             self._store.erase(row)
             sql = (
                 "INSERT OR IGNORE INTO gone (row, why, who, note, at, applied) "
@@ -214,18 +266,25 @@ class Purchases:
             self._tables.write(sql, row, now())
             return None
         self._tables.write("DELETE FROM gone WHERE row = ? AND why = 'declined'", row)
-        value = self._tables.read(VALUE, at, at)[0][0]
+        value = self._tables.read(VALUE, question, question)[0][0]
         earlier = self._store.erase(row)
         if earlier is not None:
             self._store.write(self._tables.site, [earlier._replace(value=value)])
             return None
-        return Label(row, value, cycle if own == run else -1, weight, probability)
+        is_of_this_run = answered.run == run
+        return Label(
+            row=row,
+            value=value,
+            cycle=answered.cycle if is_of_this_run else -1,
+            weight=answered.weight,
+            probability=answered.probability,
+        )
 
-    def let_go(self) -> None:
+    def apply_withdrawals(self) -> None:
         """From now on rows that were withdrawn so far have left."""
         self._tables.write("UPDATE gone SET applied = 1")
 
-    def left(self) -> list[int]:
+    def find_excluded_rows(self) -> list[int]:
         """Rows that are in no pool and train nothing: those that were let go, those that nobody can
         tell, and those that people still disagreed on when their step was closed."""
         sql = (

@@ -15,8 +15,11 @@ Kind = Literal["answer", "taken back", "resolved", "imported"]
 
 
 @dataclass(frozen=True)
-class Given:
-    """One line of a question's history.  ``value``: a class id or a number; None: cannot tell."""
+class LabelAnswer:
+    """What one person said, a line of a question's history.
+
+    ``value``: a class id or a number; None: cannot tell.
+    """
 
     who: str
     value: float | None
@@ -39,18 +42,20 @@ class Question:
     of: int
     why: Mapping[str, Any]
     state: QuestionState
-    answers: tuple[Given, ...]
+    answers: tuple[LabelAnswer, ...]
     asked_at: str
     deadline: str | None
 
     @property
     def value(self) -> float | None:
         """What was agreed on; None where nothing is, and where people cannot tell."""
-        return self.answers[-1].value if self.state == "answered" else None
+        if self.state != "answered":
+            return None
+        return self.answers[-1].value
 
 
 @dataclass(frozen=True)
-class Progress:
+class LabelProgress:
     """How far the labels of a cycle are.  What is neither answered nor declined, in conflict or
     open has expired or was withdrawn."""
 
@@ -61,25 +66,37 @@ class Progress:
     open: int = 0
 
 
-def settled(answers: Sequence[Given], people: int) -> QuestionState:
+def decide_state(answers: Sequence[LabelAnswer], people: int) -> QuestionState:
     """What the current answers of different people, oldest first, make of a question.
 
     Two that differ are a conflict, until somebody resolves it; ``people`` that agree, or one
     resolution, settle it.
 
-    >>> a, b, c = Given("ann", 1.0, ""), Given("bob", 1.0, ""), Given("cy", 0.0, "")
-    >>> settled([a], 1), settled([a], 2), settled([a, b], 2), settled([a, b, c], 2)
+    >>> a, b, c = (
+    ...     LabelAnswer("ann", 1.0, ""),
+    ...     LabelAnswer("bob", 1.0, ""),
+    ...     LabelAnswer("cy", 0.0, ""),
+    ... )
+    >>> (
+    ...     decide_state([a], 1),
+    ...     decide_state([a], 2),
+    ...     decide_state([a, b], 2),
+    ...     decide_state([a, b, c], 2),
+    ... )
     ('answered', 'open', 'answered', 'conflict')
-    >>> settled([c, Given("ann", None, "", "resolved")], 2)
+    >>> decide_state([c, LabelAnswer("ann", None, "", "resolved")], 2)
     'conflict'
-    >>> settled([Given("ann", None, "", "resolved")], 2)
+    >>> decide_state([LabelAnswer("ann", None, "", "resolved")], 2)
     'declined'
     """
     if len({given.value for given in answers}) > 1:
         return "conflict"
-    if len(answers) < people and all(given.kind != "resolved" for given in answers):
+    is_resolved = any(given.kind == "resolved" for given in answers)
+    if len(answers) < people and not is_resolved:
         return "open"
-    return "declined" if answers[0].value is None else "answered"
+    if answers[0].value is None:
+        return "declined"
+    return "answered"
 
 
 def check_value(value: float | None, classes: int, row: int, site: SiteId) -> None:

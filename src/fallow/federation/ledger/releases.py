@@ -27,12 +27,14 @@ from fallow.storage.errors import Failed
 
 NAME = "releases.log"
 VERSION = 1
+Json = dict[str, Any]
+"""A line of the file: an object of JSON.  What is in it shows when it is used."""
 LATER = 10.0
 """Seconds after its last line in which a file may have been changed and still count as one that
 nobody put back."""
 
 
-class Entry(NamedTuple):
+class ReleaseEntry(NamedTuple):
     """One line: in which run and under which key, what it cost, and the line of the ledger."""
 
     run: str
@@ -41,7 +43,17 @@ class Entry(NamedTuple):
     line: bytes
 
 
-class Damaged(ValueError):
+class _Book(NamedTuple):
+    """The file as it was read: its first line, the releases, when the last line was written
+    (seconds since 1970), and what the system says of the file."""
+
+    head: Json
+    releases: list[ReleaseEntry]
+    written: float
+    about: os.stat_result
+
+
+class UnreadableBook(ValueError):
     """The file cannot be read, or is another site's."""
 
 
@@ -53,19 +65,21 @@ class Releases:
     """
 
     def __init__(self, path: Path, site: SiteId) -> None:
-        self.path, self._site = path, site
+        self.path = path
+        self._site = site
 
-    def begin(self, releases: Iterable[Entry]) -> None:
+    def begin(self, releases: Iterable[ReleaseEntry]) -> None:
         """A new file with these; a file that is there is kept under another name."""
         if self.path.exists():
             self.path.replace(self.path.with_name(f"{NAME}-damaged"))
         make_private(self.path)
-        with self._locked() as file:
+        with self._lock_file() as file:
             number = os.fstat(file.fileno()).st_ino
             head = {"version": VERSION, "site": self._site, "number": number}
-            lines = [_line(head), *map(_release_line, releases)]
-            file.write(b"".join(lines))
-            _to_disk(file)
+            file.write(_line(head))
+            for release in releases:
+                file.write(_release_line(release))
+            _flush_to_disk(file)
         # the name of the file has to reach the disk too
         folder = os.open(self.path.parent, os.O_RDONLY)
         try:
@@ -73,22 +87,22 @@ class Releases:
         finally:
             os.close(folder)
 
-    def add(self, release: Entry) -> None:
+    def add(self, release: ReleaseEntry) -> None:
         """One more; when this returns a power cut does not take it back."""
-        with self._locked() as file:
-            file.truncate(_whole(file))
+        with self._lock_file() as file:
+            file.truncate(_measure_whole_lines(file))
             file.seek(0, os.SEEK_END)
             file.write(_release_line(release))
-            _to_disk(file)
+            _flush_to_disk(file)
 
-    def read(self) -> list[Entry] | None:
+    def read(self) -> list[ReleaseEntry] | None:
         """All of them, oldest first; None where there is no file.
 
         A last line without an end was being written when the process died: what it is about never
-        left the site.  Raises Damaged for any other line that cannot be read.
+        left the site.  Raises UnreadableBook for any other line that cannot be read.
         """
-        found = self._read()
-        return None if found is None else found[1]
+        book = self._read()
+        return None if book is None else book.releases
 
     def is_the_one_written_here(self) -> bool:
         """Whether nobody has put the file back since it was written last.
@@ -97,34 +111,33 @@ class Releases:
         been changed after the time of its last line.  A machine that goes back as a whole, to a
         snapshot of all its disks, is not noticed.
         """
-        found = self._read()
-        if found is None:
+        book = self._read()
+        if book is None:
             return False
-        head, _, written, about = found
-        return head["number"] == about.st_ino and about.st_ctime <= written + LATER
+        written = book.written
+        about = book.about
+        return book.head["number"] == about.st_ino and about.st_ctime <= written + LATER
 
-    def _read(self) -> tuple[dict[str, Any], list[Entry], float, os.stat_result] | None:
-        """The first line, the releases, when the last one was written, and the file's facts."""
+    def _read(self) -> _Book | None:
+        """The whole file; None where there is none."""
         if not self.path.exists():
             return None
-        with self._locked() as file:
-            content = file.read(_whole(file))
+        with self._lock_file() as file:
+            content = file.read(_measure_whole_lines(file))
             about = os.fstat(file.fileno())
         try:
-            lines = [_opened(line) for line in content.splitlines()]
+            lines = [_parse_line(line) for line in content.splitlines()]
             head = lines[0]
             if (head["version"], head["site"]) != (VERSION, self._site):
                 raise ValueError(f"it is of {head['site']}, version {head['version']}")
-            releases = [
-                Entry(e["run"], e["key"], float(e["epsilon"]), bytes.fromhex(e["line"]))
-                for e in lines[1:]
-            ]
-            return head, releases, float(lines[-1]["at"]), about
+            releases = [_parse_release(line) for line in lines[1:]]
+            written = float(lines[-1]["at"])
         except (ValueError, LookupError, TypeError) as error:
-            raise Damaged(f"{self.path} cannot be read: {error}") from error
+            raise UnreadableBook(f"{self.path} cannot be read: {error}") from error
+        return _Book(head=head, releases=releases, written=written, about=about)
 
     @contextmanager
-    def _locked(self) -> Iterator[BinaryIO]:
+    def _lock_file(self) -> Iterator[BinaryIO]:
         """The file, open and locked.  Raises Failed where it cannot be read or written."""
         try:
             with self.path.open("r+b") as file:
@@ -138,12 +151,12 @@ class Releases:
             ) from error
 
 
-def _to_disk(file: BinaryIO) -> None:
+def _flush_to_disk(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
 
 
-def _whole(file: BinaryIO) -> int:
+def _measure_whole_lines(file: BinaryIO) -> int:
     """Bytes up to the end of the last line that has one; the file is then at its beginning."""
     file.seek(0)
     size = file.read().rfind(b"\n") + 1
@@ -151,20 +164,34 @@ def _whole(file: BinaryIO) -> int:
     return size
 
 
-def _release_line(release: Entry) -> bytes:
+def _release_line(release: ReleaseEntry) -> bytes:
     return _line({**release._asdict(), "line": release.line.hex()})
 
 
-def _line(content: dict[str, Any]) -> bytes:
+def _parse_release(line: Json) -> ReleaseEntry:
+    return ReleaseEntry(
+        run=line["run"],
+        key=line["key"],
+        epsilon=float(line["epsilon"]),
+        line=bytes.fromhex(line["line"]),
+    )
+
+
+def _line(content: Json) -> bytes:
+    """A line of the file: its checksum, the content with the time, an end."""
     text = json.dumps({**content, "at": time.time()}).encode()
-    return checksum(text).hex().encode() + b" " + text + b"\n"
+    return _mark(text) + b" " + text + b"\n"
 
 
-def _opened(line: bytes) -> dict[str, Any]:
+def _parse_line(line: bytes) -> Json:
     mark, _, text = line.partition(b" ")
-    if checksum(text).hex().encode() != mark:
+    if _mark(text) != mark:
         raise ValueError("a line has another checksum")
     found = json.loads(text)
     if not isinstance(found, dict):
         raise TypeError("a line is no record")
     return found
+
+
+def _mark(text: bytes) -> bytes:
+    return checksum(text).hex().encode()

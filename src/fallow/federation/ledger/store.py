@@ -11,7 +11,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, State
 from fallow.experiment.journal import with_checksum
 from fallow.federation.ledger.questions import now
-from fallow.federation.ledger.releases import NAME, Damaged, Entry, Releases
+from fallow.federation.ledger.releases import NAME, ReleaseEntry, Releases, UnreadableBook
 from fallow.federation.ledger.tables import COPIED, NOTICED, Tables
 from fallow.privacy import Released
 from fallow.privacy.ledger import added_up, as_written, doubtful
@@ -45,8 +45,10 @@ class SiteStore:
     """
 
     def __init__(self, tables: Tables, epsilon: float | None = None) -> None:
-        self._tables, self._epsilon = tables, epsilon
-        self.run, self.exchange = "", 0
+        self._tables = tables
+        self._epsilon = epsilon
+        self.run = ""
+        self.exchange = 0
         self._releases = Releases(tables.path.with_name(NAME), tables.site)
         self.compare()
 
@@ -61,11 +63,12 @@ class SiteStore:
                 sql = "INSERT OR REPLACE INTO kept VALUES (?, ?)"
                 self._tables.write(sql, name, with_checksum(state))
 
-    def kept(self, site: SiteId) -> dict[str, State]:
+    def load_states(self, site: SiteId) -> dict[str, State]:
         rows = self._tables.read("SELECT name, state FROM kept ORDER BY name")
-        return {
-            name: self._opened(blob, f"what it remembers as {name}") for name, blob in rows
-        }
+        states: dict[str, State] = {}
+        for name, blob in rows:
+            states[name] = self._unpack(blob, f"what it remembers as {name}")
+        return states
 
     def settle(self, exchange: int) -> None:
         """What was kept up to an exchange counts: it cannot be undone any more."""
@@ -91,32 +94,42 @@ class SiteStore:
     # -- labels -----------------------------------------------------------------------------
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
+        sql = (
+            "INSERT INTO label (row, value, cycle, weight, probability, held, mark) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)"
+        )
         with self._tables.transaction():
             for label in labels:
-                sql = "INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?)"
                 self._tables.write(sql, *label, _mark(site, label))
 
-    def written(self, site: SiteId) -> list[Label]:
+    def load_labels(self, site: SiteId) -> list[Label]:
         rows = self._tables.read("SELECT * FROM label ORDER BY row")
-        return [self._label(line) for line in rows]
+        return [self._read_label(line) for line in rows]
 
-    def _label(self, line: Any) -> Label:
+    def _read_label(self, line: Any) -> Label:
         row, value, cycle, weight, probability, held, mark = line
-        label = Label(row, value, cycle, weight, probability, bool(held))
+        label = Label(
+            row=row,
+            value=value,
+            cycle=cycle,
+            weight=weight,
+            probability=probability,
+            held=bool(held),
+        )
         if _mark(self._tables.site, label) != mark:
-            raise self._tables.damaged(f"the label of row {label.row} was changed")
+            raise self._tables.damage_error(f"the label of row {label.row} was changed")
         return label
 
     def erase(self, row: int) -> Label | None:
         """Take the label of a row out, to correct it; what it was."""
         found = self._tables.read("SELECT * FROM label WHERE row = ?", row)
         self._tables.write("DELETE FROM label WHERE row = ?", row)
-        return self._label(found[0]) if found else None
+        return self._read_label(found[0]) if found else None
 
-    def bring(self) -> None:
-        """What earlier runs bought is, to a new one, brought like labels in the site's data."""
+    def carry_labels_over(self) -> None:
+        """What earlier runs bought counts, in a new one, like labels in the site's data."""
         with self._tables.transaction():
-            for label in self.written(self._tables.site):
+            for label in self.load_labels(self._tables.site):
                 self.erase(label.row)
                 self.write(self._tables.site, [label._replace(cycle=-1)])
 
@@ -128,7 +141,7 @@ class SiteStore:
         Raises ValueError beyond the site's own limit.
         """
         with self._tables.transaction():
-            self._tables.check("spent")
+            self._tables.check(["spent"])
             self.compare()
             cost = released.epsilon
             if self._epsilon is not None:
@@ -141,15 +154,16 @@ class SiteStore:
                         "site.toml, or leave the study"
                     )
             line = with_checksum({**released._asdict(), "key": key})
-            self._enter(Entry(self.run, key, cost, line))
+            self._enter(ReleaseEntry(run=self.run, key=key, epsilon=cost, line=line))
 
     def _in_doubt(self) -> str:
         """How much of what was spent in all runs is counted because nobody knows, in words."""
         sql = "SELECT epsilon FROM spent WHERE substr(key, 1, length(?)) = ?"
         costs = self._tables.read(sql, PUT_BACK, PUT_BACK)
-        return doubtful(Released(cost, "", {}) for (cost,) in costs)
+        unknown = [Released(epsilon=cost, digest="", answer={}) for (cost,) in costs]
+        return doubtful(unknown)
 
-    def _enter(self, release: Entry) -> None:
+    def _enter(self, release: ReleaseEntry) -> None:
         """Write a new release into both books."""
         if self._epsilon is not None:
             self._releases.add(release)
@@ -170,13 +184,17 @@ class SiteStore:
             self._compare()
 
     def _compare(self) -> None:
-        known = self._entered()
-        noted, copied = self._noted(RECORDED), self.copied()
-        is_copy = copied is not None and self._noted(NOTICED) is None
-        recorded, is_sure = self._recorded()
-        missing = [release for release in recorded or () if release[:2] not in known]
-        in_both = {release[:2] for release in recorded or ()}
-        strange = [release for at, release in known.items() if at not in in_both]
+        known = self._load_entries()
+        noted = self._read_note(RECORDED)
+        copied = self.find_copy_time()
+        is_copy = copied is not None and self._read_note(NOTICED) is None
+
+        recorded, is_sure = self._read_second_book()
+        entries = recorded or []
+        in_both = {entry[:2] for entry in entries}  # run and key of each
+        missing = [entry for entry in entries if entry[:2] not in known]
+        strange = [entry for at, entry in known.items() if at not in in_both]
+
         is_older = is_copy or bool(missing) or (noted is None and recorded is not None)
         if recorded is None:
             # a new ledger, and one of a version without a second book, have nothing to hide
@@ -187,13 +205,14 @@ class SiteStore:
             is_in_doubt = bool(strange) or (is_older and not is_sure)
         if not (is_older or is_in_doubt or recorded is None):
             return
-        for release in missing:
-            self._tables.write(NEW_RELEASE, *release)
+
+        for entry in missing:
+            self._tables.write(NEW_RELEASE, *entry)
         if recorded is None:
-            self._releases.begin(self._entered().values())
+            self._releases.begin(self._load_entries().values())
         else:
-            for release in strange:
-                self._releases.add(release)
+            for entry in strange:
+                self._releases.add(entry)
         self._note(RECORDED, now())
         # A single line may be of an order in the middle of which the site died: that is no reason
         # to stop listening to a coordinator that knows more than this ledger.
@@ -201,7 +220,7 @@ class SiteStore:
         if is_in_doubt:
             self.spend_the_rest()
         elif is_copy or is_loss:
-            again = added_up(release.epsilon for release in missing)
+            again = added_up(entry.epsilon for entry in missing)
             self._note(
                 SAID,
                 f"noise: this ledger was put back; {len(missing)} releases that it did not know, "
@@ -216,15 +235,10 @@ class SiteStore:
                 return ""
             rest = max(as_written(self._epsilon) - self._spent_exactly(), as_written(0.0))
             cost = float(rest)
-            if as_written(cost) < rest:
+            if as_written(cost) < rest:  # a float below what is left would leave some of it
                 cost = math.nextafter(cost, math.inf)
             if cost > 0:
-                found = self._tables.read("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
-                run = found[0][0] if found else self.run
-                taken = self._tables.read("SELECT count(*) FROM spent")[0][0]
-                key = f"{PUT_BACK} {now()} {taken}"
-                line = with_checksum({**Released(cost, "", {})._asdict(), "key": key})
-                self._enter(Entry(run, key, cost, line))
+                self._enter_doubtful(cost)
             self._note(NOTICED, now())
             said = (
                 f"noise: this ledger was put back, and nothing here says what site "
@@ -235,19 +249,33 @@ class SiteStore:
             self._note(SAID, said)
             return said
 
-    def _recorded(self) -> tuple[list[Entry] | None, bool]:
+    def _enter_doubtful(self, cost: float) -> None:
+        """Enter a cost of which nobody knows whether, and for what, it was spent."""
+        newest = self._tables.read("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
+        run = newest[0][0] if newest else self.run
+        n_releases = self._tables.read("SELECT count(*) FROM spent")[0][0]
+        key = f"{PUT_BACK} {now()} {n_releases}"
+        unknown = Released(epsilon=cost, digest="", answer={})
+        line = with_checksum({**unknown._asdict(), "key": key})
+        self._enter(ReleaseEntry(run=run, key=key, epsilon=cost, line=line))
+
+    def _read_second_book(self) -> tuple[list[ReleaseEntry] | None, bool]:
         """The second book, None where there is none that can be read, and whether it is the one
         that this site has written."""
         try:
             return self._releases.read(), self._releases.is_the_one_written_here()
-        except Damaged:
+        except UnreadableBook:
             return None, False
 
-    def _entered(self) -> dict[tuple[str, str], Entry]:
-        rows = self._tables.read("SELECT run, key, epsilon, line FROM spent ORDER BY rowid")
-        return {release[:2]: release for release in map(Entry._make, rows)}
+    def _load_entries(self) -> dict[tuple[str, str], ReleaseEntry]:
+        """The releases of this ledger, by run and key."""
+        lines = self._tables.read(
+            "SELECT run, key, epsilon, line FROM spent ORDER BY rowid"
+        )
+        entries = [ReleaseEntry._make(line) for line in lines]
+        return {(entry.run, entry.key): entry for entry in entries}
 
-    def _noted(self, name: str) -> str | None:
+    def _read_note(self, name: str) -> str | None:
         found = self._tables.read("SELECT value FROM about WHERE name = ?", name)
         return found[0][0] if found else None
 
@@ -262,19 +290,19 @@ class SiteStore:
         for name in (COPIED, NOTICED):
             self._tables.write("DELETE FROM about WHERE name = ?", name)
 
-    def copied(self) -> str | None:
+    def find_copy_time(self) -> str | None:
         """When the copy was made that this ledger was put back from, until the labels of a cycle
         have been entered; None for a ledger that is no copy."""
-        return self._noted(COPIED)
+        return self._read_note(COPIED)
 
-    def put_back(self) -> str | None:
+    def describe_put_back(self) -> str | None:
         """What it cost in noise that this ledger was put back, in a sentence; None where it never
         was."""
-        return self._noted(SAID)
+        return self._read_note(SAID)
 
     def is_known_older(self) -> bool:
         """Whether what this ledger has forgotten has been counted already."""
-        return self._noted(NOTICED) is not None or self.copied() is not None
+        return self._read_note(NOTICED) is not None or self.find_copy_time() is not None
 
     # -- what was spent ---------------------------------------------------------------------
 
@@ -287,14 +315,14 @@ class SiteStore:
 
     def released(self, site: SiteId) -> dict[str, Released]:
         self.compare()
-        found = {}
+        releases: dict[str, Released] = {}
         sql = "SELECT key, line FROM spent WHERE run = ? ORDER BY rowid"
         for key, blob in self._tables.read(sql, self.run):
-            line = self._opened(blob, f"release {key}")
+            line = self._unpack(blob, f"release {key}")
             if line.pop("key") != key:
-                raise self._tables.damaged(f"release {key} stands under another key")
-            found[key] = Released(**line)
-        return found
+                raise self._tables.damage_error(f"release {key} stands under another key")
+            releases[key] = Released(**line)
+        return releases
 
     def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
         self._tables.write(
@@ -303,24 +331,28 @@ class SiteStore:
 
     def hidden(self, site: SiteId) -> dict[str, Any] | None:
         found = self._tables.read("SELECT held FROM secret")
-        return self._opened(found[0][0], "the key of a secure sum") if found else None
+        if not found:
+            return None
+        secret: dict[str, Any] = self._unpack(found[0][0], "the key of a secure sum")
+        return secret
 
-    def _opened(self, blob: bytes, what: str) -> Any:
-        """What `with_checksum` closed; a changed byte is noticed."""
+    def _unpack(self, blob: bytes, what: str) -> Any:
+        """What `with_checksum` packed; a changed byte is noticed."""
         if checksum(blob[MARK:]) != blob[:MARK]:
-            raise self._tables.damaged(f"{what} has another checksum")
+            raise self._tables.damage_error(f"{what} has another checksum")
         return unpack(blob[MARK:])
 
 
 def _mark(site: SiteId, label: Label) -> bytes:
-    row, value, cycle, weight, p, held = label
+    """The checksum of a label: of its site and its values, numbers as Python writes floats."""
+    probability = label.probability
     line = (
         site,
-        row,
-        float(value),
-        cycle,
-        float(weight),
-        None if p is None else float(p),
-        held,
+        label.row,
+        float(label.value),
+        label.cycle,
+        float(label.weight),
+        None if probability is None else float(probability),
+        label.held,
     )
     return checksum(repr(line).encode())

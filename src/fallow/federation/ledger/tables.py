@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from threading import Lock
@@ -14,9 +15,10 @@ from fallow.storage.database import BUSY, Database, Durability, Words, make_priv
 from fallow.storage.errors import Damaged, Failed, Replaced, Unwritable
 
 SYNCHRONOUS: Durability = "FULL"  # a power cut loses nothing that was answered
-COPIED, NOTICED = "copied at", "is older since"
-"""What a ledger says of itself: that it is a copy, and that what it forgot has been counted, both
-until the labels of a cycle have been entered."""
+COPIED = "copied at"
+"""What a ledger says of itself that is a copy, until the labels of a cycle have been entered."""
+NOTICED = "is older since"
+"""What a ledger says of itself whose forgotten releases have been counted, just as long."""
 VERSION = 2
 """Of the tables; a file of a later version is refused rather than misread."""
 
@@ -119,12 +121,28 @@ MARKED = {
     "purse": ("one", "most", "asked"),
     "attention": ("one", "most", "shown"),
     "purchase": (
-        *("id", "run", "step", "cycle", "allowed", "asked"),
-        *("asked_at", "deadline", "closed"),
+        "id",
+        "run",
+        "step",
+        "cycle",
+        "allowed",
+        "asked",
+        "asked_at",
+        "deadline",
+        "closed",
     ),
     "question": (
-        *("id", "purchase", "run", "cycle", "row", "place", "why", "weight"),
-        *("probability", "state", "entered"),
+        "id",
+        "purchase",
+        "run",
+        "cycle",
+        "row",
+        "place",
+        "why",
+        "weight",
+        "probability",
+        "state",
+        "entered",
     ),
     "given": ("id", "question", "who", "value", "at", "kind", "undoes"),
     "model": ("run", "step", "digest", "scored"),
@@ -139,14 +157,16 @@ PEOPLES = ("gone", "purse", "attention", "purchase", "question", "given")
 """Of these, what labels are made from."""
 MARK_OF = "fallow_mark"
 """By what name the database calls `mark_of`."""
+Value = str | int | float | bytes | None
+"""What SQLite keeps in a cell."""
 
 
-def mark_of(*line: Any) -> bytes:
+def mark_of(*line: Value) -> bytes:
     """The checksum of a line: the name of its table, and its values."""
     return checksum(repr(line).encode())
 
 
-def _marking(table: str) -> str:
+def _mark_statements(table: str) -> str:
     """Statements by which the database itself keeps the checksums of a table's lines."""
     names = ", ".join(MARKED[table])
     mark = (
@@ -174,44 +194,50 @@ class Tables:
     """
 
     def __init__(self, path: Path, site: SiteId) -> None:
-        self.path, self.site, self._copying = path, site, Lock()
-        words = Words(self.damaged, self._unwritable)
+        self.path = path
+        self.site = site
+        self._copying = Lock()  # one copy at a time
+        words = Words(self.damage_error, self._write_error)
         self._file = Database(path, words, SYNCHRONOUS, is_private=True)
         self._file.teach(MARK_OF, mark_of)
         with self.transaction():
             self._create()
-            self.check(*MARKED)
+            self.check(tuple(MARKED))
 
     def _create(self) -> None:
-        found = self.read("PRAGMA user_version")[0][0]
-        if found > VERSION:
+        """Make what the file lacks."""
+        version = self.read("PRAGMA user_version")[0][0]
+        if version > VERSION:
             raise Failed(
                 f"ledger {self.path} was written by a later version of Fallow: install that one"
             )
-        if found < 1:
+        if version < 1:
             self._file.create(TABLES)
-        if found < VERSION:
-            self._file.create(SECOND + "".join(map(_marking, MARKED)))
+        if version < VERSION:
+            marks = [_mark_statements(table) for table in MARKED]
+            self._file.create(SECOND + "".join(marks))
             self.write(f"PRAGMA user_version = {VERSION}")
 
-    def check(self, *names: str) -> None:
-        """Raise Failed where a line is not what was written: of these tables, or of those that
-        labels are made from."""
-        for table in names or PEOPLES:
+    def check(self, tables: Sequence[str] = PEOPLES) -> None:
+        """Raise Failed where a line of these tables is not what was written."""
+        for table in tables:
             columns = ", ".join(MARKED[table])
             sql = (
                 f"SELECT rowid FROM {table} WHERE mark IS NOT "
                 f"{MARK_OF}('{table}', {columns}) LIMIT 1"
             )
-            found = self.read(sql)
-            if found:
-                raise self.damaged(f"line {found[0][0]} of its table {table} was changed")
+            changed = self.read(sql)
+            if changed:
+                line = changed[0][0]
+                raise self.damage_error(f"line {line} of its table {table} was changed")
 
     @property
     def copy(self) -> Path:
+        """Where `backup` writes to."""
         return copy_of(self.path)
 
-    def damaged(self, why: str) -> Failed:
+    def damage_error(self, why: str) -> Failed:
+        """What is raised where the file is not what was written, with the way out."""
         return Damaged(
             f"ledger {self.path} of site {self.site} is damaged ({why}): end the site and its "
             f"page, move {self.path.name} and the files {self.path.name}-wal and -shm away, copy "
@@ -219,7 +245,7 @@ class Tables:
             f"{self.path.name}, and start the site again"
         )
 
-    def _unwritable(self, why: str) -> Failed:
+    def _write_error(self, why: str) -> Failed:
         if "locked" in why or "busy" in why:
             return Failed(
                 f"ledger {self.path} has been busy for {BUSY:g} seconds: another process is "
@@ -235,18 +261,19 @@ class Tables:
         """All or nothing; an inner transaction joins the outer one."""
         return self._file.transaction()
 
-    def write(self, sql: str, *values: Any) -> int:
-        """Returns the id of the row that was added, if one was."""
+    def write(self, sql: str, *values: Value) -> int:
+        """Change something; the id of the line that was added, if one was."""
         return self._file.write(sql, *values)
 
-    def read(self, sql: str, *values: Any) -> list[Any]:
+    def read(self, sql: str, *values: Value) -> list[Any]:
+        """All lines of an answer, each a tuple whose types the statement decides."""
         return self._file.read(sql, *values)
 
     def backup(self) -> None:
         """A copy beside the file, whole or not there; it replaces the one before.  It says that it
         is a copy: a site that works on it does not know what it did since."""
         draft = self.copy.with_name(f"{self.copy.name}.part")
-        words = Words(self.damaged, self._unwritable)
+        words = Words(self.damage_error, self._write_error)
         with self._copying:
             draft.unlink(missing_ok=True)
             make_private(draft)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import final
 
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger.questions import Given, Question
+from fallow.federation.ledger.questions import LabelAnswer, Question
 from fallow.federation.page.words import label_of
 from fallow.federation.schema import Schema
 from fallow.federation.site.rows import Shown, SiteRows
@@ -67,14 +67,14 @@ class LabelQueue:
         circle = [r for r in [*order[here + 1 :], *order[: max(here, 0)]] if r in others]
         return others[circle[-1]], others[circle[0]]
 
-    def answered(self, who: str) -> list[tuple[Question, Given]]:
+    def answered(self, who: str) -> list[tuple[Question, LabelAnswer]]:
         """What this person has answered, newest first, also where it was decided otherwise."""
         found = [
             (q, given) for q in self.ledger.questions() if (given := self.said(q, who))
         ]
         return sorted(found, key=lambda pair: pair[1].at, reverse=True)
 
-    def said(self, asked: Question, who: str) -> Given | None:
+    def said(self, asked: Question, who: str) -> LabelAnswer | None:
         """What one person has said last, whether or not it counts since a conflict was decided."""
         found = mine(asked, who)
         if found is None and decision(asked):
@@ -146,26 +146,26 @@ class LabelQueue:
                 )
             return self.ledger.resolve(row, value, who)
 
-    def undoable(self, who: str) -> tuple[Question, Given] | None:
+    def undoable(self, who: str) -> tuple[Question, LabelAnswer] | None:
         """The latest answer of this person that can be undone."""
         asked = self.ledger.undoable(who)
         given = mine(asked, who) if asked else None
         return (asked, given) if asked and given else None
 
 
-def mine(asked: Question, who: str) -> Given | None:
+def mine(asked: Question, who: str) -> LabelAnswer | None:
     """The current answer of one person."""
     return next((given for given in asked.answers if given.who == who), None)
 
 
-def decision(asked: Question) -> Given | None:
+def decision(asked: Question) -> LabelAnswer | None:
     """How a conflict was decided, and by whom; None where none was."""
     return next((given for given in asked.answers if given.kind == "resolved"), None)
 
 
-def last_said(history: Sequence[Given], who: str) -> Given | None:
+def last_said(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | None:
     """The last answer of one person that was not taken back, of the history of a question."""
-    said: list[Given] = []
+    said: list[LabelAnswer] = []
     for given in history:
         if given.who == who and given.kind == "taken back":
             said.pop()
@@ -174,7 +174,7 @@ def last_said(history: Sequence[Given], who: str) -> Given | None:
     return said[-1] if said else None
 
 
-def sent(given: Given | None) -> str:
+def sent(given: LabelAnswer | None) -> str:
     """An answer as forms carry it."""
     if given is None:
         return NOTHING

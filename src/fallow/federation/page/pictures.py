@@ -9,7 +9,7 @@ from typing import Any, final
 
 from torch import Tensor
 
-from fallow.data.optional import optional
+from fallow.data.optional import import_optional
 from fallow.federation.site.rows import SiteRows
 
 SHOWN = {  # what every browser shows as it is
@@ -45,7 +45,7 @@ def picture(rows: SiteRows, row: int) -> Picture | None:
     try:
         if kind := SHOWN.get(shown.suffix.lower()):
             return Picture(content, kind)
-        images = optional("PIL.Image", "pillow", "showing this kind of image")
+        images = import_optional("PIL.Image", "pillow", "showing this kind of image")
         with images.open(BytesIO(content)) as opened:
             return _png(opened.convert("RGBA" if "A" in opened.getbands() else "RGB"))
     except (OSError, SyntaxError) as error:
@@ -62,7 +62,9 @@ def size(rows: SiteRows, row: int) -> tuple[int, int] | None:
         return (x.shape[2], x.shape[1]) if _is_picture(x) else None
     try:
         content = BytesIO(rows.content(row) or b"")
-        with optional("PIL.Image", "pillow", "showing images").open(content) as opened:
+        with import_optional("PIL.Image", "pillow", "showing images").open(
+            content
+        ) as opened:
             width, height = opened.size
     except (OSError, SyntaxError, ValueError):
         return SMALL, SMALL  # the address of the picture says what is wrong with it
@@ -78,7 +80,7 @@ def _drawn(x: Tensor) -> Any:
     """Values from the smallest to the largest as black to white."""
     low, high = x.min(), x.max()
     grey = ((x - low) / (high - low).clamp_min(1e-12) * 255).round().byte().permute(1, 2, 0)
-    image = optional("PIL.Image", "pillow", "showing images")
+    image = import_optional("PIL.Image", "pillow", "showing images")
     return image.fromarray(
         grey.squeeze(2).numpy() if len(x) == 1 else grey.contiguous().numpy()
     )

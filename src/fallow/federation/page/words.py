@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from fallow.core.words import counted
 from fallow.federation.schema import Schema
-from fallow.report.words import many
 
 RESERVED = "uwx"  # undo, why, cannot tell
 KEYS = "123456789" + "".join(
@@ -90,7 +90,7 @@ def left(deadline: str | None, now: datetime) -> str:
         return "the time is up, but answers still count until the cycle is closed"
     for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= unit * (2 if unit > 60 else 1):
-            return f"{many(int(seconds // unit), name)} left"
+            return f"{counted(int(seconds // unit), name)} left"
     return "less than a minute left"
 
 

@@ -76,7 +76,7 @@ class GoingBack:
     def _check_newest(self, order: Order, place: Place) -> None:
         """Of all that was ever asked in a run, also where it stands no more: else a run could go
         back one exchange at a time."""
-        for key in self.orders.asked(order.run):
+        for key in self.orders.load_every_key(order.run):
             if place.rank < self.schedule.place(key).rank:
                 raise Refusal(
                     f"site {self.site} has performed {key} and does not go back to {order.key}: "
@@ -88,7 +88,7 @@ class GoingBack:
         for under one key after the other."""
         return any(
             key != order.key and self.schedule.place(key).rank == place.rank
-            for key in self.orders.tried(order.run)
+            for key in self.orders.load_failed_keys(order.run)
         )
 
     def _go_back(self, order: Order, place: Place) -> None:
@@ -99,10 +99,10 @@ class GoingBack:
                 f"{self.most}, so that {order.key} is not asked anew: raise runs.back in its "
                 "site.toml, or begin another run in a new folder"
             )
-        performed = self.orders.performed(order.run)
+        performed = self.orders.load_standing_keys(order.run)
         kept = [key for key in performed if self.schedule.place(key).rank < place.rank]
-        asked = [*performed, *self.orders.tried(order.run)]
-        models = self.orders.modelled(order.run)
+        asked = [*performed, *self.orders.load_failed_keys(order.run)]
+        models = self.orders.load_modelled_rounds(order.run)
         self.orders.go_back(
             run=order.run,
             key=order.key,

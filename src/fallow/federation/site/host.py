@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor
 
 from fallow.core.messages import KEYS, Request
+from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId, State
@@ -23,7 +24,7 @@ from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.draft import Draft
-from fallow.federation.ledger.purchases import Bounds
+from fallow.federation.ledger.purchases import Allowance
 from fallow.federation.people import PICKED, Office, People, begin_cycle
 from fallow.federation.site.clocks import check_run
 from fallow.federation.site.folder import SiteFolder
@@ -56,6 +57,9 @@ from fallow.storage.features import FeatureStore, Say, silent
 
 FEATURES = "features"
 """The folder of features of rows, in that of a site."""
+
+MOST_NEWS = 50
+"""Pieces of news of a run, beyond which a site remembers none that comes without a request."""
 
 
 class OlderLedger(Refusal):
@@ -124,7 +128,7 @@ class Host:
         self._turn = threading.Lock()
         self._site: Site | None = None
         self._acting_in: str | None = None  # the run of the order that was entered last
-        ledger.orders.holds(len(self._x))
+        ledger.orders.check_rows(len(self._x))
 
     def handle(self, blob: bytes) -> bytes:
         """The reply to a message, both as bytes."""
@@ -181,6 +185,7 @@ class Host:
     def _in_turn(self, order: Order) -> Answer:
         if order.errand == "progress":
             self._counted(order)
+            self._hear_beside_orders(order)
             return self._people.progress(self._office(order.run))
         place = self._limits.schedule.place(order.key)
         request: Request | None = None
@@ -206,6 +211,18 @@ class Host:
             self._site = None  # what the order did to it is forgotten with it
             self._draft.abandon(self._folder.name)
             raise
+
+    def _hear_beside_orders(self, order: Order) -> None:
+        """What a site is told that is sent no other order any more.
+
+        Such a message changes nothing else, so nothing else bounds how many of them there are.
+        """
+        news = read_news(order)
+        orders = self._ledger.orders
+        is_on = order.run == orders.newest_run()
+        has_room = len(orders.load_news()) < MOST_NEWS
+        if news and is_on and has_room:
+            orders.note_news(order.run, news)
 
     def _check_addressed(self, order: Order) -> None:
         if order.site != self._folder.name:
@@ -253,7 +270,7 @@ class Host:
             store.trust()
             orders.begin(run)
             store.clear()
-            store.bring()
+            store.carry_labels_over()
             self._bring()
             self._site = None  # perhaps made since by a look at how labelling goes
         if run != self._acting_in:
@@ -264,7 +281,7 @@ class Host:
 
     def _bring(self) -> None:
         """Enter the labels of the site's file, which cost nothing."""
-        taken = self._ledger.purchases.taken("", -1)
+        taken = self._ledger.purchases.find_taken_rows("", -1)
         brought = [
             Label(row, value, -1)
             for row, value in enumerate(self._folder.rows.labels)
@@ -283,7 +300,7 @@ class Host:
         The second leg of a relay goes on from the first, which does not count before both are done.
         """
         orders, store, site = self._ledger.orders, self._ledger.store, self._folder.name
-        number, newest = orders.standing(order.run)
+        number, newest = orders.find_position(order.run)
         if order.place < number:
             raise Refusal(
                 f"site {site} is at exchange {number} and order {order.key} is number "
@@ -300,7 +317,9 @@ class Host:
     def _counted(self, order: Order) -> int:
         """The number of the exchange that counted last; OlderLedger where it is not known here."""
         orders, site = self._ledger.orders, self._folder.name
-        found = 0 if order.counted is None else orders.number(order.run, order.counted)
+        found = (
+            0 if order.counted is None else orders.find_exchange(order.run, order.counted)
+        )
         if found is None:
             raise OlderLedger(
                 f"site {site} knows nothing of exchange {order.counted}, which the coordinator has "
@@ -331,7 +350,7 @@ class Host:
                     order.run, noted.step, noted.model, noted.is_scored
                 )
         if news := read_news(order):
-            self._ledger.orders.hear(order.run, news)
+            self._ledger.orders.note_news(order.run, news)
         verb = request.steps[-1].verb or request.steps[-1].kind
         is_writing = request.owner == "people" and verb in self._people.writes
         with self._ledger.transaction() if is_writing else nullcontext():
@@ -410,9 +429,8 @@ class Host:
             raise Refusal(f"site {site.id} has no {step.kind} of people: {order.key}")
         if step.verb == "score":
             site.guard.check(step)
-        answer: Answer = getattr(self._people, step.verb)(
-            self._office(order.run), **step.args
-        )
+        function = site_function(self._people, step.verb)
+        answer = cast(Answer, function(self._office(order.run), **step.args))
         if step.kind == "keep":
             return {"count": answer["count"]}
         return site.guard.out(step, request, answer) if step.kind == "sum" else answer
@@ -436,12 +454,12 @@ class Host:
             self._site is None,
         )
         if is_first:
-            self._ledger.purchases.let_go()
+            self._ledger.purchases.apply_withdrawals()
         site = self._site or Site(
             self._folder.name, self._x, self._own_parts(), self._draft
         )
         if is_first or is_new:
-            site.leave(self._ledger.purchases.left())
+            site.leave(self._ledger.purchases.find_excluded_rows())
         self._site = site
         return site
 
@@ -461,10 +479,10 @@ class Host:
             run,
             self._folder.keys.seal_public,
             self._folder.path,
-            self._bounds(),
+            self._allowance(),
         )
 
-    def _bounds(self) -> Bounds:
+    def _allowance(self) -> Allowance:
         """What the study may have of the people here over all runs: what one run asks for, unless
         they set a limit of their own; and twice as many questions, as some expire."""
         agreed = self._limits.budget.total
@@ -474,7 +492,7 @@ class Host:
         shown = None
         if self._folder.settings.shown is None and known:
             shown = 2 * min(known)
-        return Bounds(labels=labels, shown=shown)
+        return Allowance(labels=labels, shown=shown)
 
     @contextmanager
     def _fresh_held(self, site: Site, request: Request) -> Iterator[None]:
@@ -483,7 +501,7 @@ class Host:
         is_round = request.owner == "training" and request.key.split("/")[-2:-1] == ["0"]
         before = site.held.clone()
         if self._agreement.recipe.fresh_first and request.cycle and is_round:
-            bought = self._ledger.store.written(site.id)
+            bought = self._ledger.store.load_labels(site.id)
             site.held[
                 [label.row for label in bought if label.cycle == request.cycle - 1]
             ] = True

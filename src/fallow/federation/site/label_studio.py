@@ -9,87 +9,146 @@ counts; where none has that name there must be one alone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-TAG, SHOWN = "label", "sample"  # names of the tags: what people fill in, and what they see
+TAG = "label"
+"""The name of the tag that people fill in."""
+SHOWN = "sample"
+"""The name of the tag that they see."""
 FEATURE = "feature:"
-Cells = dict[str, Any]
+"""With what the name of a feature begins in a line of `labels_io`."""
+
+JsonObject = Mapping[str, object]
+"""An object of a JSON file.  Nothing is known of its values before they are looked at."""
+Cells = dict[str, object]
+"""What a file says of one label, by the name of the column."""
 
 
-def tasks(lines: Sequence[Mapping[str, Any]], is_class: bool) -> list[dict[str, Any]]:
-    """A task for each line; one that has a label brings it as an annotation."""
-    made = []
-    for line in lines:
-        data = {k: v for k, v in line.items() if k != "label" and not k.startswith(FEATURE)}
-        if table := {
-            k.removeprefix(FEATURE): v for k, v in line.items() if k.startswith(FEATURE)
-        }:
-            data["features"] = table
-        task: dict[str, Any] = {"data": data}
-        if label := line.get("label"):
-            kind, key = ("choices", "choices") if is_class else ("textarea", "text")
-            result = {
-                "from_name": TAG,
-                "to_name": SHOWN,
-                "type": kind,
-                "value": {key: [label]},
-            }
-            task["annotations"] = [{"result": [result]}]
-        made.append(task)
-    return made
+# -- out ------------------------------------------------------------------------------------
 
 
-def is_task(entry: Mapping[str, Any]) -> bool:
-    return isinstance(entry.get("data"), dict) and isinstance(
-        entry.get("annotations", []), list
-    )
+def build_tasks(lines: Sequence[JsonObject], is_class: bool) -> list[JsonObject]:
+    """A task for each line; one that has a label brings it as an annotation.
+
+    is_class: labels are classes, for the tag ``Choices``; otherwise numbers, for ``TextArea``.
+
+    >>> build_tasks([{"id": "a", "label": "", "feature:age": "43"}], is_class=True)
+    [{'data': {'id': 'a', 'features': {'age': '43'}}}]
+    """
+    return [_build_task(line, is_class) for line in lines]
 
 
-def cells_of(task: Mapping[str, Any]) -> list[Cells]:
+def _build_task(line: JsonObject, is_class: bool) -> JsonObject:
+    data: dict[str, object] = {}
+    features: dict[str, object] = {}
+    for name, value in line.items():
+        if name.startswith(FEATURE):
+            features[name.removeprefix(FEATURE)] = value
+        elif name != "label":
+            data[name] = value
+    if features:
+        data["features"] = features
+
+    label = line.get("label")
+    if not label:
+        return {"data": data}
+    return {"data": data, "annotations": [_annotate(label, is_class)]}
+
+
+def _annotate(label: object, is_class: bool) -> JsonObject:
+    """An annotation that says one label."""
+    result: dict[str, object] = {"from_name": TAG, "to_name": SHOWN}
+    if is_class:
+        result |= {"type": "choices", "value": {"choices": [label]}}
+    else:
+        result |= {"type": "textarea", "value": {"text": [label]}}
+    return {"result": [result]}
+
+
+# -- in -------------------------------------------------------------------------------------
+
+
+def is_task(entry: JsonObject) -> bool:
+    """Whether an object of a JSON file is a task, and no line of `labels_io`."""
+    has_data = isinstance(entry.get("data"), dict)
+    return has_data and isinstance(entry.get("annotations", []), list)
+
+
+def read_task(task: JsonObject) -> list[Cells]:
     """What the annotations of a task say: ``label``, ``who``, and the sample as ``data`` names it.
 
     A task that was skipped, or that nobody has looked at, has an empty label.  Raises ValueError
     for annotations that hold none.
+
+    >>> choice = {"from_name": "label", "type": "choices", "value": {"choices": ["ill"]}}
+    >>> read_task({"data": {"id": "a"}, "annotations": [{"result": [choice]}]})
+    [{'id': 'a', 'label': 'ill', 'who': None}]
     """
-    data = {name: task["data"][name] for name in ("id", "row") if name in task["data"]}
-    given = [one for one in task.get("annotations", []) if isinstance(one, dict)]
-    given = [one for one in given if not one.get("was_cancelled")]
-    if not given:
-        return [{**data, "label": ""}]
-    author = task["data"].get("who")
-    return [{**data, "label": _label(one), "who": _who(one) or author} for one in given]
+    data = task.get("data")
+    if not isinstance(data, dict):
+        raise ValueError("a task has no object 'data', which names its sample")
+    sample: Cells = {name: data[name] for name in ("id", "row") if name in data}
+    annotations = [
+        annotation
+        for annotation in _objects(task.get("annotations"))
+        if not annotation.get("was_cancelled")
+    ]
+    if not annotations:
+        return [{**sample, "label": ""}]
+    said: list[Cells] = []
+    for annotation in annotations:
+        label = _read_label(annotation)
+        who = _read_author(annotation) or data.get("who")
+        said.append({**sample, "label": label, "who": who})
+    return said
 
 
-def _label(annotation: Mapping[str, Any]) -> str:
-    result = annotation.get("result")
-    parts = (
-        [part for part in result if isinstance(part, dict)]
-        if isinstance(result, list)
-        else []
-    )
-    parts = [part for part in parts if part.get("from_name") == TAG] or parts
-    if not parts:
+def _objects(value: object) -> list[JsonObject]:
+    """The objects of a list; none where it is no list."""
+    if not isinstance(value, list):
+        return []
+    return [entry for entry in value if isinstance(entry, dict)]
+
+
+def _read_label(annotation: JsonObject) -> str:
+    filled = _objects(annotation.get("result"))
+    named = [tag for tag in filled if tag.get("from_name") == TAG]
+    tags = named or filled
+    if not tags:
         return ""
-    if len(parts) > 1:
+    if len(tags) > 1:
         raise ValueError(
-            f"an annotation fills in {len(parts)} tags; name the one that counts {TAG!r}"
+            f"an annotation fills in {len(tags)} tags; name the one that counts {TAG!r}"
         )
-    value = parts[0].get("value")
-    found = value if isinstance(value, dict) else {}
-    for key in ("choices", "text", "number"):
-        if key in found:
-            said = found[key]
-            return ", ".join(map(str, said)) if isinstance(said, list) else str(said)
+    tag = tags[0]
+    value = tag.get("value")
+    if isinstance(value, dict):
+        for key in ("choices", "text", "number"):
+            if key in value:
+                return _join(value[key])
     raise ValueError(
-        f"an annotation holds {parts[0].get('type', 'something else')!r}; labels are read from "
+        f"an annotation holds {tag.get('type', 'something else')!r}; labels are read from "
         "Choices, Number or TextArea"
     )
 
 
-def _who(annotation: Mapping[str, Any]) -> str:
+def _join(said: object) -> str:
+    """The one thing that was said, or several with commas between."""
+    if isinstance(said, list):
+        return ", ".join(map(str, said))
+    return str(said)
+
+
+def _read_author(annotation: JsonObject) -> str:
     """Who made an annotation, as far as the file says: an address, a name, or a number."""
-    by = annotation.get("completed_by")
-    if not isinstance(by, dict):
-        return "" if by is None else f"annotator {by}"
-    name = " ".join(str(by[part]) for part in ("first_name", "last_name") if by.get(part))
-    return str(by.get("email") or name or (f"annotator {by['id']}" if "id" in by else ""))
+    author = annotation.get("completed_by")
+    if author is None:
+        return ""
+    if not isinstance(author, dict):
+        return f"annotator {author}"
+    if author.get("email"):
+        return str(author["email"])
+    names = [author.get("first_name"), author.get("last_name")]
+    name = " ".join(str(part) for part in names if part)
+    if not name and "id" in author:
+        return f"annotator {author['id']}"
+    return name

@@ -8,30 +8,46 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from fallow.federation.site.label_studio import cells_of, is_task
+from fallow.federation.site.label_studio import Cells, JsonObject, is_task, read_task
 from fallow.storage.files import write_whole
 from fallow.storage.plain import cell, cell_text
 from fallow.storage.private import FILE
 
 Key = Literal["id", "row"]
+"""The column that names samples: by their name, or by their number in the site's data."""
 READ = ("id", "row", "label", "who")
+"""The columns that are read; others are passed over."""
+Entry = tuple[str, Cells]
+"""Where something stands in a file ("line 3"), and what stands there."""
 
 
-def write_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> int:
+# -- out ------------------------------------------------------------------------------------
+
+
+def write_lines(path: Path, lines: Sequence[JsonObject]) -> int:
     """Write a table whose lines share most columns, for its owner alone; how many lines."""
     if _kind(path) == "json":
         content = (json.dumps(lines, indent=1, ensure_ascii=False) + "\n").encode()
         write_whole(path, content, mode=FILE)
         return len(lines)
     text = io.StringIO()
-    header = dict.fromkeys(name for line in lines for name in line) or ["id", "label"]
-    table = csv.DictWriter(text, list(header), lineterminator="\n")
+    header = _collect_columns(lines)
+    table = csv.DictWriter(text, header, lineterminator="\n")
     table.writerow({name: cell(name) for name in header})
-    table.writerows({name: cell(value) for name, value in line.items()} for line in lines)
+    for line in lines:
+        table.writerow({name: cell(value) for name, value in line.items()})
     write_whole(path, text.getvalue().encode(), mode=FILE)
     return len(lines)
+
+
+def _collect_columns(lines: Sequence[JsonObject]) -> list[str]:
+    """The columns of a table, in the order in which its lines first name them."""
+    columns: dict[str, None] = {}
+    for line in lines:
+        columns |= dict.fromkeys(line)
+    return list(columns) or ["id", "label"]
 
 
 def _kind(path: Path) -> str:
@@ -41,6 +57,9 @@ def _kind(path: Path) -> str:
             f"{path.name} ends neither in .csv nor in .json; give it such a name"
         )
     return kind
+
+
+# -- in -------------------------------------------------------------------------------------
 
 
 def read_lines(path: Path, by: Key) -> list[tuple[str, dict[str, str]]]:
@@ -59,69 +78,87 @@ def read_lines(path: Path, by: Key) -> list[tuple[str, dict[str, str]]]:
         raise ValueError(
             f"{path.name} is not in UTF-8; save it in that encoding"
         ) from error
-    found = _json(path, text) if kind == "json" else _csv(path, text)
+    entries = _read_json(path, text) if kind == "json" else _read_csv(path, text)
     if not text.strip():
         raise ValueError(f"{path.name} is empty; it needs a header with {by!r} and 'label'")
     for needed in (by, "label"):
-        if found and not any(needed in cells for _, cells in found):
+        if entries and not any(needed in cells for _, cells in entries):
+            first = entries[0][1]
             raise ValueError(
-                f"{path.name} has no {needed!r}, only {', '.join(map(repr, found[0][1]))}; each "
+                f"{path.name} has no {needed!r}, only {', '.join(map(repr, first))}; each "
                 f"label needs {by!r} and 'label'"
             )
-    return [(at, {name: _cell(cells.get(name)) for name in READ}) for at, cells in found]
+    return [(at, _select_cells(cells)) for at, cells in entries]
 
 
-def _cell(value: Any) -> str:
-    return "" if value is None else str(value).strip()
+def _select_cells(cells: Mapping[str, object]) -> dict[str, str]:
+    """The columns that are read, as texts."""
+    selected: dict[str, str] = {}
+    for name in READ:
+        value = cells.get(name)
+        selected[name] = "" if value is None else str(value).strip()
+    return selected
 
 
-def _csv(path: Path, text: str) -> list[tuple[str, dict[str, Any]]]:
-    first = text.split("\n", 1)[0]
-    separator = (
-        ";" if ";" in first and "," not in first else ","
-    )  # of some countries' spreadsheets
+def _read_csv(path: Path, text: str) -> list[Entry]:
+    separator = _find_separator(text)
     table = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    found: list[tuple[str, dict[str, Any]]] = []
+    entries: list[Entry] = []
     try:
-        header = [name.strip() for name in next(table, [])]
-        small = Counter(name.lower() for name in header)
-        header = [
-            n.lower() if n.lower() in READ and small[n.lower()] == 1 else n for n in header
-        ]
-        for cells in table:
-            if cells and len(cells) != len(header):
+        header = _normalise_header(next(table, []))
+        for line in table:
+            if not line:
+                continue
+            if len(line) != len(header):
                 raise ValueError(
-                    f"{path.name}, line {table.line_num}: {len(cells)} cells, and the header has "
+                    f"{path.name}, line {table.line_num}: {len(line)} cells, and the header has "
                     f"{len(header)}; correct that line"
                 )
-            if cells:
-                texts = [cell_text(text) for text in cells]
-                found.append(
-                    (f"line {table.line_num}", dict(zip(header, texts, strict=True)))
-                )
+            texts = [cell_text(text) for text in line]
+            cells: Cells = dict(zip(header, texts, strict=True))
+            entries.append((f"line {table.line_num}", cells))
     except csv.Error as error:
         raise ValueError(
             f"{path.name}, line {table.line_num}: {error}; correct it"
         ) from error
-    return found
+    return entries
 
 
-def _json(path: Path, text: str) -> list[tuple[str, dict[str, Any]]]:
+def _find_separator(text: str) -> str:
+    """What stands between cells: in some countries spreadsheets write semicolons."""
+    header = text.split("\n", 1)[0]
+    has_semicolons_alone = ";" in header and "," not in header
+    return ";" if has_semicolons_alone else ","
+
+
+def _normalise_header(line: Sequence[str]) -> list[str]:
+    """The names of the columns; those that are read in small letters, where two do not become
+    one by it."""
+    names = [name.strip() for name in line]
+    times = Counter(name.lower() for name in names)
+    header: list[str] = []
+    for name in names:
+        small = name.lower()
+        is_read = small in READ and times[small] == 1
+        header.append(small if is_read else name)
+    return header
+
+
+def _read_json(path: Path, text: str) -> list[Entry]:
     try:
-        entries = json.loads(text)
+        tree: object = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path.name} is not JSON: {error}") from error
-    if not isinstance(entries, list) or not all(
-        isinstance(entry, dict) for entry in entries
-    ):
+    if not isinstance(tree, list) or not all(isinstance(one, dict) for one in tree):
         raise ValueError(
             f"{path.name} is not a list of objects; write one object for each label"
         )
-    found: list[tuple[str, dict[str, Any]]] = []
-    for number, entry in enumerate(entries, start=1):
+    entries: list[Entry] = []
+    for number, one in enumerate(tree, start=1):
         try:
-            said = cells_of(entry) if is_task(entry) else [entry]
+            said = read_task(one) if is_task(one) else [one]
         except ValueError as error:
             raise ValueError(f"{path.name}, entry {number}: {error}") from error
-        found += [(f"entry {number}", cells) for cells in said]
-    return found
+        for cells in said:
+            entries.append((f"entry {number}", cells))
+    return entries

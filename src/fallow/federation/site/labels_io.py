@@ -30,12 +30,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from fallow.federation.ledger import Ledger
-from fallow.federation.ledger.questions import Given, Question
+from fallow.federation.ledger.questions import LabelAnswer, Question
 from fallow.federation.schema import Schema
-from fallow.federation.site.label_studio import tasks
+from fallow.federation.site.label_studio import JsonObject, build_tasks
 from fallow.federation.site.labels_files import Key, read_lines, write_lines
 from fallow.federation.site.rows import SiteRows
 
@@ -58,7 +58,10 @@ def export_questions(
     as_tasks: of Label Studio.  Raises ValueError for a name that ends neither in .csv nor in .json,
     Failed where the file cannot be written.
     """
-    lines = [_line(schema, rows, q, None, guess) for q in ledger.questions(state="open")]
+    lines = [
+        _build_line(schema, rows, asked, given=None, guess=guess)
+        for asked in ledger.questions(state="open")
+    ]
     return _write(path, lines, schema, as_tasks)
 
 
@@ -71,49 +74,74 @@ def export_labels(
     as_tasks: bool = False,
 ) -> int:
     """Write every answer that counts, one line for each person and question; how many."""
-    said = [(asked, given) for asked in ledger.questions() for given in asked.answers]
-    lines = [_line(schema, rows, asked, given, guess) for asked, given in said]
+    lines: list[JsonObject] = []
+    for asked in ledger.questions():
+        for given in asked.answers:
+            lines.append(_build_line(schema, rows, asked, given=given, guess=guess))
     return _write(path, lines, schema, as_tasks)
 
 
-def _write(path: Path, lines: list[dict[str, Any]], schema: Schema, as_tasks: bool) -> int:
-    if as_tasks and path.suffix.lower() != ".json":
+def _write(path: Path, lines: list[JsonObject], schema: Schema, as_tasks: bool) -> int:
+    if not as_tasks:
+        return write_lines(path, lines)
+    if path.suffix.lower() != ".json":
         raise ValueError(f"{path.name} does not end in .json, as tasks of Label Studio do")
-    return write_lines(path, tasks(lines, bool(schema.classes)) if as_tasks else lines)
+    tasks = build_tasks(lines, is_class=bool(schema.classes))
+    return write_lines(path, tasks)
 
 
-def _line(
-    schema: Schema, rows: SiteRows, asked: Question, given: Given | None, guess: bool
-) -> dict[str, Any]:
-    line: dict[str, Any] = {
+def _build_line(
+    schema: Schema,
+    rows: SiteRows,
+    asked: Question,
+    *,
+    given: LabelAnswer | None,
+    guess: bool,
+) -> JsonObject:
+    """A question as a line of a file.
+
+    given: the answer that it has; None: none.  guess: with what the model guessed.
+    """
+    line: dict[str, object] = {
         "id": rows.ids[asked.row],
-        "label": _text(schema, given.value) if given else "",
+        "label": "",
         "row": asked.row,
         "cycle": asked.cycle,
         "place": asked.place,
-        "who": given.who if given else "",
-        "at": given.at if given else "",
+        "who": "",
+        "at": "",
         "state": asked.state,
     }
+    if given is not None:
+        line["label"] = _label_text(schema, given.value)
+        line["who"] = given.who
+        line["at"] = given.at
     if guess:
         why = asked.why
         predicted = why.get("predicted")
-        line["guess"] = "" if predicted is None else _text(schema, float(predicted))
-        line |= {"probability": why.get("probability", ""), "guess_by": why.get("by", "")}
+        line["guess"] = ""
+        if predicted is not None:
+            line["guess"] = _label_text(schema, float(predicted))
+        line["probability"] = why.get("probability", "")
+        line["guess_by"] = why.get("by", "")
         line["score"] = why.get("score", "")
     shown = rows.shown(asked.row)
     if isinstance(shown, Path):
-        return line | {"file": str(shown)}
-    return line | {
-        f"feature:{name}{f' ({unit})' * bool(unit)}": text for name, text, unit in shown
-    }
+        line["file"] = str(shown)
+        return line
+    for name, text, unit in shown:
+        column = f"feature:{name} ({unit})" if unit else f"feature:{name}"
+        line[column] = text
+    return line
 
 
-def _text(schema: Schema, value: float | None) -> str:
+def _label_text(schema: Schema, value: float | None) -> str:
     """A label as it stands in a file: numbers with all their digits."""
     if value is None:
         return CANNOT_TELL
-    return schema.words(value) if schema.classes else repr(value).removesuffix(".0")
+    if schema.classes:
+        return schema.words(value)
+    return repr(value).removesuffix(".0")
 
 
 # -- in -------------------------------------------------------------------------------------
@@ -137,13 +165,27 @@ class Imported:
 
 @final
 @dataclass(frozen=True)
-class _Said:
-    """One line that names a sample and a label.  ``line`` is where it stands: "line 3"."""
+class _Line:
+    """One line of a file that names a sample and a label.
 
-    line: str
+    place: where it stands, such as "line 3".  value: a class id or a number; None: cannot tell.
+    """
+
+    place: str
     row: int
     value: float | None
     who: str
+
+
+@final
+@dataclass
+class _Parsed:
+    """A file whose lines were read: those that name a sample and a label, a sentence for each that
+    was refused, and how many have no label."""
+
+    lines: list[_Line]
+    refused: list[str]
+    empty: int = 0
 
 
 class _Undone(Exception):
@@ -171,53 +213,65 @@ def import_labels(
     differs from one that the sample has already, here or in another line of the file: such are for
     people to decide.  Raises ValueError for a file that cannot be read.
     """
-    said, refused, empty = _understood(path, schema, rows, who, by)
-    agreed, torn = _agreeing(said, schema, rows)
-    recorded = same = 0
+    parsed = _parse_file(path, schema, rows, who=who, by=by)
+    refused = parsed.refused
+    agreed, contradictions = _split_contradictions(parsed.lines, schema, rows)
+    refused += contradictions
+    recorded = 0
+    same = 0
     try:
         with ledger.transaction():
             known = {question.row: question for question in ledger.questions()}
-            for one in agreed:
+            for line in agreed:
                 try:
-                    is_new = _keep(ledger, schema, rows, known, one)
-                    recorded, same = recorded + is_new, same + (not is_new)
+                    is_new = _record(ledger, schema, rows, known, line)
                 except ValueError as error:
-                    torn.append(f"{one.line}: {error}")
-            if dry_run or ((refused or torn) and not partial):
+                    refused.append(f"{line.place}: {error}")
+                    continue
+                if is_new:
+                    recorded += 1
+                else:
+                    same += 1
+            if dry_run or (refused and not partial):
                 raise _Undone
     except _Undone:
-        recorded = recorded if dry_run else 0
-    return Imported(recorded, same, empty, tuple(sorted([*refused, *torn], key=_place)))
+        if not dry_run:
+            recorded = 0
+    in_order = tuple(sorted(refused, key=_number_of_line))
+    return Imported(recorded=recorded, same=same, empty=parsed.empty, refused=in_order)
 
 
-def _understood(
-    path: Path, schema: Schema, rows: SiteRows, who: str, by: Key
-) -> tuple[list[_Said], list[str], int]:
-    """The lines that name a sample and a label, a sentence for each that does not, and how many
-    have no label."""
-    said: list[_Said] = []
-    refused: list[str] = []
-    empty = 0
-    places = {name: row for row, name in enumerate(rows.ids)} if by == "id" else {}
-    for line, cells in read_lines(path, by):
+def _parse_file(
+    path: Path, schema: Schema, rows: SiteRows, *, who: str, by: Key
+) -> _Parsed:
+    parsed = _Parsed(lines=[], refused=[])
+    row_of_name: dict[str, int] = {}
+    if by == "id":
+        row_of_name = {name: row for row, name in enumerate(rows.ids)}
+    for place, cells in read_lines(path, by):
         if not cells["label"]:
-            empty += 1
+            parsed.empty += 1
             continue
         try:
-            row = _row(cells, rows, places, by)
-            said.append(
-                _Said(line, row, _value(schema, cells["label"]), cells["who"] or who)
-            )
+            row = _find_row(cells, rows, row_of_name, by)
+            value = _parse_label(schema, cells["label"])
         except ValueError as error:
-            refused.append(f"{line}: {error}")
-    return said, refused, empty
+            parsed.refused.append(f"{place}: {error}")
+            continue
+        line = _Line(place=place, row=row, value=value, who=cells["who"] or who)
+        parsed.lines.append(line)
+    return parsed
 
 
-def _keep(
-    ledger: Ledger, schema: Schema, rows: SiteRows, known: dict[int, Question], said: _Said
+def _record(
+    ledger: Ledger, schema: Schema, rows: SiteRows, known: dict[int, Question], line: _Line
 ) -> bool:
-    """Enter one answer; whether it is new.  ValueError where it is refused."""
-    sample, asked = f"sample {rows.ids[said.row]!r}", known.get(said.row)
+    """Enter one answer; whether it is new.  ValueError where it is refused.
+
+    known: the newest question about each row; it is brought up to date.
+    """
+    sample = f"sample {rows.ids[line.row]!r}"
+    asked = known.get(line.row)
     if asked is None:
         raise ValueError(
             f"{sample} was never asked: only what the study chose takes labels"
@@ -230,42 +284,45 @@ def _keep(
     if asked.state == "withdrawn":
         raise ValueError(f"{sample} was withdrawn: it takes no labels any more")
     for given in asked.answers:
-        if given.value != said.value:
+        if given.value != line.value:
             raise ValueError(
-                f"{sample} has the label {_text(schema, given.value)!r} by "
-                f"{given.who}, not {_text(schema, said.value)!r}; correct it on the labelling page"
+                f"{sample} has the label {_label_text(schema, given.value)!r} by {given.who}, "
+                f"not {_label_text(schema, line.value)!r}; correct it on the labelling page"
             )
-    known[said.row] = ledger.answer(said.row, said.value, said.who, "imported")
-    return all(given.who != said.who for given in asked.answers)
+    known[line.row] = ledger.answer(line.row, line.value, line.who, "imported")
+    return all(given.who != line.who for given in asked.answers)
 
 
-def _agreeing(
-    said: Iterable[_Said], schema: Schema, rows: SiteRows
-) -> tuple[list[_Said], list[str]]:
+def _split_contradictions(
+    lines: Iterable[_Line], schema: Schema, rows: SiteRows
+) -> tuple[list[_Line], list[str]]:
     """The lines whose sample has one label in the file, and a sentence for each other line."""
-    by_row: dict[int, list[_Said]] = {}
-    for one in said:
-        by_row.setdefault(one.row, []).append(one)
-    agreed: list[_Said] = []
-    torn: list[str] = []
-    for row, lines in by_row.items():
-        other = next((one for one in lines if one.value != lines[0].value), None)
-        if other is None:
-            agreed += lines
+    by_row: dict[int, list[_Line]] = {}
+    for line in lines:
+        by_row.setdefault(line.row, []).append(line)
+    agreed: list[_Line] = []
+    refused: list[str] = []
+    for row, about_row in by_row.items():
+        first = about_row[0]
+        others = [line for line in about_row if line.value != first.value]
+        if not others:
+            agreed += about_row
             continue
-        first = lines[0]
-        torn += [
-            f"{one.line}: sample {rows.ids[row]!r} is {_text(schema, first.value)!r} in "
-            f"{first.line} and {_text(schema, other.value)!r} in {other.line}; keep one of them"
-            for one in lines
-        ]
-    return agreed, torn
+        other = others[0]
+        why = (
+            f"sample {rows.ids[row]!r} is {_label_text(schema, first.value)!r} in {first.place} "
+            f"and {_label_text(schema, other.value)!r} in {other.place}; keep one of them"
+        )
+        refused += [f"{line.place}: {why}" for line in about_row]
+    return agreed, refused
 
 
-def _row(
-    cells: Mapping[str, str], rows: SiteRows, places: Mapping[str, int], by: Key
+def _find_row(
+    cells: Mapping[str, str], rows: SiteRows, row_of_name: Mapping[str, int], by: Key
 ) -> int:
-    name, number = cells["id"], cells["row"]
+    """The row that a line is about; ValueError where the site has none such."""
+    name = cells["id"]
+    number = cells["row"]
     is_row = number.isascii() and number.isdigit() and int(number) < len(rows.ids)
     if by == "row":
         if not is_row:
@@ -273,26 +330,29 @@ def _row(
                 f"row {number!r} is none of this site: it has 0 to {len(rows.ids) - 1}"
             )
         return int(number)
-    if name not in places:
-        close = get_close_matches(name, places, n=1, cutoff=0.8)
+    if name not in row_of_name:
+        close = get_close_matches(name, row_of_name, n=1, cutoff=0.8)
         meant = f"; did you mean {close[0]!r}?" if close else ""
         raise ValueError(f"sample {name!r} is none of this site{meant}")
-    if number and not (is_row and int(number) == places[name]):
+    row = row_of_name[name]
+    if number and not (is_row and int(number) == row):
         raise ValueError(
-            f"sample {name!r} is row {places[name]} of this site, and the line says row "
+            f"sample {name!r} is row {row} of this site, and the line says row "
             f"{number}; if another tool has numbered the samples anew, import by row"
         )
-    return places[name]
+    return row
 
 
-def _value(schema: Schema, text: str) -> float | None:
+def _parse_label(schema: Schema, text: str) -> float | None:
     """A label as it stands in a file; a decimal comma is one in a spreadsheet of many countries."""
     if text == CANNOT_TELL and text not in schema.classes:
         return None
-    is_comma = not schema.classes and text.count(",") == 1 and "." not in text
-    return schema.value(text.replace(",", ".") if is_comma else text)
+    has_decimal_comma = not schema.classes and text.count(",") == 1 and "." not in text
+    if has_decimal_comma:
+        text = text.replace(",", ".")
+    return schema.value(text)
 
 
-def _place(sentence: str) -> int:
+def _number_of_line(sentence: str) -> int:
     """The number of the line that a sentence is about."""
     return int(sentence.split(":", 1)[0].split()[-1])

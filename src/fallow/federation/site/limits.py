@@ -14,10 +14,11 @@ from typing import Any, final
 
 from torch import Tensor
 
-from fallow.core.contract import Contract, Planning
+from fallow.core.contract import Contract
 from fallow.core.messages import KEYS, Request, Step
+from fallow.core.methods import Finishing, Method, Planning, methods_by_owner, site_function
 from fallow.core.refusal import Refusal
-from fallow.core.types import SiteId
+from fallow.core.types import SiteId, State
 from fallow.experiment.methods import is_shared, local_plan
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
@@ -25,7 +26,6 @@ from fallow.federation.ledger import Ledger
 from fallow.federation.site.budget import Budget
 from fallow.federation.site.schedule import Place, Schedule
 from fallow.storage.files import digest_of
-from fallow.training.base import Finishing
 
 PARTS = ("w", "stats")
 """Of a common model."""
@@ -231,13 +231,13 @@ class Limits:
         plan = step.plan
         if plan is None:
             return False
-        method = self.made.methods[owner]
+        method = self._method(owner)
         if owner == "query" and step.verb in ("local", "global"):
             wanted = local_plan(self.agreement.recipe, method)
             return step.verb == "local" and plan == wanted and place.part == 0
         if isinstance(method, Planning):
             return method.trains_by(plan)
-        return owner == "training" and bool(plan == method.plan)
+        return owner == "training" and plan == self.made.methods["training"].plan
 
     def _is_sent(self, name: str) -> bool:
         return name.isidentifier() and name not in self._contract("training").at_server
@@ -246,7 +246,7 @@ class Limits:
 
     def _check_words(self, request: Request, step: Step) -> None:
         """Raise unless a verb can be called so, with numbers of a size that it can mean."""
-        verb = getattr(self.made.methods[request.owner], step.verb)
+        verb = site_function(self._method(request.owner), step.verb)
         try:
             inspect.signature(verb).bind(None, **step.args)
         except TypeError as error:
@@ -366,7 +366,11 @@ class Limits:
                 and step.plan is not None
                 and step.plan.start == "given"
             )
-            if before is not None and step.kind == "fit" and is_common:
+            if step.kind != "fit" or not is_common:
+                continue
+            if before is None:
+                self._check_whole(request.key, step.args)
+            else:
                 self._check_same(run, request.key, before, step.args)
         return noted
 
@@ -383,8 +387,8 @@ class Limits:
     ) -> str | None:
         """The digest of a model, which is the one of the round ``step`` where that is known; None
         where there is none."""
-        parts = {name: args[name] for name in PARTS if isinstance(args.get(name), Tensor)}
-        if len(parts) < len(PARTS):
+        parts = self._check_whole(key, args)
+        if not parts:
             return None
         found = digest_of(parts)
         known = self.ledger.orders.model(run, step)
@@ -395,9 +399,26 @@ class Limits:
             )
         return found
 
+    def _check_whole(self, key: str, args: Mapping[str, Any]) -> State:
+        """The parts of the model that an order brings; none where it brings no model.
+
+        Raises Refusal where one of them is missing: half a model can be compared with none.
+        """
+        parts = {name: args[name] for name in PARTS if isinstance(args.get(name), Tensor)}
+        missing = [name for name in PARTS if name not in parts]
+        if parts and missing:
+            raise Refusal(
+                f"the order {key} brings site {self.site} a model without {missing[0]!r}: a model "
+                f"comes with {' and '.join(PARTS)}; the coordinator's version of Fallow, or its "
+                "training method, is another one than was agreed on"
+            )
+        return parts
+
     def _contract(self, owner: str) -> Contract:
-        found: Contract = self.made.methods[owner].contract
-        return found
+        return self._method(owner).contract
+
+    def _method(self, owner: str) -> Method:
+        return methods_by_owner(self.made.methods)[owner]
 
 
 def _check_deadline(key: str, deadline: object) -> None:

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+import tomlkit
+from tomlkit import TOMLDocument
+from tomlkit.items import Table
+
 from fallow.core.build import nearest
 from fallow.core.names import NamePolicy
 from fallow.core.types import SiteId
 from fallow.federation.address import check_address
-from fallow.federation.toml import BARE, toml_of
+from fallow.federation.toml import add_setting, toml_item
 
 SECTIONS = {
     "labels": {"limit": "limit", "annotators": "annotators", "shown": "shown"},
@@ -139,62 +143,120 @@ def settings_from(tree: Mapping[str, Any]) -> Settings:
     return Settings(**{name: value for name, (_, value) in flat.items()}, allow=dict(allow))
 
 
-def _key(name: str) -> str:
-    """A name as TOML has it before ``=``."""
-    return name if BARE.fullmatch(name) else toml_of(name)
-
-
 def settings_text(settings: Settings, study: str) -> str:
-    """``site.toml``, for the people of the site to read and change."""
+    """``site.toml``, for the people of the site to read and change.
 
-    def line(key: str, value: Any, otherwise: str) -> str:
-        return (
-            f"{key} = {toml_of(value)}" if value is not None else f"# {key} = {otherwise}"
-        )
-
-    return (
-        "\n".join(
-            [
-                f'# Site "{settings.name}" of the study "{study}". What all sites agreed on stands in',
-                "# study.toml; this file is the site's own. A change counts from the next start on.",
-                line("name", settings.name, ""),
-                "# rows to choose from, with or without labels; they must not change while the study"
-                " runs",
-                line("data", settings.data, ""),
-                "# rows with labels that models are tested on",
-                line("test", settings.test, '"test.csv"'),
-                "# the coordinator's machine, and the authority by which it is known",
-                line("superlink", settings.superlink, '"coordinator.example:9092"'),
-                line("certificates", settings.certificates, '"keys/authority.pem"'),
-                "\n[labels]",
-                "# labels that the people here ever give, whatever the study asks for",
-                line("limit", settings.limit, "100"),
-                "# people who must agree on a label",
-                line("annotators", settings.annotators, "1"),
-                "# questions that the people here ever see, also those that nobody answers in time;",
-                "# otherwise twice the labels that they may be asked for",
-                line("shown", settings.shown, "200"),
-                "\n[privacy]",
-                "# what this site ever spends on noise (ε), whatever the agreement allows",
-                line("limit", settings.epsilon, "4.0"),
-                "\n[scores]",
-                "# how often models are scored on the test rows; otherwise twice as often as one run",
-                "# of the study does",
-                line("limit", settings.scores, "100"),
-                "\n[runs]",
-                "# how often the study may begin here: each run can ask all its methods anew",
-                line("limit", settings.runs, str(RUNS)),
-                "# how often each may go back to ask something anew; otherwise as often as the study",
-                "# has sites, between 3 and 10 times",
-                line("back", settings.back, "4"),
-                f"\n[{ALLOW}]",
-                "# installed distributions whose classes study.toml may name beside Fallow's own: the",
-                "# digest of each, as a message says it; write one here only after a look at its code",
-                *(
-                    f"{_key(name)} = {toml_of(mark)}"
-                    for name, mark in settings.allow.items()
-                ),
-            ]
-        )
-        + "\n"
+    A setting that the site leaves open is a comment with an example.
+    """
+    document = tomlkit.document()
+    for line in (
+        f'Site "{settings.name}" of the study "{study}". What all sites agreed on stands in',
+        "study.toml; this file is the site's own. A change counts from the next start on.",
+    ):
+        document.add(tomlkit.comment(line))
+    _add(document, "name", settings.name)
+    _add(
+        document,
+        "data",
+        settings.data,
+        "rows to choose from, with or without labels; they must not change while the study runs",
     )
+    _add(
+        document,
+        "test",
+        settings.test,
+        "rows with labels that models are tested on",
+        example="test.csv",
+    )
+    _add(
+        document,
+        "superlink",
+        settings.superlink,
+        "the coordinator's machine, and the authority by which it is known",
+        example="coordinator.example:9092",
+    )
+    _add(document, "certificates", settings.certificates, example="keys/authority.pem")
+
+    labels = _add_section(document, "labels")
+    _add(
+        labels,
+        "limit",
+        settings.limit,
+        "labels that the people here ever give, whatever the study asks for",
+        example=100,
+    )
+    _add(labels, "annotators", settings.annotators, "people who must agree on a label")
+    _add(
+        labels,
+        "shown",
+        settings.shown,
+        "questions that the people here ever see, also those that nobody answers in time;",
+        "otherwise twice the labels that they may be asked for",
+        example=200,
+    )
+
+    privacy = _add_section(document, "privacy")
+    _add(
+        privacy,
+        "limit",
+        settings.epsilon,
+        "what this site ever spends on noise (ε), whatever the agreement allows",
+        example=4.0,
+    )
+
+    scores = _add_section(document, "scores")
+    _add(
+        scores,
+        "limit",
+        settings.scores,
+        "how often models are scored on the test rows; otherwise twice as often as one run",
+        "of the study does",
+        example=100,
+    )
+
+    runs = _add_section(document, "runs")
+    _add(
+        runs,
+        "limit",
+        settings.runs,
+        "how often the study may begin here: each run can ask all its methods anew",
+        example=RUNS,
+    )
+    _add(
+        runs,
+        "back",
+        settings.back,
+        "how often each may go back to ask something anew; otherwise as often as the study",
+        "has sites, between 3 and 10 times",
+        example=4,
+    )
+
+    allow = _add_section(document, ALLOW)
+    for line in (
+        "installed distributions whose classes study.toml may name beside Fallow's own: the",
+        "digest of each, as a message says it; write one here only after a look at its code",
+    ):
+        allow.add(tomlkit.comment(line))
+    for name, digest in settings.allow.items():
+        add_setting(allow, name, digest)
+    return tomlkit.dumps(document)
+
+
+def _add_section(document: TOMLDocument, name: str) -> Table:
+    """A section below an empty line; what is added to it later is written too."""
+    section = tomlkit.table()
+    document.add(tomlkit.nl())
+    document.add(name, section)
+    return section
+
+
+def _add(
+    to: TOMLDocument | Table, key: str, value: object, *about: str, example: object = None
+) -> None:
+    """A setting below the comments about it; without a value, an example as one more comment."""
+    for line in about:
+        to.add(tomlkit.comment(line))
+    if value is not None:
+        add_setting(to, key, value)
+    else:
+        to.add(tomlkit.comment(f"{key} = {toml_item(example).as_string()}"))

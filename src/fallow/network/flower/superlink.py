@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import tomlkit
+
 from fallow.core.types import SiteId
 from fallow.network.flower.app.fallow_pipe.pipe import SOCKET
 from fallow.network.flower.certificates import Tls
@@ -76,12 +78,12 @@ class Superlink:
     def start(self) -> None:
         home = Path(self._env["FLWR_HOME"])
         private_folder(home)
-        write_private(
-            home / "config.toml",
-            f'[superlink]\ndefault = "{NAME}"\n\n[superlink.{NAME}]\n'
-            f"address = {json.dumps(self.local)}\n"
-            f"root-certificates = {json.dumps(os.fspath(self._tls.authority.absolute()))}\n",
-        )
+        here = {
+            "address": self.local,
+            "root-certificates": os.fspath(self._tls.authority.absolute()),
+        }
+        known = {"superlink": {"default": NAME, NAME: here}}
+        write_private(home / "config.toml", tomlkit.dumps(known))
         self._child.start()
 
     def stop(self) -> None:

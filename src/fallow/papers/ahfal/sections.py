@@ -64,7 +64,7 @@ def oracle(study: StudyRecords, key: str) -> Blocks:
     if any(pair.what == "typicality" for pair, _ in tests):
         notes.append(Note(TYPICALITY))
     return [
-        show_figure(figure, f"{key}-lifts", caption, seen=words),
+        show_figure(figure, f"{key}-lifts", caption, alt=words),
         table,
         *notes,
         *few(tests),
@@ -90,7 +90,7 @@ def spread(study: StudyRecords, key: str) -> Blocks:
     return class_slopes(lines, study, key) if lines else []
 
 
-def swept(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
+def studies_with_slopes(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
     """The studies whose slopes stand in the article over all."""
     return [s for sweep in alpha_sweeps(studies) if slopes(sweep) for s in sweep]
 
@@ -126,7 +126,7 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
     figure = draw.tradeoff(found, unit_of(first))
     words = _tradeoff_seen(found, unit_of(first))
     return [
-        show_figure(figure, f"{key}-tradeoff", caption, seen=words),
+        show_figure(figure, f"{key}-tradeoff", caption, alt=words),
         _points(found),
         Note(note),
     ]
@@ -188,7 +188,7 @@ def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
     )
     members = {kind: line.queries for kind, line in found.lines.items()}
     return [
-        show_figure(draw.slopes(found), f"{key}-slopes", caption, seen=words),
+        show_figure(draw.slopes(found), f"{key}-slopes", caption, alt=words),
         Table("Points of accuracy per unit of CV", header, rows),
         Note(f"{drawn} {who(study, members)}"),
     ]
@@ -210,5 +210,5 @@ SECTIONS = Sections(
         Section("What knowing the classes would be worth", Place.FINDINGS, oracle, chooses),
         Section(SPREAD, Place.FINDINGS, spread, chooses),
     ),
-    of_several=(Across(sweeps, replaces=SPREAD, covers=swept),),
+    of_several=(Across(sweeps, replaces=SPREAD, covers=studies_with_slopes),),
 )

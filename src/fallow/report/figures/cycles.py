@@ -7,11 +7,11 @@ from matplotlib.figure import Figure
 
 from fallow.report.figures.style import (
     STYLE,
-    banded,
     key_above,
     looks,
     new_figure,
     spread_line,
+    with_band,
 )
 from fallow.report.final_table import label_of
 from fallow.report.findings.labels import label_kl, minority_share, over_cycles
@@ -23,26 +23,25 @@ def label_balance(study: StudyRecords) -> Figure | None:
     """Minority share of all labels, and KL of sites' labels to all labels, over labelled share."""
     figure, panels = new_figure(3.1, columns=2)
     look = looks(study)
-    bands = banded(study)
+    bands = with_band(study)
     drawn: list[str] = []
     for axes, value in zip(panels, (minority_share, label_kl), strict=True):
-        for query in (q for q in look if q in study.strategies):
+        for query in look:
             values = over_cycles(study, query, value)
             x = study.fractions(query)
-            cycles = [c for c in values if c in x]
-            if cycles:
-                at = [100 * x[c] for c in cycles]
-                shown = [values[c] for c in cycles]
-                spread_line(
-                    axes,
-                    at,
-                    shown,
-                    look[query],
-                    band=query in bands,
-                    name=label_of(query, study.study),
-                    unit=" % labelled",
-                )
-                drawn.append(query)
+            cycles = [cycle for cycle in values if cycle in x]
+            if query not in study.strategies or not cycles:
+                continue
+            spread_line(
+                axes,
+                [100 * x[cycle] for cycle in cycles],
+                [values[cycle] for cycle in cycles],
+                look[query],
+                band=query in bands,
+                name=label_of(query, study.study),
+                unit=" % labelled",
+            )
+            drawn.append(query)
         axes.set_xlabel("Labelled rows, %")
     if not drawn:
         return None

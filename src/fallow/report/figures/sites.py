@@ -17,14 +17,14 @@ from matplotlib.ticker import (
 from fallow.report.figures.style import (
     STYLE,
     add_tip,
-    banded,
     key_above,
     looks,
     new_figure,
     spread_line,
+    with_band,
 )
 from fallow.report.final_table import label_of
-from fallow.report.findings.personal import Fared, over_rounds
+from fallow.report.findings.personal import SiteOutcome, over_rounds
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import mean_sd
 
@@ -35,11 +35,13 @@ MEGABYTE = 1e6
 def rounds(study: StudyRecords) -> Figure | None:
     """Accuracy after every round that was scored."""
     look = looks(study)
-    bands = banded(study)
-    lines = {
-        q: found for q in look if q in study.strategies and (found := over_rounds(study, q))
-    }
-    if max(map(len, lines.values()), default=0) < 2:
+    bands = with_band(study)
+    lines = {}
+    for query in look:
+        by_round = over_rounds(study, query)
+        if by_round and query in study.strategies:
+            lines[query] = by_round
+    if max((len(by_round) for by_round in lines.values()), default=0) < 2:
         return None
     figure, (axes,) = new_figure(3.4)
     for query, by_round in lines.items():
@@ -59,32 +61,40 @@ def rounds(study: StudyRecords) -> Figure | None:
 
 
 @mpl.rc_context(STYLE)
-def trade(study: StudyRecords, found: Sequence[Fared]) -> Figure:
+def trade(study: StudyRecords, found: Sequence[SiteOutcome]) -> Figure:
     """Accuracy against the variance between sites, and against what a site receives."""
     figure, (left, right) = new_figure(3.4, columns=2)
-    for s in found:
-        _dot(left, study, s, s.variance)
-        _dot(right, study, s, s.received / MEGABYTE)
-    sent = [s.received / MEGABYTE for s in found if s.received > 0]
-    if sent and max(sent) > 10 * min(sent):
-        straight = 10 * min(sent)  # from zero up to there
-        right.set_xscale("symlog", linthresh=straight)
-        at = SymmetricalLogLocator(base=10, linthresh=straight, subs=[1.0, 2.0, 5.0])
-        right.xaxis.set_major_locator(at)
-        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-        right.xaxis.set_minor_formatter(NullFormatter())
+    for outcome in found:
+        _draw_dot(left, study, outcome, outcome.variance)
+        _draw_dot(right, study, outcome, outcome.received / MEGABYTE)
+    _fit_megabytes(right, [outcome.received / MEGABYTE for outcome in found])
     left.set_title("Test accuracy, mean over sites, %")
     left.set_xlabel("Variance between sites, percent²")
     right.set_xlabel("Received by a site, MB")
     right.set_xlim(left=0)
-    key_above(figure, study, [s.query for s in found])
+    key_above(figure, study, [outcome.query for outcome in found])
     return figure
 
 
-def _dot(axes: Axes, study: StudyRecords, s: Fared, x: float) -> None:
-    look = looks(study)[s.query]
-    mean, sd = mean_sd(s.accuracy)
-    add_tip(axes, x, mean, f"{label_of(s.query, study.study)}: {mean:.2f} % at {x:,.4g}")
+def _fit_megabytes(axes: Axes, megabytes: Sequence[float]) -> None:
+    """A scale that is logarithmic where some receive more than ten times as much as others."""
+    sent = [amount for amount in megabytes if amount > 0]
+    if not sent or max(sent) <= 10 * min(sent):
+        return
+    straight = 10 * min(sent)  # from zero up to there
+    axes.set_xscale("symlog", linthresh=straight)
+    ticks = SymmetricalLogLocator(base=10, linthresh=straight, subs=[1.0, 2.0, 5.0])
+    axes.xaxis.set_major_locator(ticks)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_dot(axes: Axes, study: StudyRecords, outcome: SiteOutcome, x: float) -> None:
+    """One strategy, with one standard deviation over seeds to each side."""
+    look = looks(study)[outcome.query]
+    mean, sd = mean_sd(outcome.accuracy)
+    name = label_of(outcome.query, study.study)
+    add_tip(axes, x, mean, f"{name}: {mean:.2f} % at {x:,.4g}")
     axes.errorbar(
         x,
         mean,

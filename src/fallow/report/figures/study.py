@@ -14,13 +14,13 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from fallow.report.columns import with_interval
 from fallow.report.figures.style import (
     FAINT,
     INK,
     STYLE,
     Look,
     add_tip,
-    banded,
     key_above,
     looks,
     name_ends,
@@ -28,10 +28,11 @@ from fallow.report.figures.style import (
     plain,
     plain_logarithm,
     spread_line,
+    with_band,
 )
-from fallow.report.final_table import FinalTable, Row, digits_of, label_of, number
+from fallow.report.final_table import FinalTable, Row, digits_of, label_of
 from fallow.report.findings.diverged import FAR
-from fallow.study.by_class import ClassScores, class_means, class_scores
+from fallow.study.by_class import ClassScores, class_means, class_names, class_scores
 from fallow.study.records import StudyRecords
 
 _HEAT = LinearSegmentedColormap.from_list(
@@ -41,6 +42,9 @@ _NAMED_CLASSES = 12
 """Up to this many classes are named in a figure; more are numbered sparsely."""
 
 
+WIDTH = 0.62
+"""How much of the room of a class the dots of the strategies take."""
+
 APART = 0.16
 """How far above and below the middle of its row a strategy's dots and its interval stand."""
 
@@ -49,14 +53,15 @@ _DECADE = 10.0
 
 
 def _scale(study: StudyRecords) -> tuple[float, str]:
+    """What scores are multiplied by, and the title of their axes."""
     if study.measure == "accuracy":
         return 100.0, "Test accuracy, %"
-    return 1.0, "Test error (MSE; 1: the variance of the targets)" if study.is_scaled else (
-        "Test error (MSE)"
-    )
+    if study.is_scaled:
+        return 1.0, "Test error (MSE; 1: the variance of the targets)"
+    return 1.0, "Test error (MSE)"
 
 
-def _bought(study: StudyRecords, query: str) -> dict[int, float]:
+def _labels_axis(study: StudyRecords, query: str) -> dict[int, float]:
     """Cycle -> place on the axis: labelled share in per cent, or for errors the labels bought."""
     if study.measure != "accuracy":
         return study.labels(query)
@@ -68,16 +73,31 @@ def _fit_errors(axes: Axes, study: StudyRecords) -> None:
     and leaves diverged errors out."""
     axes.set_xlabel("Labels bought, first labels among them")
     axes.xaxis.set_major_formatter(lambda labels, _: f"{labels:,.0f}")
-    shown = [fmean(s.values()) for q in study.strategies for s in study.curve(q).values()]
-    shown += [fmean(study.final(q).values()) for q in study.bounds if study.final(q)]
-    usable = [e for e in shown if not study.is_scaled or e <= FAR] or shown
-    low, high = min(usable), max(usable)
+    errors = _mean_errors(study)
+    usable = errors
+    if study.is_scaled:
+        usable = [error for error in errors if error <= FAR] or errors
+    low = min(usable)
+    high = max(usable)
     if low > 0 and high > _DECADE * low:
         axes.set_yscale("log")
         plain_logarithm(axes.yaxis)
         axes.set_ylim(low / 1.25, high * 1.25)
-    elif len(usable) < len(shown):
-        axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low) + 1e-9)
+    elif len(usable) < len(errors):
+        margin = 0.05 * (high - low)
+        axes.set_ylim(low - margin, high + margin + 1e-9)
+
+
+def _mean_errors(study: StudyRecords) -> list[float]:
+    """Every mean over seeds that the figure of learning curves shows."""
+    errors = []
+    for query in study.strategies:
+        errors += [fmean(by_seed.values()) for by_seed in study.curve(query).values()]
+    for query in study.bounds:
+        final = study.final(query)
+        if final:
+            errors.append(fmean(final.values()))
+    return errors
 
 
 @mpl.rc_context(STYLE)
@@ -87,24 +107,30 @@ def learning_curves(study: StudyRecords) -> Figure | None:
     scale, title = _scale(study)
     look = looks(study)
     ends: list[tuple[str, float, float, str]] = []
-    bands = banded(study)
+    bands = with_band(study)
     unit = " % labelled" if study.higher_is_better else " labels"
-    for query in (q for q in look if q in study.strategies):
-        curve, x = study.curve(query), _bought(study, query)
-        cycles = [c for c in curve if c in x]
-        if cycles:
-            end = spread_line(
-                axes,
-                [x[c] for c in cycles],
-                [[scale * s for s in curve[c].values()] for c in cycles],
-                look[query],
-                band=query in bands,
-                name=label_of(query, study.study),
-                unit=unit,
-                digits=digits_of(study),
-            )
-            if not look[query].is_faint:
-                ends.append((label_of(query, study.study), *end, look[query].colour))
+    for query in look:
+        curve = study.curve(query)
+        x = _labels_axis(study, query)
+        cycles = [cycle for cycle in curve if cycle in x]
+        if query not in study.strategies or not cycles:
+            continue
+        name = label_of(query, study.study)
+        scores = []  # for each cycle, one a seed
+        for cycle in cycles:
+            scores.append([scale * score for score in curve[cycle].values()])
+        end_x, end_y = spread_line(
+            axes,
+            [x[cycle] for cycle in cycles],
+            scores,
+            look[query],
+            band=query in bands,
+            name=name,
+            unit=unit,
+            digits=digits_of(study),
+        )
+        if not look[query].is_faint:
+            ends.append((name, end_x, end_y, look[query].colour))
     if not ends:
         return None
     left, right = axes.dataLim.intervalx
@@ -145,17 +171,17 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
         scores = study.final(row.query)
         seeds = sorted(scores.keys() & reference.keys())
         gaps = [scale * (scores[seed] - reference[seed]) for seed in seeds]
-        colour = look[row.query].colour
+        colour = INK if look[row.query].is_faint else look[row.query].colour
         axes.plot(
             gaps,
             [at - APART] * len(gaps),
             "o",
-            color=colour if colour != FAINT else INK,
+            color=colour,
             markersize=5,
             alpha=0.6,
             markeredgewidth=0,
         )
-        _mean_and_interval(axes, row, at, colour if colour != FAINT else INK, final.digits)
+        _mean_and_interval(axes, row, at, colour=colour, digits=final.digits)
     axes.set_yticks(range(len(tested)), [plain(row.label) for row in tested])
     axes.set_ylim(len(tested) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
@@ -165,7 +191,7 @@ def differences(study: StudyRecords, final: FinalTable) -> Figure | None:
     return figure
 
 
-def _mean_and_interval(axes: Axes, row: Row, at: int, colour: str, digits: int) -> None:
+def _mean_and_interval(axes: Axes, row: Row, at: int, *, colour: str, digits: int) -> None:
     """The mean of one comparison, its interval, and what is said when it is pointed at."""
     c = row.comparison
     if c is None:
@@ -173,44 +199,54 @@ def _mean_and_interval(axes: Axes, row: Row, at: int, colour: str, digits: int) 
     ends = [c.interval.low, c.interval.high]
     axes.plot(ends, [at + APART, at + APART], color=colour, linewidth=2, marker="")
     axes.plot([c.difference], [at + APART], "D", color=colour, markersize=6)
-    shown = [
-        number(v, digits, "+") for v in (c.difference, c.interval.low, c.interval.high)
-    ]
-    text = f"{row.label}: {shown[0]} [{shown[1]}, {shown[2]}], {c.pairs} seeds"
+    shown = with_interval(c.difference, c.interval, digits)
+    text = f"{row.label}: {shown}, {c.pairs} seeds"
     add_tip(axes, c.difference, at + APART, text)
 
 
 def _class_ticks(axes: Axes, names: Sequence[str], offset: float = 0.0) -> None:
-    if len(names) <= _NAMED_CLASSES:
-        slant = 35 if max(map(len, names)) > 4 else 0
-        axes.set_xticks(
-            [i + offset for i in range(len(names))],
-            list(map(plain, names)),
-            rotation=slant,
-            ha="right" if slant else "center",
-        )
+    """Names below the columns of classes, slanted where they are long; none where they are many."""
+    if len(names) > _NAMED_CLASSES:
+        return
+    at = [i + offset for i in range(len(names))]
+    texts = [plain(name) for name in names]
+    if max(len(name) for name in names) > 4:
+        axes.set_xticks(at, texts, rotation=35, ha="right")
+    else:
+        axes.set_xticks(at, texts)
 
 
-def _dots(
-    axes: Axes, s: ClassScores, shown: Sequence[int], look: Look, shift: float, name: str
+def _draw_dots(
+    axes: Axes,
+    scored: ClassScores,
+    shown: Sequence[int],
+    *,
+    look: Look,
+    shift: float,
+    name: str,
 ) -> None:
     """The classes of one strategy, beside those of the others."""
-    dots = [
-        (i + shift, 100 * a) for i, c in enumerate(shown) if (a := s.mean[c]) is not None
-    ]
-    axes.plot(
-        *zip(*dots, strict=True), linestyle="none", color=look.colour, marker=look.marker
-    )
-    for x, accuracy in dots:
-        add_tip(axes, x, accuracy, f"{name}: {accuracy:.1f} %")
+    x = []
+    y = []
+    for at, which in enumerate(shown):
+        accuracy = scored.mean[which]
+        if accuracy is not None:
+            x.append(at + shift)
+            y.append(100 * accuracy)
+    axes.plot(x, y, linestyle="none", color=look.colour, marker=look.marker)
+    for at_x, at_y in zip(x, y, strict=True):
+        add_tip(axes, at_x, at_y, f"{name}: {at_y:.1f} %")
 
 
-def _faint_dots(axes: Axes, scores: Sequence[ClassScores], shown: Sequence[int]) -> None:
+def _draw_faint_dots(
+    axes: Axes, scores: Sequence[ClassScores], shown: Sequence[int]
+) -> None:
     """From the lowest to the highest of the strategies without a name, as one bar per class."""
-    for i, c in enumerate(shown):
-        found = [100 * a for s in scores if (a := s.mean[c]) is not None]
-        if found:
-            axes.vlines(i, min(found), max(found), color=FAINT, linewidth=26, alpha=0.45)
+    for at, which in enumerate(shown):
+        accuracies = [scored.mean[which] for scored in scores]
+        known = [100 * accuracy for accuracy in accuracies if accuracy is not None]
+        if known:
+            axes.vlines(at, min(known), max(known), color=FAINT, linewidth=26, alpha=0.45)
 
 
 @mpl.rc_context(STYLE)
@@ -219,23 +255,27 @@ def class_accuracy(study: StudyRecords) -> Figure | None:
     scores = class_scores(study)
     if not scores:
         return None
-    count = len(scores[0].mean)
-    parts = study.partitions
-    known = parts[min(parts)].classes if parts else study.study.classes
-    names = known or tuple(map(str, range(count)))
-    middle = class_means([s.mean for s in scores])
-    shown = sorted(
-        (c for c in range(count) if middle[c] is not None),
-        key=lambda c: (middle[c] or 0.0, c),
-    )
+    means = class_means([scored.mean for scored in scores])
+    names = class_names(study) or tuple(str(which) for which in range(len(means)))
+    ranked = sorted((mean, which) for which, mean in enumerate(means) if mean is not None)
+    shown = [which for _, which in ranked]
+
     figure, (axes,) = new_figure(3.4)
     look = looks(study)
-    _faint_dots(axes, [s for s in scores if look[s.query].is_faint], shown)
-    named = [s for s in scores if not look[s.query].is_faint]
-    for k, s in enumerate(named):
-        shift = 0.62 * (k - (len(named) - 1) / 2) / len(named)
-        _dots(axes, s, shown, look[s.query], shift, label_of(s.query, study.study))
-    _class_ticks(axes, [names[c] for c in shown])
+    faint = [scored for scored in scores if look[scored.query].is_faint]
+    _draw_faint_dots(axes, faint, shown)
+    named = [scored for scored in scores if not look[scored.query].is_faint]
+    for k, scored in enumerate(named):
+        from_middle = k - (len(named) - 1) / 2
+        _draw_dots(
+            axes,
+            scored,
+            shown,
+            look=look[scored.query],
+            shift=WIDTH * from_middle / len(named),
+            name=label_of(scored.query, study.study),
+        )
+    _class_ticks(axes, [names[which] for which in shown])
     axes.set_xlabel("Class, from the worst to the best learned")
     axes.set_title("Test accuracy of each class, %")
     axes.grid(visible=False, axis="x")
@@ -255,18 +295,13 @@ def partition_map(study: StudyRecords) -> Figure | None:
     mesh = axes.pcolormesh(n, cmap=_HEAT, vmin=0, rasterized=n.size > 2500)
     if n.size <= 200:
         for (i, j), rows in np.ndenumerate(n):
-            axes.text(
-                j + 0.5,
-                i + 0.5,
-                str(rows),
-                ha="center",
-                va="center",
-                fontsize=8,
-                color="#ffffff" if rows > 0.45 * n.max() else "#222222",
-            )
+            is_dark = rows > 0.45 * n.max()
+            colour = "#ffffff" if is_dark else "#222222"
+            where = (j + 0.5, i + 0.5)
+            axes.text(*where, str(rows), ha="center", va="center", fontsize=8, color=colour)
     _class_ticks(axes, part.classes, offset=0.5)
     if sites <= 30:
-        axes.set_yticks(np.arange(sites) + 0.5, list(map(plain, part.sites)))
+        axes.set_yticks(np.arange(sites) + 0.5, [plain(site) for site in part.sites])
     axes.invert_yaxis()
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)

@@ -7,11 +7,13 @@ Ink and rules become CSS variables, so that one figure suits a light and a dark 
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 from zlib import crc32
@@ -24,14 +26,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fallow.report.final_table import label_of, ranked
+from fallow.report.final_table import label_of, rank_queries
 from fallow.study.records import StudyRecords, is_bound
 from fallow.study.statistics import mean_sd
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
 
-INK, RULE, PAPER, FAINT = "#1c1d21", "#d9dade", "#fefdfc", "#c4c6cc"
+INK = "#1c1d21"
+RULE = "#d9dade"
+PAPER = "#fefdfc"
+FAINT = "#c4c6cc"
 """Text, thin lines, background, and what stands back; replaced by the page's own colours."""
 
 _VARIABLES = {
@@ -43,6 +48,11 @@ _VARIABLES = {
 
 MOST = 8
 """So many strategies are told apart in a figure; of more, the others are faint."""
+
+AXES_SHARE = 0.78
+"""So much of a figure's height are the axes, about."""
+
+POINTS_PER_INCH = 72
 
 MARKED = 20
 """A line of many points has markers on about so many of them."""
@@ -117,14 +127,15 @@ class Look:
         return self.colour == FAINT
 
 
-def told_apart(study: StudyRecords) -> tuple[str, ...]:
+def named_in_figures(study: StudyRecords) -> tuple[str, ...]:
     """The strategies that figures name: all, or of more than eight the reference, random and the
     best ones.  In the order of the study."""
     if len(study.strategies) <= MOST:
         return study.strategies
-    first = [q for q in (study.study.reference, "random") if q in study.strategies]
-    kept = list(dict.fromkeys([*first, *ranked(study)]))[:MOST]
-    return tuple(q for q in study.strategies if q in kept)
+    wanted = (study.study.reference, "random", *rank_queries(study))
+    present = [query for query in wanted if query in study.strategies]
+    first = list(dict.fromkeys(present))[:MOST]  # without repetitions
+    return tuple(query for query in study.strategies if query in first)
 
 
 def looks(study: StudyRecords) -> dict[str, Look]:
@@ -134,7 +145,7 @@ def looks(study: StudyRecords) -> dict[str, Look]:
     line.  Most of the palette is Okabe and Ito's, told apart with colour-blind eyes; all of it can
     be read on white and on black.
     """
-    named = told_apart(study)
+    named = named_in_figures(study)
     colours = colours_of(named)
     found = {q: Look(FAINT, "", width=1) for q in study.strategies if q not in named}
     for i, query in enumerate((*named, *study.bounds)):
@@ -161,9 +172,9 @@ def colours_of(queries: Sequence[str]) -> dict[str, str]:
             found[query] = _RANDOM
             continue
         start = crc32(query.lower().replace("_", "-").encode()) % len(_COLOURS)
-        turn = [_COLOURS[(start + k) % len(_COLOURS)] for k in range(len(_COLOURS))]
-        free = [colour for colour in turn if colour not in found.values()]
-        found[query] = free[0] if free else turn[0]
+        from_start = [*_COLOURS[start:], *_COLOURS[:start]]
+        free = [colour for colour in from_start if colour not in found.values()]
+        found[query] = free[0] if free else from_start[0]
     return {query: found[query] for query in queries}
 
 
@@ -180,32 +191,30 @@ def plain(name: str) -> str:
     return name.replace("$", r"\$")
 
 
-def spaced(heights: Sequence[float], gap: float, low: float = -np.inf) -> list[float]:
+def space_out(heights: Sequence[float], gap: float, low: float = -np.inf) -> list[float]:
     """Heights moved as little as needed to stand ``gap`` apart, in the same order, and none below
     ``low``.
 
-    >>> [round(h, 2) for h in spaced([1.0, 1.1, 3.0], gap=0.5)]
+    >>> [round(h, 2) for h in space_out([1.0, 1.1, 3.0], gap=0.5)]
     [0.8, 1.3, 3.0]
     """
-    groups: list[list[float]] = []  # [sum of anchors, members]
-    for i, h in enumerate(np.sort(heights)):
-        groups.append([float(h) - i * gap, 1])
-        while (
-            len(groups) > 1
-            and groups[-2][0] / groups[-2][1] > groups[-1][0] / groups[-1][1]
-        ):
-            total, members = groups.pop()
-            groups[-1][0] += total
-            groups[-1][1] += members
-    flat = [total / members for total, members in groups for _ in range(int(members))]
-    placed = dict(
-        zip(
-            np.argsort(heights, kind="stable").tolist(),
-            (max(h, low) + i * gap for i, h in enumerate(flat)),
-            strict=True,
-        )
-    )
-    return [placed[i] for i in range(len(heights))]
+    # Without the gaps that stand below them, heights need not rise by anything: the nearest rising
+    # numbers are means over groups, and neighbours that fall are one group (isotonic regression).
+    groups: list[list[float]] = []
+    for i, height in enumerate(np.sort(heights)):
+        groups.append([float(height) - i * gap])
+        while len(groups) > 1 and fmean(groups[-2]) > fmean(groups[-1]):
+            falling = groups.pop()
+            groups[-1] += falling
+
+    rising: list[float] = []
+    for group in groups:
+        rising += [fmean(group)] * len(group)
+
+    moved = [0.0] * len(rising)
+    for i, which in enumerate(np.argsort(heights, kind="stable").tolist()):
+        moved[which] = max(rising[i], low) + i * gap
+    return moved
 
 
 def spread_line(
@@ -223,9 +232,9 @@ def spread_line(
 
     ``name``: whose line it is, for whoever points at one of its marks; ``unit`` stands behind x.
     """
-    spread = [mean_sd(v) for v in values]
-    mean = np.array([m for m, _ in spread])
-    sd = np.array([s or 0.0 for _, s in spread])
+    spreads = [mean_sd(of_seeds) for of_seeds in values]
+    mean = np.array([mean for mean, _ in spreads])  # (points,)
+    sd = np.array([sd or 0.0 for _, sd in spreads])
     every = max(1, len(x) // MARKED)
     axes.plot(
         x,
@@ -278,20 +287,27 @@ def name_ends(
     edge where the line leaves the figure."""
     if not ends:
         return
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high)
-    there, back = (np.log, np.exp) if axes.get_yscale() == "log" else (float, float)
-    heights = [float(there(min(max(y, low), high))) for _, _, y, _ in ends]
-    low, high = float(there(low)), float(there(high))
-    points = (
-        0.78 * 72 * axes.figure.get_window_extent().height / axes.figure.dpi
-    )  # of the axes
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, top)
+
+    # Heights as they are drawn: on a logarithmic axis names stand apart in logarithms.
+    is_log = axes.get_yscale() == "log"
+    to_height = math.log if is_log else float
+    from_height = math.exp if is_log else float
+    low = to_height(bottom)
+    high = to_height(top)
+    heights = [to_height(min(max(y, bottom), top)) for _, _, y, _ in ends]
+
+    inches = axes.figure.get_window_extent().height / axes.figure.dpi
+    points = AXES_SHARE * POINTS_PER_INCH * inches
     gap = (high - low) * (size + 3) / points
     right = max(x for _, x, _, _ in ends)
-    for (name, _, _, colour), y in zip(ends, spaced(heights, gap, low), strict=True):
+    for (name, _, _, colour), height in zip(
+        ends, space_out(heights, gap, low), strict=True
+    ):
         axes.annotate(
             plain(name),
-            (right, float(back(y))),
+            (right, from_height(height)),
             xytext=(7, 0),
             textcoords="offset points",
             va="center",
@@ -301,7 +317,7 @@ def name_ends(
         )
 
 
-def banded(study: StudyRecords) -> tuple[str, ...]:
+def with_band(study: StudyRecords) -> tuple[str, ...]:
     """The strategies with a band: all of a few; of more, whose bands would cover one another, the
     reference and random, or else the first."""
     if len(study.strategies) <= 3:
@@ -312,16 +328,15 @@ def banded(study: StudyRecords) -> tuple[str, ...]:
 
 def key_above(figure: Figure, study: StudyRecords, queries: Iterable[str]) -> None:
     """One legend above all axes, in the order of the study; the faint ones share an entry."""
-    look, drawn = looks(study), set(queries)
-    named = [q for q in study.strategies if q in drawn and not look[q].is_faint]
-    marks = [
-        (
-            Line2D([], [], color=look[q].colour, marker=look[q].marker),
-            plain(label_of(q, study.study)),
-        )
-        for q in named
-    ]
-    if rest := len(drawn) - len(named):
+    look = looks(study)
+    drawn = set(queries)
+    marks = []
+    for query in study.strategies:
+        if query in drawn and not look[query].is_faint:
+            line = Line2D([], [], color=look[query].colour, marker=look[query].marker)
+            marks.append((line, plain(label_of(query, study.study))))
+    rest = len(drawn) - len(marks)
+    if rest:
         marks.append((Line2D([], [], color=FAINT, linewidth=1), f"{rest} others"))
     legend_above(figure, marks)
 
@@ -329,11 +344,12 @@ def key_above(figure: Figure, study: StudyRecords, queries: Iterable[str]) -> No
 def legend_above(figure: Figure, marks: Sequence[tuple[Line2D, str]]) -> None:
     """The legend itself: as many columns as its longest name leaves room for, four at most."""
     widest = 34 + 4.9 * max(len(name) for _, name in marks)  # points, at this size of type
+    room = int(POINTS_PER_INCH * figure.get_figwidth() / widest)
     figure.legend(
-        [m for m, _ in marks],
-        [n for _, n in marks],
+        [line for line, _ in marks],
+        [name for _, name in marks],
         loc="outside upper left",
-        ncols=max(1, min(4, len(marks), int(72 * figure.get_figwidth() / widest))),
+        ncols=max(1, min(4, len(marks), room)),
         fontsize=9,
         handlelength=1.6,
         columnspacing=1.2,

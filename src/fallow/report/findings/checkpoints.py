@@ -19,25 +19,32 @@ def marks(cycles: Sequence[int], most: int) -> tuple[int, ...]:
     >>> marks([0, 1, 2], 10)
     (1, 2)
     """
-    after = [c for c in cycles if c > 0] or list(cycles)
-    if not after:
+    after_queries = [cycle for cycle in cycles if cycle > 0] or list(cycles)
+    if not after_queries:
         return ()
-    wanted = [after[-1] * k / most for k in range(1, most + 1)]
-    return tuple(sorted({min(after, key=lambda c: abs(c - w)) for w in wanted}))
+
+    nearest = set()
+    for step in range(1, most + 1):
+        wanted = after_queries[-1] * step / most
+        distances = {cycle: abs(cycle - wanted) for cycle in after_queries}
+        nearest.add(min(distances, key=distances.__getitem__))
+    return tuple(sorted(nearest))
 
 
 def checkpoints(study: StudyRecords, most: int) -> tuple[int, ...]:
     """The marks among the cycles that every strategy with a final score has."""
-    curves = [set(study.curve(q)) for q in study.strategies if study.final(q)]
-    return marks(sorted(set.intersection(*curves)), most) if curves else ()
+    scored = [query for query in study.strategies if study.final(query)]
+    if not scored:
+        return ()
+    common = set.intersection(*(set(study.curve(query)) for query in scored))
+    return marks(sorted(common), most)
 
 
 def is_even(study: StudyRecords) -> bool:
     """Whether all strategies have bought as many labels at the checkpoints (to within one)."""
+    labels = [study.labels(query) for query in study.strategies]
     for cycle in checkpoints(study, 10):
-        bought = [
-            n for q in study.strategies if (n := study.labels(q).get(cycle)) is not None
-        ]
+        bought = [by_cycle[cycle] for by_cycle in labels if cycle in by_cycle]
         if bought and max(bought) - min(bought) > 1:
             return False
     return True
@@ -48,12 +55,17 @@ def at_labels(study: StudyRecords, query: str, labels: float) -> dict[int, float
 
     Only seeds with the whole curve; empty where the curve does not reach.
     """
-    curve, x = study.curve(query), study.labels(query)
-    at = [x[c] for c in curve if c in x]
-    if len(at) != len(curve) or not at or not at[0] <= labels <= at[-1]:
+    curve = study.curve(query)
+    bought = study.labels(query)
+    if not curve or not curve.keys() <= bought.keys():
         return {}
-    whole = set.intersection(*(set(scores) for scores in curve.values()))
-    return {
-        k: float(np.interp(labels, at, [s[k] for s in curve.values()]))
-        for k in sorted(whole)
-    }
+    x = [bought[cycle] for cycle in curve]
+    if not x[0] <= labels <= x[-1]:
+        return {}
+
+    seeds_of_cycles = [set(scores) for scores in curve.values()]
+    found = {}
+    for seed in sorted(set.intersection(*seeds_of_cycles)):
+        y = [scores[seed] for scores in curve.values()]
+        found[seed] = float(np.interp(labels, x, y))
+    return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fallow.study.records import Cell, Record, StudyRecords
+from fallow.experiment.record import Record
+from fallow.study.records import Cell, StudyRecords
 
 FAR = 10.0
 """Ten times the variance of the training targets."""
@@ -15,19 +16,25 @@ def has_diverged(row: Record) -> bool:
     if row.get("diverged"):
         return True
     error = row.get("mse")
+    if error is None or not row.get("final"):
+        return False
     is_scaled = row.get("target_variance") is not None
-    return bool(row.get("final") and is_scaled and error is not None and not error <= FAR)
+    return is_scaled and not error <= FAR  # not a number is far, too
 
 
-def _first(cell: Cell) -> int | None:
-    return next((int(r["cycle"]) for r in cell.records if has_diverged(r)), None)
+def _first_cycle(cell: Cell) -> int | None:
+    """The first cycle in which the run diverged; None where it did not."""
+    for row in cell.records:
+        if has_diverged(row):
+            return int(row["cycle"])
+    return None
 
 
-def diverged(study: StudyRecords) -> Mapping[str, Mapping[int, int]]:
+def find_diverged(study: StudyRecords) -> Mapping[str, Mapping[int, int]]:
     """Query -> seed -> the first cycle in which the run diverged, where one did."""
     found: dict[str, dict[int, int]] = {}
     for cell in study.cells:
-        cycle = _first(cell)
+        cycle = _first_cycle(cell)
         if cycle is not None:
             found.setdefault(cell.query, {})[cell.seed] = cycle
     return found
@@ -39,7 +46,7 @@ def ends_diverged(study: StudyRecords, query: str) -> bool:
     return any(has_diverged(row) for row in rows)
 
 
-def diverged_at(study: StudyRecords, query: str, cycle: int) -> bool:
+def has_diverged_at(study: StudyRecords, query: str, cycle: int) -> bool:
     """Whether a seed of the query has no usable model in this cycle."""
     rows = (cell.last_of(cycle) for cell in study.of(query))
     return any(has_diverged(row) for row in rows if row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -15,8 +15,9 @@ from fallow.experiment.metrics_counts import (
     kl_to_global,
     total_variation,
 )
+from fallow.experiment.record import Record
 from fallow.study.names import Strategy
-from fallow.study.records import Record, StudyRecords
+from fallow.study.records import StudyRecords
 
 FEWEST = 4
 """Fewer strategies than this have no correlation worth a sentence."""
@@ -31,23 +32,28 @@ def over_cycles(study: StudyRecords, query: str, value: Value) -> dict[int, list
     for cell in study.of(query):
         for cycle in cell.cycles:
             row = cell.last_of(cycle)
-            number = value(row) if row else None
+            if row is None:
+                continue
+            number = value(row)
             if number is not None:
                 found.setdefault(cycle, []).append(number)
     return dict(sorted(found.items()))
 
 
 def _imbalance(row: Record) -> Imbalance | None:
+    """The balance of the labelled classes, where there are two or more and any label."""
     counts = row.get("labelled_per_class")
-    return imbalance(counts) if counts and len(counts) > 1 and sum(counts) else None
+    if not counts or len(counts) < 2 or sum(counts) == 0:
+        return None
+    return imbalance(counts)
 
 
 def _sites(row: Record) -> list[list[int]] | None:
     """Labels of each site by class, where there are classes and labels."""
-    sites = row.get("labelled_per_site")
-    if not row.get("labelled_per_class") or not sites or not any(map(sum, sites.values())):
-        return None
-    return list(sites.values())
+    has_classes = bool(row.get("labelled_per_class"))
+    counts = list((row.get("labelled_per_site") or {}).values())
+    has_labels = any(sum(of_site) for of_site in counts)
+    return counts if has_classes and has_labels else None
 
 
 def minority_share(row: Record) -> float | None:
@@ -103,37 +109,53 @@ def minority_and_score(study: StudyRecords) -> Association | None:
     strategies with both numbers, or when either does not vary.
     """
     alike = [q for q in study.strategies if not Strategy.parse(q).trains_otherwise]
-    share = {q: _last_share(study, q) for q in alike}
-    score = {q: dict(study.final(q)) for q in alike}
-    both = [q for q in alike if set(share[q]) & set(score[q])]
-    if len(both) < FEWEST:
+    shares = {query: _last_shares(study, query) for query in alike}
+    scores = {query: study.final(query) for query in alike}
+    common = {query: shares[query].keys() & scores[query].keys() for query in alike}
+    measured = [query for query in alike if common[query]]
+    if len(measured) < FEWEST:
         return None
-    x = [fmean(share[q].values()) for q in both]
-    y = [fmean(score[q].values()) for q in both]
-    if np.ptp(x) < 1e-9 or np.ptp(y) < 1e-12:
+
+    mean_shares = [fmean(shares[query].values()) for query in measured]
+    mean_scores = [fmean(scores[query].values()) for query in measured]
+    if not _both_vary(mean_shares, mean_scores):
         return None
-    seeds = set.intersection(*(set(share[q]) & set(score[q]) for q in both))
-    within = [
-        ([share[q][k] for q in both], [score[q][k] for q in both]) for k in sorted(seeds)
-    ]
-    by_seed = tuple(
-        float(np.corrcoef(a, b)[0, 1])
-        for a, b in within
-        if np.ptp(a) > 1e-9 and np.ptp(b) > 1e-12
+
+    by_seed = []
+    for seed in sorted(set.intersection(*(common[query] for query in measured))):
+        x = [shares[query][seed] for query in measured]
+        y = [scores[query][seed] for query in measured]
+        if _both_vary(x, y):
+            by_seed.append(_pearson(x, y))
+
+    from scipy.stats import spearmanr  # takes a second, and not every page asks
+
+    return Association(
+        strategies=len(measured),
+        pearson=_pearson(mean_shares, mean_scores),
+        spearman=float(spearmanr(mean_shares, mean_scores).statistic),
+        by_seed=tuple(by_seed),
     )
-    pearson = float(np.corrcoef(x, y)[0, 1])
-    from scipy import stats as sp  # takes a second, and not every page asks
-
-    return Association(len(both), pearson, float(sp.spearmanr(x, y).statistic), by_seed)
 
 
-def _last_share(study: StudyRecords, query: str) -> dict[int, float]:
+def _both_vary(shares: Sequence[float], scores: Sequence[float]) -> bool:
+    """Whether a correlation means anything: shares are per cent, scores in their own unit."""
+    return bool(np.ptp(shares) > 1e-9 and np.ptp(scores) > 1e-12)
+
+
+def _pearson(x: Sequence[float], y: Sequence[float]) -> float:
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def _last_shares(study: StudyRecords, query: str) -> dict[int, float]:
     """Seed -> minority share in the last cycle."""
     last = study.last_cycle(query)
-    rows = (
-        {cell.seed: cell.last_of(last) for cell in study.of(query)}
-        if last is not None
-        else {}
-    )
-    shares = {seed: minority_share(row) for seed, row in rows.items() if row}
-    return {seed: share for seed, share in shares.items() if share is not None}
+    if last is None:
+        return {}
+    found = {}
+    for cell in study.of(query):
+        row = cell.last_of(last)
+        share = None if row is None else minority_share(row)
+        if share is not None:
+            found[cell.seed] = share
+    return found

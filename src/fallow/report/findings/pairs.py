@@ -67,18 +67,26 @@ def _plain_form(
     return found
 
 
-def compared(study: StudyRecords, pairs: Sequence[Pair]) -> list[tuple[Pair, Comparison]]:
+def compare_final_scores(
+    study: StudyRecords, pairs: Sequence[Pair]
+) -> list[tuple[Pair, Comparison]]:
     """Final scores of the pairs with two seeds in common or more; Holm is over these pairs.
 
     Accuracies are in points, errors in their own unit.
     """
     scale = 100.0 if study.measure == "accuracy" else 1.0
-    scores = {
-        q: {k: scale * s for k, s in study.final(q).items()}
-        for pair in pairs
-        for q in (pair.query, pair.against)
-    }
-    ready = [p for p in pairs if len(differences(scores[p.query], scores[p.against])) > 1]
-    names = [(p.query, p.against) for p in ready]
+    scores = {}
+    for pair in pairs:
+        for query in (pair.query, pair.against):
+            final = study.final(query)
+            scores[query] = {seed: scale * score for seed, score in final.items()}
+
+    ready = []
+    for pair in pairs:
+        by_seed = differences(scores[pair.query], scores[pair.against])
+        if len(by_seed) > 1:
+            ready.append(pair)
+
+    names = [(pair.query, pair.against) for pair in ready]
     tests = compare_pairs(scores, names, higher_is_better=study.higher_is_better)
     return list(zip(ready, tests, strict=True))

@@ -5,17 +5,19 @@ Scores are in per cent, those of sites with flipped labels left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fallow.core.streams import seed_of
-from fallow.report.final_table import ranked
+from fallow.experiment.record import Record
+from fallow.report.final_table import rank_queries
 from fallow.study.names import training_tags
-from fallow.study.records import Cell, Record, StudyRecords
+from fallow.study.records import Cell, StudyRecords
 from fallow.study.statistics import Interval
 
 DRAWS = 2000
@@ -29,7 +31,7 @@ BySite = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Fared:
+class SiteOutcome:
     """How the sites of one strategy fared; every number is a mean over seeds.
 
     ``variance``: between sites, per cent²; ``lowest``: the worst site; ``below_local``: the share
@@ -51,7 +53,7 @@ class Fared:
 
 
 @dataclass(frozen=True)
-class Paired:
+class SiteComparison:
     """A strategy minus another, seed by seed and site by site, in points."""
 
     query: str
@@ -79,20 +81,34 @@ def left_out(study: StudyRecords) -> list[str]:
     or, where none were flipped, those that told no score."""
     is_flipped = bool(study.study.recipe.get("flip"))
     lacking: list[list[str]] = []
-    for row in filter(None, map(scores_row, study.cells)):
-        scores = row["per_site"]
-        told = {site for site, score in scores.items() if is_flipped or score is not None}
-        lacking.append(sorted(row["labelled_per_site"].keys() - told))
+    for cell in study.cells:
+        row = scores_row(cell)
+        if row is None:
+            continue
+        scores = row["per_site"] or {}
+        scored = [site for site in scores if is_flipped or scores[site] is not None]
+        lacking.append(sorted(row["labelled_per_site"].keys() - set(scored)))
     return max(lacking, key=len, default=[])
 
 
 def site_scores(study: StudyRecords, query: str) -> dict[int, BySite]:
     """Seed -> site -> accuracy, per cent; without sites that have no test row."""
-    found = {cell.seed: row for cell in study.of(query) if (row := scores_row(cell))}
-    return {
-        seed: {site: 100 * s for site, s in row["per_site"].items() if s is not None}
-        for seed, row in found.items()
-    }
+    found: dict[int, BySite] = {}
+    for seed, row in _rows_by_seed(study, query).items():
+        scores = row["per_site"] or {}
+        scored = {site: score for site, score in scores.items() if score is not None}
+        found[seed] = {site: 100 * score for site, score in scored.items()}
+    return found
+
+
+def _rows_by_seed(study: StudyRecords, query: str) -> dict[int, Record]:
+    """Seed -> the record whose per-site scores count."""
+    found = {}
+    for cell in study.of(query):
+        row = scores_row(cell)
+        if row is not None:
+            found[cell.seed] = row
+    return found
 
 
 def local_of(study: StudyRecords) -> str | None:
@@ -103,131 +119,159 @@ def local_of(study: StudyRecords) -> str | None:
     return None
 
 
-def fared(study: StudyRecords) -> list[Fared]:
+def outcomes(study: StudyRecords) -> list[SiteOutcome]:
     """Every strategy that has per-site scores, the best first."""
-    return [_fared(study, q) for q in ranked(study) if site_scores(study, q)]
+    scored = [query for query in rank_queries(study) if _rows_by_seed(study, query)]
+    return [_outcome(study, query) for query in scored]
 
 
-def _fared(study: StudyRecords, query: str) -> Fared:
-    cells = {cell.seed: cell for cell in study.of(query)}
-    by_seed = site_scores(study, query)
-    rows = [row for seed in by_seed if (row := scores_row(cells[seed]))]
-    got = [received(cells[seed].records[-1]).values() for seed in by_seed]
-    each = fmean(fmean(of_sites) for of_sites in got)
-    sizes = [r["model_bytes"] for r in rows if r.get("model_bytes")]
+def _outcome(study: StudyRecords, query: str) -> SiteOutcome:
+    """Means over the seeds that have per-site scores."""
+    rows = list(_rows_by_seed(study, query).values())
+    scores = list(site_scores(study, query).values())
 
-    def mean(value: Callable[[Record], float]) -> float:
-        return fmean(value(row) for row in rows)
+    last_records = {cell.seed: cell.records[-1] for cell in study.of(query) if cell.records}
+    received = []  # for each seed, the bytes of every site
+    for seed in _rows_by_seed(study, query):
+        received.append(list(bytes_received(last_records[seed]).values()))
+    mean_received = fmean(fmean(of_sites) for of_sites in received)
 
-    return Fared(
+    sizes = [row["model_bytes"] for row in rows if row.get("model_bytes")]
+    models = None
+    if sizes:
+        models = mean_received / sizes[0]
+
+    return SiteOutcome(
         query=query,
-        accuracy=[fmean(scores.values()) for scores in by_seed.values()],
-        weighted=mean(lambda r: 100 * r["accuracy_weighted"]),
-        variance=mean(lambda r: r["variance"]),
-        worst_tenth=mean(lambda r: 100 * r["worst_tenth"]),
-        lowest=fmean(min(scores.values()) for scores in by_seed.values()),
-        below_local=below(study, query),
-        received=each,
-        most=fmean(max(of_sites) for of_sites in got),
-        models=each / sizes[0] if sizes else None,
+        accuracy=[fmean(of_sites.values()) for of_sites in scores],
+        weighted=100 * _mean_score(rows, "accuracy_weighted"),
+        variance=_mean_score(rows, "variance"),
+        worst_tenth=100 * _mean_score(rows, "worst_tenth"),
+        lowest=fmean(min(of_sites.values()) for of_sites in scores),
+        below_local=share_below_local(study, query),
+        received=mean_received,
+        most=fmean(max(of_sites) for of_sites in received),
+        models=models,
     )
 
 
-def received(row: Record) -> dict[str, float]:
+def _mean_score(
+    rows: Sequence[Record], key: Literal["accuracy_weighted", "variance", "worst_tenth"]
+) -> float:
+    """The mean of a score over the records that have it."""
+    scores = [row.get(key) for row in rows]
+    return fmean(score for score in scores if score is not None)
+
+
+def bytes_received(row: Record) -> dict[str, float]:
     """Bytes that each site received up to a record: an equal share of what the server sent, and
     what other sites relayed to it, by the number of answers that it got."""
     sites = row["labelled_per_site"]
-    relays = [e for e in row.get("revealed") or () if e.get("received")]
-    from_server = (row["bytes_down"] - sum(e["bytes"] for e in relays)) / len(sites)
-    got = dict.fromkeys(sites, from_server)
-    for e in relays:
-        each = e["bytes"] / sum(e["received"].values())
-        for site, answers in e["received"].items():
-            got[site] += each * answers
-    return got
+    relays = [entry for entry in row.get("revealed") or () if entry.get("received")]
+    relayed = sum(entry["bytes"] for entry in relays)
+    from_server = (row["bytes_down"] - relayed) / len(sites)
+
+    total = dict.fromkeys(sites, from_server)
+    for entry in relays:
+        bytes_of_an_answer = entry["bytes"] / sum(entry["received"].values())
+        for site, answers in entry["received"].items():
+            total[site] += bytes_of_an_answer * answers
+    return total
 
 
-def below(study: StudyRecords, query: str) -> float | None:
+def share_below_local(study: StudyRecords, query: str) -> float | None:
     """The share of sites, per cent, that score lower than by local training; None without it, and
     of local training itself."""
     local = local_of(study)
-    if local in (None, query):
+    if local is None or local == query:
         return None
-    found = [
-        d for of_seed in differences(study, query, local or "") for d in of_seed.tolist()
-    ]
-    return 100 * fmean(d < 0 for d in found) if found else None
+    by_seed = differences(study, query, local)
+    if not by_seed:
+        return None
+    gaps = np.concatenate(by_seed)  # one a seed and site
+    return 100 * float((gaps < 0).mean()) if len(gaps) else None
 
 
 def differences(study: StudyRecords, query: str, against: str) -> list[Floats]:
     """For each seed that both have, the differences at the sites that both have, in points."""
-    ours, theirs = site_scores(study, query), site_scores(study, against)
-    return [
-        np.array(
-            [ours[k][site] - theirs[k][site] for site in sorted({*ours[k]} & {*theirs[k]})]
-        )
-        for k in sorted({*ours} & {*theirs})
-    ]
+    ours = site_scores(study, query)
+    theirs = site_scores(study, against)
+    found = []
+    for seed in sorted(ours.keys() & theirs.keys()):
+        sites = sorted(ours[seed].keys() & theirs[seed].keys())
+        gaps = [ours[seed][site] - theirs[seed][site] for site in sites]
+        found.append(np.array(gaps))
+    return found
 
 
-def paired(study: StudyRecords) -> list[Paired]:
+def compare_sites(study: StudyRecords) -> list[SiteComparison]:
     """Every other strategy minus the reference, the best first."""
     reference = study.study.reference or ""
-    return [
-        made
-        for query in ranked(study)
-        if query != reference
-        and (made := _paired(query, differences(study, query, reference)))
-    ]
+    found = []
+    for query in rank_queries(study):
+        if query == reference:
+            continue
+        by_seed = [gaps for gaps in differences(study, query, reference) if len(gaps)]
+        if by_seed:
+            found.append(_compare(query, by_seed))
+    return found
 
 
-def _paired(query: str, by_seed: list[Floats]) -> Paired | None:
-    by_seed = [d for d in by_seed if len(d)]
-    if not by_seed:
-        return None
-    signs = np.sign(np.concatenate(by_seed))
-    better, level, worse = (int((signs == sign).sum()) for sign in (1, 0, -1))
-    difference = fmean(float(d.mean()) for d in by_seed)
-    return Paired(query, difference, nested(by_seed), better, level, worse, len(by_seed))
+def _compare(query: str, by_seed: Sequence[Floats]) -> SiteComparison:
+    """by_seed: for each seed the differences at its sites, at least one a seed."""
+    signs = np.sign(np.concatenate(list(by_seed)))
+    return SiteComparison(
+        query=query,
+        difference=fmean(float(gaps.mean()) for gaps in by_seed),
+        interval=bootstrap_interval(by_seed),
+        better=int((signs == 1).sum()),
+        level=int((signs == 0).sum()),
+        worse=int((signs == -1).sum()),
+        seeds=len(by_seed),
+    )
 
 
-def nested(by_seed: list[Floats]) -> Interval:
+def bootstrap_interval(by_seed: Sequence[Floats]) -> Interval:
     """The percentile interval of the mean over seeds of means over sites: seeds are drawn again
     with replacement, and within each its sites.
 
     The sites of one seed are not independent, and a site is another one under another seed.
 
-    >>> nested([np.array([2.0, 2.0]), np.array([2.0])])
+    >>> bootstrap_interval([np.array([2.0, 2.0]), np.array([2.0])])
     Interval(low=2.0, high=2.0, level=0.95)
     """
-    many = np.array([len(d) for d in by_seed])
-    values = np.zeros((len(by_seed), many.max()))
-    for row, d in zip(values, by_seed, strict=True):
-        row[: len(d)] = d
-    gen = np.random.default_rng(seed_of(0, "sites in seeds", *many.tolist()))
-    drawn = np.zeros(DRAWS)
+    n_sites = np.array([len(gaps) for gaps in by_seed])  # (seeds,)
+    widest = int(n_sites.max())
+    values = np.zeros((len(by_seed), widest))  # padded with zeros at the end
+    for row, gaps in zip(values, by_seed, strict=True):
+        row[: len(gaps)] = gaps
+
+    gen = np.random.default_rng(seed_of(0, "sites in seeds", *n_sites.tolist()))
+    sums = np.zeros(DRAWS)
     for _ in by_seed:
-        seed = gen.integers(0, len(by_seed), DRAWS)
-        n = many[seed][:, None]
-        site = (gen.random((DRAWS, many.max())) * n).astype(np.int64)
-        counted = np.arange(many.max()) < n
-        drawn += (values[seed[:, None], site] * counted).sum(1) / n[:, 0]
-    low, high = np.quantile(drawn / len(by_seed), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        seed = gen.integers(0, len(by_seed), DRAWS)  # (draws,)
+        n = n_sites[seed][:, None]  # (draws, 1)
+        site = (gen.random((DRAWS, widest)) * n).astype(np.int64)  # (draws, widest)
+        is_drawn = np.arange(widest) < n  # as many sites as the seed has
+        drawn = values[seed[:, None], site] * is_drawn
+        sums += drawn.sum(1) / n[:, 0]
+
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(sums / len(by_seed), [tail, (1 + LEVEL) / 2])
     return Interval(float(low), float(high), LEVEL)
 
 
-def redundant(study: StudyRecords) -> dict[str, list[float]]:
+def mean_redundancy(study: StudyRecords) -> dict[str, list[float]]:
     """Strategy -> for each seed the mean over cycles of how near its picks were to rows that
     collaborators had labelled, as a cosine; without strategies that have no collaborators."""
     found: dict[str, list[float]] = {}
-    for query in ranked(study):
+    for query in rank_queries(study):
         for cell in study.of(query):
-            told = [
-                (row.get("pseudo_labels") or {}).get("redundancy") for row in cell.records
-            ]
-            known = [float(value) for value in told if value is not None]
-            if known:
-                found.setdefault(query, []).append(fmean(known))
+            about = [row.get("pseudo_labels") for row in cell.records]
+            cosines = [scores.get("redundancy") for scores in about if scores]
+            measured = [float(cosine) for cosine in cosines if cosine is not None]
+            if measured:
+                found.setdefault(query, []).append(fmean(measured))
     return found
 
 
@@ -236,6 +280,8 @@ def over_rounds(study: StudyRecords, query: str) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     for cell in study.of(query):
         for row in cell.records:
-            if row["cycle"] == cell.cycles[-1] and row.get("per_site"):
-                found.setdefault(int(row["round"]), []).append(100 * row["accuracy"])
+            accuracy = row["accuracy"]
+            is_of_last_cycle = row["cycle"] == cell.cycles[-1]
+            if is_of_last_cycle and row.get("per_site") and accuracy is not None:
+                found.setdefault(int(row["round"]), []).append(100 * accuracy)
     return dict(sorted(found.items()))

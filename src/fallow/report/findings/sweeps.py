@@ -12,11 +12,17 @@ from fallow.study.records import StudyRecords
 CUT = ("alpha", "rho", "n_max", "inner", "inner_fields")  # how skewed, how long a tail
 
 
-def _fields(study: StudyRecords) -> dict[str, Any]:
+def _partition(study: StudyRecords) -> Mapping[str, Any]:
+    """The partition as ``study.json`` has it, a name and fields; empty where it has none."""
+    partition = study.study.recipe.get("partition")
+    return partition if isinstance(partition, Mapping) else {}
+
+
+def _fields(study: StudyRecords) -> dict[str, Any]:  # values of JSON
     """The fields of a study's partition, those of the partition inside it among them."""
-    partition = study.study.recipe.get("partition") or {}
-    found = dict(partition.get("fields") or {}) if isinstance(partition, Mapping) else {}
-    return found | dict(found.get("inner_fields") or {})
+    fields = dict(_partition(study).get("fields") or {})
+    inner = dict(fields.get("inner_fields") or {})
+    return fields | inner
 
 
 def alpha_of(study: StudyRecords) -> float | None:
@@ -33,11 +39,14 @@ def rho_of(study: StudyRecords) -> float:
 
 def _rest(study: StudyRecords, skips: Sequence[str]) -> str:
     """Every setting but the partition's ``skips`` and what does not change a run."""
-    kept = {k: v for k, v in study.study.recipe.items() if k not in (*OUTSIDE, "query")}
-    kept["partition"] = {k: v for k, v in _fields(study).items() if k not in skips}
+    changes_nothing = {*OUTSIDE, "query"}
+    recipe = study.study.recipe
+    rest = {key: recipe[key] for key in recipe if key not in changes_nothing}
+    fields = _fields(study)
+    rest["partition"] = {key: fields[key] for key in fields if key not in skips}
     if "rho" not in skips:
-        kept["cut"] = (study.study.recipe.get("partition") or {}).get("name")
-    return json.dumps(kept, sort_keys=True, default=str)
+        rest["cut"] = _partition(study).get("name")
+    return json.dumps(rest, sort_keys=True, default=str)
 
 
 def alike(
@@ -52,9 +61,10 @@ def alike(
 
 def alpha_sweeps(studies: Sequence[StudyRecords]) -> list[tuple[StudyRecords, ...]]:
     """Studies that differ in alpha alone, two alphas or more, by ascending alpha."""
-    cut = [s for s in studies if alpha_of(s) is not None]
-    groups = [
-        sorted(g, key=lambda s: alpha_of(s) or 0.0)
-        for g in alike(cut, ("alpha", "inner_fields"))
-    ]
-    return [tuple(g) for g in groups if len({alpha_of(s) for s in g}) > 1]
+    cut_by_alpha = [study for study in studies if alpha_of(study) is not None]
+    sweeps = []
+    for group in alike(cut_by_alpha, skips=("alpha", "inner_fields")):
+        if len({alpha_of(study) for study in group}) > 1:
+            ascending = sorted(group, key=lambda study: alpha_of(study) or 0.0)
+            sweeps.append(tuple(ascending))
+    return sweeps

@@ -15,11 +15,11 @@ TINY = 1e-12  # a column whose spread is smaller than that part of its mean is c
 
 
 class Scaled(NamedTuple):
-    """How columns are centred, (d,), and scaled to length 1 over the labelled rows, (k,): constant
-    ones by 0.  k is d + 1 with an intercept, the last one."""
+    """How columns are centred and scaled to length 1 over the labelled rows."""
 
-    mean: Tensor
-    unit: Tensor
+    mean: Tensor  # (d,) what is taken off each column
+    unit: Tensor  # (k,) what it is then multiplied by, 0 for a constant one; k is d + 1
+    # with an intercept, the last one, else d
 
     def model(self, theta: Tensor, size: int) -> Tensor:
         """The weights of the linear model, (size,): one for each column, then the bias if any."""
@@ -29,19 +29,25 @@ class Scaled(NamedTuple):
         return torch.cat([slope, bias[None]])[:size]
 
 
-def scaled(
+def scale_columns(
     centre: Tensor, total: Tensor, squares: Tensor, weight: Tensor, intercept: bool
 ) -> Scaled:
     """Columns of length 1, from weighted totals (d,) and squares (d,) of columns about a ``centre``
     (d,) near their mean, without which digits would cancel, and the weight of all rows ()."""
-    rest = total / weight * intercept
-    mean, length = centre + rest, squares - rest * total
-    is_seen = (length > 100 * EPS * squares) & (length > weight * (TINY * mean).square())
-    unit = torch.where(is_seen, length.clamp_min(0).rsqrt(), 0.0)
-    return Scaled(mean, torch.cat([unit, weight.rsqrt().expand(int(intercept))]))
+    rest = total / weight * intercept  # from the centre to the mean, (d,)
+    mean = centre + rest
+    length = squares - rest * total  # squared, about the mean
+
+    # a constant column has the length of its rounding errors
+    is_above_rounding = length > 100 * EPS * squares
+    varies = length > weight * (TINY * mean).square()
+    unit = torch.where(is_above_rounding & varies, length.clamp_min(0).rsqrt(), 0.0)
+
+    of_intercept = weight.rsqrt().expand(int(intercept))  # (1,) or (0,)
+    return Scaled(mean, torch.cat([unit, of_intercept]))
 
 
-def centred(total: Mapping[str, Tensor], intercept: bool) -> Tensor:
+def column_means(total: Mapping[str, Tensor], intercept: bool) -> Tensor:
     """The weighted mean of columns, (d,), from their total and weight; 0 without an intercept."""
     return total["columns"] / total["weight"] * intercept
 
@@ -63,7 +69,8 @@ def check_linear(view: View, x: Tensor, name: str, intercept: bool) -> None:
             f"{name} fits numbers and the data has classes; use fedavg, or a data set with numbers "
             "to predict"
         )
-    weight, bias = ("head.weight", (1, d)), ("head.bias", (1,))
+    weight = ("head.weight", (1, d))
+    bias = ("head.bias", (1,))
     if view.layout.params not in ((weight, bias), (weight,)):
         found = ", ".join(layer for layer, _ in view.layout.params)
         raise ValueError(

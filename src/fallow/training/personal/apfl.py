@@ -27,6 +27,11 @@ class APFL:
     kept in [0, 1].  The server averages w after every round; v and α stay.  Two gradients for every
     batch.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.APFL(alpha=0.25), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
+
     Notes
     -----
     Parameters are mixed, as in the paper; a public code mixes outputs.  All three steps read v and
@@ -40,12 +45,12 @@ class APFL:
     adaptive: bool = True  # False: α stays
     alpha_lr: float | None = None  # η_α; None: the learning rate of the batch
 
-    gradients_per_batch: ClassVar[int] = 2
     contract: ClassVar[Contract] = Contract(
         title="APFL",
         paper="Adaptive Personalized Federated Learning",
         year=2020,
         sum={"upload": "totals over sites of rows and of weighted models"},
+        gradients_per_batch=2,
     )
 
     def __post_init__(self) -> None:
@@ -64,7 +69,9 @@ class APFL:
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         if not {"local", "own/v"} <= memory.keys():
             return state
-        v, w, a = memory["own/v"], memory["local"], memory["own/alpha"]["w"]
+        v = memory["own/v"]
+        w = memory["local"]
+        a = memory["own/alpha"]["w"]
         return {"w": a * v["w"] + (1 - a) * w["w"], "stats": v["stats"]}
 
     def start(self, w: TrainState, own: dict[str, TrainState]) -> dict[str, TrainState]:
@@ -73,14 +80,17 @@ class APFL:
     def step(
         self, s: dict[str, TrainState], w_t: TrainState, b: Batch, learn: Learner
     ) -> dict[str, TrainState]:
-        w, v, a = s["w"], s["v"], s["alpha"].w
-        g, stats = learn.gradient(v._replace(w=a * v.w + (1 - a) * w.w), b)
+        w = s["w"]
+        v = s["v"]
+        alpha = s["alpha"]
+        a = alpha.w  # (..., 1)
+
+        mixture = v._replace(w=a * v.w + (1 - a) * w.w)  # v̄
+        g, stats = learn.gradient(mixture, b)
         if self.adaptive:
             rate = b.lr if self.alpha_lr is None else self.alpha_lr
             slope = ((v.w - w.w) * g).sum(-1, keepdim=True)  # ∂F(v̄)/∂α
-            alpha = s["alpha"]._replace(w=(a - rate * slope).clamp(0, 1))
-        else:
-            alpha = s["alpha"]
+            alpha = alpha._replace(w=(a - rate * slope).clamp(0, 1))
         v = learn.apply(v, a * g, b.lr)._replace(stats=stats)
         return {"w": learn.descend(w, b), "v": v, "alpha": alpha}
 
@@ -90,6 +100,10 @@ class APFL:
 
 def number(value: float, like: TrainState) -> TrainState:
     """A slot that holds one number, for as many sites as ``like`` has."""
-    w, stats, *more = like
-    w = torch.full_like(w[..., :1], value)
-    return TrainState(w, stats[..., :0], *(part[..., :1] for part in more))
+    return TrainState(
+        w=torch.full_like(like.w[..., :1], value),
+        stats=like.stats[..., :0],
+        m1=like.m1[..., :1],
+        m2=like.m2[..., :1],
+        t=like.t[..., :1],
+    )

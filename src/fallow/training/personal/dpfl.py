@@ -14,24 +14,33 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.methods import Load
 from fallow.core.plan import Plan, Segment
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
-from fallow.training.personal.base import Load, model
-from fallow.training.personal.parts import door, graphs, greedy
-from fallow.training.personal.parts.held import (
-    begun,
-    brought,
-    order_of,
+from fallow.training.personal.base import model
+from fallow.training.personal.parts import graphs, greedy, server_half
+from fallow.training.personal.parts.site_half import (
+    begin_search,
+    draw_order,
+    load_models,
+    load_search,
     own_model,
     reward,
-    searched,
 )
 
 Graph = Literal[
     "ggc", "symmetric-or", "symmetric-and", "degree", "static", "resampled", "full"
 ]
 SEARCHED = ("ggc", "symmetric-or", "symmetric-and", "degree")
+"""Graphs that GGC has a part in; the others are drawn or fixed."""
+
+LOWEST = {"period": 1, "tau_init": 0, "gain_tol": 0, "gate": 0, "smooth": 1}
+CHOICES = {
+    "between": ("reuse", "local"),
+    "guard": ("off", "loop"),
+    "graph": (*SEARCHED, "static", "resampled", "full"),
+}
 STATE = (
     "reach",
     "begin",
@@ -73,6 +82,12 @@ class DPFL:
     ``graph`` is GGC's, or a control: ``symmetric-or`` and ``symmetric-and`` make it symmetric after
     every round; ``degree`` takes as many peers as GGC, at random; ``static`` draws a full budget
     once, ``resampled`` in every round; ``full`` averages everyone in reach, whatever the budget.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> two = fl.DPFL(budget=2)  # itself and one more
+    >>> fl.run(world, training=two, model="mlp", cycles=0, rounds=4, validation=0.3)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
 
     Notes
     -----
@@ -117,7 +132,6 @@ class DPFL:
     reach: graphs.Reach = "all"
     alone: Sequence[SiteId] = ()
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="DPFL",
         paper="Decentralized Personalized Federated Learning",
@@ -145,39 +159,40 @@ class DPFL:
     )
 
     def __post_init__(self) -> None:
-        door.Limits.check(self.budget, self.counts_self)
-        lowest_of = {"period": 1, "tau_init": 0, "gain_tol": 0, "gate": 0, "smooth": 1}
-        for field, lowest in lowest_of.items():
+        server_half.ChoiceLimits.check(self.budget, self.counts_self)
+        for field, lowest in LOWEST.items():
             value = getattr(self, field)
             if value is not None and not lowest <= value < math.inf:
                 raise ValueError(f"DPFL's {field} is {value}; it must be {lowest} or more")
         graphs.parse(self.reach)
-        for field, known in (
-            ("between", ("reuse", "local")),
-            ("guard", ("off", "loop")),
-            ("graph", (*SEARCHED, "static", "resampled", "full")),
-        ):
-            if getattr(self, field) not in known:
+        for field, known in CHOICES.items():
+            value = getattr(self, field)
+            if value not in known:
                 raise ValueError(
-                    f"DPFL's {field} is {getattr(self, field)!r}; use one of {', '.join(known)}"
+                    f"DPFL's {field} is {value!r}; use one of {', '.join(known)}"
                 )
 
     # -- server half ------------------------------------------------------------------------
 
     def round(self, state: State, ask: Ask) -> State:
-        if ask.round == 0:
-            state = (
-                self.resume(state, ask) if "omega" in state else self.prepare(state, ask)
-            )
+        if (
+            ask.round == 0 and "omega" in state
+        ):  # a cycle that goes on from the last averages
+            state = self.resume(state, ask)
+        elif ask.round == 0:
+            state = self.prepare(state, ask)
         elif len(state["omega"]) != len(ask.cohort):
             raise ValueError(
                 f"DPFL's graph is over {len(state['omega'])} sites and {len(ask.cohort)} take part "
                 f"in round {ask.round}; all of them are needed in every round"
             )
         t = ask.round - int(state["begin"])
-        return {**state, **self.main(state, ask, t)} if t >= 0 else state
+        if t < 0:  # preprocessing stands for this round too
+            return state
+        return {**state, **self.main(state, ask, t)}
 
-    def prepare(self, state: State, ask: Ask) -> State:  # lines 1-4
+    def prepare(self, state: State, ask: Ask) -> State:
+        """Lines 1-4: epochs from the common start, then each site's candidates Ω."""
         if state["stats"].numel():
             raise ValueError(
                 "DPFL averages models in every trial, and the running statistics of batch norm are "
@@ -186,27 +201,27 @@ class DPFL:
         state = model(state)
         first = replace(self.plan, segments=(Segment(self.first_epochs),))
         ask.fit(first, "local", None, **state)
-        reach = door.reachable(ask, self.reach, self.alone)
+        reach = server_half.reachable(ask, self.reach, self.alone)
         state |= {"reach": reach, "omega": reach, "graph": reach}
         state["begin"] = torch.tensor(self.begin)
         if self.graph in SEARCHED:
             return {**state, **self.candidates(reach, ask)}
         if self.graph == "static":
-            once = door.drawn(ask, reach, self.limits(ask).room, "static graph")
+            once = server_half.draw_peers(ask, reach, self.limits(ask).room, "static graph")
             state |= {"omega": once, "graph": once}
         ask.keep("average", of="own")
         return state
 
-    def resume(
-        self, state: State, ask: Ask
-    ) -> State:  # the next cycle, from the averages on
+    def resume(self, state: State, ask: Ask) -> State:
+        """The next cycle, from the last averages on: a round, then new candidates."""
         if self.graph not in SEARCHED:
             return {**state, "begin": torch.tensor(0)}
         ask.fit(replace(self.plan, start="average"), "local")
         return {**state, **self.candidates(state["reach"], ask), "begin": torch.tensor(1)}
 
     def candidates(self, reach: Tensor, ask: Ask) -> State:
-        found = door.search(ask, reach, self.limits(ask), turn=0)
+        """Ω by BGGC among all that a site reaches; the first average is over them."""
+        found = server_half.search(ask, reach, self.limits(ask), turn=0)
         if found["graph"].any() and not found["can_judge"].any():
             raise ValueError(
                 "DPFL chooses by the loss on validation rows and no site has any; set "
@@ -215,39 +230,45 @@ class DPFL:
         ask.keep("average", of="search")
         return {**found, "omega": found["graph"]}
 
-    def main(self, state: State, ask: Ask, t: int) -> State:  # line 5 on
+    def main(self, state: State, ask: Ask, t: int) -> State:
+        """Line 5 on, round ``t`` of the main loop: the plan's epochs, then new averages."""
         ask.fit(replace(self.plan, start="average"), "local")
         reach = state["reach"]
         if self.graph == "resampled":
-            limits = self.limits(ask)
-            return self.mix(ask, door.drawn(ask, reach, limits.room, f"random graph {t}"))
+            room = self.limits(ask).room
+            drawn = server_half.draw_peers(ask, reach, room, f"random graph {t}")
+            return self.mix(ask, drawn)
         if self.graph not in SEARCHED:
             return self.mix(ask, state["omega"])
-        if t % self.period:
-            last = state["graph"]
-            return self.mix(
-                ask, last if self.between == "reuse" else torch.zeros_like(last)
-            )
-        found = door.search(ask, state["omega"], self.limits(ask), turn=t + 1)
+        if t % self.period != 0 and self.between == "reuse":
+            return self.mix(ask, state["graph"])
+        if t % self.period != 0:
+            nobody = torch.zeros_like(state["graph"])
+            return self.mix(ask, nobody)
+        found = server_half.search(ask, state["omega"], self.limits(ask), turn=t + 1)
         if self.graph == "ggc":
             ask.keep("average", of="search")  # which X is already: no model travels again
             return found
-        return {**found, **self.mix(ask, self.controlled(found["graph"], reach, ask, t))}
+        control = self.control_graph(found["graph"], reach, ask, t)
+        return {**found, **self.mix(ask, control)}
 
-    def controlled(self, chosen: Tensor, reach: Tensor, ask: Ask, t: int) -> Tensor:
+    def control_graph(self, chosen: Tensor, reach: Tensor, ask: Ask, t: int) -> Tensor:
+        """What a control makes of the graph that GGC has chosen.  (N, N), (N, N) -> (N, N)"""
         if self.graph == "symmetric-and":
             return chosen & chosen.T
         if self.graph == "symmetric-or":
-            return door.either(ask, chosen, reach, self.limits(ask))
-        return door.drawn(ask, reach, chosen.sum(1), f"random graph {t}")
+            return server_half.link_both_ways(ask, chosen, reach, self.limits(ask))
+        return server_half.draw_peers(ask, reach, chosen.sum(1), f"random graph {t}")
 
-    def mix(self, ask: Ask, graph: Tensor) -> State:  # Eq. 4
+    def mix(self, ask: Ask, graph: Tensor) -> State:
+        """Eq. 4: sites are sent the models of their peers and average them with their own."""
         rows = graphs.peers(graph, ask.cohort)
         if rows:
             ask.relay("model", rows)
-        ask.keep(
-            "average", to={s: {"of": "held" if s in rows else "own"} for s in ask.cohort}
-        )
+        to: dict[SiteId, Answer] = {}
+        for site in ask.cohort:
+            to[site] = {"of": "held"} if site in rows else {"of": "own"}
+        ask.keep("average", to=to)
         return {"graph": graph}
 
     def trains_by(self, plan: Plan) -> bool:
@@ -256,23 +277,32 @@ class DPFL:
 
     @property
     def first_epochs(self) -> int:
-        return 2 * self.plan.epochs if self.tau_init is None else self.tau_init
+        """Of preprocessing."""
+        if self.tau_init is None:
+            return 2 * self.plan.epochs
+        return self.tau_init
 
     @property
     def begin(self) -> int:
         """The round in which the main loop begins: how many rounds preprocessing stands for."""
         return math.ceil(self.first_epochs / max(self.plan.epochs, 1))
 
-    def limits(self, ask: Ask) -> door.Limits:
-        return door.Limits.of(self.budget, self.counts_self, ask.cohort)
+    def limits(self, ask: Ask) -> server_half.ChoiceLimits:
+        return server_half.ChoiceLimits.of(self.budget, self.counts_self, ask.cohort)
 
     def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
-        limits = door.Limits.of(
-            self.budget, self.counts_self, [str(k) for k in range(sites)]
+        names = [str(k) for k in range(sites)]
+        before = self.begin  # rounds that preprocessing stands for
+        if resumed:
+            before = int(self.graph in SEARCHED)
+        return server_half.load(
+            graph=self.graph,
+            reach=graphs.count_reachable(self.reach, sites),
+            limits=server_half.ChoiceLimits.of(self.budget, self.counts_self, names),
+            rounds=max(rounds - before, 0),
+            period=self.period,
+            reuses=self.between == "reuse",
         )
-        main = max(rounds - (int(self.graph in SEARCHED) if resumed else self.begin), 0)
-        reach, reuses = graphs.reached(self.reach, sites), self.between == "reuse"
-        return door.load(self.graph, reach, limits, main, self.period, reuses)
 
     # -- site half --------------------------------------------------------------------------
 
@@ -280,31 +310,32 @@ class DPFL:
         return {"w": view.memory["local"]["w"], "labels": float(len(view.labels))}
 
     def order(self, view: View, candidates: int, purpose: str) -> Answer:
-        return {"order": order_of(view, candidates, purpose)}
+        return {"order": draw_order(view, candidates, purpose)}
 
     def search(self, view: View, candidates: int, room: int, turn: int) -> Answer:
         """One batch of models: in pass 1 they enter Y, in pass 2 they are decided on."""
-        own, held, kept = own_model(view), brought(view), view.memory.get("search", {})
-        is_new = int(kept.get("turn", -1)) != turn
-        g = (
-            begun(view, candidates, room, turn, self.smooth - 1)
-            if is_new
-            else searched(view)
-        )
-        is_second = int(g.added) == candidates
-        if not is_second:
-            g = greedy.add(g, held)
-        if is_second or len(held) == candidates:  # one batch may be all there is
-            visits = g.order[g.at : g.at + len(held)]
-            batch = [
-                held[i] for i in visits.argsort().argsort()
-            ]  # held stand in order of names
+        own = own_model(view)
+        peers = load_models(view)  # in the order of their names
+        last_turn = int(view.memory.get("search", {}).get("turn", -1))
+        if last_turn == turn:
+            g = load_search(view)
+        else:
+            g = begin_search(view, candidates, room, turn, self.smooth - 1)
+
+        is_second_pass = int(g.added) == candidates
+        if not is_second_pass:
+            g = greedy.add(g, peers)
+        if is_second_pass or len(peers) == candidates:  # one batch may be all there is
+            visits = g.order[g.at : g.at + len(peers)]  # positions of this batch's models
+            ranks = visits.argsort().argsort()  # of each visit among the names at hand
+            batch = [peers[i] for i in ranks]
             earned = reward(view, by_row=self.gate > 0)
             g = greedy.decide(g, own, batch, earned, self.gain_tol, self.gate)
         return {"turn": turn, **g._asdict()}
 
     def found(self, view: View) -> Answer:
-        before, g = searched(view), self.choice(view)
+        before = load_search(view)
+        g = self.choice(view)
         return {
             "chosen": g.chosen,
             "refused": g.refused,
@@ -317,30 +348,33 @@ class DPFL:
         }
 
     def weigh(self, view: View) -> Answer:
-        g, own = self.choice(view), own_model(view)
-        return {"rewards": greedy.with_each(g, own, brought(view), reward(view))}
+        peers = load_models(view)
+        g = self.choice(view)
+        return {"rewards": greedy.with_each(g, own_model(view), peers, reward(view))}
 
     def average(self, view: View, of: Literal["own", "search", "held"]) -> Answer:
-        own, held = own_model(view), brought(view)
-        w, peers = own.w, torch.zeros(len(held), dtype=torch.bool)
+        """The site's new model, and which of the models at hand are in it, (len(at hand),)."""
+        own = own_model(view)
+        at_hand = load_models(view)
+        w = own.w
+        peers = torch.zeros(len(at_hand), dtype=torch.bool)
         if of == "search" and "search" in view.memory:
             g = self.choice(view)
-            w = greedy.averaged(g, own)
-            peers = (
-                g.chosen if len(g.chosen) == len(held) else peers
-            )  # all candidates are at hand
+            w = greedy.average_chosen(g, own)
+            if len(g.chosen) == len(at_hand):  # all candidates are at hand
+                peers = g.chosen
         elif of == "held":
-            w, peers = (
-                greedy.mean(own, held),
-                torch.tensor([peer.is_usable for peer in held]),
-            )
+            w = greedy.mean(own, at_hand)
+            peers = torch.tensor([peer.is_usable for peer in at_hand])
         return {"w": w, "stats": view.memory["local"]["stats"], "peers": peers}
 
     def choice(self, view: View) -> greedy.Greedy:
         """X as it ended; in the main loop the guard may leave the site alone."""
-        g = searched(view)
+        g = load_search(view)
         is_main = int(view.memory["search"]["turn"]) > 0
-        return greedy.guarded(g, own_model(view)) if self.guard == "loop" and is_main else g
+        if self.guard == "loop" and is_main:
+            return greedy.stay_alone_if_better(g, own_model(view))
+        return g
 
     def deploy(self, state: State, memory: Mapping[str, State]) -> State:
         return memory.get("local", model(state))

@@ -33,6 +33,11 @@ class KNNPer:
     rows than k asks all of them; one without labels only the model.  Training costs what FedAvg
     costs.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.KNNPer(k=3), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
+
     Notes
     -----
     Outputs are log-probabilities, so that their softmax is the mixture.  Every labelled row is
@@ -47,7 +52,6 @@ class KNNPer:
     sigma: float = 1.0  # σ
     kernel: Kernel = "normalised"
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="kNN-Per",
         paper="Personalized Federated Learning through Local Memorization",

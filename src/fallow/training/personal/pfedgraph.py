@@ -17,7 +17,7 @@ from fallow.core.messages import To
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
-from fallow.training.personal.base import listed, model, named
+from fallow.training.personal.base import decode_sites, encode_sites, model
 
 ALIKE = 0.9  # cosines above it count as 1
 TINY = 1e-12
@@ -34,6 +34,11 @@ class PFedGraph:
     m_i = Σ_j x_ij w_j / ||w_j||.  A site deploys the model that it has trained.  α -> ∞ is FedAvg;
     α -> 0 leaves every site alone.  The server sees each model: it compares them.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, training=fl.PFedGraph(alpha=0.5), model="mlp", cycles=0, rounds=5)
+    Run(random on iris, seed 0: 1 phases, 12 labels, accuracy 0...)
+
     Notes
     -----
     The problem is a projection of p - d_i / (2 α) onto the simplex, solved by sorting.
@@ -42,7 +47,8 @@ class PFedGraph:
     after local training, where the public code also judges it before.  Sites that miss a round
     stay in the graph with the last model they sent; one that joins later begins at the common
     start.  A site without labels is in nobody's mixture.  A model that is not finite is kept out:
-    the last one that was stands in, and ``state["refused"]`` names its site (read it by `named`).
+    the last one that was stands in, and ``state["refused"]`` names its site (`decode_sites` reads
+    it).
     """
 
     plan: Plan = Plan()
@@ -50,7 +56,6 @@ class PFedGraph:
     lam: float = 0.01  # λ
     lam_sign: Literal[-1, 1] = -1
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="pFedGraph",
         paper="Personalized Federated Learning with Inferred Collaboration Graphs",
@@ -79,17 +84,19 @@ class PFedGraph:
         self.order(state, ask)
         answers = ask.each("upload")
         sent = {site: answer for site, answer in answers.items() if is_finite(answer)}
-        bank, n = known(state, sent)
-        p = n / n.sum() if float(n.sum()) else torch.full_like(n, 1 / len(n))
+        bank, n = newest_models(state, sent)
+        p = torch.full_like(n, 1 / len(n))
+        if float(n.sum()) > 0:
+            p = n / n.sum()
         x = graph(bank.w - state["w"], p, self.alpha)
         return {
             **model(state),
-            "sites": listed(bank.sites),
+            "sites": encode_sites(bank.sites),
             "models": bank.w,
             "statistics": bank.stats,
             "rows": n,
             "weights": x,
-            "refused": listed(answers.keys() - sent.keys()),
+            "refused": encode_sites(answers.keys() - sent.keys()),
         }
 
     def order(self, state: State, ask: Ask) -> None:
@@ -97,19 +104,25 @@ class PFedGraph:
         if "weights" not in state:
             ask.fit(self.plan, "local", None, **model(state))
             return
-        bank, x = bank_of(state), state["weights"]
-        sites, mixed = bank.sites, bank.mix(x)
-        begin: To = {
-            s: {**(mixed.row(s) if s in sites else model(state))} for s in ask.cohort
-        }
+        bank = bank_of(state)
+        x = state["weights"]  # (N, N)
+        mixtures = bank.mix(x)
+        begin: dict[SiteId, Answer] = {}
+        for site in ask.cohort:
+            if site in bank.sites:
+                begin[site] = {**mixtures.row(site)}
+            else:  # one that joins later begins at the common start
+                begin[site] = {**model(state)}
         if self.lam == 0 or ask.round == 0:
             ask.fit(self.plan, "local", begin)
             return
-        towards = directions(x.to(bank.w), bank.w)
-        nowhere, none = torch.zeros_like(state["w"]), state["stats"][:0]
+
+        towards = dict(zip(bank.sites, directions(x.to(bank.w), bank.w), strict=True))
+        nowhere = torch.zeros_like(state["w"])
+        no_statistics = state["stats"][:0]
         beside: To = {
-            s: {"w": towards[sites.index(s)] if s in sites else nowhere, "stats": none}
-            for s in ask.cohort
+            site: {"w": towards.get(site, nowhere), "stats": no_statistics}
+            for site in ask.cohort
         }
         ask.fit(None, "mixture", begin)
         ask.fit(replace(self.plan, start="mixture"), "local", beside)
@@ -141,12 +154,12 @@ class PFedGraph:
 
 def bank_of(state: State) -> Bank:
     """The models that the server has seen."""
-    sites = tuple(sorted(named(state.get("sites"))))
+    sites = tuple(sorted(decode_sites(state.get("sites"))))
     none = state["w"][:0]
     return Bank(sites, state.get("models", none), state.get("statistics", none))
 
 
-def known(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank, Tensor]:
+def newest_models(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank, Tensor]:
     """The newest model of every site that ever sent one, and numbers of rows (N,) float64."""
     old = bank_of(state)
     models = {site: old.row(site) for site in old.sites}
@@ -159,13 +172,14 @@ def known(state: State, answers: Mapping[SiteId, Answer]) -> tuple[Bank, Tensor]
     for site, answer in answers.items():
         models[site] = {name: torch.as_tensor(answer[name]) for name in ("w", "stats")}
         rows[site] = torch.as_tensor(answer["n"], dtype=torch.float64)
-    return Bank.stack(models), torch.stack([rows[site] for site in sorted(rows)])
+    n = torch.stack([rows[site] for site in sorted(rows)])
+    return Bank.stack(models), n
 
 
 def is_finite(answer: Answer) -> bool:
-    return all(
-        bool(torch.as_tensor(answer[name]).isfinite().all()) for name in ("w", "stats")
-    )
+    """Whether a model that was sent has neither NaN nor infinite numbers."""
+    parts = [torch.as_tensor(answer[name]) for name in ("w", "stats")]
+    return all(bool(part.isfinite().all()) for part in parts)
 
 
 def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:
@@ -181,9 +195,8 @@ def graph(moved: Tensor, p: Tensor, alpha: float) -> Tensor:
     cosine = unit @ unit.T
     cosine = torch.where(cosine > ALIKE, 1.0, cosine).fill_diagonal_(1.0)
     v = p.double() + cosine / (2 * alpha)
-    return simplex(
-        v.masked_fill(p == 0, -torch.inf)
-    )  # who has learnt nothing teaches nobody
+    v = v.masked_fill(p == 0, -torch.inf)  # who has learnt nothing teaches nobody
+    return simplex(v)
 
 
 def directions(x: Tensor, w: Tensor) -> Tensor:
@@ -208,6 +221,7 @@ def simplex(v: Tensor) -> Tensor:
     """
     v = v - v.amax(-1, keepdim=True)  # a shift moves nothing, and large numbers lose digits
     u = v.sort(descending=True).values
+    # were the k largest the positive parts, each would have to be lowered by over[k - 1]
     over = (u.cumsum(-1) - 1) / torch.arange(1, v.shape[-1] + 1)
     last = (u > over).sum(-1, keepdim=True) - 1
     return (v - over.gather(-1, last)).clamp_min(0)

@@ -15,10 +15,10 @@ from fallow.training.personal.parts.greedy import (
     Greedy,
     Member,
     Reward,
-    averaged,
+    average_chosen,
     ggc,
-    guarded,
     mean,
+    stay_alone_if_better,
 )
 
 F64 = torch.float64
@@ -104,10 +104,10 @@ def test_without_a_budget_too_it_may_end_below_staying_alone() -> None:
 def test_the_guard_leaves_a_site_alone_that_would_lose() -> None:
     own, peers = SYNERGY
     lost, won = chosen(own, peers, 0, room=1), chosen(own, peers, 0)
-    kept = guarded(lost, own)
+    kept = stay_alone_if_better(lost, own)
     assert not kept.chosen.any() and kept.x_reward == -1
-    assert torch.equal(averaged(kept, own), own.w)
-    assert guarded(won, own) is won
+    assert torch.equal(average_chosen(kept, own), own.w)
+    assert stay_alone_if_better(won, own) is won
 
 
 def instance(seed: int, peers: int = 9, d: int = 6) -> tuple[Member, list[Member], Reward]:
@@ -240,8 +240,10 @@ def test_a_site_without_labels_weighs_nothing_beside_its_peers() -> None:
     peers = [Member(torch.tensor([1.0]), 2), Member(torch.tensor([4.0]), 1)]
     found = ggc(own, peers, near, torch.tensor([0, 1]), torch.tensor([0.0, 0.0]))
     assert found.alone == -81
-    assert found.chosen.tolist() == [True, False] and float(averaged(found, own)) == 1.0
-    assert torch.equal(averaged(ggc(own, [], near, *streams(0, 0)), own), own.w)
+    assert (
+        found.chosen.tolist() == [True, False] and float(average_chosen(found, own)) == 1.0
+    )
+    assert torch.equal(average_chosen(ggc(own, [], near, *streams(0, 0)), own), own.w)
 
 
 def test_an_average_in_the_loop_is_a_row_of_the_matrix_product() -> None:

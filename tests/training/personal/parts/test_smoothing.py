@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.testing import assert_close
 
-from fallow.training.personal.parts.greedy import add, begin, decide, ggc, remembered
+from fallow.training.personal.parts.greedy import add, begin, decide, ggc, remember_gains
 from tests.training.personal.parts.test_greedy import F64, at, near
 
 
@@ -35,9 +35,9 @@ def test_what_is_remembered_is_of_those_who_were_chosen_last() -> None:
         torch.tensor([0.5, 0.5]).double(),
     )
     assert g.chosen.tolist() == [True, False]
-    assert remembered(g, 2, 0) is None and remembered(g, 3, 2) is None
-    past = remembered(g, 2, 2)
+    assert remember_gains(g, 2, 0) is None and remember_gains(g, 3, 2) is None
+    past = remember_gains(g, 2, 2)
     assert past is not None and past.shape == (1, 2, 2)
     assert torch.equal(past[0, 0], g.gains[0]) and past[0, 1].isnan().all()
-    longer = remembered(g._replace(past=torch.cat([past, past])), 2, 2)
+    longer = remember_gains(g._replace(past=torch.cat([past, past])), 2, 2)
     assert longer is not None and longer.shape == (2, 2, 2)

@@ -32,29 +32,39 @@ def reachable(reach: Reach, n: int) -> Tensor:
     """The graph of a rule that draws nothing, (n, n)."""
     if isinstance(reach, str):
         kind, k = parse(reach)
-        return ring(n, k) if kind == "ring" else everyone(n)
-    wrong = [j for row in reach for j in row if not 0 <= j < n]
-    if len(reach) != n or wrong:
-        raise ValueError(
-            f"reach lists {len(reach)} sites{f' and the number {wrong[0]}' if wrong else ''}; give "
-            f"one list for each of the {n} sites, of numbers from 0 to {n - 1}"
-        )
+        if kind == "ring":
+            return ring(n, k)
+        return everyone(n)
+    _check_lists(reach, n)
     graph = torch.zeros(n, n, dtype=torch.bool)
     for k, row in enumerate(reach):
         graph[k, list(row)] = True
     return graph & everyone(n)
 
 
-def reached(reach: Reach, n: int) -> Tensor:
+def _check_lists(reach: Sequence[Sequence[int]], n: int) -> None:
+    """Raise ValueError unless there is a list for each of n sites, of numbers of sites."""
+    wrong = [j for row in reach for j in row if not 0 <= j < n]
+    if len(reach) == n and not wrong:
+        return
+    found = f"{len(reach)} sites"
+    if wrong:
+        found += f" and the number {wrong[0]}"
+    raise ValueError(
+        f"reach lists {found}; give one list for each of the {n} sites, of numbers from 0 to {n - 1}"
+    )
+
+
+def count_reachable(reach: Reach, n: int) -> Tensor:
     """How many sites each of n reaches, (n,).
 
-    >>> reached("ring-1", 5), reached("random-9", 3)
+    >>> count_reachable("ring-1", 5), count_reachable("random-9", 3)
     (tensor([2, 2, 2, 2, 2]), tensor([2, 2, 2]))
     """
     kind, k = parse(reach)
-    return (
-        torch.full((n,), min(k, n - 1)) if kind == "random" else reachable(reach, n).sum(1)
-    )
+    if kind == "random":
+        return torch.full((n,), min(k, n - 1))
+    return reachable(reach, n).sum(1)
 
 
 def parse(reach: Reach) -> tuple[str, int]:
@@ -79,11 +89,12 @@ def peers(graph: Tensor, sites: Sequence[SiteId]) -> dict[SiteId, list[SiteId]]:
     >>> peers(torch.tensor([[False, True], [False, False]]), ["a", "b"])
     {'a': ['b']}
     """
-    rows = {
-        site: [sites[j] for j in row.nonzero().flatten()]
-        for site, row in zip(sites, graph, strict=True)
-    }
-    return {site: row for site, row in rows.items() if row}
+    rows = {}
+    for site, row in zip(sites, graph, strict=True):
+        senders = [sites[j] for j in row.nonzero().flatten()]
+        if senders:
+            rows[site] = senders
+    return rows
 
 
 def graph_of(rows: Mapping[SiteId, Sequence[SiteId]], sites: Sequence[SiteId]) -> Tensor:
@@ -101,28 +112,39 @@ def sparsity(graph: Tensor, with_self: bool = False) -> float:
     """The share of links that are absent; ``with_self`` counts every site's link to itself as
     present, as the paper's plots do."""
     n = len(graph)
+    links = float(graph.sum())
     if with_self:
-        return 1 - (float(graph.sum()) + n) / n**2
-    return 1 - float(graph.sum()) / max(n * (n - 1), 1)
+        return 1 - (links + n) / n**2
+    return 1 - links / max(n * (n - 1), 1)
 
 
 def agreement(graph: Tensor) -> float:
-    """The share of pairs of sites linked in both directions or in none."""
-    pairs = torch.triu_indices(len(graph), len(graph), 1)
-    same = graph[pairs[0], pairs[1]] == graph.T[pairs[0], pairs[1]]
-    return float(same.double().mean()) if len(same) else 1.0
+    """The share of pairs of sites linked in both directions or in none; 1 without a pair.
+
+    >>> agreement(torch.tensor([[False, True], [False, False]]))
+    0.0
+    """
+    k, j = torch.triu_indices(len(graph), len(graph), 1)  # every pair once
+    same = graph[k, j] == graph[j, k]
+    if len(same) == 0:
+        return 1.0
+    return float(same.double().mean())
 
 
 def reciprocity(graph: Tensor) -> float:
     """The share of links whose reverse exists; NaN where there is no link."""
     links = float(graph.sum())
-    return float((graph & graph.T).sum()) / links if links else float("nan")
+    if links == 0:
+        return float("nan")
+    return float((graph & graph.T).sum()) / links
 
 
 def churn(before: Tensor, after: Tensor) -> float:
     """The mean over sites of the Jaccard distance of their peers; 0 for a site without any."""
-    both, either = (before & after).sum(1).double(), (before | after).sum(1).double()
-    return float(torch.where(either > 0, 1 - both / either.clamp_min(1), 0.0).mean())
+    both = (before & after).sum(1).double()  # (N,) peers in both graphs
+    either = (before | after).sum(1).double()
+    distance = torch.where(either > 0, 1 - both / either.clamp_min(1), 0.0)
+    return float(distance.mean())
 
 
 def share_from(graph: Tensor, marked: Tensor) -> float:

@@ -20,10 +20,11 @@ Reward = Callable[[Tensor], float | Tensor]
 """What a model (d,) in float64 earns; larger is better.  A number, or one for each validation row:
 then their mean is what it earns."""
 
-LOWEST = (
-    -sys.float_info.max / 4
-)  # of a model whose loss is no finite number; two gains add up
-FEWEST = 8  # validation rows; from fewer no gain is beyond chance
+LOWEST = -sys.float_info.max / 4
+"""The reward of a model whose loss is no finite number; a quarter, as two gains add up."""
+
+FEWEST = 8
+"""Validation rows; from fewer no gain is beyond chance."""
 
 
 class Member(NamedTuple):
@@ -65,9 +66,7 @@ class Greedy(NamedTuple):
     at: Tensor  # () candidates visited so far
     chosen: Tensor  # (m,) bool by position
     refused: Tensor  # (m,) bool by position: not usable
-    gains: (
-        Tensor  # (m, 2) by position: a of joining X, b of leaving Y; NaN where not visited
-    )
+    gains: Tensor  # (m, 2) by position: a of joining X, b of leaving Y; NaN: not visited
     past: Tensor  # (k, m, 2) gains of earlier choices that count beside these; NaN: none
 
     @property
@@ -82,8 +81,10 @@ class Greedy(NamedTuple):
     @property
     def evaluations(self) -> int:
         """How many models were evaluated: two to begin with and two for each candidate."""
+        if bool(self.alone.isnan()):
+            return 0
         visited = int((~self.gains[:, 0].isnan()).sum())
-        return 0 if bool(self.alone.isnan()) else 2 + 2 * visited
+        return 2 + 2 * visited
 
     @property
     def conflicts(self) -> int:
@@ -95,37 +96,44 @@ def begin(
     own: Member, order: Tensor, coins: Tensor, room: int, past: Tensor | None = None
 ) -> Greedy:
     """X and Y hold the site alone.  order: (m,) int64, coins: (m,) float64, past: (k, m, 2)."""
-    m, share, mass = len(order), own.share, torch.tensor(float(own.n), dtype=torch.float64)
+    m = len(order)
+    share = own.share
+    mass = torch.tensor(float(own.n), dtype=torch.float64)
     unknown = torch.tensor(torch.nan, dtype=torch.float64)
     none = torch.zeros(m, dtype=torch.bool)
+    if past is None:
+        past = torch.zeros(0, m, 2, dtype=torch.float64)
     return Greedy(
-        share,
-        mass,
-        unknown,
-        share,
-        mass,
-        unknown,
-        unknown[None],
-        unknown[None],
-        unknown,
-        order,
-        coins,
-        torch.tensor(room),
-        torch.tensor(0),
-        torch.tensor(0),
-        none,
-        none,
-        unknown.expand(m, 2).clone(),
-        torch.zeros(0, m, 2).double() if past is None else past,
+        x=share,
+        x_mass=mass,
+        x_reward=unknown,
+        y=share,
+        y_mass=mass,
+        y_reward=unknown,
+        x_rows=unknown[None],
+        y_rows=unknown[None],
+        alone=unknown,
+        order=order,
+        coins=coins,
+        room=torch.tensor(room),
+        added=torch.tensor(0),
+        at=torch.tensor(0),
+        chosen=none,
+        refused=none,
+        gains=unknown.expand(m, 2).clone(),
+        past=past,
     )
 
 
 def add(g: Greedy, batch: Sequence[Member]) -> Greedy:
     """Pass 1: the next candidates, by position, enter Y; those that are not usable never do."""
-    y, mass, first, refused = g.y, g.y_mass, int(g.added), g.refused.clone()
-    for position, peer in enumerate(batch, first):
+    y = g.y
+    mass = g.y_mass
+    refused = g.refused.clone()
+    for position, peer in enumerate(batch, start=int(g.added)):
         if peer.is_usable:
-            y, mass = y + peer.share, mass + peer.n
+            y = y + peer.share
+            mass = mass + peer.n
         refused[position] = not peer.is_usable
     return g._replace(y=y, y_mass=mass, refused=refused, added=g.added + len(batch))
 
@@ -154,24 +162,33 @@ def decide(
 def _visit(
     g: Greedy, own: Member, peer: Member, reward: Reward, tol: float, gate: float
 ) -> Greedy:
-    j, coin = int(g.order[g.at]), float(g.coins[g.at])
+    """One candidate joins X or leaves Y, by its gains and its coin."""
+    j = int(g.order[g.at])
+    coin = float(g.coins[g.at])
     g = g._replace(at=g.at + 1)
     if bool(g.refused[j]):
         return g
-    x, x_mass, y, y_mass = (
-        g.x + peer.share,
-        g.x_mass + peer.n,
-        g.y - peer.share,
-        g.y_mass - peer.n,
-    )
+
+    # the two trials: X with the candidate, Y without it
+    x = g.x + peer.share
+    x_mass = g.x_mass + peer.n
+    y = g.y - peer.share
+    y_mass = g.y_mass - peer.n
     with_j, x_rows = _value(reward, _mean(x, x_mass, own))
     without_j, y_rows = _value(reward, _mean(y, y_mass, own))
-    a = _gain(with_j - g.x_reward, tol) if is_clear(x_rows - g.x_rows, gate) else 0.0
-    b = _gain(without_j - g.y_reward, tol) if is_clear(y_rows - g.y_rows, gate) else 0.0
+
+    a = 0.0
+    if is_clear(x_rows - g.x_rows, gate):
+        a = _gain(with_j - g.x_reward, tol)
+    b = 0.0
+    if is_clear(y_rows - g.y_rows, gate):
+        b = _gain(without_j - g.y_reward, tol)
     gains = g.gains.clone()
     gains[j] = torch.tensor([a, b], dtype=torch.float64)
     g = g._replace(gains=gains)
-    a, b = torch.cat([gains[None, j], g.past[:, j]]).nanmean(0).tolist()
+
+    now_and_before = torch.cat([gains[None, j], g.past[:, j]])  # (1 + k, 2)
+    a, b = now_and_before.nanmean(0).tolist()
     if coin < chance(a, b):
         chosen = g.chosen.clone()
         chosen[j] = True
@@ -187,7 +204,9 @@ def chance(a: float, b: float) -> float:
     >>> chance(0.0, 0.0), chance(4.0, 0.0), chance(1.0, 1.0), chance(0.0, 2.0)
     (1.0, 1.0, 0.5, 0.0)
     """
-    return 1.0 if a + b == 0 else a / (a + b)
+    if a + b == 0:
+        return 1.0
+    return a / (a + b)
 
 
 def is_clear(gain: Tensor, gate: float) -> bool:
@@ -204,16 +223,20 @@ def is_clear(gain: Tensor, gate: float) -> bool:
     """
     if gate == 0 or not bool(gain.isfinite().all()):
         return True
-    error = gain.std() / math.sqrt(len(gain)) if len(gain) >= FEWEST else torch.inf
-    return bool(gain.mean() > gate * error)
+    if len(gain) < FEWEST:
+        return False
+    standard_error = gain.std() / math.sqrt(len(gain))
+    return bool(gain.mean() > gate * standard_error)
 
 
-def averaged(g: Greedy, own: Member) -> Tensor:
+def average_chosen(g: Greedy, own: Member) -> Tensor:
     """The average over X, (d,) in the model's dtype; alone it is the site's model, bit for bit."""
-    return _mean(g.x, g.x_mass, own).to(own.w.dtype) if bool(g.chosen.any()) else own.w
+    if not bool(g.chosen.any()):
+        return own.w
+    return _mean(g.x, g.x_mass, own).to(own.w.dtype)
 
 
-def remembered(last: Greedy, candidates: int, rounds: int) -> Tensor | None:
+def remember_gains(last: Greedy, candidates: int, rounds: int) -> Tensor | None:
     """The gains of the last ``rounds`` choices, (k, m, 2), of those that the last one took; None
     where it was among others or nothing is to be remembered."""
     if rounds == 0 or len(last.chosen) != candidates:
@@ -222,22 +245,27 @@ def remembered(last: Greedy, candidates: int, rounds: int) -> Tensor | None:
     return torch.where(last.chosen[:, None], past, torch.nan)
 
 
-def guarded(g: Greedy, own: Member) -> Greedy:
+def stay_alone_if_better(g: Greedy, own: Member) -> Greedy:
     """The site alone, where X ended below it: the greedy, above all with a budget, may do worse."""
     if not bool(g.x_reward < g.alone):
         return g
     mass = torch.tensor(float(own.n), dtype=torch.float64)
-    return g._replace(
-        x=own.share, x_mass=mass, x_reward=g.alone, chosen=torch.zeros_like(g.chosen)
-    )
+    nobody = torch.zeros_like(g.chosen)
+    return g._replace(x=own.share, x_mass=mass, x_reward=g.alone, chosen=nobody)
 
 
 def with_each(g: Greedy, own: Member, peers: Sequence[Member], reward: Reward) -> Tensor:
     """What X earns with one more of these, each by itself.  -> (len(peers),) float64"""
-    sums = [
-        (g.x + p.share, g.x_mass + p.n) if p.is_usable else (g.x, g.x_mass) for p in peers
-    ]
-    return torch.stack([_value(reward, _mean(x, mass, own))[0] for x, mass in sums])
+    rewards = []
+    for peer in peers:
+        x = g.x
+        mass = g.x_mass
+        if peer.is_usable:
+            x = x + peer.share
+            mass = mass + peer.n
+        earned, _ = _value(reward, _mean(x, mass, own))
+        rewards.append(earned)
+    return torch.stack(rewards)
 
 
 def mean(own: Member, peers: Sequence[Member]) -> Tensor:
@@ -253,7 +281,8 @@ def mean(own: Member, peers: Sequence[Member]) -> Tensor:
     if not usable:
         return own.w
     total = sum((peer.share for peer in usable), start=own.share)
-    return (total / (own.n + sum(peer.n for peer in usable))).to(own.w.dtype)
+    mass = own.n + sum(peer.n for peer in usable)
+    return (total / mass).to(own.w.dtype)
 
 
 def ggc(
@@ -276,27 +305,37 @@ def ggc(
     tensor([True, True])
     """
     m = len(peers)
-    g, size = begin(own, order, coins, m if room is None else room), batch or max(m, 1)
-    for first in range(0, m, size):
+    size = batch or max(m, 1)
+    if room is None:
+        room = m
+    g = begin(own, order, coins, room)
+    for first in range(0, m, size):  # pass 1
         g = add(g, peers[first : first + size])
-    for first in range(0, m, size):
-        g = decide(
-            g, own, [peers[j] for j in order[first : first + size]], reward, tol, gate
-        )
+    for first in range(0, m, size):  # pass 2
+        visited = [peers[j] for j in order[first : first + size]]
+        g = decide(g, own, visited, reward, tol=tol, gate=gate)
     return g
 
 
 def _mean(total: Tensor, mass: Tensor, own: Member) -> Tensor:
     """A site without labels weighs nothing, and its model is all there is where nobody does."""
-    return total / mass if float(mass) > 0 else own.w.double()
+    if float(mass) > 0:
+        return total / mass
+    return own.w.double()
 
 
 def _value(reward: Reward, w: Tensor) -> tuple[Tensor, Tensor]:
     """What a model earns, (), and by row, (r,)."""
     rows = torch.as_tensor(reward(w), dtype=torch.float64).reshape(-1)
     mean = rows.mean()
-    return (mean, rows) if bool(mean.isfinite()) else (torch.full_like(mean, LOWEST), rows)
+    if not bool(mean.isfinite()):
+        mean = torch.full_like(mean, LOWEST)
+    return mean, rows
 
 
 def _gain(difference: Tensor, tol: float) -> float:
-    return float(difference) if float(difference) > tol else 0.0
+    """What a trial earns more, 0 where that is ``tol`` or less."""
+    gain = float(difference)
+    if gain > tol:
+        return gain
+    return 0.0

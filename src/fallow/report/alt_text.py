@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from fallow.core.words import listed
-from fallow.report.final_table import FinalTable, digits_of, label_of, number, ranked
+from fallow.report.final_table import FinalTable, digits_of, label_of, number, rank_queries
 from fallow.report.findings.labels import minority_share, over_cycles
-from fallow.study.by_class import class_means, class_scores
+from fallow.study.by_class import class_means, class_names, class_scores
 from fallow.study.records import Partition, StudyRecords
 
 MOST = 4
@@ -28,35 +28,36 @@ def _unit(study: StudyRecords) -> tuple[str, str]:
 
 def curves(study: StudyRecords) -> str:
     """Who ends best, and how far behind the others end."""
-    ended = [q for q in ranked(study) if study.final(q)]
+    ended = [q for q in rank_queries(study) if study.final(q)]
     what = "accuracy" if study.measure == "accuracy" else "error"
+    about = f"Learning curves: test {what} over the labels bought."
     if not ended:
-        return f"Learning curves: test {what} over the labels bought. No strategy has ended yet."
+        return f"{about} No strategy has ended yet."
+
     unit, points = _unit(study)
     digits = digits_of(study)
-    names = {q: label_of(q, study.study) for q in (*ended, *study.bounds)}
-    best, *rest = ended
+    best = ended[0]
+    rest = ended[1:]
     top = _value(study, best)
-    said = (
-        f"Learning curves: test {what} over the labels bought. {names[best]} ends best at "
-        f"{number(top, digits)}{unit}"
-    )
-    gaps = [
-        f"{names[q]} by {number(abs(top - _value(study, q)), digits)}{points}"
-        for q in rest[:MOST]
-    ]
+    text = f"{about} {label_of(best, study.study)} ends best at {number(top, digits)}{unit}"
+
+    gaps = []
+    for query in rest[:MOST]:
+        gap = number(abs(top - _value(study, query)), digits)
+        gaps.append(f"{label_of(query, study.study)} by {gap}{points}")
     if gaps:
-        said += f", ahead of {listed(gaps)}"
+        text += f", ahead of {listed(gaps)}"
     if len(rest) > MOST:
-        said += f"; {len(rest) - MOST} more end behind"
-    bounds = [
-        f"{names[q]} at {number(_value(study, q), digits)}{unit}"
-        for q in study.bounds
-        if study.final(q)
-    ]
+        text += f"; {len(rest) - MOST} more end behind"
+
+    bounds = []
+    for query in study.bounds:
+        if study.final(query):
+            score = number(_value(study, query), digits)
+            bounds.append(f"{label_of(query, study.study)} at {score}{unit}")
     if bounds:
-        said += f". Upper bounds: {listed(bounds)}"
-    return f"{said}."
+        text += f". Upper bounds: {listed(bounds)}"
+    return f"{text}."
 
 
 def differences(final: FinalTable) -> str:
@@ -75,50 +76,47 @@ def differences(final: FinalTable) -> str:
         sides[side].append(f"{row.label} ({shown})")
     reference = final.row(final.reference or "")
     against = reference.label if reference else "the reference"
-    said = [f"{listed(names)} {side}" for side, names in sides.items() if names]
-    return f"Paired differences to {against}, with 95 % intervals: {'; '.join(said)}."
+    parts = [f"{listed(names)} {side}" for side, names in sides.items() if names]
+    return f"Paired differences to {against}, with 95 % intervals: {'; '.join(parts)}."
 
 
 def classes(study: StudyRecords) -> str:
     """The class that is learned worst, and who learns it best."""
     scores = class_scores(study)
-    middle = class_means([s.mean for s in scores])
-    known = [(value, c) for c, value in enumerate(middle) if value is not None]
+    means = class_means([of_query.mean for of_query in scores])
+    known = [(mean, which) for which, mean in enumerate(means) if mean is not None]
     if not known:
         return "Test accuracy of each class."
-    parts = study.partitions
-    names = parts[min(parts)].classes if parts else study.study.classes
-    called = names or tuple(map(str, range(len(middle))))
-    worst, best = min(known), max(known)
-    by = [(s.mean[worst[1]] or 0.0, s.query) for s in scores]
-    ahead = max(by)
+    names = class_names(study) or tuple(str(which) for which in range(len(means)))
+
+    low, worst = min(known)
+    high, best = max(known)
+    at_worst = [(of_query.mean[worst] or 0.0, of_query.query) for of_query in scores]
+    ahead, leader = max(at_worst)
     return (
-        f"Test accuracy of each class. The worst learned is {called[worst[1]]} with "
-        f"{100 * worst[0]:.1f} % over all strategies ({label_of(ahead[1], study.study)} is best "
-        f"there with {100 * ahead[0]:.1f} %), the best learned {called[best[1]]} with "
-        f"{100 * best[0]:.1f} %."
+        f"Test accuracy of each class. The worst learned is {names[worst]} with "
+        f"{100 * low:.1f} % over all strategies ({label_of(leader, study.study)} is best "
+        f"there with {100 * ahead:.1f} %), the best learned {names[best]} with "
+        f"{100 * high:.1f} %."
     )
 
 
 def partition(part: Partition) -> str:
     """Which site holds most rows, and which class is held most unevenly."""
     rows = {site: sum(counts) for site, counts in zip(part.sites, part.matrix, strict=True)}
-    said = (
-        f"Rows of {len(part.classes)} classes at {len(part.sites)} sites. {_most(rows)} holds most "
-        f"rows, {max(rows.values()):,}; the smallest site holds {min(rows.values()):,}"
+    largest = max(rows, key=rows.__getitem__)
+    text = (
+        f"Rows of {len(part.classes)} classes at {len(part.sites)} sites. {largest} holds most "
+        f"rows, {rows[largest]:,}; the smallest site holds {min(rows.values()):,}"
     )
     if part.sigma:
-        uneven = max(range(len(part.classes)), key=lambda c: part.sigma[c])
-        held = sum(1 for row in part.matrix if row[uneven])
-        said += (
-            f". Class {part.classes[uneven]} is held most unevenly: {held} of "
+        uneven = max(range(len(part.classes)), key=part.sigma.__getitem__)
+        holders = sum(1 for row in part.matrix if row[uneven])
+        text += (
+            f". Class {part.classes[uneven]} is held most unevenly: {holders} of "
             f"{len(part.sites)} sites have it"
         )
-    return f"{said}."
-
-
-def _most(counts: Mapping[str, int]) -> str:
-    return max(counts, key=lambda name: counts[name])
+    return f"{text}."
 
 
 def balance(study: StudyRecords) -> str:
@@ -139,5 +137,6 @@ def balance(study: StudyRecords) -> str:
 
 def _shares(names: Sequence[str], shares: Mapping[str, float]) -> str:
     """``45.0 % (a), 40.1 % (b)``, the first and the last of many."""
-    shown = list(names) if len(names) <= MOST else [*names[: MOST - 1], names[-1]]
-    return listed([f"{shares[name]:.1f} % ({name})" for name in shown])
+    if len(names) > MOST:
+        names = [*names[: MOST - 1], names[-1]]
+    return listed([f"{shares[name]:.1f} % ({name})" for name in names])

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fallow.report.blocks import Blocks, Note, Table
-from fallow.report.called import names_of
 from fallow.report.columns import NOTHING, with_interval
 from fallow.report.final_table import FinalTable, Row, digits_of, final_table
+from fallow.report.study_names import names_of
 from fallow.study.records import StudyRecords
 
 TITLE = "Final scores side by side"
@@ -31,8 +31,10 @@ class Column:
     @property
     def best(self) -> str | None:
         """The strategy with the best mean."""
-        ranked = [row.label for row in self.final.rows if row.score and not row.is_bound]
-        return ranked[0] if ranked else None
+        for row in self.final.rows:  # the best first
+            if row.score and not row.is_bound:
+                return row.label
+        return None
 
 
 def side_by_side(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
@@ -43,23 +45,29 @@ def side_by_side(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, B
     ]
     parts = []
     for measure in ("accuracy", "mse"):
-        blocks = _beside([c for c in columns if c.study.measure == measure])
+        measured = [column for column in columns if column.study.measure == measure]
+        blocks = _score_tables(measured)
         if blocks:
             parts.append((TITLE, blocks))
     return parts
 
 
-def _beside(columns: Sequence[Column]) -> Blocks:
-    shared = _shared(columns)
-    columns = [column for column in columns if column.rows.keys() & set(shared)]
+def _score_tables(columns: Sequence[Column]) -> Blocks:
+    """The scores of the strategies that two columns or more share, and their differences."""
+    shared = _shared_labels(columns)
     if not shared:
         return []
+    columns = [column for column in columns if column.rows.keys() & set(shared)]
     names = [column.name for column in columns]
     unit = columns[0].final.unit
+    rows = []
+    for label in shared:
+        scores_of_label = [_score(column, label) for column in columns]
+        rows.append([label, *scores_of_label])
     scores = Table(
         f"Final {unit}, mean ± standard deviation over seeds",
         header=["Strategy", *names],
-        rows=[[label, *(_score(column, label) for column in columns)] for label in shared],
+        rows=rows,
     )
     gaps = _differences(columns, shared, names)
     stars = (
@@ -69,7 +77,7 @@ def _beside(columns: Sequence[Column]) -> Blocks:
     return [scores, Note(stars), *gaps]
 
 
-def _shared(columns: Sequence[Column]) -> list[str]:
+def _shared_labels(columns: Sequence[Column]) -> list[str]:
     """The strategies that two studies or more have, the best first by mean rank; bounds last."""
     ranks: dict[str, list[int]] = {}
     bounds = set()
@@ -79,15 +87,19 @@ def _shared(columns: Sequence[Column]) -> list[str]:
             if row.is_bound:
                 bounds.add(label)
     shared = [label for label, found in ranks.items() if len(found) > 1]
-    return sorted(shared, key=lambda label: (label in bounds, fmean(ranks[label])))
+
+    def place(label: str) -> tuple[bool, float]:
+        return label in bounds, fmean(ranks[label])
+
+    return sorted(shared, key=place)
 
 
 def _score(column: Column, label: str) -> str:
     row = column.rows.get(label)
     if row is None or row.score is None:
         return NOTHING
-    mark = " *" if label == column.best else ""
-    return f"{row.score.text(column.final.digits)}{mark}"
+    text = row.score.text(column.final.digits)
+    return f"{text} *" if label == column.best else text
 
 
 def _differences(

@@ -18,31 +18,36 @@ def names_of(studies: Sequence[StudyRecords]) -> list[str]:
     Of studies that share one, each is called by the settings in which they differ; those that
     differ in none, or in too many, are numbered.
     """
-    plain = [study.study.name for study in studies]
-    named = []
-    for study, name in zip(studies, plain, strict=True):
+    names = []
+    for study in studies:
+        name = study.study.name
         alike = [other.study for other in studies if other.study.name == name]
-        named.append(f"{name}{_difference(study.study, alike)}")
-    counted = []
-    for i, name in enumerate(named):
-        if named.count(name) > 1:
-            name = f"{name} ({named[: i + 1].count(name)})"
-        counted.append(name)
-    return counted
+        names.append(f"{name}{_difference(study.study, alike)}")
+
+    numbered = []
+    for at, name in enumerate(names):
+        if names.count(name) > 1:
+            number = names[: at + 1].count(name)
+            name = f"{name} ({number})"
+        numbered.append(name)
+    return numbered
 
 
 def _difference(study: Study, alike: Sequence[Study]) -> str:
     """``, partition.alpha=0.1``: what sets a study apart from others of its name; empty where nothing
     or too much does."""
     settings = [_settings(other) for other in alike]
-    own = _settings(study)
-    differing = [
-        key
-        for key in dict.fromkeys(key for found in settings for key in found)
-        if len({found.get(key) for found in settings}) > 1
-    ]
+    keys: dict[str, None] = {}  # a set that keeps its order
+    for of_study in settings:
+        keys |= dict.fromkeys(of_study)
+    differing = []
+    for key in keys:
+        values = {of_study.get(key) for of_study in settings}
+        if len(values) > 1:
+            differing.append(key)
     if not differing or len(differing) > MOST:
         return ""
+    own = _settings(study)
     return "".join(f", {key}={own.get(key, 'none')}" for key in differing)
 
 

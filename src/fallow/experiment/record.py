@@ -1,0 +1,125 @@
+"""What one evaluation of a run says: a line of ``records.jsonl``, from its scores to its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
+
+from fallow.core.disclosure import DisclosureEntry
+from fallow.core.types import SiteId
+
+
+class SiteScores(TypedDict):
+    """Scores over sites, where sites deploy models of their own or have test rows of their own;
+    all None where one model is scored on common rows."""
+
+    per_site: dict[SiteId, float | None] | None
+    accuracy_weighted: float | None  # every test row counts the same; in [0, 1]
+    variance: float | None  # of the accuracies of sites, in percent²
+    worst_tenth: float | None  # mean accuracy of the worst tenth of the sites, in [0, 1]
+
+
+class Scores(SiteScores):
+    """How good a model is on rows that were held out.  Accuracies are in [0, 1]; ``mse`` is in
+    units of the variance of the numbers to predict; what does not apply is None."""
+
+    accuracy: float | None
+    balanced_accuracy: float | None
+    per_class: list[float | None] | None  # (C,); None for a class without test rows
+    mse: float | None
+
+
+class Collaboration(TypedDict, total=False):
+    """Who received from whom in a round; empty for a method without a graph over the sites."""
+
+    graph: dict[SiteId, list[SiteId]]  # receiver -> senders
+    omega: dict[SiteId, list[SiteId]]  # receiver -> candidates of the cycle
+    refused: list[SiteId]  # whose models were kept out of averages
+    # counts of the sites' last choice of collaborators, over all sites
+    evaluations: int
+    conflicts: int
+    guarded: int
+
+
+class Evaluation(Scores, Collaboration):
+    """The scores after a round, and what else there is to say of it."""
+
+    round: int
+    cohort: list[SiteId]
+    final: bool  # whether the scores count
+    point: str  # which model was scored: "retained", "deployed" or "post_agg"
+    model_bytes: int
+    retained: NotRequired[dict[SiteId, int]]  # the round that each best model is from
+
+
+class PseudoLabels(TypedDict):
+    """How right the sites' models are about their pools before a query, which only a simulation
+    knows."""
+
+    accuracy: float
+    per_class: list[float | None]  # (C,) recall
+    redundancy: float | None  # in [-1, 1], see `fallow.experiment.redundancy`
+
+
+class Relayed(TypedDict):
+    """Answers that sites passed to one another in the training of a cycle, by site."""
+
+    sent: dict[SiteId, int]
+    received: dict[SiteId, int]
+
+
+class Record(TypedDict, total=False):
+    """One evaluation of a run, as it is written and read.
+
+    Seconds, bytes and ``revealed`` are those of the run up to the end of the cycle's training.  A key
+    that is absent or None was not measured; files of earlier versions lack some.
+    """
+
+    recipe: str
+    query: str
+    training: str
+    seed: int
+    cycle: int
+    # as in `Evaluation`
+    round: int
+    cohort: list[SiteId]
+    accuracy: float | None
+    balanced_accuracy: float | None
+    per_class: list[float | None] | None
+    mse: float | None
+    per_site: dict[SiteId, float | None] | None
+    accuracy_weighted: float | None
+    variance: float | None
+    worst_tenth: float | None
+    final: bool
+    point: str
+    model_bytes: int
+    retained: dict[SiteId, int]
+    graph: dict[SiteId, list[SiteId]]
+    omega: dict[SiteId, list[SiteId]]
+    refused: list[SiteId]
+    evaluations: int
+    conflicts: int
+    guarded: int
+    # labels and rows
+    labelled: int  # bought so far, those that validate among them
+    labels_validation: int
+    pool: int  # training rows of all sites, labelled or not
+    labelled_per_site: dict[
+        SiteId, list[int]
+    ]  # those that train, by class or in one number
+    labelled_per_class: list[int] | None
+    target_variance: float | None  # of the numbers to predict: the unit of ``mse``
+    # costs
+    seconds: float
+    bytes_up: int
+    bytes_down: int
+    revealed: list[DisclosureEntry]
+    executor: str
+    threads: int
+    versions: dict[str, str]
+    # of the query that follows
+    notes: Mapping[str, Any]  # what the query says of itself: JSON of its own form
+    pseudo_labels: PseudoLabels | None
+    relayed: Relayed
+    diverged: bool  # training ended without a usable model

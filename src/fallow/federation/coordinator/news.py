@@ -1,0 +1,74 @@
+"""What people at a site are told beside its orders: what the run has gone on without.
+
+All of it is noted in the journal, in the transaction of what it tells of, so that an order that is
+sent again after a restart says the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from fallow.core.types import SiteId
+from fallow.experiment.journal import Journal
+from fallow.federation.coordinator.strikes import describe_key, sentence_for, strikes
+
+CUT_SHORT = "cut short"
+CLOSED = "closed without"
+"""What the journal notes: steps and the sites that did not see their labelling, or its end."""
+
+
+def note_cut_short(journal: Journal, step: str, sites: Iterable[SiteId]) -> None:
+    """Somebody ended the labelling of a step while these sites were not done."""
+    _note(journal, CUT_SHORT, step, sites)
+
+
+def note_closed_without(journal: Journal, step: str, sites: Iterable[SiteId]) -> None:
+    """A step was closed, and its labels counted, without these sites."""
+    _note(journal, CLOSED, step, sites)
+
+
+def news_for(journal: Journal, site: SiteId) -> list[str]:
+    """All that a site is told in a run, a sentence each; nothing for most sites."""
+    struck = [sentence_for(strike) for strike in strikes(journal) if strike.site == site]
+    cut = [_describe_cut(step) for step in _steps_of(journal, CUT_SHORT, site)]
+    closed = [_describe_closed(step) for step in _steps_of(journal, CLOSED, site)]
+    return [*struck, *cut, *closed]
+
+
+def describe_leaving(since: str) -> str:
+    """What a site is told that the study goes on without, since a time as ISO text."""
+    return (
+        f"the study goes on without this site since {since}, because it did not answer when all "
+        "sites had to agree on units: it is asked for nothing more in this run, and what was "
+        "labelled here stays here; ask the coordinator about another run"
+    )
+
+
+def _describe_cut(step: str) -> str:
+    return (
+        f"the coordinator ended the labelling of {describe_key(step)} before its deadline: "
+        "questions that were still open here are given back, and answers that were given count"
+    )
+
+
+def _describe_closed(step: str) -> str:
+    return (
+        f"the coordinator closed {describe_key(step)} without this site, which did not answer in "
+        "time: what people here have answered enters when the next labels are counted"
+    )
+
+
+def _note(journal: Journal, name: str, step: str, sites: Iterable[SiteId]) -> None:
+    steps = _noted(journal, name)
+    steps[step] = sorted(sites)
+    journal.note(name, json.dumps(steps))
+
+
+def _noted(journal: Journal, name: str) -> dict[str, list[SiteId]]:
+    found: dict[str, list[SiteId]] = json.loads(journal.noted(name) or "{}")
+    return found
+
+
+def _steps_of(journal: Journal, name: str, site: SiteId) -> list[str]:
+    return [step for step, sites in _noted(journal, name).items() if site in sites]

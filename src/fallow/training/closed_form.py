@@ -1,0 +1,279 @@
+"""A linear head in closed form on features that are computed once: what is trained depends on the
+labelled rows of all sites together and not on who holds them.
+
+Sites send the products of their labelled rows with one another and with the labels; the server
+solves for the head of every penalty at once.  Then sites say how well each of them answers rows
+that it has not seen (leave-one-out), and the best one is used.
+
+Relatives: Fed3R (Fanì et al., ICML 2024), AFL (He et al., CVPR 2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.parts.heads import (
+    FEW,
+    Choice,
+    Labelled,
+    Summed,
+    check_linear_model,
+    chosen,
+    class_weights,
+    flattened,
+    labelled_rows,
+    losses_of,
+    noted,
+    penalties_of,
+    summed,
+    totals_of,
+    unchosen,
+)
+from fallow.training.parts.ridge import (
+    Path,
+    add_up,
+    centred,
+    decompose,
+    freedom,
+    head_of,
+    log_losses,
+    validation_score,
+)
+
+TINY = 1e-300  # where no site has a label, means are 0
+
+
+@final
+@dataclass(frozen=True)
+class ClosedForm:
+    """The linear model of smallest Σ s |y - W'z - b|² + λ D n |W|² over the labelled rows of all
+    sites, where n = Σ s and D is the number of features: a ridge regression on one-hot classes or
+    on numbers.  Its outputs are multiplied by a temperature T, so that their softmax is calibrated.
+
+    For the model ``linear`` on standardised features, such as an ``encoder`` makes them.  λ and T
+    are chosen by leave-one-out over the labelled rows of all sites.  One round is all there is
+    (``rounds=1``); the plan of local training is not used.
+
+    penalty: λ, or None to choose it of 1e-6 ... 1.  balance: "class" gives every class the same
+    weight.  weighted: rows count by the weight that the query gave them.  reveal: what sites are
+    told: the "path" of all heads, with which they leave out rows exactly, or the "head" alone; then
+    λ is chosen by generalised cross-validation.  local: the model called local, which some queries
+    compare with the common one: the "common" one too, or the site's "own" head.  passes: 2 centres
+    the features in an exchange of its own, for features that are far from 0.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
+    >>> fl.run(world, fl.Margin(), fl.ClosedForm(), cycles=1)
+    Run(margin on digits, seed 0: 2 phases, 167 labels, accuracy 0.82)
+
+    Notes
+    -----
+    The relatives choose λ by hand.  Standardised rows have |z|² = D on average, so λ is a share of
+    that: the same grid suits few features and many.
+
+    The products say more than a gradient: without secure sums the server sees those of each site,
+    and those of one row are that row.  With the path every site learns the second moments of all
+    labelled rows together.
+
+    Rows that a query prefers are harder than others: the accuracy on left-out rows is then lower
+    than that on all rows.
+    """
+
+    plan: Plan = field(default=Plan(), repr=False)
+    penalty: float | None = None  # λ
+    balance: Literal["none", "class"] = "none"
+    weighted: bool = True
+    reveal: Literal["path", "head"] = "path"
+    local_head: Literal["common", "own"] = "common"
+    passes: int = 1
+
+    contract: ClassVar[Contract] = Contract(
+        title="Closed-form head",
+        paper="Accelerating Heterogeneous Federated Learning with Closed-form Classifiers",
+        year=2024,
+        short="Closed form",
+        sum={
+            "class_counts": "totals over sites of labels of each class",
+            "centre": "totals over sites of labelled features",
+            "totals": "totals over sites of products of labelled rows and labels",
+            "left_out": "totals over sites of losses on rows that a head has not seen",
+            "fitted": "totals over sites of losses on labelled rows",
+        },
+        keep={"local": "nothing"},
+        missing="stops: all exchanges are over the same rows; a resumed run asks again",
+        regression=True,
+        linear=True,
+        local_dp=False,
+        settings={"model": "linear", "rounds": 1, "score_rounds": 1},
+        at_server=("penalty", "temperature", "left_out"),
+        tags=("least-squares",),
+    )
+
+    def __post_init__(self) -> None:
+        if self.penalty is not None and not 0 < self.penalty < float("inf"):
+            raise ValueError(
+                f"ClosedForm's penalty is {self.penalty}; it must be above 0 and finite"
+            )
+        choices = {
+            "balance": ("none", "class"),
+            "reveal": ("path", "head"),
+            "local_head": ("common", "own"),
+        }
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"ClosedForm's {name} is {getattr(self, name)!r}; use {known[0]!r} or "
+                    f"{known[1]!r}"
+                )
+        if self.passes not in (1, 2):
+            raise ValueError(f"ClosedForm's passes is {self.passes}; use 1 or 2")
+
+    # -- server half ------------------------------------------------------------------------
+
+    def round(self, state: State, ask: Ask) -> State:
+        weights = class_weights(ask) if self.balance == "class" else None
+        total = self.total(ask, weights)
+        if float(total.totals.n) > 0:
+            path = decompose(total.totals)
+            choice = self.choose(ask, path, total, weights)
+            head = head_of(path, choice.penalty * len(path.z))
+            w = flattened(head, choice.temperature).to(state["w"].dtype)
+            state = {**state, "w": w, **noted(choice)}
+            if self.local_head == "own":
+                ask.keep(
+                    "local",
+                    penalty=choice.penalty,
+                    temperature=choice.temperature,
+                    weights=weights,
+                )
+                return state
+        ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
+        return state
+
+    def total(self, ask: Ask, weights: Tensor | None) -> Summed:
+        """The totals of all sites, in one exchange, or about their mean in two."""
+        centre: Tensor | None = None
+        if self.passes == 2:
+            found = sum_of_all(ask, "centre", weights=weights)
+            centre = found["features"] / found["n"].clamp_min(TINY)
+        return summed(sum_of_all(ask, "totals", weights=weights, centre=centre), centre)
+
+    def choose(self, ask: Ask, path: Path, total: Summed, weights: Tensor | None) -> Choice:
+        """λ and T, by what heads say of rows that they have not seen."""
+        penalties = penalties_of(self.penalty)
+        if total.rows < FEW:
+            return unchosen(penalties)
+        if self.reveal == "head":
+            return self.choose_by_totals(ask, path, total, penalties, weights)
+        grid = torch.tensor(penalties, dtype=torch.float64)
+        lost = sum_of_all(
+            ask, "left_out", **path._asdict(), penalties=grid, weights=weights
+        )
+        return chosen(lost, penalties, path.n)
+
+    def choose_by_totals(
+        self,
+        ask: Ask,
+        path: Path,
+        total: Summed,
+        penalties: list[float],
+        weights: Tensor | None,
+    ) -> Choice:
+        """λ by generalised cross-validation; then sites see that one head, and every row is left
+        out as if it had the mean leverage."""
+        size = len(path.z)
+        squares = total.squares - float(path.n * path.y.square().sum())
+        scores = [validation_score(path, p * size, squares) for p in penalties]
+        penalty = penalties[scores.index(min(scores))]
+
+        head = head_of(path, penalty * size)
+        leverage = (freedom(path, penalty * size) / path.n).clamp_max(1 - 1 / total.rows)
+        lost = sum_of_all(
+            ask, "fitted", **head._asdict(), leverage=leverage, weights=weights
+        )
+        of_one = {name: lost[name][None] for name in lost if name != "sites"}
+        return chosen(of_one, [penalty], path.n)
+
+    # -- site half --------------------------------------------------------------------------
+
+    def class_counts(self, view: View) -> Answer:
+        return {"counts": view.counts}
+
+    def centre(self, view: View, weights: Tensor | None = None) -> Answer:
+        rows = self.labelled(view, weights)
+        return {"n": rows.s.sum(), "features": rows.s @ rows.z.double()}
+
+    def totals(
+        self, view: View, weights: Tensor | None = None, centre: Tensor | None = None
+    ) -> Answer:
+        """Products of labelled rows; ``centre`` (D,) is taken off the features first."""
+        return totals_of(self.labelled(view, weights), centre)
+
+    def left_out(
+        self,
+        view: View,
+        penalties: Tensor,
+        weights: Tensor | None = None,
+        **path: Tensor,
+    ) -> Answer:
+        """What heads of the ``path`` say of each row without having seen it."""
+        rows = self.labelled(view, weights)
+        return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
+
+    def fitted(
+        self,
+        view: View,
+        weight: Tensor,
+        bias: Tensor,
+        leverage: Tensor,
+        weights: Tensor | None = None,
+    ) -> Answer:
+        """What one head says of the rows, each left out as if its leverage were the mean one."""
+        rows = self.labelled(view, weights)
+        outputs = rows.z.double() @ weight + bias
+        outputs = rows.y - (rows.y - outputs) / (1 - leverage)
+        squared = rows.s @ (rows.y - outputs).square().sum(1)
+        if not view.classes:
+            return {"squared": squared}
+        is_right = outputs.argmax(1) == rows.y.argmax(1)
+        return {
+            "squared": squared,
+            "right": rows.s @ is_right.double(),
+            "log": log_losses(outputs, rows.y, rows.s),
+        }
+
+    def local(
+        self,
+        view: View,
+        penalty: float,
+        temperature: float,
+        weights: Tensor | None = None,
+    ) -> Answer:
+        """The head of the site's own rows alone, with the λ and T of all; it stays at the site."""
+        rows = self.labelled(view, weights)
+        path = decompose(centred(add_up(rows.z, rows.y, rows.s)))
+        head = head_of(path, penalty * len(path.z))
+        return {
+            "w": flattened(head, temperature).to(rows.z.dtype),
+            "stats": rows.z.new_zeros(0),
+        }
+
+    def labelled(self, view: View, weights: Tensor | None = None) -> Labelled:
+        """The labelled rows, which are features themselves."""
+        check_linear_model(view)
+        z = view.rows("labelled").flatten(1)
+        return labelled_rows(view, z, weights, is_weighted=self.weighted)
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        return {name: state[name] for name in ("w", "stats")}

@@ -1,0 +1,282 @@
+"""A linear head in closed form: totals of rows that add up over sites, the head of every penalty
+from one decomposition, and what each row's prediction would be without that row.
+
+Letters: z (n, D) features, y (n, C) one-hot classes or numbers, s (n,) weights, n = Σ s.  The head
+W (D, C), b (C,) minimises Σ s |y - W'z - b|² + λ n |W|²; the intercept is not penalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+EPS = torch.finfo(torch.float64).eps
+BLOCK = (
+    8192  # rows at a time: features are float32, and only a block of them is ever float64
+)
+
+
+class Totals(NamedTuple):
+    """What a ridge regression needs to know of all rows, about their means.
+
+    n ()      the weight of all rows
+    z (D,)    the mean of the features
+    y (C,)    the mean of the answers
+    a (D, D)  Σ s (z - z̄)(z - z̄)'
+    b (D, C)  Σ s (z - z̄)(y - ȳ)'
+    """
+
+    n: Tensor
+    z: Tensor
+    y: Tensor
+    a: Tensor
+    b: Tensor
+
+
+class Path(NamedTuple):
+    """All heads of one set of totals: a = U diag(e) U'.
+
+    e (D,) ascending and at least 0; u (D, D); ub = U'b (D, C); n, z, y as in `Totals`.
+    """
+
+    e: Tensor
+    u: Tensor
+    ub: Tensor
+    n: Tensor
+    z: Tensor
+    y: Tensor
+
+
+class Head(NamedTuple):
+    """weight (D, C) and bias (C,): the answer to a row is z @ weight + bias."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+# -- totals ---------------------------------------------------------------------------------------
+
+
+def add_up(
+    z: Tensor, y: Tensor, s: Tensor, centre: Tensor | None = None
+) -> dict[str, Tensor]:
+    """The totals of one site, about ``centre`` (D,); 0 without one.  z: (n, D), y: (n, C), s: (n,)
+
+    ``products`` holds the upper triangle of Σ s z z' row by row, D (D + 1) / 2 numbers: a
+    symmetric matrix is sent once.
+
+    >>> found = add_up(torch.tensor([[1.0, 2.0]]), torch.ones(1, 1), torch.ones(1))
+    >>> found["products"].tolist()
+    [1.0, 2.0, 4.0]
+    """
+    size = z.shape[1]
+    n = s.new_zeros((), dtype=torch.float64)
+    features = torch.zeros(size, dtype=torch.float64)
+    answers = torch.zeros(y.shape[1], dtype=torch.float64)
+    products = torch.zeros(size, size, dtype=torch.float64)
+    cross = torch.zeros(size, y.shape[1], dtype=torch.float64)
+
+    for rows in torch.split(torch.arange(len(z)), BLOCK):
+        z_block = z[rows].double()
+        if centre is not None:
+            z_block = z_block - centre
+        y_block = y[rows].double()
+        s_block = s[rows].double()
+        sz = s_block[:, None] * z_block
+
+        n += s_block.sum()
+        features += sz.sum(0)
+        answers += s_block @ y_block
+        cross += sz.T @ y_block
+        add_products(products, s_block.sqrt()[:, None] * z_block)
+
+    return {
+        "n": n,
+        "features": features,
+        "answers": answers,
+        "products": products[_upper(size)],
+        "cross": cross,
+    }
+
+
+def add_products(total: Tensor, z: Tensor) -> None:
+    """Add z'z to the upper triangle of ``total`` (D, D), in place; what is below it means nothing.
+
+    BLAS's syrk makes one triangle alone: half the work of a matrix product.  It sees arrays column
+    by column, so ``total`` is handed over as its transpose, whose lower triangle is ours above.
+    """
+    from scipy.linalg.blas import dsyrk
+
+    dsyrk(1.0, z.numpy().T, beta=1.0, c=total.numpy().T, lower=1, overwrite_c=1)
+
+
+def centred(total: Mapping[str, Tensor], centre: Tensor | None = None) -> Totals:
+    """The totals of all sites about their means, from those of `add_up` about ``centre``."""
+    n = total["n"]
+    size = len(total["features"])
+    weight = n.clamp_min(EPS)  # without a label all totals are 0, and so are the means
+
+    z = total["features"] / weight
+    y = total["answers"] / weight
+    a = torch.zeros(size, size, dtype=torch.float64)
+    a[_upper(size)] = total["products"]
+    a = a + a.triu(1).T
+    a = a - n * torch.outer(z, z)
+    b = total["cross"] - n * torch.outer(z, y)
+    if centre is not None:
+        z = z + centre
+    return Totals(n, z, y, a, b)
+
+
+def mixed(total: Totals, own: Totals, copies: float) -> Totals:
+    """The totals of ``total`` with so many more copies of the rows of ``own``, about the mean of
+    all of them."""
+    n = total.n + copies * own.n
+    z = (total.n * total.z + copies * own.n * own.z) / n
+    y = (total.n * total.y + copies * own.n * own.y) / n
+
+    a = torch.zeros_like(total.a)
+    b = torch.zeros_like(total.b)
+    for part, times in ((total, 1.0), (own, copies)):
+        z_away = part.z - z
+        y_away = part.y - y
+        a += times * (part.a + part.n * torch.outer(z_away, z_away))
+        b += times * (part.b + part.n * torch.outer(z_away, y_away))
+    return Totals(n, z, y, a, b)
+
+
+def _upper(size: int) -> Tensor:
+    """A mask of the upper triangle, (size, size)."""
+    return torch.ones(size, size, dtype=torch.bool).triu()
+
+
+# -- heads ----------------------------------------------------------------------------------------
+
+
+def decompose(total: Totals) -> Path:
+    """The path of all heads; one decomposition serves every λ."""
+    e, u = torch.linalg.eigh(total.a)
+    u = u.contiguous()  # as a wire delivers it: other strides give other last bits
+    return Path(e.clamp_min(0), u, u.T @ total.b, total.n, total.z, total.y)
+
+
+def head_of(path: Path, penalty: float) -> Head:
+    """The head of one λ = ``penalty`` > 0.
+
+    >>> z = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
+    >>> path = decompose(centred(add_up(z, 3 * z, torch.ones(2))))
+    >>> head_of(path, 1e-12).weight.round(decimals=6).tolist()
+    [[3.0]]
+    """
+    weight = path.u @ (path.ub / shrunk(path, penalty)[:, None])
+    bias = path.y - path.z @ weight
+    return Head(weight, bias)
+
+
+def shrunk(path: Path, penalty: float) -> Tensor:
+    """The denominators d = e + λ n, (D,)."""
+    return path.e + penalty * path.n
+
+
+def validation_score(path: Path, penalty: float, squares: float) -> float:
+    """Generalised cross-validation, from totals alone: the mean squared error divided by
+    (1 - degrees of freedom / n)².  ``squares``: Σ s |y - ȳ|².
+
+    Source: Golub, Heath and Wahba, 1979.
+    """
+    d = shrunk(path, penalty)
+    n = float(path.n)
+    explained = (path.ub.square() * (2 / d - path.e / d.square())[:, None]).sum()
+    error = (squares - float(explained)) / n
+    left = max(1 - float(freedom(path, penalty)) / n, EPS)
+    return error / left**2
+
+
+def freedom(path: Path, penalty: float) -> Tensor:
+    """Degrees of freedom of the head, (): the sum of all leverages, one of the intercept."""
+    return (path.e / shrunk(path, penalty)).sum() + 1
+
+
+# -- leave-one-out --------------------------------------------------------------------------------
+
+
+class LeftOut(NamedTuple):
+    """One block of rows under one penalty: ``outputs`` (m, C) are those of the head that has not
+    seen the row itself; ``rows`` says which of the site's rows they are."""
+
+    penalty: int  # its place in the grid
+    rows: Tensor
+    outputs: Tensor
+
+
+def leave_one_out(
+    path: Path, z: Tensor, y: Tensor, s: Tensor, penalties: list[float]
+) -> Iterator[LeftOut]:
+    """What the head without row i answers to row i, for every row and penalty: exactly, without
+    solving again.  z: (n, D) rows that are in the totals, y: (n, C), s: (n,)
+
+    With r = (z - z̄) U the fitted answer is f = ȳ + r (ub / d), the leverage of the row is
+    h = s (Σ r² / d + 1 / n), and without the row the answer is y - (y - f) / (1 - h), where λ n is
+    that of all rows.
+    """
+    d = torch.stack([shrunk(path, penalty) for penalty in penalties], dim=1)  # (D, L)
+    heads = torch.cat([path.ub / column[:, None] for column in d.T], dim=1)  # (D, L C)
+    inverse = d.reciprocal()
+    classes = y.shape[1]
+
+    for rows in torch.split(torch.arange(len(z)), BLOCK):
+        r = (z[rows].double() - path.z) @ path.u  # (m, D)
+        fitted = path.y + (r @ heads).view(len(rows), len(penalties), classes)
+        leverage = s[rows].double()[:, None] * (r.square() @ inverse + 1 / path.n)
+        left = (1 - leverage).clamp_min(EPS)  # a lone row has leverage 1
+        y_rows = y[rows].double()
+        for index in range(len(penalties)):
+            away = (y_rows - fitted[:, index]) / left[:, index, None]
+            yield LeftOut(index, rows, y_rows - away)
+
+
+# -- what the grid of penalties loses -------------------------------------------------------------
+
+PENALTIES = [10.0 ** (power / 2) for power in range(-12, 1)]  # λ: 1e-6, 3.2e-6, ..., 1
+TEMPERATURES = [1000.0 ** (step / 32) for step in range(33)]  # T: 1 ... 1000
+
+
+def losses(
+    path: Path, z: Tensor, y: Tensor, s: Tensor, penalties: list[float], is_class: bool
+) -> dict[str, Tensor]:
+    """Totals over one site's rows of what `leave_one_out` loses.
+
+    squared (L,)   Σ s |y - left out|² for every penalty; of classes it is the Brier score
+    right (L,)     Σ s over rows whose class has the largest output; of classes alone
+    log (L, T)     Σ s of the log-loss of softmax(T times left out); of classes alone
+    """
+    squared = torch.zeros(len(penalties), dtype=torch.float64)
+    right = torch.zeros(len(penalties), dtype=torch.float64)
+    log = torch.zeros(len(penalties), len(TEMPERATURES), dtype=torch.float64)
+
+    for found in leave_one_out(path, z, y, s, penalties):
+        s_rows = s[found.rows].double()
+        y_rows = y[found.rows].double()
+        squared[found.penalty] += s_rows @ (y_rows - found.outputs).square().sum(1)
+        if is_class:
+            is_right = found.outputs.argmax(1) == y_rows.argmax(1)
+            right[found.penalty] += s_rows @ is_right.double()
+            log[found.penalty] += log_losses(found.outputs, y_rows, s_rows)
+
+    if not is_class:
+        return {"squared": squared}
+    return {"squared": squared, "right": right, "log": log}
+
+
+def log_losses(outputs: Tensor, y: Tensor, s: Tensor) -> Tensor:
+    """Σ s of -log softmax(T output) at the true class, for every temperature.
+    outputs, y: (n, C), y one-hot, s: (n,) -> (T,)"""
+    of_truth = (outputs * y).sum(1)
+    found = []
+    for temperature in TEMPERATURES:
+        log_total = torch.logsumexp(temperature * outputs, dim=1)
+        found.append(s @ (log_total - temperature * of_truth))
+    return torch.stack(found)

@@ -1,0 +1,161 @@
+"""Small federations whose rows are features, with classes or numbers to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fallow.core import Answer, Ask, Carrier, Delivered, Layout, Request, State, stream
+from fallow.core.disclosure import Disclosure
+from fallow.core.types import SiteId
+from fallow.engine import Loop, row_loss
+from fallow.models import Linear
+from fallow.network.bytes import Bytes
+from fallow.privacy import Privacy, SecureSum
+from fallow.queries import Random
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
+from fallow.training import ClosedForm, FedAvg
+from fallow.training.personal import ClosedFormHeads
+from tests.worlds import Forgetful
+
+Method = ClosedForm | ClosedFormHeads
+CLASSES = 4
+FEATURES = 6
+
+
+class Rows(NamedTuple):
+    """Labelled rows: z (n, D), y (n,) class ids or numbers, s (n,) weights."""
+
+    z: Tensor
+    y: Tensor
+    s: Tensor
+
+
+def rows_with_classes(n: int = 60, seed: int = 0) -> Rows:
+    draw = stream(seed, "closed form")
+    y = torch.randint(CLASSES, (n,), generator=draw)
+    means = torch.randn(CLASSES, FEATURES, generator=draw, dtype=torch.float64)
+    noise = torch.randn(n, FEATURES, generator=draw, dtype=torch.float64)
+    return Rows(means[y] + noise, y, torch.ones(n, dtype=torch.float64))
+
+
+def rows_with_numbers(n: int = 60, seed: int = 0) -> Rows:
+    draw = stream(seed, "closed form, numbers")
+    z = torch.randn(n, FEATURES, generator=draw, dtype=torch.float64)
+    slope = torch.randn(FEATURES, generator=draw, dtype=torch.float64)
+    noise = torch.randn(n, generator=draw, dtype=torch.float64)
+    return Rows(z, z @ slope + noise / 2 + 3, torch.ones(n, dtype=torch.float64))
+
+
+def targets(rows: Rows, is_class: bool = True) -> Tensor:
+    """What a head is fitted to: one-hot classes (n, C), or numbers (n, 1)."""
+    if not is_class:
+        return rows.y[:, None]
+    return torch.nn.functional.one_hot(rows.y, CLASSES).double()
+
+
+@dataclass
+class Overheard:
+    """A carrier that keeps what it carried."""
+
+    carrier: Carrier
+    answers: list[tuple[str, Mapping[SiteId, Answer]]] = field(default_factory=list)
+
+    @property
+    def sites(self) -> tuple[SiteId, ...]:
+        return self.carrier.sites
+
+    def exchange(
+        self,
+        requests: Mapping[SiteId, Request],
+        routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
+    ) -> Delivered:
+        delivered = self.carrier.exchange(requests, routes)
+        verb = next(iter(requests.values())).steps[-1].verb
+        self.answers.append((verb, delivered.answers))
+        return delivered
+
+    def of(self, verb: str) -> Mapping[SiteId, Answer]:
+        """The last answers to a verb."""
+        return next(found for asked, found in reversed(self.answers) if asked == verb)
+
+
+@dataclass(frozen=True)
+class Hospitals:
+    """Sites, and the method that they train by."""
+
+    members: dict[SiteId, Site]
+    carrier: Overheard
+    method: Method
+
+    def solve(self) -> State:
+        """One round: the state that the server ends with."""
+        parts = next(iter(self.members.values())).parts
+        masking = SecureSum(parts.privacy.bound) if parts.privacy.secure_sum else None
+        ask = Ask(
+            self.carrier,
+            Forgetful(),
+            Disclosure(),
+            "0/train/0",
+            "training",
+            reveals=self.method.contract.verbs,
+            masking=masking,
+        )
+        state = self.method.round(parts.fresh(stream(0, "init")), ask)
+        ask.flush()
+        return state
+
+
+def hospitals(
+    rows: Rows,
+    method: Method,
+    parts_of: Sequence[Sequence[int]],
+    *,
+    is_class: bool = True,
+    secure: bool = False,
+    carried: type[InProcess] | type[Bytes] = InProcess,
+    pool: int = 2,
+) -> Hospitals:
+    """Sites "a", "b", ... that hold the rows of each part, all labelled, and ``pool`` more."""
+    outputs = CLASSES if is_class else 1
+    model = Linear((FEATURES,), outputs).double()
+    layout = Layout.of(model)
+    zero = {
+        "w": torch.zeros(layout.d, dtype=torch.float64),
+        "stats": torch.zeros(0, dtype=torch.float64),
+    }
+    methods = {"query": Random(), "training": method, "plain": FedAvg()}
+    parts = Parts(
+        model,
+        layout,
+        methods,
+        outputs if is_class else 0,
+        0,
+        lambda generator: zero,
+        noise="seeded",
+        privacy=Privacy(secure_sum=secure),
+    )
+    store = MemoryStore()
+    members = {}
+    for name, held in zip("abcdefghijkl", parts_of, strict=False):
+        at = torch.tensor(list(held), dtype=torch.int64)
+        unlabelled = torch.zeros(pool, FEATURES, dtype=torch.float64)
+        site = Site(name, torch.cat([rows.z[at], unlabelled]), parts, store)
+        values = zip(rows.y[at].tolist(), rows.s[at].tolist(), strict=True)
+        site.buy([Label(row, y, 0, s) for row, (y, s) in enumerate(values)])
+        members[name] = site
+    loss = row_loss("classification" if is_class else "regression")
+    carrier = carried(members, Loop(model, layout, loss))
+    return Hospitals(members, Overheard(carrier), method)
+
+
+def weights_of(state: State, outputs: int = CLASSES) -> tuple[Tensor, Tensor]:
+    """The weights (D, C) and biases (C,) that the state's model multiplies rows by."""
+    w = state["w"]
+    return w[:-outputs].view(outputs, -1).T, w[-outputs:]

@@ -1,0 +1,416 @@
+"""Heads in closed form: beside scikit-learn, whoever holds the rows, and each row left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from sklearn.linear_model import Ridge, RidgeClassifier
+from torch import Tensor
+from torch.testing import assert_close
+
+from fallow.core import Layout
+from fallow.data import ExactDirichlet
+from fallow.models import MLP
+from fallow.network.bytes import Bytes
+from fallow.training import ClosedForm
+from fallow.training.parts.ridge import (
+    PENALTIES,
+    TEMPERATURES,
+    Path,
+    add_up,
+    centred,
+    decompose,
+    head_of,
+    leave_one_out,
+    log_losses,
+    validation_score,
+)
+from tests.training.closed import (
+    CLASSES,
+    FEATURES,
+    Rows,
+    hospitals,
+    rows_with_classes,
+    rows_with_numbers,
+    targets,
+    weights_of,
+)
+
+HALVES = (range(0, 25), range(25, 60))
+PENALTY = 0.01
+
+
+def ridge(rows: Rows, y: Tensor, penalty: float = PENALTY) -> Ridge:
+    """scikit-learn's: its alpha is not multiplied by the number of rows."""
+    alpha = penalty * FEATURES * float(rows.s.sum())
+    return Ridge(alpha=alpha, solver="cholesky").fit(
+        rows.z.numpy(), y.numpy(), sample_weight=rows.s.numpy()
+    )
+
+
+def path_of(rows: Rows, y: Tensor) -> Path:
+    return decompose(centred(add_up(rows.z, y, rows.s)))
+
+
+def weighed(rows: Rows) -> Rows:
+    draw = torch.Generator().manual_seed(3)
+    return rows._replace(
+        s=torch.rand(len(rows.s), generator=draw, dtype=torch.float64) + 0.2
+    )
+
+
+# -- the head -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_class", [True, False])
+def test_it_is_scikit_learns_ridge_on_the_rows_of_all_sites(is_class: bool) -> None:
+    rows = weighed(rows_with_classes() if is_class else rows_with_numbers())
+    y = targets(rows, is_class)
+    method = ClosedForm(penalty=PENALTY)
+    state = hospitals(rows, method, HALVES, is_class=is_class).solve()
+
+    weight, bias = weights_of(state, y.shape[1])
+    temperature = state["temperature"]
+    expected = ridge(rows, y)
+    coefficients = torch.from_numpy(np.atleast_2d(expected.coef_)).T
+    assert_close(weight / temperature, coefficients, rtol=0, atol=1e-8)
+    assert_close(
+        bias / temperature, torch.from_numpy(expected.intercept_), rtol=0, atol=1e-8
+    )
+
+
+def test_it_predicts_the_classes_of_scikit_learns_ridge_classifier() -> None:
+    rows = rows_with_classes()
+    state = hospitals(rows, ClosedForm(penalty=PENALTY), HALVES).solve()
+    weight, bias = weights_of(state)
+    alpha = PENALTY * FEATURES * len(rows.y)
+    expected = RidgeClassifier(alpha=alpha).fit(rows.z.numpy(), rows.y.numpy())
+    guess = (rows.z @ weight + bias).argmax(1)
+    assert guess.tolist() == expected.predict(rows.z.numpy()).tolist()
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1.0, 100.0])
+def test_who_holds_a_row_does_not_matter(alpha: float) -> None:
+    rows = weighed(rows_with_classes(200))
+    whole = hospitals(rows, ClosedForm(), [range(200)]).solve()
+    parts = ExactDirichlet(alpha=alpha).split(rows.y.numpy(), 10, np.random.default_rng(0))
+    shared = hospitals(rows, ClosedForm(), [part.tolist() for part in parts]).solve()
+    assert_close(shared["w"], whole["w"], rtol=0, atol=1e-9)
+    assert shared["penalty"] == whole["penalty"]
+    assert shared["temperature"] == whole["temperature"]
+
+
+def test_sites_with_one_row_one_class_or_no_label_are_sites_like_others() -> None:
+    rows = rows_with_classes()
+    of_one_class = (rows.y == 2).nonzero().squeeze(1).tolist()
+    others = (rows.y != 2).nonzero().squeeze(1).tolist()
+    parts = [of_one_class, others[:1], [], others[1:]]
+    found = hospitals(rows, ClosedForm(), parts).solve()
+    whole = hospitals(rows, ClosedForm(), [range(60)]).solve()
+    assert_close(found["w"], whole["w"], rtol=0, atol=1e-9)
+
+
+def test_two_passes_are_right_for_features_far_from_0() -> None:
+    rows = rows_with_classes()
+    far = rows._replace(z=rows.z + 1e7)
+    expected = hospitals(rows, ClosedForm(penalty=PENALTY), HALVES).solve()
+    found = hospitals(far, ClosedForm(penalty=PENALTY, passes=2), HALVES).solve()
+    weight, _ = weights_of(expected)
+    weight_far, _ = weights_of(found)
+    assert_close(weight_far, weight, rtol=0, atol=1e-7)
+
+
+def test_balanced_classes_weigh_the_same() -> None:
+    rows = rows_with_classes()
+    rows = rows._replace(y=torch.where(torch.arange(60) < 40, 0, rows.y))
+    counts = torch.bincount(rows.y, minlength=CLASSES).double()
+    even = rows._replace(s=(len(rows.y) / (CLASSES * counts))[rows.y])
+    found = hospitals(rows, ClosedForm(balance="class", penalty=PENALTY), HALVES).solve()
+    weight, _ = weights_of(found)
+    expected = ridge(even, targets(even))
+    assert_close(
+        weight / found["temperature"], torch.from_numpy(expected.coef_).T, rtol=0, atol=1e-8
+    )
+
+
+def test_weights_of_labels_count_unless_it_is_told_otherwise() -> None:
+    rows = rows_with_classes()
+    heavy = weighed(rows)
+    plain = hospitals(rows, ClosedForm(), HALVES).solve()
+    assert torch.equal(
+        hospitals(heavy, ClosedForm(weighted=False), HALVES).solve()["w"], plain["w"]
+    )
+    assert not torch.allclose(
+        hospitals(heavy, ClosedForm(), HALVES).solve()["w"], plain["w"]
+    )
+
+
+def test_a_class_that_nobody_has_labelled_is_never_predicted() -> None:
+    rows = rows_with_classes()
+    rows = rows._replace(y=torch.where(rows.y == 3, 2, rows.y))
+    weight, bias = weights_of(hospitals(rows, ClosedForm(), HALVES).solve())
+    assert weight[:, 3].abs().max() < 1e-12
+    assert bias[3].abs() < 1e-12
+    assert 3 not in (rows.z @ weight + bias).argmax(1).tolist()
+
+
+def test_without_any_label_the_model_stays() -> None:
+    rows = rows_with_classes()
+    state = hospitals(rows, ClosedForm(), [[], []]).solve()
+    assert state["w"].abs().max() == 0
+    assert "penalty" not in state
+
+
+def test_a_single_label_gives_its_class_everywhere() -> None:
+    rows = rows_with_classes()
+    state = hospitals(rows, ClosedForm(), [[7], []]).solve()
+    weight, bias = weights_of(state)
+    assert set((rows.z @ weight + bias).argmax(1).tolist()) == {int(rows.y[7])}
+    assert "left_out" not in state
+
+
+# -- rows that are left out -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_class", [True, False])
+def test_leaving_a_row_out_is_fitting_without_it(is_class: bool) -> None:
+    rows = weighed(rows_with_classes() if is_class else rows_with_numbers())
+    y = targets(rows, is_class)
+    grid = [0.003, PENALTY]
+    found = {
+        block.penalty: block.outputs
+        for block in leave_one_out(path_of(rows, y), rows.z, y, rows.s, grid)
+    }
+    n = rows.s.sum()
+    for row in (0, 17, 59):
+        others = torch.arange(60) != row
+        for index, penalty in enumerate(grid):
+            # λ n is that of all rows, also without the one
+            fitted = Ridge(alpha=float(penalty * n), solver="svd").fit(
+                rows.z[others].numpy(), y[others].numpy(), sample_weight=rows.s[others]
+            )
+            expected = np.atleast_2d(fitted.predict(rows.z[row : row + 1].numpy()))
+            assert_close(
+                found[index][row], torch.from_numpy(expected)[0], rtol=0, atol=1e-12
+            )
+
+
+def test_the_penalty_is_the_best_of_the_grid_for_rows_left_out() -> None:
+    rows = rows_with_numbers(30)
+    state = hospitals(rows, ClosedForm(), [range(30)], is_class=False).solve()
+    y = targets(rows, is_class=False)
+    lost = torch.zeros(len(PENALTIES), dtype=torch.float64)
+    for at, penalty in enumerate(PENALTIES):
+        for row in range(30):
+            others = torch.arange(30) != row
+            fitted = Ridge(alpha=penalty * FEATURES * 30, solver="svd").fit(
+                rows.z[others].numpy(), y[others].numpy()
+            )
+            predicted = fitted.predict(rows.z[row : row + 1].numpy()).item()
+            lost[at] += (float(y[row]) - predicted) ** 2
+    assert float(state["penalty"]) == PENALTIES[int(lost.argmin())]
+    assert float(state["left_out"]) == pytest.approx(float(lost.min()) / 30, rel=1e-9)
+
+
+def test_the_temperature_is_the_best_to_a_step_of_the_grid() -> None:
+    rows = rows_with_classes(200)
+    y = targets(rows)
+    state = hospitals(rows, ClosedForm(penalty=PENALTY), [range(200)]).solve()
+    path = path_of(rows, y)
+    block = next(leave_one_out(path, rows.z, y, rows.s, [PENALTY * FEATURES]))
+
+    def log_loss(power: float) -> float:
+        logits = 10**power * block.outputs
+        return float(-(logits.log_softmax(1) * y).sum())
+
+    best = 10 ** minimize_scalar(log_loss, bounds=(0, 3), method="bounded").x
+    step = TEMPERATURES[1] / TEMPERATURES[0]
+    assert best / step <= float(state["temperature"]) <= best * step
+
+
+def test_log_losses_are_those_of_torch() -> None:
+    rows = rows_with_classes(20)
+    outputs = rows.z[:, :CLASSES]
+    found = log_losses(outputs, targets(rows), rows.s)
+    for at in (0, 16, 32):
+        expected = torch.nn.functional.cross_entropy(
+            TEMPERATURES[at] * outputs, rows.y, reduction="sum"
+        )
+        assert_close(found[at], expected, rtol=1e-12, atol=0)
+
+
+def test_probabilities_are_better_calibrated_than_at_temperature_1() -> None:
+    rows = rows_with_classes(600)
+    state = hospitals(rows, ClosedForm(), [range(300)]).solve()
+    weight, bias = weights_of(state)
+    logits = rows.z[300:] @ weight + bias
+    truth = rows.y[300:]
+    calibrated = torch.nn.functional.cross_entropy(logits, truth)
+    plain = torch.nn.functional.cross_entropy(logits / state["temperature"], truth)
+    assert calibrated < plain - 0.1
+
+
+def test_generalised_cross_validation_is_the_formula_on_all_rows() -> None:
+    rows = weighed(rows_with_numbers())
+    y = targets(rows, is_class=False)
+    path = path_of(rows, y)
+    n = float(rows.s.sum())
+    squares = float((rows.s * (y[:, 0] - path.y) ** 2).sum())
+
+    about = rows.z - path.z
+    d_inverse = torch.linalg.inv(
+        about.T @ (rows.s[:, None] * about) + PENALTY * n * torch.eye(FEATURES).double()
+    )
+    hat = about @ d_inverse @ (about.T * rows.s) + rows.s / n
+    error = (rows.s * (y[:, 0] - hat @ y[:, 0]) ** 2).sum() / n
+    expected = error / (1 - hat.trace() / n) ** 2
+    found = validation_score(path, PENALTY, squares)
+    assert found == pytest.approx(float(expected), rel=1e-9)
+
+
+def test_where_the_head_alone_is_told_nothing_of_the_path_reaches_a_site() -> None:
+    rows = rows_with_classes(200)
+    world = hospitals(rows, ClosedForm(reveal="head"), [range(80), range(80, 200)])
+    state = world.solve()
+    asked = [verb for verb, _ in world.carrier.answers]
+    assert asked == ["totals", "fitted", "local"]
+    by_path = hospitals(rows, ClosedForm(), [range(200)]).solve()
+    weight, bias = weights_of(state)
+    exact_weight, exact_bias = weights_of(by_path)
+    agree = (rows.z @ weight + bias).argmax(1) == (
+        rows.z @ exact_weight + exact_bias
+    ).argmax(1)
+    assert agree.double().mean() > 0.95
+
+
+# -- the federation -------------------------------------------------------------------------------
+
+
+def test_it_is_the_same_as_bytes() -> None:
+    rows = rows_with_classes()
+    plain = hospitals(rows, ClosedForm(), HALVES).solve()
+    as_bytes = hospitals(rows, ClosedForm(), HALVES, carried=Bytes).solve()
+    assert torch.equal(as_bytes["w"], plain["w"])
+
+
+def test_behind_masks_it_is_the_same_to_the_fixed_point() -> None:
+    rows = rows_with_classes()
+    parts = (range(0, 20), range(20, 40), range(40, 60))
+    plain = hospitals(rows, ClosedForm(penalty=PENALTY), parts).solve()
+    masked = hospitals(rows, ClosedForm(penalty=PENALTY), parts, secure=True).solve()
+    weight, bias = weights_of(plain)
+    masked_weight, masked_bias = weights_of(masked)
+    assert masked["temperature"] == plain["temperature"]
+    scale = float(plain["temperature"])
+    assert_close(masked_weight / scale, weight / scale, rtol=0, atol=2.0**-30)
+    assert_close(masked_bias / scale, bias / scale, rtol=0, atol=2.0**-30)
+
+
+def test_a_withdrawn_label_leaves_no_trace() -> None:
+    rows = rows_with_classes()
+    never = hospitals(rows, ClosedForm(), [range(0, 24), range(25, 60)], pool=3)
+    withdrawn = hospitals(rows, ClosedForm(), HALVES, pool=2)
+    site = withdrawn.members["a"]
+    site.reread([label for label in site.store.load_labels("a") if label.row != 24])
+    assert torch.equal(withdrawn.solve()["w"], never.solve()["w"])
+
+
+def test_a_corrected_label_is_as_if_it_had_been_right_from_the_start() -> None:
+    rows = rows_with_classes()
+    right = hospitals(rows, ClosedForm(), HALVES).solve()
+    wrong = rows._replace(
+        y=torch.where(torch.arange(60) == 3, (rows.y + 1) % CLASSES, rows.y)
+    )
+    world = hospitals(wrong, ClosedForm(), HALVES)
+    site = world.members["a"]
+    labels = site.store.load_labels("a")
+    site.reread([label._replace(value=float(rows.y[label.row])) for label in labels])
+    assert torch.equal(world.solve()["w"], right["w"])
+
+
+def test_a_sites_own_head_is_that_of_its_rows_alone() -> None:
+    rows = rows_with_classes()
+    method = ClosedForm(penalty=PENALTY, local_head="own")
+    world = hospitals(rows, method, HALVES)
+    state = world.solve()
+    part = rows._replace(z=rows.z[:25], y=rows.y[:25], s=rows.s[:25])
+    head = head_of(path_of(part, targets(part)), PENALTY * FEATURES)
+    weight, bias = weights_of(world.members["a"].memory["local"])
+    assert_close(weight, state["temperature"] * head.weight, rtol=0, atol=1e-9)
+    assert_close(bias, state["temperature"] * head.bias, rtol=0, atol=1e-9)
+
+
+def test_the_server_keeps_what_was_chosen_and_deploys_the_model_alone() -> None:
+    world = hospitals(rows_with_classes(), ClosedForm(), HALVES)
+    state = world.solve()
+    assert set(ClosedForm().deploy(state, {})) == {"w", "stats"}
+    for site in world.members.values():
+        assert set(site.memory["local"]) == {"w", "stats"}
+
+
+# -- what the server sees -------------------------------------------------------------------------
+
+
+def test_a_lone_row_is_read_off_the_plain_totals_of_its_site() -> None:
+    rows = rows_with_classes()
+    world = hospitals(rows, ClosedForm(), [[7], range(8, 60)])
+    world.solve()
+    seen = world.carrier.of("totals")["a"]
+    upper = torch.ones(FEATURES, FEATURES, dtype=torch.bool).triu()
+    products = torch.zeros(FEATURES, FEATURES, dtype=torch.float64)
+    products[upper] = torch.as_tensor(seen["products"])
+    row = products[0] / products[0, 0].sqrt()
+    recovered = row * torch.as_tensor(seen["features"])[0].sign()
+    assert_close(recovered, rows.z[7], rtol=0, atol=1e-9)
+    assert int(torch.as_tensor(seen["cross"])[0].abs().argmax()) == int(rows.y[7])
+
+
+def test_secure_sums_hide_a_lone_row() -> None:
+    rows = rows_with_classes()
+    parts = [[7], range(8, 30), range(30, 60)]
+    world = hospitals(rows, ClosedForm(penalty=PENALTY), parts, secure=True)
+    world.solve()
+    seen = world.carrier.of("totals")["a"]
+    open_world = hospitals(rows, ClosedForm(penalty=PENALTY), parts)
+    open_world.solve()
+    plain = open_world.carrier.of("totals")["a"]
+    shown = torch.cat([torch.as_tensor(part).double().flatten() for part in seen.values()])
+    secret = torch.cat(
+        [torch.as_tensor(part).double().flatten() for part in plain.values()]
+    )
+    assert len(shown) >= len(secret)
+    shared = shown[: len(secret)]
+    assert not torch.isclose(shared, secret, rtol=1e-3).any()
+    link = torch.corrcoef(torch.stack([shared, secret]))[0, 1]
+    assert link.abs() < 0.5
+
+
+# -- what it cannot do ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"penalty": 0.0}, "penalty is 0.0; it must be above 0"),
+        ({"balance": "classes"}, "balance is 'classes'; use 'none' or 'class'"),
+        ({"reveal": "all"}, "reveal is 'all'; use 'path' or 'head'"),
+        ({"local_head": "site"}, "local_head is 'site'; use 'common' or 'own'"),
+        ({"passes": 3}, "passes is 3; use 1 or 2"),
+    ],
+)
+def test_a_wrong_field_is_refused(fields: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ClosedForm(**fields)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_another_model_is_refused_with_the_way_out() -> None:
+    world = hospitals(rows_with_classes(), ClosedForm(), HALVES)
+    network = Layout.of(MLP((FEATURES,), CLASSES, hidden=(3,)))
+    for site in world.members.values():
+        site.parts = replace(site.parts, layout=network)
+    with pytest.raises(RuntimeError, match=r"has body.1.weight, .*; set model=linear"):
+        world.solve()
