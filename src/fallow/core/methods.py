@@ -33,6 +33,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import LocalTraining
+from fallow.core.missing import Missing
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import Picks, Release, View
@@ -141,7 +142,9 @@ class Normalising(Protocol):
 class Standardising(Method, Protocol):
     """By what sites agree on units of features, and of numbers to predict."""
 
-    def of_features(self, ask: Ask) -> State: ...
+    def of_features(
+        self, ask: Ask, missing: Missing | None = None, *, is_scaled: bool = True
+    ) -> State: ...
     def of_targets(self, ask: Ask) -> State: ...
 
 

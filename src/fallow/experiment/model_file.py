@@ -16,7 +16,7 @@ def save_model(
 ) -> None:
     """The deployed model, if there is one for all, and those of ``sites`` that have their own, with
     what predicting needs: classes, columns, shape, encoder, scale."""
-    scale = world.scale and {"mean": world.scale.mean, "std": world.scale.std}
+    scale = None if world.scale is None else world.scale.state
     kept = {"state": state, "about": world.about, "scale": scale, "targets": world.targets}
     encoder = saved_encoder(world.methods.get("encoder"), world.encoded_by)
     save_tree(path, {**kept, **encoder, "sites": dict(sites)})

@@ -21,13 +21,14 @@ from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
 from fallow.core.methods import Methods
+from fallow.core.missing import Missing
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import Loop, Stacked, Workers, row_loss
 from fallow.experiment.encoding import CommonFeatures, encoder_of, with_encoder
-from fallow.experiment.environment import Done
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
+from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import executor_of, is_shared, methods_of
@@ -113,6 +114,10 @@ class World:
     def is_standardised(self) -> bool:
         return is_standardised(self.recipe, self.dataset)
 
+    @property
+    def missing(self) -> Missing | None:
+        return self.dataset.missing
+
     def attending(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
         """All of them: nothing is struck out of a simulation."""
         return tuple(cohort)
@@ -152,7 +157,14 @@ class World:
     def about(self) -> dict[str, Any]:
         """What predicting needs to know of rows."""
         d = self.dataset
-        return {"classes": d.classes, "columns": d.columns, "shape": tuple(d.x.shape[1:])}
+        about: dict[str, Any] = {
+            "classes": d.classes,
+            "columns": d.columns,
+            "shape": tuple(d.x.shape[1:]),
+        }
+        if d.missing is not None:
+            about["marks"] = [list(mark) for mark in d.missing.marks]
+        return about
 
     @cached_property
     def variance(self) -> float:
@@ -184,17 +196,17 @@ class World:
         cycle: int,
         step: str,
         budget: Mapping[SiteId, int],
-        done: Done,
+        done: FinishedQuery,
         keep: tuple[str, ...],
-    ) -> Done:
+    ) -> FinishedQuery:
         return bought(self, journal, cycle, step, budget, done, keep)
 
     def pseudo_labels(self) -> PseudoLabels | None:
         return pseudo_labels(self)
 
     def first_phase(
-        self, phases: Phases, train: Callable[[], Done]
-    ) -> tuple[Done, Memory | None]:
+        self, phases: Phases, train: Callable[[], TrainedPhase]
+    ) -> tuple[TrainedPhase, Memory | None]:
         return first_phase(self, phases, train)
 
     def restore(self, memory: Memory | None) -> None:
@@ -254,6 +266,11 @@ def world_of(
     x, outputs = found.x.to(dtype), found.n_classes or 1
     measured = tuple(x.shape[1:])
     encoder = encoder_of(recipe, measured)
+    if encoder is not None and found.missing is not None:
+        raise ValueError(
+            f"rows of {found.name} have empty cells, which encoder {recipe.encoder} cannot take: "
+            "fill them in, leave such rows out, or leave the encoder out"
+        )
     shape = measured if encoder is None else (encoder.width(measured),)
 
     def new_model(generator: torch.Generator) -> nn.Module:

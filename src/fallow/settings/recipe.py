@@ -25,9 +25,10 @@ from fallow.settings.spec import Published, Spec, literal
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
-LATER: Mapping[str, object] = {"encoder": None}
-"""Settings that came after recipes had digests: at these values they are left out of them, so that
-studies from before keep theirs."""
+LATER = ("id", "drop", "columns", "encoder")
+"""Fields that recipes did not always have: at their default they are no part of a digest, so that
+studies of before stay the same studies."""
+NAMES = tuple[str, ...]
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 
@@ -41,6 +42,9 @@ class Recipe:
     data: str = "digits"  # a named set, or a path to a table, an .npz file or a folder
     label: str | None = None  # label column of a table
     site: str | None = None  # site column of a table
+    id: str | None = None  # column of row names of a table; None: "id", if there is one
+    drop: tuple[str, ...] = ()  # columns of a table that are no features
+    columns: tuple[str, ...] = ()  # the features of a table; (): all that can be
     task: Literal["auto", "classification", "regression"] = "auto"  # of a table
     drop_rows: bool = (
         False  # rows of your own data with missing or infinite features are left out
@@ -219,7 +223,8 @@ class Recipe:
     def digest_under(self, policy: NamePolicy) -> str:
         """The digest of a recipe that somebody else wrote: no module is imported that ``policy``
         does not let resolve."""
-        unused = [name for name, value in LATER.items() if getattr(self, name) == value]
+        is_default = {f.name: getattr(self, f.name) == f.default for f in fields(self)}
+        unused = tuple(name for name in LATER if is_default[name])
         text = json.dumps(resolved(self, policy, (*OUTSIDE, *unused)), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -272,11 +277,20 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
     """
     merged, hints = _start(recipe, settings), get_type_hints(Recipe)
     for key, text in settings.items():
-        value: Any = text if hints.get(key) in TEXTS else literal(text)
+        value: Any = _from_text(text, hints.get(key))
         for part in reversed(key.split(".")[1:]):
             value = {part: value}
         merged = _merge(merged, {key.split(".")[0]: value}, Recipe, "")
     return _checked(merged)
+
+
+def _from_text(text: str, hint: Any) -> Any:
+    """A value as the command line writes it; names of columns and of queries stand between commas."""
+    if hint in TEXTS:
+        return text
+    if hint == NAMES and not text.startswith("["):
+        return [name.strip() for name in text.split(",") if name.strip()]
+    return literal(text)
 
 
 def _start(base: Recipe | None, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Protocol, final
 import torch
 from torch import Tensor
 
+from fallow.core.missing import filled
 from fallow.core.types import State
 
 
@@ -55,8 +56,11 @@ def seen_rows(
 
 
 def in_unit(x: Tensor, unit: State | None, dtype: torch.dtype) -> Tensor:
-    """Rows (n, *shape) about their mean in units of their deviation; constant columns are 0."""
+    """Rows (n, *shape) about their mean in units of their deviation; constant columns are 0, and
+    empty cells what fills them."""
     if unit is None:
         return x.to(dtype)
-    away = (x.double() - unit["mean"]) / torch.where(unit["std"] > 0, unit["std"], 1.0)
-    return torch.where(unit["std"] > 0, away, 0.0).to(dtype)
+    varies = unit["std"] > 0
+    rows = filled(x.double(), unit.get("fill"))
+    away = (rows - unit["mean"]) / torch.where(varies, unit["std"], 1.0)
+    return torch.where(varies, away, 0.0).to(dtype)

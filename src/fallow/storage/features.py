@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fallow.core.events import Say, stay_silent
 from fallow.storage.checksums import checksum
 from fallow.storage.files import only_one, unwritable, write_whole
 from fallow.storage.private import make_folder, rights_in
@@ -34,12 +35,7 @@ MOST_KEPT = 4  # sets of rows whose features are kept in memory
 
 Encode = Callable[[Tensor], Tensor]
 """Rows (b, *shape) -> features (b, D) float32."""
-Say = Callable[[dict[str, Any]], None]
 Array = npt.NDArray[Any]
-
-
-def silent(event: dict[str, Any]) -> None:
-    """Say nothing."""
 
 
 class Block(NamedTuple):
@@ -105,7 +101,7 @@ class FeatureStore:
     always: bool = False
     grows: bool = False
     memory: int = MEMORY
-    say: Say = silent
+    say: Say = stay_silent
     _kept: OrderedDict[str, Tensor] = field(default_factory=OrderedDict, repr=False)
     _files: dict[str, FeatureFile] = field(default_factory=dict, repr=False)
 

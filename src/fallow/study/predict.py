@@ -81,7 +81,8 @@ def predict_with(
     """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors,
     ``mode`` the rights of the file, less those that the umask takes."""
     saved = {**saved, "state": _model(saved, made, folder, site, policy)}
-    rows = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
+    about = saved["about"]
+    rows = read_rows(data, about["columns"], about["shape"], about.get("marks"))
     x = rows.x[rows.whole]
     outputs = outputs_of(made, saved, x, policy)
     found = iter(_lines(outputs, saved["about"]["classes"]))

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from fallow.core.events import Event, Say, name_run, stay_silent
 from fallow.core.own import lend
 from fallow.data.dataset import Dataset
 from fallow.engine.processes import deaf, end_with_parent
@@ -23,7 +24,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import each_budget, is_one_pass
 from fallow.experiment.phases import Phases
 from fallow.experiment.rows import open_data
-from fallow.experiment.run import Run, Say, silent
+from fallow.experiment.run import Run
 from fallow.experiment.world import partition_of, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import bounds_of, variant
@@ -43,7 +44,7 @@ def study_cells(recipe: Recipe, queries: Sequence[str], seeds: Sequence[int]) ->
 
 
 def run_study(
-    setup: Setup, cells: Sequence[Cell], jobs: int = 1, say: Say = silent
+    setup: Setup, cells: Sequence[Cell], jobs: int = 1, say: Say = stay_silent
 ) -> list[Failure]:
     """Run every cell that is not finished; returns those that failed, with the reason.
 
@@ -175,10 +176,9 @@ def _run_each(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
     found: dict[int, Dataset] = {}
     kept = FeatureStore(setup.out / FEATURES)
     for cell in cells:
-        about = {"query": cell.query, "seed": cell.seed}
 
-        def tell(event: dict[str, Any], about: dict[str, Any] = about) -> None:
-            say({**about, **event})
+        def tell(event: Event, cell: Cell = cell) -> None:
+            say(name_run(event, cell.query, cell.seed))
 
         try:
             run_cell(setup, cell, tell, found, kept)
@@ -193,7 +193,7 @@ def _run_each(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
 def run_cell(
     setup: Setup,
     cell: Cell,
-    say: Say = silent,
+    say: Say = stay_silent,
     found: dict[int, Dataset] | None = None,
     kept: FeatureStore | None = None,
 ) -> None:
@@ -248,14 +248,14 @@ def _opened(
     """A run with its journal in ``folder``, if both fit what the journal began with."""
     journal = Journal(folder / "journal.sqlite")
     try:
-        if journal.about("digest", recipe.digest) != recipe.digest:
+        if journal.note_once("digest", recipe.digest) != recipe.digest:
             raise ValueError(
                 f"{folder} was started with other settings, or by a version of Fallow whose "
                 "defaults or settings differ: go on with those, or choose another folder with --out"
             )
         kept.say = say
         world = world_of(recipe, cell.seed, found, journal, setup.runtime, kept)
-        if journal.about("data", world.fingerprint) != world.fingerprint:
+        if journal.note_once("data", world.fingerprint) != world.fingerprint:
             raise ValueError(
                 f"{recipe.data} has changed since {folder} was started; restore it, or choose "
                 "another folder with --out"
