@@ -96,6 +96,12 @@ KINDS = (
         ("engine/workers.py", "engine/executors.py"),
         ("docs/glossary.md",),
     ),
+    Kind(
+        "encoder",
+        "Fourier",
+        ("encoders/fourier.py", "encoders/__init__.py"),
+        ("docs/encoders.md", *FACE),
+    ),
     Kind("report section", "class_slopes", ("papers/ahfal/sections.py",), ()),
     Kind(
         "paper",
