@@ -55,6 +55,8 @@ class Environment(Protocol):
     @property
     def scale(self) -> Scale | None: ...  # those units, once they are agreed on
     @property
+    def encoded_by(self) -> State | None: ...  # what the encoder was fitted to, once it is
+    @property
     def targets(
         self,
     ) -> State | None: ...  # units of numbers to predict: mean () and std ()
@@ -70,6 +72,7 @@ class Environment(Protocol):
     def attending_sites(
         self, key: str, cohort: Sequence[SiteId]
     ) -> tuple[SiteId, ...]: ...  # those of a round or query whose answers count
+    def encoded(self, state: State) -> Environment: ...
     def in_units(self, scale: Scale) -> Environment: ...
     def with_targets(self, targets: State | None) -> Environment: ...
     def agree_on_targets(self, ask: Ask) -> State | None: ...  # agreed on through the door
@@ -118,6 +121,8 @@ class Simulation(Environment, Protocol):
 
     @property
     def dataset(self) -> Dataset: ...
+    @property
+    def x_test(self) -> Tensor: ...  # rows to test on as models see them
     @property
     def members(self) -> Mapping[SiteId, Site]: ...
     @property

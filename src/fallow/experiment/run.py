@@ -147,12 +147,13 @@ class Run:
     # -- labels -----------------------------------------------------------------------------
 
     def initial(self) -> FinishedQuery:
-        """Units of features, and the first labels: random, through the same door, oracle and
-        budget."""
+        """What rows are encoded by, units of features, and the first labels: random, through the
+        same door, oracle and budget."""
         recipe = self.recipe
         done = cast(FinishedQuery | None, self.journal.load_step("0/initial"))
         if done is None:
             shown = Disclosure()
+            encoded = self._encoder(shown)
             scale = None
             is_scaled = self.world.is_standardised
             missing = self.world.missing
@@ -166,10 +167,27 @@ class Run:
             if any(budget.values()):
                 self.world.methods["initial"].query(ask, budget, {})
             done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0, "scale": scale}
-            done = self._buy_labels(-1, "0/initial", budget, done)
+            if encoded is not None:
+                done["encoder"] = encoded
+            done = self._bought(-1, "0/initial", budget, done)
+        if self.world.encoded_by is None and "encoder" in done:
+            self.world = self.world.encoded(done["encoder"])
         if self.world.scale is None and done["scale"]:
             self.world = self.world.in_units(Scale(**done["scale"]))
         return done
+
+    def _encoder(self, shown: Disclosure) -> State | None:
+        """What the encoder is fitted to, by which all sites see their rows from now on; None where
+        there is none."""
+        methods = self.world.methods
+        if "encoder" not in methods or "encoding" not in methods:
+            return None
+        shape = tuple(self.world.about["shape"])
+        ask = self._ask("0/initial/encoder", "encoder", 0, shown)
+        state = methods["encoder"].fit(ask, shape)
+        ask = self._ask("0/initial/encode", "encoding", 0, shown)
+        methods["encoding"].hand_over(ask, state)
+        return state
 
     def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[FinishedQuery]:
         """A cycle's budget, in as many parts as the recipe says; no training lies between them."""

@@ -60,6 +60,7 @@ class RealSites:
     journal: Journal
     desk: LabelQueue
     greeted: Mapping[str, Any]
+    encoded_by: State | None = None
     scale: Scale | None = None
     targets: State | None = None
     border: ResponseCheck = field(default_factory=ResponseCheck)
@@ -189,6 +190,9 @@ class RealSites:
         return there or tuple(site for site in self.carrier.sites if site not in gone)
 
     # -- units ------------------------------------------------------------------------------
+
+    def encoded(self, state: State) -> RealSites:
+        return replace(self, encoded_by=state)
 
     def in_units(self, scale: Scale) -> RealSites:
         return replace(self, scale=scale)
