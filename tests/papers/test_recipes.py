@@ -12,7 +12,7 @@ from fallow.core.build import build
 from fallow.data import CATALOGUE, Dataset
 from fallow.data.partition import partitions as rules
 from fallow.experiment.methods import methods_of
-from fallow.experiment.rows import flipped
+from fallow.experiment.rows import draw_flipped_sites
 from fallow.papers import KNOWN, RECIPES
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant

@@ -13,7 +13,7 @@ from fallow.core.names import BUILT_IN
 from fallow.experiment.journal import Journal
 from fallow.papers import RECIPES
 from fallow.settings.recipe import LATER, OUTSIDE, Recipe
-from fallow.settings.resolved import resolved
+from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Spec
 from fallow.study.cell import Cell, Setup
 from fallow.study.opening import check_same, open_study

@@ -169,7 +169,7 @@ class Run:
             done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0, "scale": scale}
             if encoded is not None:
                 done["encoder"] = encoded
-            done = self._bought(-1, "0/initial", budget, done)
+            done = self._buy_labels(-1, "0/initial", budget, done)
         if self.world.encoded_by is None and "encoder" in done:
             self.world = self.world.encoded(done["encoder"])
         if self.world.scale is None and done["scale"]:

@@ -263,7 +263,7 @@ def world_of(
 ) -> World:
     """`build_world` with the data at hand.  kept: where features of an encoder are kept, so that
     other runs need not compute them again; None: this run alone has them."""
-    shares = split(recipe, found, seed)
+    shares = split_rows(recipe, found, seed)
     dtype = DTYPES[recipe.dtype]
     x, outputs = found.x.to(dtype), found.n_classes or 1
     measured = tuple(x.shape[1:])
@@ -287,7 +287,7 @@ def world_of(
         return layout.flatten(new_model(generator), dtype)
 
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
-    wrong = flipped(recipe, found, [*rows], seed)
+    wrong = draw_flipped_sites(recipe, found, [*rows], seed)
     methods = with_encoder(methods_of(recipe, wrong), encoder, measured)
     hidden = {name: found.y[at] for name, at in rows.items()}
     hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}

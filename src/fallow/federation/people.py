@@ -17,7 +17,7 @@ from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
 from fallow.experiment.encoding import saved_encoder
 from fallow.experiment.scale import in_units
-from fallow.experiment.steps import held_back, is_stratified
+from fallow.experiment.steps import hold_back, is_stratified
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import Facts, write_card

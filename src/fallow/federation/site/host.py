@@ -20,7 +20,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId, State
 from fallow.experiment.encoding import kept_features
-from fallow.experiment.steps import held_back, is_stratified
+from fallow.experiment.steps import hold_back, is_stratified
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
 from fallow.federation.ledger import Ledger
