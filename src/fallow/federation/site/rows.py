@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
+from fallow.data.own.cells import TABLES
 from fallow.data.own.features import read_arrays
-from fallow.data.own.open import TABLES
-from fallow.data.own.table import EMPTY, Columns, read_cells
+from fallow.data.own.pixels import as_features
+from fallow.data.own.table import EMPTY, Columns, read_all_cells
 from fallow.federation.schema import Column, Schema, number_in
 from fallow.federation.site.pictures import (
     Originals,
@@ -117,7 +118,7 @@ def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> Sit
 
 
 def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
-    cells = read_cells(file)
+    cells, written = read_all_cells(file)
     _check_columns(cells, schema)
     n_lines = len(next(iter(cells.values())))
     blank = {
@@ -125,7 +126,7 @@ def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
         for column in schema.columns
     }
     is_whole = [not any(lacks) for lacks in zip(*blank.values(), strict=True)]
-    notes: list[str] = []
+    notes = list(written)
     n_missing = n_lines - sum(is_whole)
     if n_missing:
         notes.append(_note_missing(blank, n_missing, drop_rows))
@@ -289,8 +290,8 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     arrays = read_arrays(file)
     if "x" not in arrays:
         raise ValueError(f"there is no array 'x'{nearest('x', list(arrays))}")
-    with np.errstate(over="ignore"):  # beyond 3.4e38 counts as infinite
-        x = torch.from_numpy(arrays["x"].astype(np.float32))  # (n, *shape)
+    numbers, said = as_features(arrays["x"], file.name)
+    x = torch.from_numpy(numbers)  # (n, *shape)
     _check_shape(x, schema)
     texts: dict[str, list[str]] = {}
     for name in ("y", "ids", "files"):
@@ -304,7 +305,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
 
     is_whole = x.flatten(1).isfinite().all(1)  # (n,)
     n_missing = int((~is_whole).sum())
-    notes: tuple[str, ...] = ()
+    notes = () if said is None else (said,)
     if n_missing:
         if not drop_rows:
             first = int((~is_whole).int().argmax()) + 1
@@ -312,7 +313,7 @@ def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
                 f"{n_missing} rows have NaN or infinite features, the first is row {first}; "
                 "correct them, or agree on drop_rows = true"
             )
-        notes = (f"rows with NaN or infinite features left out: {n_missing}",)
+        notes = (*notes, f"rows with NaN or infinite features left out: {n_missing}")
     rows: list[int] = is_whole.nonzero().flatten().tolist()  # where each stands in the file
     kept = {name: [column[row] for row in rows] for name, column in texts.items()}
     ids = kept["ids"] if "ids" in kept else [str(row + 1) for row in rows]
