@@ -31,6 +31,7 @@ from fallow.core.words import some
 from fallow.data import Dataset
 from fallow.data.own.frame import read_features
 from fallow.data.own.pixels import as_features
+from fallow.experiment.encoding import shape_seen
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
 from fallow.models import build_model
@@ -40,7 +41,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.storage.files import load_tree
 from fallow.study.cell import Cell, Setup
-from fallow.study.opening import prepared
+from fallow.study.opening import prepare_study
 from fallow.study.predict import outputs_of
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell
@@ -104,7 +105,7 @@ def run(
         cell = Cell(str(text), int(seed))
         setup = Setup(order.recipe, folder, dataset=order.dataset, classes=classes)
         with lend(classes):
-            setup, _ = prepared(setup, [cell.query], cell.seed)
+            setup, _ = prepare_study(setup, [cell.query], cell.seed)
             open_kept(setup, [cell], "fallow.run", classes)
             with Progress(setup.recipe, [cell], progress) as watch:
                 run_cell(
@@ -206,7 +207,7 @@ class Run:
     def model(self) -> nn.Module | dict[str, nn.Module]:
         """The trained module in evaluation mode; one per site where sites deploy different ones.
 
-        A table's features are standardised outside of it: `predict` does that.
+        Rows are encoded, and features standardised, outside of it: `predict` does that.
         """
         if self._saved["state"] is not None:
             return self._load(self._saved["state"])
@@ -218,8 +219,9 @@ class Run:
         spec = self.recipe.model
         outputs = len(about["classes"]) or 1
         with lend(self._classes):
+            shape = shape_seen(self.recipe, tuple(about["shape"]))
             module = build_model(
-                spec.name, about["shape"], outputs, stream(0, "template"), **spec.fields
+                spec.name, shape, outputs, stream(0, "template"), **spec.fields
             ).to(getattr(torch, self.recipe.dtype))
         return Layout.of(module).load(module, state).eval()
 

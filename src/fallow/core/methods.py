@@ -148,6 +148,32 @@ class Standardising(Method, Protocol):
     def of_targets(self, ask: Ask) -> State: ...
 
 
+class Encoder(Method, Protocol):
+    """Rows to features, deterministic and without labels (`fallow.encoders`).
+
+    Its contract lists the sums over sites that `fit` asks for, and what they reveal.  ``shape``:
+    of one row as it is measured.
+    """
+
+    def width(self, shape: tuple[int, ...]) -> int:
+        """D, the number of features; ValueError where rows of that shape cannot be encoded."""
+        ...
+
+    def fit(self, ask: Ask, shape: tuple[int, ...]) -> State:
+        """What everybody encodes by, from totals over sites; {} where nothing is learnt."""
+        ...
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        """Rows (m, *shape) -> features (m, D) float32, some rows at a time."""
+        ...
+
+
+class Handing(Method, Protocol):
+    """By what sites are handed what such an encoder was fitted to."""
+
+    def hand_over(self, ask: Ask, state: State) -> None: ...
+
+
 class Methods(TypedDict):
     """The methods of a run by the part they play, which is the ``owner`` of a request."""
 
@@ -157,6 +183,10 @@ class Methods(TypedDict):
     """Trains the models that only a query looks at; it is asked nothing."""
     initial: NotRequired[Query]
     """Chooses the first labels."""
+    encoder: NotRequired[Encoder]
+    """Makes features of rows; it is asked for totals over them."""
+    encoding: NotRequired[Handing]
+    """Hands to the sites what the encoder was fitted to."""
     scaling: NotRequired[Standardising]
     retention: NotRequired[Method]
     """Keeps the model of each site that validated best."""

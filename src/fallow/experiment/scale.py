@@ -39,7 +39,10 @@ class Scale:
 
 
 def is_standardised(recipe: Recipe, found: Dataset) -> bool:
-    """Whether the sites agree on units of features first: for a table that nobody standardised."""
+    """Whether the sites agree on units of features first: for a table that nobody standardised, and
+    for what an encoder makes of rows."""
+    if recipe.encoder is not None:
+        return recipe.standardise != "none"
     if found.x.ndim != 2 or recipe.standardise != "auto":
         return found.x.ndim == 2 and recipe.standardise == "federated"
     is_own = bool(found.columns) and recipe.data not in CATALOGUE

@@ -17,6 +17,7 @@ from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.words import some
 from fallow.data import read_rows
 from fallow.engine import predict
+from fallow.experiment.encoding import encoded, shape_seen
 from fallow.experiment.methods import methods_of
 from fallow.experiment.scale import Scale, in_units
 from fallow.models import build_model
@@ -125,6 +126,8 @@ def outputs_of(
 ) -> Tensor:
     """What the saved model says of rows: (n, *shape) as they are measured -> (n, c) logits, or
     (n, 1) numbers in the units of the data."""
+    shape = shape_seen(made, tuple(saved["about"]["shape"]), policy)
+    x = encoded(made, saved, x, policy)
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
     classes = saved["about"]["classes"]
@@ -132,7 +135,7 @@ def outputs_of(
     generator = stream(0, "template")  # its weights are replaced
     model = build_model(
         made.model.name,
-        saved["about"]["shape"],
+        shape,
         len(classes) or 1,
         generator,
         policy,

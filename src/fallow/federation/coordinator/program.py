@@ -147,7 +147,8 @@ class Program:
             "w": sum(parts.layout.param_sizes),
             "stats": sum(parts.layout.buffer_sizes),
         }
-        width, many = math.prod(self.agreement.schema.shape), len(self.agreement.sites)
+        width = max(math.prod(self.agreement.schema.shape), parts.width)
+        many = len(self.agreement.sites)
         border = ResponseCheck(
             sizes=sizes,
             sites=many,

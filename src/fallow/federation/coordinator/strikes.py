@@ -29,13 +29,13 @@ STRUCK, LEFT, STOPPED = "struck", "left", "stopped at"
 """What the journal notes: answers that were struck out, sites that left, and where the run stood
 when it ended with an error."""
 HELLO = "0/hello"
-SCALING = ("/features", "/targets")
+SCALING = ("/encoder", "/encode", "/features", "/targets")
 """The ends of the keys of what all sites must take part in to take part in anything."""
 
 
 PEOPLE = ("ask", "close")
 """The ends of the keys of a step in which people are asked, and in which that is over."""
-APART = (*PEOPLE, "score", "features", "best", "last")
+APART = (*PEOPLE, "score", "encoder", "encode", "features", "best", "last")
 """The ends of keys under which more is asked in a round or step than by its method."""
 FINISH = "model/finish"
 

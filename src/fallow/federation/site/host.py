@@ -13,12 +13,14 @@ from typing import cast, final
 import torch
 from torch import Tensor
 
+from fallow.core.events import Say, stay_silent
 from fallow.core.messages import KEYS, Request
 from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
-from fallow.core.types import Answer, SiteId
-from fallow.experiment.steps import held_back, is_stratified
+from fallow.core.types import Answer, SiteId, State
+from fallow.experiment.encoding import kept_features
+from fallow.experiment.steps import hold_back, is_stratified
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
 from fallow.federation.ledger import Ledger
@@ -48,9 +50,14 @@ from fallow.network.relays import (
 )
 from fallow.network.release import HERE, check_release
 from fallow.sites.in_process import perform
+from fallow.sites.seen import Source
 from fallow.sites.site import Parts, Site
 from fallow.sites.store import Label
 from fallow.storage.errors import Failed
+from fallow.storage.features import FeatureStore
+
+FEATURES = "features"
+"""The folder of features of rows, in that of a site."""
 
 MOST_NEWS = 50
 """Pieces of news of a run, beyond which a site remembers none that comes without a request."""
@@ -71,7 +78,8 @@ class Host:
     after the exchange that the coordinator counted last came too late: its memory is put back
     before the next order; labels, questions, releases and secrets stay.
 
-    ``clock`` tells the time of day, by which a run from the future is known.
+    ``clock`` tells the time of day, by which a run from the future is known.  ``say`` is told how
+    far the encoding of rows is.
     """
 
     def __init__(
@@ -79,7 +87,11 @@ class Host:
         folder: SiteFolder,
         ledger: Ledger,
         clock: Callable[[], float] = time.time,
+        say: Say = stay_silent,
     ) -> None:
+        self._features = FeatureStore(
+            folder.path / FEATURES, always=True, grows=True, say=say
+        )
         agreement = folder.agreement
         self._folder = folder
         self._ledger = ledger
@@ -94,6 +106,7 @@ class Host:
             fresh=self._made.fresh,
             privacy=agreement.recipe.protected,
             noise="os",
+            encoded=self._encoded,
         )
         self._x = folder.rows.x.to(self._made.dtype)
         self._tests = rows_to_score(agreement, folder.tests)
@@ -105,7 +118,7 @@ class Host:
             made=self._made,
             ledger=ledger,
             rows=len(self._x),
-            width=self._x[0].numel(),
+            width=max(self._x[0].numel(), self._made.width),
             scores=folder.settings.scores,
         )
         self._back = GoingBack(
@@ -286,7 +299,7 @@ class Host:
                 labels.append(Label(row, value, cycle=-1))
         seed = seed_of(self._agreement.seed, "validation", "brought", name)
         by_class = is_stratified(recipe, self._made.classes)
-        labels = held_back(labels, recipe.validation, by_class, seed)
+        labels = hold_back(labels, recipe.validation, by_class, seed)
         self._ledger.store.write(name, labels)
 
     def _take_turn(self, order: Order, place: OrderPlace) -> None:
@@ -440,6 +453,14 @@ class Host:
         return answer
 
     # -- the site ---------------------------------------------------------------------------
+
+    def _encoded(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
+        """Features of rows, (n, *shape) as they are measured: those that the folder has, or that
+        are now made and put there."""
+        encoder = self._made.encoder
+        if encoder is None:
+            raise ValueError(f"the study of site {site} has no encoder")
+        return kept_features(self._features, encoder, x, state), None
 
     def _here(self, request: Request | None = None) -> Site:
         """The site as the ledger has it.  Rows that were withdrawn leave before the first exchange

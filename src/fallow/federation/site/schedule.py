@@ -19,6 +19,8 @@ from fallow.settings.recipe import Recipe
 
 Part = Literal[
     "hello",
+    "encoder",
+    "encode",
     "features",
     "initial",
     "targets",
@@ -38,6 +40,8 @@ ROUND = NUMBER.format("round")
 QUERY = rf"{CYCLE}/query(?:-(?P<part>[1-9][0-9]{{0,8}}))?"
 KEYS: dict[Part, re.Pattern[str]] = {
     "hello": re.compile(rf"0/hello/{TURN}"),
+    "encoder": re.compile(rf"0/initial/encoder/{TURN}"),
+    "encode": re.compile(rf"0/initial/encode/{TURN}"),
     "features": re.compile(rf"0/initial/features/{TURN}"),
     "initial": re.compile(rf"0/initial/{TURN}"),
     "ask": re.compile(rf"(?:0/initial|{QUERY})/ask/{TURN}"),
@@ -50,10 +54,14 @@ KEYS: dict[Part, re.Pattern[str]] = {
     "query": re.compile(rf"{QUERY}/{TURN}"),
     "finish": re.compile(rf"model/finish/{TURN}"),
 }
+ENCODING: tuple[Part, ...] = ("encoder", "encode")
+"""What an encoder is fitted to, and its hand-over to all sites."""
 TIMES = re.compile(r"[1-9][0-9]{0,8}")
 """How often a step was asked anew, as a key says it."""
 OWNER: dict[Part, str] = {
     "hello": "people",
+    "encoder": "encoder",
+    "encode": "encoding",
     "features": "scaling",
     "initial": "initial",
     "targets": "scaling",
@@ -68,7 +76,10 @@ OWNER: dict[Part, str] = {
 }
 """Whose verbs each part of a run asks."""
 PHASES: tuple[tuple[Part, ...], ...] = (
-    ("hello", "features", "initial", "targets", "round", "query", "finish"),
+    (
+        *("hello", "encoder", "encode", "features", "initial", "targets", "round"),
+        *("query", "finish"),
+    ),
     ("best", "ask"),
     ("last", "close"),
     ("score",),
@@ -180,7 +191,7 @@ class RunSchedule:
     def _refusal(self, kind: Part, cycle: int, round_: int, part: int) -> str | None:
         """Why the recipe has no such exchange; None where it has."""
         recipe = self.recipe
-        if cycle == -1 or kind in ("hello", "features", "finish"):
+        if cycle == -1 or kind in ("hello", *ENCODING, "features", "finish"):
             return None
         is_query = kind in ("query", "ask", "close")
         first, last = self._cycles(is_query)
@@ -215,6 +226,8 @@ class RunSchedule:
         training; with the protocol one_pass it is the query of the cycle before that does."""
         if kind == "hello":
             return (-2, 0)
+        if kind in ENCODING:
+            return (-2, 1 + ENCODING.index(kind))
         if kind == "features":
             return (-1, 0)
         if cycle == -1:

@@ -72,14 +72,14 @@ def serve(
     """Answer orders until ``stop`` is set; one process at a time for each site.
 
     ``copies``: seconds between two copies of the ledger.  ``say`` hears ``order`` (key, bytes,
-    refused) and ``coordinator`` (problem, None once it is reached).  Raises Failed where another
-    process serves the site, and ValueError for a folder that cannot be used.
+    refused), ``encoding`` (done, rows) and ``coordinator`` (problem, None once it is reached).  Raises
+    Failed where another process serves the site, and ValueError for a folder that cannot be used.
     """
     with only_server(folder):
         tighten(folder.path)  # of a site that an earlier version has made
         ledger = folder.open_ledger()
         try:
-            host = Host(folder, ledger)
+            host = Host(folder, ledger, say=say)
             with private_socket(folder.path) as at:
                 handle = _announce_replies(folder, host.handle, say)
                 with _serving(at, handle, connect(folder, at)) as node:
