@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -17,6 +16,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fallow.core.events import Event
 from fallow.core.words import rough_duration
 from fallow.settings.recipe import Recipe
 from fallow.study.cell import Cell
@@ -68,7 +68,7 @@ class Watch:
         cycles = 0 if query == "bound:all-labels" else self.recipe.cycles
         return (cycles + 1) * self.recipe.rounds
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         """Take one event of `fallow.study.study.run_study`."""
         cell = (event["query"], event["seed"])
         kind = event["event"]
@@ -95,7 +95,7 @@ class Watch:
                 f"{text}: {event['why']}", style="red", markup=False, highlight=False
             )
 
-    def _text(self, event: dict[str, Any]) -> str:
+    def _text(self, event: Event) -> str:
         head = f"run {min(self.finished + 1, len(self.cells))} of {len(self.cells)}"
         what = f"{event['query']}, seed {event['seed']}"
         match event["event"]:
@@ -109,6 +109,8 @@ class Watch:
                 else:
                     good = f"mse {event['mse']:.4g}"
                 more = f"cycle {event['cycle']}, {event['labelled']} labels, {good}"
+            case "encoding":
+                more = f"encoding rows, {event['done']:,} of {event['rows']:,}"
             case "failed":
                 more = "failed"
             case _:

@@ -8,10 +8,11 @@ from typing import Any
 
 from rich.console import Console
 
+from fallow.core.events import Event
 from fallow.core.words import counted
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
-from fallow.federation.site.clocks import began, told
+from fallow.federation.site.clocks import find_start, format_time
 from fallow.report.live import format_moment
 
 FINISH = "model/finish"  # the last exchange of a study
@@ -26,7 +27,7 @@ class SiteLines:
     folder: Path
     is_over: bool = False
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         if self.is_over and event["event"] == "coordinator":
             return
         last = describe_end(event, self.folder)
@@ -35,18 +36,20 @@ class SiteLines:
             self.console.print(line, markup=False, soft_wrap=True)
 
 
-def describe_event(event: dict[str, Any]) -> str:
+def describe_event(event: Event) -> str:
     """What happened, in one line."""
     if event["event"] == "coordinator":
         if event["problem"] is None:
             return "the coordinator's machine is reached; to join takes up to a minute"
         return f"{event['problem']}; nothing is lost, this site tries again by itself"
+    if event["event"] == "encoding":
+        return f"encoding rows: {event['done']:,} of {event['rows']:,}"
     if event["refused"]:
         return f"refused: {event['refused']}"
     return f"answered {event['key']} ({event['bytes']:,} bytes)"
 
 
-def describe_end(event: dict[str, Any], folder: Path) -> list[str]:
+def describe_end(event: Event, folder: Path) -> list[str]:
     """What to do when the study has ended."""
     if event["event"] != "order" or event["refused"] or not event["key"].startswith(FINISH):
         return []
@@ -92,13 +95,13 @@ def describe_process(about: dict[str, Any], folder: Path) -> str:
 
 def describe_leaving(run: str, labels: int, now: float) -> list[str]:
     """What it means to leave a run, before somebody decides."""
-    start = began(run)
+    start = find_start(run)
     if start is None:
         began_at = "its name does not say when it began"
     else:
-        began_at = f"began at {told(start)} by the coordinator's clock"
+        began_at = f"began at {format_time(start)} by the coordinator's clock"
     return [
-        f"Newest run: {run}; {began_at}, and it is {told(now)} here.",
+        f"Newest run: {run}; {began_at}, and it is {format_time(now)} here.",
         "Leave it only where that time is wrong, and the coordinator begins another run.",
         f"Kept: {counted(labels, 'label')}, all answers and their history, what was spent on noise, "
         "all limits and what they count, the keys.",

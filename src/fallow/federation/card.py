@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import SiteId
 from fallow.core.words import counted, size
@@ -107,12 +108,18 @@ def _data(agreement: Agreement, facts: Facts) -> Iterator[str]:
 def _how(agreement: Agreement, methods: Methods) -> Iterator[str]:
     recipe = agreement.recipe
     by_owner = methods_by_owner(methods)
+    if recipe.encoder is not None:
+        contract = by_owner["encoder"].contract
+        yield f"- Encoder: {recipe.encoder}, {contract.title}{_paper(contract)}"
     yield f"- Model: {recipe.model}"
     for part, title in PARTS.items():
         contract = by_owner[part].contract
-        paper = f' ("{contract.paper}", {contract.year})' if contract.year else ""
-        yield f"- {title}: {getattr(recipe, part)}, {contract.title}{paper}"
+        yield f"- {title}: {getattr(recipe, part)}, {contract.title}{_paper(contract)}"
     yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {agreement.seed}"
+
+
+def _paper(contract: Contract) -> str:
+    return f' ("{contract.paper}", {contract.year})' if contract.year else ""
 
 
 def _scores(agreement: Agreement, facts: Facts) -> Iterator[str]:

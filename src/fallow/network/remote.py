@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
 from fallow.core.disclosure import payload
+from fallow.core.events import Say
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
@@ -58,7 +59,7 @@ def step_of(key: str) -> str:
 class Book(Protocol):
     """What the coordinator remembers of its sites, written in the transaction of the exchange."""
 
-    def noted(self, name: str) -> str | None: ...
+    def read_note(self, name: str) -> str | None: ...
     def note(self, name: str, value: str) -> None: ...
 
 
@@ -87,7 +88,7 @@ class Remote:
     study: str
     run: str
     waits: Waiting
-    say: Callable[[dict[str, Any]], None]
+    say: Say
     border: ResponseCheck = field(default_factory=ResponseCheck)
     clock: Callable[[], float] = time.monotonic
     absent: set[SiteId] = field(default_factory=set)
@@ -104,7 +105,7 @@ class Remote:
 
     def wire_key(self, key: str) -> str:
         """The key under which sites know an exchange: its own, unless its step was asked anew."""
-        times = self.book.noted(f"{AGAIN}{step_of(key)}")
+        times = self.book.read_note(f"{AGAIN}{step_of(key)}")
         return f"{key}{ANEW}{times}" if times else key
 
     def exchange(
@@ -272,7 +273,7 @@ class Remote:
         return chosen
 
     def _told(self, site: SiteId) -> list[str]:
-        found: list[str] = json.loads(self.book.noted(f"{TOLD}{site}") or "[]")
+        found: list[str] = json.loads(self.book.read_note(f"{TOLD}{site}") or "[]")
         return found
 
     def _note_told(self, site: SiteId) -> None:
@@ -288,11 +289,11 @@ class Remote:
             self.border.last = brought
             self.book.note(NORMS, json.dumps(brought))
         elif not self.border.last:
-            self.border.last = json.loads(self.book.noted(NORMS) or "{}")
+            self.border.last = json.loads(self.book.read_note(NORMS) or "{}")
 
     def _note_before(self, sites: Iterable[SiteId]) -> None:
         """What had counted before an exchange, in case that it has to be taken back."""
-        counted = {site: self.book.noted(f"counted/{site}") for site in sites}
+        counted = {site: self.book.read_note(f"counted/{site}") for site in sites}
         about = {site: key for site, key in counted.items() if key is not None}
         self.book.note(BEFORE, json.dumps({"key": self.asking, "counted": about}))
 
@@ -304,12 +305,12 @@ class Remote:
         return min(max(asked - (len(self.sites) - quorum), 1), asked)
 
     def _place(self) -> int:
-        return int(self.book.noted("place") or 0)
+        return int(self.book.read_note("place") or 0)
 
     def _order(
         self, site: SiteId, key: str, body: Any, errand: Errand, further: int = 1
     ) -> Order:
-        counted = self.book.noted(f"counted/{site}")
+        counted = self.book.read_note(f"counted/{site}")
         place = self._place() + further
         about = (self.study, self.run, site, key, place, errand, counted)
         return Order(*about, body, life=self.life)

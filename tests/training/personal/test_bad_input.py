@@ -134,7 +134,7 @@ def test_no_budget_or_no_reach_for_anybody_is_local_training(
         for model in ("local", "best"):
             w = ours.members[name].memory[model]["w"]
             assert torch.equal(w, local.members[name].memory[model]["w"])
-    done = journal.finished("0/train")
+    done = journal.load_step("0/train")
     assert done is not None and not done["state"]["graph"].any()
 
 
@@ -146,7 +146,7 @@ def test_a_mask_that_isolates_a_site_leaves_it_to_local_training_and_nobody_sees
     local, _, _ = run_recipe(odd(), "local")
     memory = ours.members["site-2"].memory
     assert torch.equal(memory["local"]["w"], local.members["site-2"].memory["local"]["w"])
-    done = journal.finished("0/train")
+    done = journal.load_step("0/train")
     assert done is not None
     graph = done["state"]["graph"]
     assert graph.any() and not graph[2].any() and not graph[:, 2].any()

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final
 
+from fallow.core.events import Say, stay_silent
 from fallow.core.types import Answer, SiteId
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Say, silent
 from fallow.federation.coordinator.live import Control, seconds_of, utc
 from fallow.federation.coordinator.news import note_cut_short
 
@@ -39,7 +39,7 @@ class LabelQueue:
     journal: Journal
     control: Control
     seconds: float  # that people have
-    say: Say = silent
+    say: Say = stay_silent
     clock: Callable[[], float] = time.time
     every: float = 10.0
     _warned: bool = False
@@ -48,7 +48,7 @@ class LabelQueue:
     def deadline(self, step: str) -> str:
         """Until when the questions of a step can be answered, as ISO text."""
         name = f"deadline/{step}"
-        found = self.journal.noted(name)
+        found = self.journal.read_note(name)
         if found is None:
             found = utc(self.clock() + self.seconds)
             self.control.forget("advance")  # of an earlier step
@@ -62,7 +62,7 @@ class LabelQueue:
         A site that cannot be reached counts as open.
         """
         name = f"ended/{step}"
-        found = self.journal.noted(name)
+        found = self.journal.read_note(name)
         if found is None:
             self._open = None
             while (why := self._why_over(step, asked)) is None:
@@ -105,7 +105,7 @@ class LabelQueue:
 
     def _now(self) -> float:
         """The time, and a word where the clock was set back: then people have longer."""
-        now, newest = self.clock(), float(self.journal.noted("newest time") or 0.0)
+        now, newest = self.clock(), float(self.journal.read_note("newest time") or 0.0)
         if now > newest + SLACK:
             with self.journal.transaction():
                 self.journal.note("newest time", repr(now))

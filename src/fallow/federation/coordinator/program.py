@@ -14,10 +14,11 @@ from typing import Any, Literal, final
 
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
+from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
-from fallow.experiment.run import Run, Say, silent
+from fallow.experiment.run import Run
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy, build_study
@@ -87,7 +88,7 @@ class Program:
     agreement: Agreement
     link: Link
     keys: Keys
-    say: Say = silent
+    say: Say = stay_silent
     clock: Callable[[], float] = time.time
     poll: float = POLL
     ticks: Callable[[], float] = time.monotonic
@@ -146,7 +147,8 @@ class Program:
             "w": sum(parts.layout.param_sizes),
             "stats": sum(parts.layout.buffer_sizes),
         }
-        width, many = math.prod(self.agreement.schema.shape), len(self.agreement.sites)
+        width = max(math.prod(self.agreement.schema.shape), parts.width)
+        many = len(self.agreement.sites)
         border = ResponseCheck(
             sizes=sizes,
             sites=many,
@@ -158,7 +160,7 @@ class Program:
         )
 
         with opened(self.place, self.agreement) as journal:
-            run = journal.about("run", new_run(self.clock()))
+            run = journal.note_once("run", new_run(self.clock()))
             about = (self.agreement.digest, run, waits, tell, border, self.ticks)
             carrier = Remote(
                 link,
@@ -261,7 +263,7 @@ class Program:
                 scores[words] = last[name]
         if per_site := last.get("per_site"):
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
-        saved = run.journal.finished("model")
+        saved = run.journal.load_step("model")
         is_own = saved is None or saved["state"] is None
         facts = Facts("the coordinator", sites.labels, scores, last["revealed"], is_own)
         write_card(self.folder, self.agreement, parts.methods, facts)
@@ -332,7 +334,7 @@ def opened(place: Path, agreement: Agreement) -> Iterator[Journal]:
     make_folder(place)
     journal = Journal(place / "journal.sqlite", is_durable=True)
     try:
-        if journal.about("agreement", agreement.digest) != agreement.digest:
+        if journal.note_once("agreement", agreement.digest) != agreement.digest:
             raise ValueError(
                 f"study.toml has changed since {place} was started, and sites would refuse it: "
                 "restore it (lengths of time may change), or the version of Fallow if that has "
