@@ -292,7 +292,7 @@ def test_agreed_classes_give_every_site_the_same_ids_whatever_it_has_labelled(
 ) -> None:
     agreed = ("no", "maybe", "yes")
     one = table(tmp_path, *(f"{i},yes" for i in range(5)), header="x,y")
-    assert open_dataset(one, label="y", classes=agreed).y.unique().tolist() == [2]
+    assert set(open_dataset(one, label="y", classes=agreed).y.tolist()) == {2}
     nothing = table(tmp_path, *(f"{i}," for i in range(5)), header="x,y")
     d = open_dataset(nothing, label="y", classes=agreed)
     assert d.classes == agreed and len(d.x_test) == 0 and not d.is_labelled.any()
