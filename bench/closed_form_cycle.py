@@ -26,7 +26,7 @@ def prepare(is_quick: bool) -> Race:
         """The weights are those of scikit-learn on the rows of all sites."""
         state = ours.train()
         y = torch.nn.functional.one_hot(rows.y, CLASSES).double().numpy()
-        alpha = float(state["penalty"]) * size * n
+        alpha = float(state["penalty"]) * n
         fitted = Ridge(alpha=alpha, solver="cholesky").fit(rows.x.double().numpy(), y)
         expected = float(state["temperature"]) * torch.from_numpy(fitted.coef_).flatten()
         found = state["w"][: CLASSES * size].double()

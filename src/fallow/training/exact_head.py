@@ -41,8 +41,8 @@ TINY = 1e-12  # a feature that varies by less than that part of its mean is cons
 @final
 @dataclass(frozen=True)
 class ExactHead:
-    """The head W, b of smallest Σ s |y - W'z - b|² + λ D n |W|² on what the body of a trained model
-    makes of rows, in units of their deviation over all rows of all sites.
+    """The head W, b of smallest Σ s |y - W'z - b|² + λ n |W|² on what the body of a trained model
+    makes of rows, in units of their deviation over all rows of all sites and of the root of D.
 
     Asked once, after the last round of a phase; body and statistics stay as they are.  λ and a
     temperature are chosen by leave-one-out, as in `ClosedForm`.
@@ -91,19 +91,20 @@ class ExactHead:
             lost = sum_of_all(ask, "left_out", **path._asdict(), **units, penalties=grid)
             choice = chosen(lost, penalties, path.n)
 
-        head = in_features(head_of(path, choice.penalty * len(path.z)), **units)
+        head = in_features(head_of(path, choice.penalty), **units)
         last = flattened(head, choice.temperature).to(state["w"].dtype)
         w = torch.cat([state["w"][: -len(last)], last])
         return {**state, "w": w, **noted(choice)}
 
     def units(self, ask: Ask) -> State:
-        """The mean (D,) of each feature over all rows and the inverse of its deviation (D,), 0 for
-        a feature that is constant."""
+        """The mean (D,) of each feature over all rows and the inverse of its deviation times √D
+        (D,), 0 for a feature that is constant."""
         total = sum_of_all(ask, "columns")
         mean = total["columns"] / total["rows"]
         squares = sum_of_all(ask, "spread", mean=mean)["squares"] / total["rows"]
         is_constant = squares <= (TINY * mean).square()
-        return {"mean": mean, "unit": torch.where(is_constant, 0.0, squares.rsqrt())}
+        unit = (len(mean) * squares).rsqrt()
+        return {"mean": mean, "unit": torch.where(is_constant, 0.0, unit)}
 
     # -- site half --------------------------------------------------------------------------
 
