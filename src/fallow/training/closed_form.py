@@ -75,7 +75,7 @@ class ClosedForm:
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
     >>> fl.run(world, fl.Margin(), fl.ClosedForm(), cycles=1)
-    Run(margin on digits, seed 0: 2 phases, 167 labels, accuracy 0.82)
+    Run(margin on digits, seed 0: 2 phases, 167 labels, accuracy 0.95)
 
     Notes
     -----
@@ -115,7 +115,7 @@ class ClosedForm:
         regression=True,
         linear=True,
         local_dp=False,
-        settings={"model": "linear", "rounds": 1, "score_rounds": 1},
+        settings={"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1},
         at_server=("penalty", "temperature", "left_out"),
         tags=("least-squares",),
     )

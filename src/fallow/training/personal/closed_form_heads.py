@@ -62,7 +62,7 @@ class ClosedFormHeads:
 
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
-    >>> run = fl.run(world, fl.Margin(), fl.ClosedFormHeads(), cycles=1)
+    >>> run = fl.run(world, fl.Margin(), fl.ClosedFormHeads(), cycles=1, test="own")
     >>> run.model.keys() == {"site-0", "site-1", "site-2", "site-3"}
     True
 
@@ -90,7 +90,7 @@ class ClosedFormHeads:
         regression=True,
         linear=True,
         local_dp=False,
-        settings={"model": "linear", "rounds": 1, "score_rounds": 1},
+        settings={"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1},
         at_server=("penalty", "temperature", "left_out"),
         tags=("least-squares",),
     )
