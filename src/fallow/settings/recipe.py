@@ -19,7 +19,7 @@ from fallow.core.own import own_class
 from fallow.core.plan import Plan, Segment
 from fallow.privacy import Privacy
 from fallow.settings.budgets import POLICIES
-from fallow.settings.resolved import resolved
+from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
 
 TEXTS = (str, str | None)
@@ -226,7 +226,9 @@ class Recipe:
         does not let resolve."""
         is_default = {f.name: getattr(self, f.name) == f.default for f in fields(self)}
         unused = tuple(name for name in LATER if is_default[name])
-        text = json.dumps(resolved(self, policy, (*OUTSIDE, *unused)), sort_keys=True)
+        text = json.dumps(
+            resolve_settings(self, policy, (*OUTSIDE, *unused)), sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
