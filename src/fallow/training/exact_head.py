@@ -78,8 +78,8 @@ class ExactHead:
     def solve(self, state: State, ask: Ask) -> State:
         """The state with another head; unchanged where no site has a label."""
         ask.fit(None, "body", None, w=state["w"], stats=state["stats"])
-        units = self.units(ask)
-        total = summed(sum_of_all(ask, "totals", **units))
+        mean, unit = self.units(ask)
+        total = summed(sum_of_all(ask, "totals", mean=mean, unit=unit))
         if float(total.totals.n) == 0:
             return state
 
@@ -88,15 +88,17 @@ class ExactHead:
         choice = unchosen(penalties)
         if total.rows >= FEW:
             grid = torch.tensor(penalties, dtype=torch.float64)
-            lost = sum_of_all(ask, "left_out", **path._asdict(), **units, penalties=grid)
+            lost = sum_of_all(
+                ask, "left_out", **path._asdict(), mean=mean, unit=unit, penalties=grid
+            )
             choice = chosen(lost, penalties, path.n)
 
-        head = in_features(head_of(path, choice.penalty), **units)
+        head = in_features(head_of(path, choice.penalty), mean, unit)
         last = flattened(head, choice.temperature).to(state["w"].dtype)
         w = torch.cat([state["w"][: -len(last)], last])
         return {**state, "w": w, **noted(choice)}
 
-    def units(self, ask: Ask) -> State:
+    def units(self, ask: Ask) -> tuple[Tensor, Tensor]:
         """The mean (D,) of each feature over all rows and the inverse of its deviation times √D
         (D,), 0 for a feature that is constant."""
         total = sum_of_all(ask, "columns")
@@ -104,7 +106,7 @@ class ExactHead:
         squares = sum_of_all(ask, "spread", mean=mean)["squares"] / total["rows"]
         is_constant = squares <= (TINY * mean).square()
         unit = (len(mean) * squares).rsqrt()
-        return {"mean": mean, "unit": torch.where(is_constant, 0.0, unit)}
+        return mean, torch.where(is_constant, 0.0, unit)
 
     # -- site half --------------------------------------------------------------------------
 
