@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.missing import Missing
+from fallow.core.streams import stream
 from fallow.data.reading import Reading
 
 Task = Literal["classification", "regression"]
@@ -164,8 +165,9 @@ def row_sums(x: Tensor) -> npt.NDArray[np.uint64]:
     if len(x) == 0:
         return np.zeros(0, dtype=np.uint64)
     rows = x.detach().cpu().reshape(len(x), -1).numpy()
-    odd = np.random.default_rng(0).integers(0, 1 << 63, rows.shape[1], dtype=np.uint64)
-    odd = 2 * odd + 1
+    draw = stream(0, "row sums")
+    numbers = torch.randint(0, 1 << 62, (rows.shape[1],), generator=draw)
+    odd = 2 * numbers.numpy().astype(np.uint64) + np.uint64(1)
     sums = np.empty(len(rows), dtype=np.uint64)
     for begin in range(0, len(rows), BLOCK):
         block = rows[begin : begin + BLOCK] + np.float32(0.0)  # -0.0 is 0.0
