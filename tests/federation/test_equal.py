@@ -20,7 +20,7 @@ from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from tests.federation.worlds import Federation, federation, rows
+from tests.federation.worlds import Federation, federation, photos, rows
 
 PLAN = Plan((Segment(2),), 8, Optimiser(lr=0.05, momentum=0.9))
 COMMON: dict[str, Any] = {
@@ -69,6 +69,10 @@ STUDIES: dict[str, dict[str, Any]] = {
     },
     "secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},
     "an encoder": {"encoder": Spec("fourier", {"features": 24}), "cycles": 1},
+    "an encoder of pictures": {
+        "encoder": Spec("convolution", {"filters": 4, "patch": 3}),
+        "cycles": 1,
+    },
     "an encoder that nothing is fitted to": {"encoder": Spec("identity"), "cycles": 1},
     "an encoder with secure sums": {
         "encoder": Spec("fourier", {"features": 24}),
@@ -86,6 +90,8 @@ STUDIES: dict[str, dict[str, Any]] = {
 
 
 def ground(name: str) -> Dataset:
+    if "pictures" in name:
+        return photos()
     return rows(classes=0 if "numbers" in name else 3)
 
 
