@@ -23,8 +23,12 @@ MODULES = (
     "badge",
     "leverage",
     "ggc",
+    "closed_form_totals",
+    "closed_form_left_out",
+    "closed_form_cycle",
     "study_two_processes",
     "workers",
+    "own_table",
 )
 RESULTS = Path(__file__).with_name("results.json")
 

@@ -12,14 +12,16 @@ from fallow.core.build import build
 from fallow.data import CATALOGUE, Dataset
 from fallow.data.partition import partitions as rules
 from fallow.experiment.methods import methods_of
-from fallow.experiment.rows import flipped
+from fallow.experiment.rows import draw_flipped_sites
 from fallow.papers import KNOWN, RECIPES
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
 from fallow.training.personal import DPFL
 
 TABLES = KNOWN.published
-published, tables, tallies = TABLES.cells, TABLES.names, TABLES.tallies
+published = TABLES.cells
+tables = TABLES.names
+tallies = TABLES.tallies
 
 every = pytest.mark.parametrize("recipe", RECIPES.values(), ids=list(RECIPES))
 
@@ -115,7 +117,8 @@ def test_a_full_protocol_is_the_papers(name: str) -> None:
 
 
 def test_moments_and_schedules_follow_the_public_codes() -> None:
-    ahfal, logo = RECIPES["ahfal/cifar10"].plan, RECIPES["logo/cifar10"].plan
+    ahfal = RECIPES["ahfal/cifar10"].plan
+    logo = RECIPES["logo/cifar10"].plan
     assert ahfal.optimiser.persist and not logo.optimiser.persist
     # 5 local epochs a round: the 260th epoch begins round 52 (counted from 0)
     assert ahfal.schedule.at(51, 4, 5) == 1.0 and ahfal.schedule.at(52, 0, 5) == 0.1
@@ -216,7 +219,7 @@ def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> Non
         classes=tuple("0123456789"),
     )
     sites = [f"site-{k:02d}" for k in range(recipe.sites)]
-    drawn = {flipped(recipe, found, sites, seed) for seed in range(recipe.seeds)}
+    drawn = {draw_flipped_sites(recipe, found, sites, seed) for seed in range(recipe.seeds)}
     assert len(drawn) == recipe.seeds == 5
     for wrong in drawn:
         training = methods_of(one_way, wrong)["training"]

@@ -111,6 +111,7 @@ CLASS_KINDS: Mapping[str, Kind] = {
     "fallow.models": MODEL,
     "fallow.models.networks": MODEL,
     "fallow.data.partition.partitions": Kind("partition", members=("split",)),
+    "fallow.engine.executors": Kind("executor", members=("build", "can_train", "fit")),
 }
 """What a class must be, by the package in whose place it stands."""
 
@@ -279,7 +280,7 @@ def _way_out(module: str) -> str:
     )
 
 
-def pinned(names: list[str]) -> NamePolicy:
+def pin_names(names: list[str]) -> NamePolicy:
     """A policy that allows what stands behind ``names`` now, and no other code: for names that a
     person has chosen herself, before they are written down.
 

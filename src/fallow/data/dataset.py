@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.missing import Missing
+from fallow.core.streams import stream
 from fallow.data.reading import Reading
 
 Task = Literal["classification", "regression"]
@@ -77,7 +77,10 @@ class Dataset:
 
     @property
     def task(self) -> Task:
-        return "regression" if self.y.is_floating_point() else "classification"
+        """Told by the type of the labels."""
+        if self.y.is_floating_point():
+            return "regression"
+        return "classification"
 
     @property
     def n_classes(self) -> int:
@@ -86,13 +89,19 @@ class Dataset:
     @property
     def is_labelled(self) -> Tensor:
         """Which training rows come with a label: (n,) bool."""
-        return ~self.y.isnan() if self.task == "regression" else self.y != UNLABELLED
+        if self.task == "regression":
+            return ~self.y.isnan()
+        return self.y != UNLABELLED
 
     def rows(self, n: int, stream: torch.Generator) -> Dataset:
         """The data set with ``n`` training rows drawn at random, in their old order."""
         keep = _draw(n, len(self.x), stream, f"training rows of {self.name}")
-        groups = None if self.groups is None else self.groups[keep]
-        ids = None if self.ids is None else tuple(self.ids[i] for i in keep.tolist())
+        groups = self.groups
+        if groups is not None:
+            groups = groups[keep]
+        ids = self.ids
+        if ids is not None:
+            ids = tuple(ids[row] for row in keep.tolist())
         return dataclasses.replace(
             self, x=self.x[keep], y=self.y[keep], groups=groups, ids=ids
         )
@@ -111,10 +120,71 @@ def row_hashes(x: Tensor) -> list[bytes]:
     >>> a == b
     True
     """
-    rows: Iterable[npt.NDArray[np.float32]] = (
-        x.detach().cpu().reshape(len(x), -1).numpy() if len(x) else ()
-    )
-    return [hashlib.blake2b((row + 0.0).tobytes(), digest_size=16).digest() for row in rows]
+    if len(x) == 0:
+        return []
+    rows: npt.NDArray[np.float32] = x.detach().cpu().reshape(len(x), -1).numpy()
+    hashes = []
+    for row in rows:
+        unsigned = row + 0.0  # -0.0 + 0.0 is 0.0
+        hashes.append(hashlib.blake2b(unsigned.tobytes(), digest_size=16).digest())
+    return hashes
+
+
+def copies_of(
+    x: Tensor,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Which rows are the same: the first row of each kind, and the kind of each row.
+
+    x: (n, ...) -> (k,) row numbers, and (n,) numbers below k, in no particular order.  -0.0 counts
+    as 0.0, and NaN as NaN.
+
+    >>> first, kind = copies_of(torch.tensor([[0.0, 1.0], [2.0, 1.0], [-0.0, 1.0]]))
+    >>> sorted(first.tolist()), bool(kind[0] == kind[2] != kind[1])
+    ([0, 1], True)
+    """
+    sums = row_sums(x)
+    _, first, kind = np.unique(sums, return_index=True, return_inverse=True)
+    if len(first) == len(x) or _are_equal(x, first[kind]):
+        return first, kind
+    # two rows that differ have the same sum: one in 2^64 pairs
+    hashes = np.array(row_hashes(x), dtype="V16")
+    _, first, kind = np.unique(hashes, return_index=True, return_inverse=True)
+    return first, kind
+
+
+BLOCK = 1 << 14
+"""Rows at a time, so that beside a large set there is never a second copy of all."""
+
+
+def row_sums(x: Tensor) -> npt.NDArray[np.uint64]:
+    """A number of 64 bits for each row, the same for equal rows: (n, ...) -> (n,).
+
+    The bits of the values, each times an odd number of its own, added up: rows that differ in one
+    value never have the same.
+    """
+    if len(x) == 0:
+        return np.zeros(0, dtype=np.uint64)
+    rows = x.detach().cpu().reshape(len(x), -1).numpy()
+    draw = stream(0, "row sums")
+    numbers = torch.randint(0, 1 << 62, (rows.shape[1],), generator=draw)
+    odd = 2 * numbers.numpy().astype(np.uint64) + np.uint64(1)
+    sums = np.empty(len(rows), dtype=np.uint64)
+    for begin in range(0, len(rows), BLOCK):
+        block = rows[begin : begin + BLOCK] + np.float32(0.0)  # -0.0 is 0.0
+        block[np.isnan(block)] = np.nan
+        sums[begin : begin + BLOCK] = block.view(np.uint32).astype(np.uint64) @ odd
+    return sums
+
+
+def _are_equal(x: Tensor, other: npt.NDArray[np.int64]) -> bool:
+    """Whether each row is the same as the row with the number in ``other``."""
+    rows = x.detach().cpu().reshape(len(x), -1).numpy()
+    at = np.flatnonzero(other != np.arange(len(rows)))
+    for begin in range(0, len(at), BLOCK):
+        some = at[begin : begin + BLOCK]
+        if not np.array_equal(rows[some], rows[other[some]], equal_nan=True):
+            return False
+    return True
 
 
 def check_leak(dataset: Dataset) -> None:
@@ -141,13 +211,21 @@ def drop_leaks(dataset: Dataset) -> tuple[Dataset, int]:
 
 def _leaks(dataset: Dataset) -> dict[int, int]:
     """Test row -> a training row with the same features."""
-    train = {digest: row for row, digest in enumerate(row_hashes(dataset.x))}
-    test = enumerate(row_hashes(dataset.x_test))
-    return {row: train[digest] for row, digest in test if digest in train}
+    is_possible = np.isin(row_sums(dataset.x_test), row_sums(dataset.x))
+    if not is_possible.any():
+        return {}
+    training_row = {digest: row for row, digest in enumerate(row_hashes(dataset.x))}
+    leaks = {}
+    for row, digest in enumerate(row_hashes(dataset.x_test)):
+        if digest in training_row:
+            leaks[row] = training_row[digest]
+    return leaks
 
 
 def _keep_test(dataset: Dataset, keep: Tensor) -> Dataset:
-    groups = None if dataset.groups_test is None else dataset.groups_test[keep]
+    groups = dataset.groups_test
+    if groups is not None:
+        groups = groups[keep]
     return dataclasses.replace(
         dataset,
         x_test=dataset.x_test[keep],
@@ -214,7 +292,8 @@ def _check_labels(d: Dataset) -> None:
             f"{d.name} has labels but {d.n_classes} class names; give at least 2"
         )
     for part, y, low in (("training", d.y, UNLABELLED), ("test", d.y_test, 0)):
-        wrong = y[(y < low) | (y >= d.n_classes) & (y != UNLABELLED)]
+        is_too_large = (y >= d.n_classes) & (y != UNLABELLED)
+        wrong = y[(y < low) | is_too_large]
         if len(wrong):
             raise ValueError(
                 f"{d.name}: {len(wrong)} {part} labels are out of range (for example "
@@ -231,12 +310,18 @@ def _check_groups(d: Dataset) -> None:
                 f"{d.name}: {part} groups are {groups.dtype} of shape "
                 f"{tuple(groups.shape)}; give torch.int64, one a row ({len(x)})"
             )
-        if len(groups) and not (groups.min() >= 0 and groups.max() < len(d.group_names)):
+        if len(groups) == 0:
+            continue
+        if groups.min() < 0 or groups.max() >= len(d.group_names):
             raise ValueError(
                 f"{d.name}: {part} groups go from {int(groups.min())} to "
                 f"{int(groups.max())} but {len(d.group_names)} groups have a name; "
                 "name every group, in order of its id"
             )
+
+
+def _is_bad(x: Tensor, can_lack: bool) -> Tensor:
+    return x.isinf() if can_lack else ~x.isfinite()
 
 
 def check_finite(
@@ -247,14 +332,17 @@ def check_finite(
     x: (n, ...); ``rows`` says which rows these are, columns: names of the features of a table.
     can_lack: NaN is an empty cell, which is filled in later.
     """
-    bad = x.isinf() if can_lack else ~x.isfinite()
-    if not bad.any():
+    blocks = torch.split(x, BLOCK)  # what is asked of all at once would be copied for it
+    if not any(bool(_is_bad(block, can_lack).any()) for block in blocks):
         return
+    bad = _is_bad(x, can_lack)
     where = f"row {int(bad.flatten(1).any(1).nonzero()[0])}"
     if x.ndim == 2:
         column = int(bad.any(0).nonzero()[0])
         bad = bad[:, column]
-        where = f"column {columns[column]!r}" if columns else f"column {column}"
+        where = f"column {column}"
+        if columns:
+            where = f"column {columns[column]!r}"
     raise ValueError(
         f"{name}: {where} of the {rows} has {int(bad.sum())} values that are not finite (NaN or "
         "infinite); fill them in, leave it out, or leave out such rows with drop_rows"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import nn
@@ -15,13 +15,13 @@ from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import State
-from fallow.engine.banked import BankedModel
+from fallow.engine.banked import BankedModel, can_stack
 from fallow.engine.batches import Fitted, Job, epochs
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.linear import descend, is_linear
-from fallow.engine.loop import Loop, reached
+from fallow.engine.loop import Loop, reaches_accuracy
 from fallow.engine.plain import is_plain
-from fallow.engine.slots import finish, fitted, join, stack, start, take
+from fallow.engine.slots import copy_result, finish, join, stack, start, take
 from fallow.engine.stopping import Heard, Patience, mean_losses
 from fallow.engine.together import Frame, Joined, Seat
 
@@ -41,6 +41,19 @@ class Stacked:
     model: nn.Module
     layout: Layout
     loss: RowLoss
+
+    models: ClassVar[str] = "linear and dense models"
+    takes_all_cores: ClassVar[bool] = False
+
+    @classmethod
+    def build(
+        cls, model: nn.Module, layout: Layout, loss: RowLoss, *, channels_last: bool = False
+    ) -> Stacked:
+        return Stacked(model, layout, loss)  # no layer of its models reads images
+
+    @staticmethod
+    def can_train(model: nn.Module) -> bool:
+        return can_stack(model)
 
     @cached_property
     def network(self) -> BankedModel:
@@ -133,7 +146,7 @@ class Stacked:
             sent, _ = method.finish(s)
             for k, seat in enumerate(seats):
                 state = take(sent, k).state
-                if reached(plan.stop_at, self.model, self.layout, state, seat.job):
+                if reaches_accuracy(plan.stop_at, self.model, self.layout, state, seat.job):
                     over.add(k)
         return sorted(over), [k for k in range(len(seats)) if k not in over]
 
@@ -181,7 +194,7 @@ def _results(
     """What the sites made in ``done`` epochs, by place."""
     sent, stays = finish(method, plan, s)
     return {
-        seat.place: fitted(
+        seat.place: copy_result(
             take(sent, k),
             {name: take(at, k) for name, at in stays.items()},
             done * -(-len(seat.job.y) // plan.batch),
