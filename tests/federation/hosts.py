@@ -29,8 +29,8 @@ SECRET = b"coordinator's signing key, 32 b."
 STRANGER = b"somebody else's signing key, 32."
 SITE, SITES = "north", ("north", "south", "west")
 RUN, SECOND = "0000000001-" + 16 * "a", "0000000002-" + 16 * "b"
-ASK = {"step": "0/query", "cycle": 0, "allowed": 3}
-CLOSE = {"step": "0/query", "cycle": 0}
+ASK: dict[str, Any] = {"step": "0/query", "cycle": 0, "allowed": 3}
+CLOSE: dict[str, Any] = {"step": "0/query", "cycle": 0}
 CLASSES, FEATURES, ROWS, TESTS = 3, 4, 18, 12
 SCHEMA = Schema(
     "table",

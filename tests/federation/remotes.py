@@ -10,10 +10,10 @@ from typing import Any
 from fallow.core import Answer, Ask
 from fallow.engine import Loop, row_loss
 from fallow.experiment.journal import Journal
-from fallow.network.checks import check_order, stats_of
+from fallow.network.checks import check_order, size_of_statistics
 from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.gathering import EPSILON, Keys
-from fallow.network.relays import read_delivery, read_request, sealed_letters
+from fallow.network.relays import read_delivery, read_request, seal_letters
 from fallow.network.remote import Remote
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.masks import new_secret, public_half
@@ -65,7 +65,7 @@ class Signing:
         if order.errand == "progress":
             return {"asked": 3, "open": 1}
         if order.errand == "deliver":
-            sizes = {"w": parts.layout.d, "stats": stats_of(parts)}
+            sizes = {"w": parts.layout.d, "stats": size_of_statistics(parts)}
             brought = read_delivery(order, self.sealing, sizes)
             site.receive(brought.verb, brought.letters)
             return {"refused": "; ".join(brought.refused.values())}
@@ -75,7 +75,7 @@ class Signing:
         engine = Loop(parts.model, parts.layout, row_loss("classification"))
         found = perform({site.id: site}, engine, {site.id: request})[site.id]
         if request.steps[-1].kind == "relay":
-            found = sealed_letters(order, found, to)
+            found = seal_letters(order, found, to)
         return {**found, EPSILON: sum(site.spent.values()) - before}
 
 

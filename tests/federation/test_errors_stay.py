@@ -339,17 +339,23 @@ def test_the_process_beside_flower_hears_no_words_of_an_error(tmp_path: Path) ->
 
 
 def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> None:
-    from fallow.network.relays import DELIVER, _about, delivery, read_delivery, tensor_of
+    from fallow.network.relays import (
+        DELIVER,
+        _name_letter,
+        bytes_to_tensor,
+        delivery_body,
+        read_delivery,
+    )
     from fallow.privacy.masks import new_secret, public_half
-    from fallow.privacy.sealed import seal_for
+    from fallow.privacy.sealed import encrypt_for
     from fallow.storage.packing import pack
 
     secret = new_secret()
     order = Order("s", "r", "b", f"k{DELIVER}", 1, "deliver")
     contents = [QUOTED.encode(), pack({QUOTED: torch.tensor([torch.nan])}), pack([QUOTED])]
     for content in contents:
-        sealed = seal_for(public_half(secret), content, _about(order, "a", "b"))
-        told = replace(order, body=delivery("model", {"a": tensor_of(sealed)}))
+        sealed = encrypt_for(public_half(secret), content, _name_letter(order, "a", "b"))
+        told = replace(order, body=delivery_body("model", {"a": bytes_to_tensor(sealed)}))
         with pytest.raises(Refusal) as error:
             found = read_delivery(told, secret, {"w": 3})
             raise Refusal("; ".join(found.refused.values()))

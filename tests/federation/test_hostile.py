@@ -16,7 +16,7 @@ from fallow.core.weights import capped
 from fallow.federation.agreement import Waits as AgreedWaits
 from fallow.federation.coordinator.live import Control
 from fallow.network.checks import ResponseCheck
-from fallow.network.plausible import Bounds, cut_weights, too_far
+from fallow.network.plausible import Bounds, cut_weights, find_too_far
 from fallow.queries import AHFAL
 from fallow.settings.spec import Spec
 from tests.federation.hostile import turn
@@ -121,15 +121,15 @@ def test_a_column_whose_square_no_number_holds_is_refused_before_sites_compute_w
 def test_where_two_sites_differ_too_much_the_larger_one_does_not_count() -> None:
     about = {site: of_sum(w=torch.ones(4)) for site in "ab"}
     answers = {"a": {"w": torch.ones(4)}, "b": {"w": torch.ones(4) * 1e9}}
-    assert too_far(answers, about, torch.float32, Bounds()).keys() == {"b"}
+    assert find_too_far(answers, about, torch.float32, Bounds()).keys() == {"b"}
 
 
 def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
     about = dict.fromkeys("abc", of_sum())
     answers = {site: {"w": torch.ones(4) * 1e9} for site in "abc"}
-    assert too_far(answers, about, torch.float32, Bounds()) == {}
+    assert find_too_far(answers, about, torch.float32, Bounds()) == {}
     none_yet = {**answers, "b": {"w": torch.zeros(4)}, "c": {"w": torch.zeros(4)}}
-    assert too_far(none_yet, about, torch.float32, Bounds()) == {}
+    assert find_too_far(none_yet, about, torch.float32, Bounds()) == {}
 
 
 def of_sum(verb: str = "upload", **args: Any) -> Request:
@@ -209,7 +209,7 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     answers: dict[str, Any] = {
         site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
     }
-    found, words = border.weighed(about, answers)
+    found, words = border.limit_weights(about, answers)
     assert {name: float(value) for name, value in found["c"].items()} == dict.fromkeys(
         fields, pytest.approx(20.0)
     )
@@ -303,9 +303,9 @@ def test_counts_that_cannot_be_are_refused(
 
 
 def test_more_answers_than_questions_are_no_progress() -> None:
-    assert ResponseCheck().progress("a", {"asked": 3, "answered": 2, "open": 1})
+    assert ResponseCheck().check_progress("a", {"asked": 3, "answered": 2, "open": 1})
     with pytest.raises(ValueError, match="are 4 together, and asked is 3"):
-        ResponseCheck().progress("a", {"asked": 3, "answered": 4})
+        ResponseCheck().check_progress("a", {"asked": 3, "answered": 4})
 
 
 def test_a_site_that_claims_far_more_rows_than_the_others_does_not_count() -> None:

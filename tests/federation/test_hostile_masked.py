@@ -94,7 +94,7 @@ def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
     border = ResponseCheck(labels={"a": 4, "b": 4}, last={"w": 2.0})
     sums = PlausibleSums(SecureSum(), border, lambda event: None)
     bound = 3.0 if "x" in total else None
-    found = sums._why_not(total, ["a", "b"], bound)
+    found = sums._find_fault(total, ["a", "b"], bound)
     assert found is not None
     with pytest.raises(ValueError, match=why):
         raise ValueError(found)

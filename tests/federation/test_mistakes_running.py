@@ -12,7 +12,7 @@ from typing import Self
 
 import pytest
 
-from fallow.federation.address import not_bindable
+from fallow.federation.address import find_bind_problem
 from fallow.federation.coordinator.live import Control
 from fallow.federation.ledger import Ledger, questions
 from fallow.federation.page.desk import NOTHING, LabelQueue
@@ -250,9 +250,9 @@ def test_a_folder_that_is_read_only_is_said(
 def test_a_port_that_another_program_uses_is_waited_for_and_then_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert not_bindable("127.0.0.1", port) == "another program uses this port"
+        assert find_bind_problem("127.0.0.1", port) == "another program uses this port"
         Timer(0.2, other.close).start()
-        assert not_bindable("127.0.0.1", port, patience=30.0) is None
+        assert find_bind_problem("127.0.0.1", port, patience=30.0) is None
 
 
 def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> None:

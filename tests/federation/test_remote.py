@@ -127,7 +127,9 @@ def test_a_quorum_that_comes_late_is_enough() -> None:
 def test_a_quorum_says_how_many_of_all_sites_may_be_missing(
     quorum: int | None, asked: int, need: int
 ) -> None:
-    assert federation(Asker(), FOUR, Waits(quorum=quorum)).remote._need(asked) == need
+    assert (
+        federation(Asker(), FOUR, Waits(quorum=quorum)).remote._find_quorum(asked) == need
+    )
 
 
 def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_than_it_may() -> (

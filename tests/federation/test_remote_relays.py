@@ -12,13 +12,13 @@ import torch
 from fallow.core import Answer, Contract, View
 from fallow.network.envelope import Order, open_order, open_reply
 from fallow.network.relays import (
-    Brought,
-    bytes_of,
-    delivery,
+    Delivery,
+    bytes_to_tensor,
+    delivery_body,
     limit_claims,
     read_delivery,
-    sealed_letters,
-    tensor_of,
+    seal_letters,
+    tensor_to_bytes,
 )
 from fallow.privacy import Privacy
 from fallow.privacy.masks import new_secret, public_half
@@ -87,7 +87,7 @@ def seen(there: Federation) -> Iterator[bytes]:
         yield repr(order.body).encode()
         for value in reply.answer.values():
             yield (
-                bytes_of(value, "")
+                tensor_to_bytes(value, "")
                 if isinstance(value, torch.Tensor)
                 else repr(value).encode()
             )
@@ -151,12 +151,12 @@ SIZES = {"w": 3, "stats": 0}
 
 def letter(sender: str, key: str = "0/0", **state: Any) -> torch.Tensor:
     order = Order("s", RUN, sender, key, 1)
-    return torch.as_tensor(sealed_letters(order, state, TO_B)["letter/b"])
+    return torch.as_tensor(seal_letters(order, state, TO_B)["letter/b"])
 
 
 def order_to_b(**letters: Any) -> Order:
     return Order(
-        "s", RUN, "b", "0/0/deliver", 2, "deliver", None, delivery("model", letters)
+        "s", RUN, "b", "0/0/deliver", 2, "deliver", None, delivery_body("model", letters)
     )
 
 
@@ -173,7 +173,7 @@ GOOD = torch.tensor([1.0, 2.0, 3.0])
         (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) and not \(3,\)"),
         (letter("c", w=GOOD, labels=1.0), "its seal does not open"),
         (letter("a", key="0/1", w=GOOD, labels=1.0), "its seal does not open"),
-        (tensor_of(b"short"), "its seal does not open"),
+        (bytes_to_tensor(b"short"), "its seal does not open"),
         (3.0, "its seal does not open"),
     ],
 )
@@ -199,7 +199,7 @@ def test_a_delivery_of_nothing_that_can_be_read_is_refused() -> None:
     with pytest.raises(
         ValueError, match="site a passed on in 'model': its seal does not open"
     ):
-        read_delivery(order_to_b(a=tensor_of(b"short")), SECRET, SIZES)
+        read_delivery(order_to_b(a=bytes_to_tensor(b"short")), SECRET, SIZES)
 
 
 def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
@@ -218,7 +218,7 @@ def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
 def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
     there = federation(Passing(), THREE)
     there.signing["b"].change = lambda order, answer: {
-        "letter/a": tensor_of(b"x"),
+        "letter/a": bytes_to_tensor(b"x"),
         "bytes": 1,
     }
     with pytest.raises(RuntimeError, match="letter/a has 1 bytes and is no sealed letter"):
@@ -233,8 +233,8 @@ def passed_on(content: dict[str, torch.Tensor]) -> Any:
     secret = new_secret()
     order = Order("study", RUN, "b", "0/query/0/deliver", 1, "deliver")
     about = {"b": public_half(secret)}
-    letters = sealed_letters(replace(order, site="a", key="0/query/0"), content, about)
-    body = delivery("model", {"a": letters["letter/b"]})
+    letters = seal_letters(replace(order, site="a", key="0/query/0"), content, about)
+    body = delivery_body("model", {"a": letters["letter/b"]})
     return read_delivery(replace(order, body=body), secret, {"w": 3})
 
 
@@ -255,7 +255,7 @@ def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> N
         site: RelayedMessage({"w": torch.ones(3), "labels": torch.tensor(n)})
         for site, n in (("a", 4.0), ("b", 1e9), ("c", 39.0))
     }
-    brought = Brought("model", states, {}, 0)
+    brought = Delivery("model", states, {}, 0)
     few, many = limit_claims(brought, 1, 10.0), limit_claims(brought, 500, 10.0)
     assert [float(letter.state["labels"]) for letter in few.letters.values()] == [
         *(4.0, 390.0, 39.0)

@@ -12,7 +12,7 @@ import torch
 from fallow.core import Request, Step
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Waits
-from fallow.federation.coordinator.program import new_run, opened
+from fallow.federation.coordinator.program import name_run, open_journal
 from fallow.federation.site.rows import read_rows
 from fallow.federation.site.terms import describe_rows
 from fallow.network.checks import ResponseCheck
@@ -33,8 +33,8 @@ def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
     leader: Leader,
 ) -> None:
     """The coordinator began a run, began anew, and somebody kept an order of the first."""
-    late = leader.order(about("hello", "0/hello"), run=new_run(1e9))
-    leader.run = new_run(1.5e9)
+    late = leader.order(about("hello", "0/hello"), run=name_run(1e9))
+    leader.run = name_run(1.5e9)
     picked(leader)
     memory = leader.ledger.store.load_states("north").keys()
     assert "this is a replay, or the coordinator's clock" in str(leader.send(late).refused)
@@ -124,9 +124,9 @@ def test_an_answer_that_would_end_the_program_for_ever_is_refused(
 
 
 def test_progress_in_words_is_refused() -> None:
-    assert ResponseCheck().progress("a", {"open": 1}) == {"open": 1}
+    assert ResponseCheck().check_progress("a", {"open": 1}) == {"open": 1}
     with pytest.raises(ValueError, match="open is 'one', which is no whole number"):
-        ResponseCheck().progress("a", {"open": "one"})
+        ResponseCheck().check_progress("a", {"open": "one"})
 
 
 def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None:
@@ -184,7 +184,7 @@ def test_nobody_else_reads_what_sites_answered_in_a_coordinators_journal(
     file = tmp_path / "journal.sqlite"
     if is_old:
         file.touch(mode=0o644)
-    with opened(tmp_path, agreement("query=entropy")) as journal:
+    with open_journal(tmp_path, agreement("query=entropy")) as journal:
         journal.note("a", "1")
         files = sorted(tmp_path.glob("journal*"))
         assert {found.name for found in files} >= {file.name, f"{file.name}-wal"}
@@ -222,7 +222,7 @@ def test_a_coordinators_journal_survives_a_power_cut(
     def kept(journal: Journal) -> int:
         return int(journal._file.read("PRAGMA synchronous")[0][0])
 
-    with opened(tmp_path, agreement("query=entropy")) as journal:
+    with open_journal(tmp_path, agreement("query=entropy")) as journal:
         assert kept(journal) == full
     assert kept(Journal(tmp_path / "simulated.sqlite")) == normal
 

@@ -18,7 +18,7 @@ from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.program import strike_out
-from fallow.federation.coordinator.strikes import can_advance, describe_key, round_key
+from fallow.federation.coordinator.strikes import can_advance, describe_key, parse_round
 from fallow.privacy import Privacy
 from fallow.report.live import read_live, standing, without
 from fallow.settings.recipe import with_settings
@@ -100,7 +100,7 @@ def test_what_is_struck_out_is_named_and_told_and_stays_out_after_a_restart(
 ) -> None:
     world = tiny(tmp_path, ROUNDS)
     stopped_after(world, 0, 1)
-    struck(world, "chur", round_key("0/2"))
+    struck(world, "chur", parse_round("0/2"))
     said = "The answers of chur in round 2 of cycle 0 were struck out on"
     assert said in without(read_live(world.place) or {})[0]
     stopped_after(world, 0, 2)
@@ -244,7 +244,7 @@ def test_keys_are_said_as_people_count() -> None:
     assert describe_key("0/query-1") == "the query of cycle 0 (part 2)"
     assert describe_key("1/train/targets") == "1/train/targets"
     with pytest.raises(ValueError, match="'4' is no round"):
-        round_key("4")
+        parse_round("4")
 
 
 # -- what the server half stops on ---------------------------------------------------------------

@@ -112,7 +112,7 @@ def test_who_is_waited_for_is_said_at_once_and_each_site_as_it_comes(
         tell({"event": "answered", "site": "south", "key": "0/hello"})
     come = [event for event in events if event["event"] == "arrived"]
     assert come == [{"event": "arrived", "site": "south", "awaited": ["north"]}]
-    tell.greeted({})  # as a resumed run remembers it
+    tell.note_greetings({})  # as a resumed run remembers it
     assert events[-1]["awaited"] == ["north"]
 
 
@@ -145,7 +145,7 @@ def test_a_refusal_that_comes_again_is_one_line_with_its_newest_time(
     times = iter((0.0, 1.0, 60.0, 61.0, 120.0, 121.0))
     live = Live(tmp_path / "live.json", lambda: next(times))
     for site in ("a", "b", "a"):
-        live.refused(site, "its ledger is older")
+        live.note_refusal(site, "its ledger is older")
     assert [(told["site"], told["at"][14:16]) for told in live.refusals] == [
         ("b", "01"),
         ("a", "02"),

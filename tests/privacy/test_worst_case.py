@@ -14,8 +14,8 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.privacy import Privacy, ReleaseGuard
-from fallow.privacy.ledger import added_up, as_written
-from fallow.privacy.noise import from_os
+from fallow.privacy.ledger import add_up, as_written
+from fallow.privacy.noise import draw_from_os
 from fallow.queries import AHFAL
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.sites import Parts, Site
@@ -118,9 +118,9 @@ def test_an_epsilon_that_protects_nothing_or_cannot_be_computed_with_is_refused(
 def test_noise_never_costs_a_bit_more_than_what_is_entered(
     epsilon: float, mechanism: str, sensitivity: float
 ) -> None:
-    """`from_os` raises where OpenDP does not prove it."""
+    """`draw_from_os` raises where OpenDP does not prove it."""
     pytest.importorskip("opendp")
-    noisy = from_os(
+    noisy = draw_from_os(
         torch.zeros(3),
         sensitivity=sensitivity,
         epsilon=epsilon,
@@ -144,14 +144,14 @@ def test_the_total_of_all_queries_lets_each_of_them_release_and_no_more(
 ) -> None:
     total = Privacy(epsilon=epsilon).over(queries).total
     assert total is not None
-    spent = added_up([epsilon] * queries)
+    spent = add_up([epsilon] * queries)
     assert spent <= as_written(total) < spent + as_written(epsilon)
     assert float(Fraction(total) - spent) == pytest.approx(0, abs=1e-12 * queries)
 
 
 def test_what_was_spent_is_never_rounded() -> None:
-    assert added_up([0.1] * 10) == 1
-    assert added_up([1e6, 1e-6]) == Fraction(10**12 + 1, 10**6)
+    assert add_up([0.1] * 10) == 1
+    assert add_up([1e6, 1e-6]) == Fraction(10**12 + 1, 10**6)
 
 
 # -- AHFAL ----------------------------------------------------------------------------------

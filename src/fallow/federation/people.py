@@ -22,8 +22,8 @@ from fallow.federation.card import Facts, write_card
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import Allowance, ChosenRow
 from fallow.federation.ledger.questions import LabelProgress
-from fallow.federation.people_scores import told_hits
-from fallow.network.relays import bytes_of
+from fallow.federation.people_scores import count_hits
+from fallow.network.relays import tensor_to_bytes
 from fallow.settings.recipe import Recipe
 from fallow.sites import Site
 from fallow.sites.store import Label
@@ -104,7 +104,7 @@ class People:
         return {
             "rows": len(at.site.x),
             "test": len(at.y),
-            **_labels(at.site),
+            **_count_labels(at.site),
             "schema": at.agreement.schema.digest,
             "fallow": versions()["fallow"],
             "seal": torch.tensor(list(at.seal), dtype=torch.uint8),
@@ -114,12 +114,12 @@ class People:
         self, at: Office, step: str, cycle: int, allowed: int, deadline: str | None = None
     ) -> Answer:
         """Turn what the query picked into questions, as far as the budget reaches."""
-        picks = _picks(at, step)
+        picks = _find_picks(at, step)
         if picks is not None:  # a row may have left since
             taken = at.ledger.purchases.find_taken_rows(at.run, cycle)
             kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
             picks = {name: values[kept] for name, values in picks.items()}
-        lines = [] if picks is None else list(_lines(at, cycle, picks))
+        lines = [] if picks is None else list(_make_lines(at, cycle, picks))
         asked = at.ledger.purchases.ask(
             run=at.run,
             step=step,
@@ -147,7 +147,7 @@ class People:
         at.site.forget((() if is_last else MODELS) + _lasting(recipe))
         at.site.reread(at.ledger.store.load_labels(at.site.id))
         at.site.leave(at.ledger.purchases.find_excluded_rows())
-        return {**asdict(closed), **_labels(at.site)}
+        return {**asdict(closed), **_count_labels(at.site)}
 
     def score(self, at: Office, retained: bool, **common: Tensor) -> Answer:
         """What the model that the site would deploy gets right on its test rows.
@@ -155,10 +155,10 @@ class People:
         common: w (d,), stats (s,) and what else the training method sends; ``retained``: the model
         that validated best so far is scored.  Without enough rows all counts are 0.
         """
-        outputs = self._outputs(at, _used(at, common, retained))
+        outputs = self._outputs(at, _find_used(at, common, retained))
         if at.site.parts.classes:
             least = at.agreement.smallest
-            return told_hits(outputs.argmax(1), at.y.long(), at.site.parts.classes, least)
+            return count_hits(outputs.argmax(1), at.y.long(), at.site.parts.classes, least)
         is_told = len(at.y) >= at.agreement.smallest
         away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
         squares = float(away.double().square().sum()) if is_told else 0.0
@@ -171,7 +171,7 @@ class People:
             training, Finishing
         )
         used, deployed = (
-            _used(at, common, retained),
+            _find_used(at, common, retained),
             training.deploy(common, at.site.memory),
         )
         is_own = any(not torch.equal(deployed[name], common[name]) for name in PARTS)
@@ -185,7 +185,7 @@ class People:
             "targets": at.site.memory.get("targets"),
         }
         save_tree(at.path / MODEL, tree)
-        labels, scores = {at.site.id: _labels(at.site)}, self._own_scores(at, used)
+        labels, scores = {at.site.id: _count_labels(at.site)}, self._own_scores(at, used)
         facts = Facts(f"site {at.site.id}", labels, scores, is_own=is_own)
         write_card(at.path, at.agreement, at.site.parts.methods, facts)
         return {"count": int(is_own)}
@@ -236,16 +236,16 @@ def _lasting(recipe: Recipe) -> tuple[str, ...]:
     return ("own/", "average") if recipe.restart == "continue" else ()
 
 
-def _picks(at: Office, step: str) -> State | None:
+def _find_picks(at: Office, step: str) -> State | None:
     """What this step picked.  A site that was away when an earlier one asked and closed remembers
     that one's picks, which nobody wants any more."""
     picked = at.site.memory.get(PICKED)
-    if picked is None or bytes_of(picked["step"], PICKED) != step.encode():
+    if picked is None or tensor_to_bytes(picked["step"], PICKED) != step.encode():
         return None
     return at.site.memory.get("picks")
 
 
-def _labels(site: Site) -> dict[str, int]:
+def _count_labels(site: Site) -> dict[str, int]:
     return {
         "labelled": len(site.labelled),
         "held": len(site.validation),
@@ -253,7 +253,7 @@ def _labels(site: Site) -> dict[str, int]:
     }
 
 
-def _used(at: Office, common: State, retained: bool) -> State:
+def _find_used(at: Office, common: State, retained: bool) -> State:
     if retained and "best" in at.site.memory:
         return at.site.memory["best"]
     training = at.site.method("training")
@@ -262,10 +262,10 @@ def _used(at: Office, common: State, retained: bool) -> State:
     return used
 
 
-def _lines(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
+def _make_lines(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
     """The picks with what the site knows of each: why people are asked for it."""
     rows = picks["rows"].tolist()
-    why: dict[str, list[Any]] = _guesses(at, cycle, picks["rows"])
+    why: dict[str, list[Any]] = _predict(at, cycle, picks["rows"])
     if "score" in picks:
         why["score"] = picks["score"].tolist()
     told = [{name: values[i] for name, values in why.items()} for i in range(len(rows))]
@@ -275,7 +275,7 @@ def _lines(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
         yield ChosenRow(*line)
 
 
-def _guesses(at: Office, cycle: int, rows: Tensor) -> dict[str, list[Any]]:
+def _predict(at: Office, cycle: int, rows: Tensor) -> dict[str, list[Any]]:
     """What the model that the query looked at predicts for rows, (k,); nothing where it looked at
     none, as for the first labels."""
     site, query = at.site, at.site.method("query")

@@ -18,7 +18,7 @@ from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
 from fallow.core.weights import lower_median
-from fallow.network.alike import is_ragged, odd
+from fallow.network.alike import find_odd, is_ragged
 from fallow.network.plausible import (
     BY_LABELS,
     BY_ROWS,
@@ -26,8 +26,8 @@ from fallow.network.plausible import (
     Bounds,
     cut_sums,
     cut_weights,
+    find_too_far,
     number_of,
-    too_far,
 )
 from fallow.network.wire import KEY
 from fallow.privacy.secure_sum import CHECK
@@ -122,7 +122,7 @@ class ResponseCheck:
     last: dict[str, float] = field(default_factory=dict)
     with_statistics: frozenset[str] = frozenset()
 
-    def most(self, site: SiteId) -> int:
+    def largest_message(self, site: SiteId) -> int:
         """Bytes of a message that a site may have reason to send: two models of float64 for every
         site (letters), its rows twice (masked ones), and 64 MiB for all else."""
         if not self.sizes:
@@ -132,11 +132,12 @@ class ResponseCheck:
         )
         return min(self.largest, SPARE + 16 * numbers)
 
-    def weigh(self, site: SiteId, blob: bytes) -> None:
+    def check_size(self, site: SiteId, blob: bytes) -> None:
         """Raise ValueError for a message that is too large to be opened."""
-        if len(blob) > self.most(site):
+        most = self.largest_message(site)
+        if len(blob) > most:
             raise Refusal(
-                f"its message has {len(blob)} bytes, above the {self.most(site)} that follow from "
+                f"its message has {len(blob)} bytes, above the {most} that follow from "
                 "the sizes of the model and of its data"
             )
 
@@ -145,12 +146,12 @@ class ResponseCheck:
         step = request.steps[-1]
         if step.kind in ("fit", "keep"):
             counts = ("count",) if step.kind == "keep" else ()
-            _names(answer, set(counts))
+            _check_names(answer, set(counts))
             _check_whole(answer, counts)
         if step.kind in ("sum", "each") and request.owner in self.with_statistics:
             _check_statistics(answer)
         if step.masked:
-            checked = _masked(step, answer)
+            checked = _check_masked(step, answer)
             for name, value in checked.items():
                 self._check_size(name, value)
             return checked
@@ -159,9 +160,9 @@ class ResponseCheck:
                 _check_addend(name, value, request.bound)
         elif request.owner == "people" and step.kind == "each":
             _check_people(step, answer)
-        checked = self.plain(site, answer, FIELDS if step.kind == "keep" else 0)
+        checked = self.check_plain(site, answer, FIELDS if step.kind == "keep" else 0)
         if request.owner == "people" and step.kind == "each":
-            self._check_told(site, step, answer)
+            self._check_of_people(site, step, answer)
         elif step.kind == "sum":
             _check_signs(answer)
         self._check_weight(site, request, answer)
@@ -176,19 +177,19 @@ class ResponseCheck:
         It is asked before anything counts: what the server half would stop on is never journaled.
         """
         asked = {s: a for s, a in answers.items() if requests[s].steps[-1].kind != "fit"}
-        strange = odd(asked, any(map(is_ragged, requests.values())))
+        strange = find_odd(asked, any(map(is_ragged, requests.values())))
         if strange or any(request.steps[-1].masked for request in requests.values()):
             return strange
         people = any(request.owner == "people" for request in requests.values())
         if people:
             return (
-                self._over_budget(requests, asked)
-                | _far_scores(requests, asked, self.bounds)
-                | _far_rows(requests, asked, self.bounds)
+                self._find_over_budget(requests, asked)
+                | _find_far_scores(requests, asked, self.bounds)
+                | _find_far_rows(requests, asked, self.bounds)
             )
-        return too_far(asked, requests, self.dtype, self.bounds)
+        return find_too_far(asked, requests, self.dtype, self.bounds)
 
-    def weighed(
+    def limit_weights(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
     ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
         """The answers as they count, and a sentence for each that does not count in full.
@@ -210,10 +211,10 @@ class ResponseCheck:
                 return cut_sums(answers, registered, self.bounds)
         return cut_weights(answers, requests, self.bounds)
 
-    def progress(self, site: SiteId, answer: Mapping[str, Any]) -> Answer:
+    def check_progress(self, site: SiteId, answer: Mapping[str, Any]) -> Answer:
         """The answer, if it says how labelling goes."""
         _check_whole(answer, tuple(answer))
-        checked = self.plain(site, answer)
+        checked = self.check_plain(site, answer)
         told = sum(int(answer.get(name, 0)) for name in DONE)
         if told > int(answer.get("asked", told)):
             raise ValueError(
@@ -221,7 +222,7 @@ class ResponseCheck:
             )
         return checked
 
-    def _check_told(self, site: SiteId, step: Step, answer: Mapping[str, Any]) -> None:
+    def _check_of_people(self, site: SiteId, step: Step, answer: Mapping[str, Any]) -> None:
         """Raise ValueError for counts of people and test rows that cannot be."""
         if step.verb == "hello":
             _check_hello(answer, self.schema)
@@ -258,7 +259,7 @@ class ResponseCheck:
                 f"labelled, held and pool are {total} together, and the site has {rows} rows"
             )
 
-    def _over_budget(
+    def _find_over_budget(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
     ) -> dict[SiteId, str]:
         """Where sites share one budget and say that they ask more together than it has: those that
@@ -289,9 +290,11 @@ class ResponseCheck:
                 f"{ROWS} is {n:g}, and the site brought or was asked for {most} labels"
             )
 
-    def plain(self, site: SiteId, answer: Mapping[str, Any], least: int = 0) -> Answer:
+    def check_plain(
+        self, site: SiteId, answer: Mapping[str, Any], least: int = 0
+    ) -> Answer:
         """The answer, where nothing more is known of it; counts may be as large as ``least``."""
-        for name, value in few(answer).items():
+        for name, value in check_number_of_fields(answer).items():
             _check_kind(name, value)
             if not is_finite(value):
                 raise Refusal(
@@ -341,7 +344,7 @@ def _check_kind(name: str, value: Any) -> None:
         raise Refusal(f"{name} is a whole number of {value.bit_length()} bits, above 53")
 
 
-def few(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+def check_number_of_fields(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     """The answer, which must not have too many fields."""
     if len(answer) > FIELDS:
         raise Refusal(f"it has {len(answer)} fields, above the limit {FIELDS}")
@@ -366,7 +369,7 @@ def _check_people(step: Step, answer: Mapping[str, Any]) -> None:
         raise Refusal(f"asked is {answer['asked']}, and {allowed} questions are allowed")
     if step.verb == "score":
         names = {"rows", "squares"} if "squares" in answer else set(HITS)
-        _names(answer, names)
+        _check_names(answer, names)
         for name in names:
             _check_addend(name, answer[name])
 
@@ -375,7 +378,7 @@ def _check_hello(answer: Mapping[str, Any], schema: str | None) -> None:
     """Raise ValueError unless a site says what all of them say of themselves."""
     if schema is None:
         return
-    _names(answer, HELLO)
+    _check_names(answer, HELLO)
     if answer["schema"] != schema:
         raise ValueError(
             f"schema is {answer['schema']!r:.40} and not {schema!r}: compare its study.toml with "
@@ -398,7 +401,9 @@ def _check_hits(answer: Mapping[str, Any]) -> None:
             torch.as_tensor(answer[name], dtype=torch.float64) for name in (few_of, many_of)
         )
         if hits.shape != rows.shape or not bool(((hits >= 0) & (hits <= rows)).all()):
-            raise ValueError(f"{few_of} is {_shown(hits)}, and {many_of} is {_shown(rows)}")
+            raise ValueError(
+                f"{few_of} is {_describe_numbers(hits)}, and {many_of} is {_describe_numbers(rows)}"
+            )
     for by_class, in_all in (("class_rows", "rows"), ("class_hits", "hits")):
         together = float(torch.as_tensor(answer[by_class], dtype=torch.float64).sum())
         if together > float(answer[in_all]):
@@ -408,7 +413,7 @@ def _check_hits(answer: Mapping[str, Any]) -> None:
             )
 
 
-def _shown(value: Tensor) -> str:
+def _describe_numbers(value: Tensor) -> str:
     """A few numbers in words."""
     return f"{value.flatten()[:8].tolist()!s:.80}"
 
@@ -424,7 +429,7 @@ def _check_signs(answer: Mapping[str, Any]) -> None:
                 raise ValueError(f"{name} is above 1, which no share is")
 
 
-def _far_scores(
+def _find_far_scores(
     requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
 ) -> dict[SiteId, str]:
     """Errors on test rows that are far beyond those of other sites: one would be the mean."""
@@ -433,10 +438,10 @@ def _far_scores(
         for site, a in answers.items()
         if requests[site].steps[-1].verb == "score" and "squares" in a and a["rows"]
     }
-    return too_far(errors, requests, torch.float64, bounds)
+    return find_too_far(errors, requests, torch.float64, bounds)
 
 
-def _far_rows(
+def _find_far_rows(
     requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
 ) -> dict[SiteId, str]:
     """Sites that register far more rows than the others: budgets are shares of all rows."""
@@ -470,17 +475,17 @@ def _check_whole(answer: Mapping[str, Any], names: Sequence[str]) -> None:
             raise Refusal(f"{name} is {answer.get(name)!r:.40}, which is no whole number")
 
 
-def _masked(step: Step, answer: Mapping[str, Any]) -> Answer:
+def _check_masked(step: Step, answer: Mapping[str, Any]) -> Answer:
     """A public key, or a masked part: that is uniform over 64 bits, so there is no more to see."""
     if step.kind == "each":
-        _names(answer, {"key"})
+        _check_names(answer, {"key"})
         key = answer["key"]
         if not (
             isinstance(key, Tensor) and key.dtype == torch.uint8 and key.shape == (KEY,)
         ):
             raise Refusal(f"key is not a public key of {KEY} bytes")
     elif step.kind == "sum":
-        for name, value in few(answer).items():
+        for name, value in check_number_of_fields(answer).items():
             if not isinstance(value, Tensor) or value.dtype != torch.int64:
                 raise Refusal(f"{name} is not masked: a masked part is int64")
         if CHECK not in answer or answer[CHECK].ndim:
@@ -488,7 +493,7 @@ def _masked(step: Step, answer: Mapping[str, Any]) -> Answer:
     return dict(answer)
 
 
-def _names(answer: Mapping[str, Any], expected: set[str]) -> None:
+def _check_names(answer: Mapping[str, Any], expected: set[str]) -> None:
     if answer.keys() != expected:
         raise Refusal(
             f"it answers with {sorted(answer)[:20]} and was asked for "
@@ -519,10 +524,12 @@ def check_order(request: Request, parts: Parts) -> None:
         if step.kind != "fit":
             _check_asked(request, step, parts, is_last=at == len(request.steps))
         _check_plan(request.key, step.plan)
-        _check_args(request.key, step, {"w": parts.layout.d, "stats": stats_of(parts)})
+        _check_args(
+            request.key, step, {"w": parts.layout.d, "stats": size_of_statistics(parts)}
+        )
 
 
-def stats_of(parts: Parts) -> int:
+def size_of_statistics(parts: Parts) -> int:
     """How long a model's ``stats`` are."""
     return sum(parts.layout.buffer_sizes)
 

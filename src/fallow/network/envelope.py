@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 from fallow.network.release import HERE
-from fallow.privacy.signing import opened, sign
+from fallow.privacy.signing import open_signed, sign
 from fallow.storage.packing import pack, unpack
 
 Errand = Literal["request", "deliver", "progress"]
@@ -70,20 +70,20 @@ def sign_message(secret: bytes, content: Order | Reply) -> bytes:
 
 def open_order(public: bytes, blob: bytes) -> Order:
     """The order in a message of the coordinator; ValueError for any other message."""
-    found: Order = _opened(Order, ORDER, public, blob, "the coordinator")
+    found: Order = _open_message(Order, ORDER, public, blob, "the coordinator")
     return found
 
 
 def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
     """The reply in a message of a site; ValueError for any other message."""
-    found: Reply = _opened(Reply, REPLY, public, blob, f"site {site}")
+    found: Reply = _open_message(Reply, REPLY, public, blob, f"site {site}")
     if found.site != site:
         raise Refusal(f"a message signed by site {site} says that it is from {found.site}")
     return found
 
 
-def _opened(kind: Any, check: Any, public: bytes, blob: bytes, whose: str) -> Any:
-    content = opened(public, blob, whose)
+def _open_message(kind: Any, check: Any, public: bytes, blob: bytes, whose: str) -> Any:
+    content = open_signed(public, blob, whose)
     try:
         tree = unpack(content)
     except ValueError as error:

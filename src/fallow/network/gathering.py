@@ -68,7 +68,7 @@ class ReplyCollector:
     """One leg of an exchange.
 
     accept: the answer of a site, or ValueError for one that is refused.  need: how many of the
-    sites have to answer.  odd: which answers cannot stand beside the others, and why.
+    sites have to answer.  find_odd: which answers cannot stand beside the others, and why.
     """
 
     remote: Correspondence
@@ -76,7 +76,7 @@ class ReplyCollector:
     accept: Callable[[SiteId, Answer], Answer]
     need: int
     timeout: float
-    odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {}
+    find_odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {}
     found: dict[SiteId, Answer] = field(default_factory=dict)
     refused: dict[SiteId, str] = field(default_factory=dict)
     costs: dict[SiteId, float] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class ReplyCollector:
     def missing(self) -> set[SiteId]:
         return set(self.orders) - self.found.keys() - self.refused.keys()
 
-    def gathered(self) -> ReplyCollector:
+    def gather(self) -> ReplyCollector:
         """Send, wait, and return when that is over.
 
         Raises RuntimeError when fewer than ``need`` sites can answer, or do in ``waits.patience``.
@@ -106,14 +106,14 @@ class ReplyCollector:
             self._check_hope(waited)
             if waited >= self.timeout and not is_late:
                 is_late = True
-                self._say_waiting(waited)
+                self._announce_waiting(waited)
             if self.missing:
                 end = self.timeout if waited < self.timeout else remote.waits.patience
                 self._receive(min(LOOK, end - waited))
         if self.missing:
-            self._say("missing")
+            self._announce("missing")
         elif is_late:
-            self._say("gathered")
+            self._announce("gathered")
         remote.absent = (
             (remote.absent | self.missing) - self.found.keys() - self.refused.keys()
         )
@@ -153,14 +153,14 @@ class ReplyCollector:
     def _receive(self, seconds: float) -> None:
         for site, blob in self.remote.link.receive(seconds):
             if site in self.missing:
-                self._take(site, blob)
+                self._open_reply(site, blob)
 
-    def _take(self, site: SiteId, blob: bytes) -> None:
+    def _open_reply(self, site: SiteId, blob: bytes) -> None:
         """One message.  One without the site's signature is not the site's: anybody can send that,
         so it is never held against it."""
         remote, order = self.remote, self.orders[site]
         try:
-            remote.border.weigh(site, blob)
+            remote.border.check_size(site, blob)
             reply = open_reply(remote.keys.sites[site], blob, site)
         except ValueError as error:
             self._ask_again(site, str(error))
@@ -188,7 +188,7 @@ class ReplyCollector:
         except ValueError as error:
             self._refuse(site, str(error))
         else:
-            self._tell("answered", site)
+            self._report("answered", site)
 
     def _compare(self, site: SiteId, version: str) -> None:
         """ValueError for an answer of another release; a word, once, for one with corrections."""
@@ -196,7 +196,7 @@ class ReplyCollector:
         if version != HERE and site not in self.remote.told:
             self.remote.told.add(site)
             why = f"site {site} has Fallow {version} and the coordinator {HERE}: upgrade the older"
-            self._tell("version", site, why=plain(f"{why} one when it suits"))
+            self._report("version", site, why=plain(f"{why} one when it suits"))
 
     def _ask_again(self, site: SiteId, why: str) -> bool:
         """Send an order again that was damaged on its way, or whose answer was; False when that has
@@ -204,7 +204,7 @@ class ReplyCollector:
         self.damaged[site] += 1
         if self.damaged[site] > AGAIN:
             return False
-        self._tell("refused", site, why=plain(why))
+        self._report("refused", site, why=plain(why))
         self._send({site})
         return True
 
@@ -213,10 +213,10 @@ class ReplyCollector:
         why = plain(why)
         self.found.pop(site, None)
         self.refused[site] = why
-        self._tell("refused", site, why=why)
+        self._report("refused", site, why=why)
 
     def _refuse_odd(self) -> bool:
-        strange = self.odd(self.found)
+        strange = self.find_odd(self.found)
         for site, why in strange.items():
             self._refuse(site, why)
         return bool(strange)
@@ -227,10 +227,10 @@ class ReplyCollector:
     def key(self) -> str:
         return next(iter(self.orders.values())).key if self.orders else "nothing"
 
-    def _tell(self, event: str, site: SiteId, **more: str) -> None:
+    def _report(self, event: str, site: SiteId, **more: str) -> None:
         self.remote.say({"event": event, "site": site, "key": self.key, **more})
 
-    def _say_waiting(self, waited: float) -> None:
+    def _announce_waiting(self, waited: float) -> None:
         """For whom, for how long already and at most, and how many answers are needed."""
         self.remote.say(
             {
@@ -244,5 +244,5 @@ class ReplyCollector:
             }
         )
 
-    def _say(self, event: str) -> None:
+    def _announce(self, event: str) -> None:
         self.remote.say({"event": event, "sites": sorted(self.missing), "key": self.key})

@@ -76,7 +76,7 @@ def does_fit(value: Tensor, dtype: torch.dtype) -> bool:
     return bool(used.isfinite().all()) and bool(used.square().sum().isfinite())
 
 
-def too_far(
+def find_too_far(
     answers: Mapping[SiteId, Answer],
     requests: Mapping[SiteId, Request],
     dtype: torch.dtype,
@@ -84,25 +84,25 @@ def too_far(
 ) -> dict[SiteId, str]:
     """Sites whose numbers the server half could not use, or lie far beyond those of the others.
 
-    dtype: that of models.  Answers have one form (`alike.odd`) and finite numbers by now.
+    dtype: that of models.  Answers have one form (`alike.find_odd`) and finite numbers by now.
     """
     refused: dict[SiteId, str] = {}
     sizes: dict[str, dict[SiteId, float]] = {}
     for site in sorted(answers):
         try:
-            for name, value in _used(answers[site], requests[site]).items():
-                measured = _size_of(name, value, dtype)
+            for name, value in _convert_used(answers[site], requests[site]).items():
+                measured = _measure(name, value, dtype)
                 sizes.setdefault(name, {})[site] = measured
         except ValueError as error:
             refused[site] = str(error)
     for name, found in sizes.items():
-        last = max((_last_norm(requests[site], name) for site in found), default=0.0)
-        for site, why in _beyond(name, found, last, bounds).items():
+        last = max((_find_last_norm(requests[site], name) for site in found), default=0.0)
+        for site, why in _find_beyond(name, found, last, bounds).items():
             refused.setdefault(site, why)
     return refused
 
 
-def _used(answer: Answer, request: Request) -> dict[str, Tensor]:
+def _convert_used(answer: Answer, request: Request) -> dict[str, Tensor]:
     """The numbers of an answer as the server half will use them: a model that was multiplied by
     its rows is divided by them."""
     numbers = {
@@ -132,7 +132,7 @@ def number_of(value: object) -> float | None:
     return float(value) if isinstance(value, float | int) else None
 
 
-def _size_of(name: str, value: Tensor, dtype: torch.dtype) -> float:
+def _measure(name: str, value: Tensor, dtype: torch.dtype) -> float:
     """The norm of a model, or the largest absolute value of other numbers.
 
     Raises ValueError where that, or its square, is not finite in the type in which it is used.
@@ -152,23 +152,23 @@ def _size_of(name: str, value: Tensor, dtype: torch.dtype) -> float:
     return float(value.norm())
 
 
-def _last_norm(request: Request, name: str) -> float:
+def _find_last_norm(request: Request, name: str) -> float:
     """The norm of the model that an exchange brings to a site; 0 where it brings none."""
     brought = (step.args.get(name) for step in request.steps)
     norms = (float(v.double().norm()) for v in brought if isinstance(v, Tensor))
     return max(norms, default=0.0)
 
 
-def last_norms(requests: Iterable[Request]) -> dict[str, float]:
+def find_last_norms(requests: Iterable[Request]) -> dict[str, float]:
     """The norms of the model that an exchange brings to sites, the largest over sites."""
     every = list(requests)
     return {
-        name: max((_last_norm(request, name) for request in every), default=0.0)
+        name: max((_find_last_norm(request, name) for request in every), default=0.0)
         for name in MODELS
     }
 
 
-def _beyond(
+def _find_beyond(
     name: str, sizes: Mapping[SiteId, float], last: float, bounds: Bounds
 ) -> dict[SiteId, str]:
     """Sites whose size is beyond the bound that follows from all of them and the last model."""
@@ -215,7 +215,7 @@ def cut_weights(
             name: value * share if name in names else value  # type: ignore[operator]
             for name, value in answers[site].items()
         }
-        words[site] = _said_of_weight(site, n, allowed[site], bounds)
+        words[site] = _describe_cut(site, n, allowed[site], bounds)
     return found, words
 
 
@@ -238,11 +238,11 @@ def cut_sums(
             name: value * (allowed / n)  # type: ignore[operator]
             for name, value in answers[site].items()
         }
-        words[site] = _said_of_weight(site, n, allowed, bounds)
+        words[site] = _describe_cut(site, n, allowed, bounds)
     return found, words
 
 
-def _said_of_weight(site: SiteId, n: float, allowed: float, bounds: Bounds) -> str:
+def _describe_cut(site: SiteId, n: float, allowed: float, bounds: Bounds) -> str:
     return (
         f"site {site} weighs by {n:g} rows and counts as {allowed:g}: more than "
         f"{bounds.largest_share:g} of all or {bounds.largest_ratio:g} times the median site "

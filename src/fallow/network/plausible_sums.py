@@ -49,7 +49,7 @@ class PlausibleSums:
         """The totals.  Raises Implausible for those that cannot be, and RuntimeError where that
         does not end."""
         found = self.inner.total(answers, verb, bound)
-        why = self._why_not(found, sorted(answers), bound)
+        why = self._find_fault(found, sorted(answers), bound)
         if why is None:
             return found
         self.failed.append(why)
@@ -64,7 +64,7 @@ class PlausibleSums:
         self.say({"event": "implausible", "why": f"{said}; it is asked for again"})
         raise Implausible(said)
 
-    def _why_not(
+    def _find_fault(
         self, total: Answer, sites: Sequence[SiteId], bound: float | None
     ) -> str | None:
         """Why totals cannot be those of such sites; None where they can."""
@@ -79,9 +79,11 @@ class PlausibleSums:
         for name, value in values.items():
             if name != "sites" and bool((value.abs() > most).any()):
                 return f"{name} is beyond {len(sites)} times the bound {bound:g}"
-        return self._why_not_counts(values, sites) or self._why_not_model(values)
+        return self._find_fault_in_counts(values, sites) or self._find_fault_in_model(
+            values
+        )
 
-    def _why_not_counts(
+    def _find_fault_in_counts(
         self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
     ) -> str | None:
         known = [self.border.labels.get(site) for site in sites]
@@ -95,7 +97,7 @@ class PlausibleSums:
                 return f"{few} is more than {many}"
         return None
 
-    def _why_not_model(self, total: Mapping[str, Tensor]) -> str | None:
+    def _find_fault_in_model(self, total: Mapping[str, Tensor]) -> str | None:
         if ROWS not in total:
             return None
         n = max(float(total[ROWS]), 1.0)

@@ -16,7 +16,7 @@ from fallow.core.types import Answer, SiteId
 from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Errand, Link, Order, sign_message
 from fallow.network.gathering import Keys, ReplyCollector, Waiting
-from fallow.network.plausible import last_norms
+from fallow.network.plausible import find_last_norms
 from fallow.network.relays import (
     ANEW,
     BYTES,
@@ -25,7 +25,7 @@ from fallow.network.relays import (
     LONGEST,
     NEWS,
     check_letters,
-    delivery,
+    delivery_body,
     request_body,
 )
 from fallow.sites.in_process import Routes
@@ -46,10 +46,10 @@ BETWEEN = "; "
 """Stands between two pieces of news in one order."""
 
 
-def step_of(key: str) -> str:
+def find_step(key: str) -> str:
     """The step that an exchange, or a part of a step, belongs to.
 
-    >>> step_of("0/train/3/0"), step_of("1/query/2"), step_of("0/initial/features/0")
+    >>> find_step("0/train/3/0"), find_step("1/query/2"), find_step("0/initial/features/0")
     ('0/train', '1/query', '0/initial')
     """
     return "/".join(key.partition(ANEW)[0].split("/")[:2])
@@ -104,7 +104,7 @@ class Remote:
 
     def wire_key(self, key: str) -> str:
         """The key under which sites know an exchange: its own, unless its step was asked anew."""
-        times = self.book.noted(f"{AGAIN}{step_of(key)}")
+        times = self.book.noted(f"{AGAIN}{find_step(key)}")
         return f"{key}{ANEW}{times}" if times else key
 
     def exchange(
@@ -121,26 +121,28 @@ class Remote:
         if routes is not None:
             found = self._relay(requests, routes, down)
         else:
-            found = self._plain(requests, down)
+            found = self._exchange_plain(requests, down)
         self.newest, self.asking = self.asking, None  # an error leaves the latter as it is
         return found
 
-    def _plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
+    def _exchange_plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
         bodies = {
-            site: request_body(request, news=self._news_to(site))
+            site: request_body(request, news=self._join_news(site))
             for site, request in requests.items()
         }
 
-        def taken(site: SiteId, answer: Answer) -> Answer:
+        def accept(site: SiteId, answer: Answer) -> Answer:
             return self.border.check(site, requests[site], answer)
 
-        def strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
+        def find_strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
             return self.border.refusals(requests, found)
 
         needs_all = any(request.needs_all for request in requests.values())
-        found = self._gather(requests, bodies, taken, needs_all=needs_all, odd=strange)
+        found = self._gather(
+            requests, bodies, accept, needs_all=needs_all, find_odd=find_strange
+        )
         up = sum(map(payload, found.answers.values()))
-        answers, cut = self.border.weighed(requests, found.answers)
+        answers, cut = self.border.limit_weights(requests, found.answers)
         for site, why in cut.items():
             self.say({"event": "weighed", "site": site, "key": found.key, "why": why})
         return Delivered(answers, up, down, found.dearest)
@@ -148,10 +150,14 @@ class Remote:
     def progress(self) -> dict[SiteId, Answer]:
         """How labelling goes at the sites that say so soon; changes nothing."""
         key = f"progress/{secrets.token_hex(8)}"  # an earlier one's late answer is another one's
-        orders = {site: self._order(site, key, None, "progress", 0) for site in self.sites}
+        orders = {
+            site: self._make_order(site, key, None, "progress", 0) for site in self.sites
+        }
         waits = min(GLANCE, self.waits.timeout)
         return (
-            ReplyCollector(self, orders, self.border.progress, 0, waits).gathered().answers
+            ReplyCollector(self, orders, self.border.check_progress, 0, waits)
+            .gather()
+            .answers
         )
 
     # -- relays -----------------------------------------------------------------------------
@@ -166,17 +172,17 @@ class Remote:
                 receivers.setdefault(sender, set()).add(to)
         bodies = {
             site: request_body(
-                request, self._seals(receivers.get(site, set())), self._news_to(site)
+                request, self._find_seals(receivers.get(site, set())), self._join_news(site)
             )
             for site, request in requests.items()
         }
 
-        def sent(site: SiteId, answer: Answer) -> Answer:
+        def accept(site: SiteId, answer: Answer) -> Answer:
             if site in receivers:
                 return check_letters(answer, receivers[site])
             return self.border.check(site, requests[site], answer)
 
-        found = self._gather(requests, bodies, sent, needs_all=True)
+        found = self._gather(requests, bodies, accept, needs_all=True)
         if receivers:
             self._deliver(requests[min(receivers)], found.answers, routes)
         sizes: dict[SiteId, Answer] = {
@@ -190,23 +196,29 @@ class Remote:
     ) -> None:
         verb, cycle = request.steps[-1].verb, request.cycle
         bodies = {
-            to: delivery(verb, {s: answers[s][f"{LETTER}{to}"] for s in senders}, cycle)
+            to: delivery_body(
+                verb, {s: answers[s][f"{LETTER}{to}"] for s in senders}, cycle
+            )
             for to, senders in routes.items()
             if senders
         }
         key = f"{self.wire_key(request.key)}{DELIVER}"
         self._gather(
-            dict.fromkeys(bodies, key), bodies, self._taken, "deliver", needs_all=True
+            dict.fromkeys(bodies, key),
+            bodies,
+            self._accept_delivery,
+            "deliver",
+            needs_all=True,
         )
 
-    def _taken(self, site: SiteId, answer: Answer) -> Answer:
+    def _accept_delivery(self, site: SiteId, answer: Answer) -> Answer:
         """A site that refused letters has gone on without these."""
-        answer = self.border.plain(site, answer)
+        answer = self.border.check_plain(site, answer)
         if why := answer.get("refused"):
             self.say({"event": "refused", "site": site, "key": "", "why": plain(why)})
         return answer
 
-    def _seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:
+    def _find_seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:
         if unknown := sorted(to - self.keys.seals.keys()):
             raise RuntimeError(
                 f"site {unknown[0]} has no seal key here, so that nothing can be passed on to it; "
@@ -223,7 +235,9 @@ class Remote:
         accept: Callable[[SiteId, Answer], Answer],
         errand: Errand = "request",
         needs_all: bool = False,
-        odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {},
+        find_odd: Callable[
+            [Mapping[SiteId, Answer]], Mapping[SiteId, str]
+        ] = lambda found: {},
     ) -> ReplyCollector:
         """One leg.  What sites did counts: it is noted in the transaction in which the caller
         records the exchange."""
@@ -231,12 +245,14 @@ class Remote:
             site: a if isinstance(a, str) else self.wire_key(a.key)
             for site, a in asked.items()
         }
-        orders = {s: self._order(s, keys[s], body, errand) for s, body in bodies.items()}
-        need = len(orders) if needs_all else self._need(len(orders))
+        orders = {
+            s: self._make_order(s, keys[s], body, errand) for s, body in bodies.items()
+        }
+        need = len(orders) if needs_all else self._find_quorum(len(orders))
         found = ReplyCollector(
-            self, orders, accept, need, self.waits.timeout, odd
-        ).gathered()
-        self.book.note("place", str(self._place() + 1))
+            self, orders, accept, need, self.waits.timeout, find_odd
+        ).gather()
+        self.book.note("place", str(self._find_place() + 1))
         if errand == "request":
             self._note_before(found.answers)
         for site in found.answers:
@@ -250,16 +266,16 @@ class Remote:
     def sign_news(self, site: SiteId, sentence: str) -> bytes:
         """A message with nothing but a sentence, for a site that is sent no other order."""
         key = f"progress/{secrets.token_hex(8)}"
-        order = self._order(site, key, {NEWS: sentence}, "progress", 0)
+        order = self._make_order(site, key, {NEWS: sentence}, "progress", 0)
         return sign_message(self.keys.secret, order)
 
-    def _news_to(self, site: SiteId) -> str:
+    def _join_news(self, site: SiteId) -> str:
         """What comes with the next order to a site: the same until the site has answered it."""
-        return BETWEEN.join(self._untold(site))
+        return BETWEEN.join(self._choose_news(site))
 
-    def _untold(self, site: SiteId) -> list[str]:
+    def _choose_news(self, site: SiteId) -> list[str]:
         """The first news that a site has not heard, as many as an order holds."""
-        told = self._told(site)
+        told = self._load_told(site)
         chosen: list[str] = []
         length = 0
         for sentence in self.news(site):
@@ -271,19 +287,21 @@ class Remote:
             chosen.append(sentence)
         return chosen
 
-    def _told(self, site: SiteId) -> list[str]:
+    def _load_told(self, site: SiteId) -> list[str]:
         found: list[str] = json.loads(self.book.noted(f"{TOLD}{site}") or "[]")
         return found
 
     def _note_told(self, site: SiteId) -> None:
-        fresh = self._untold(site)
+        fresh = self._choose_news(site)
         if fresh:
-            self.book.note(f"{TOLD}{site}", json.dumps([*self._told(site), *fresh]))
+            self.book.note(f"{TOLD}{site}", json.dumps([*self._load_told(site), *fresh]))
 
     def _note_norms(self, requests: Mapping[SiteId, Request]) -> None:
         """How long the models are that sites are brought.  Under secure sums they travel with the
         exchange before the sum, which a restart may lie between."""
-        brought = {n: size for n, size in last_norms(requests.values()).items() if size}
+        brought = {
+            n: size for n, size in find_last_norms(requests.values()).items() if size
+        }
         if brought:
             self.border.last = brought
             self.book.note(NORMS, json.dumps(brought))
@@ -296,20 +314,20 @@ class Remote:
         about = {site: key for site, key in counted.items() if key is not None}
         self.book.note(BEFORE, json.dumps({"key": self.asking, "counted": about}))
 
-    def _need(self, asked: int) -> int:
+    def _find_quorum(self, asked: int) -> int:
         """How many of so many sites must answer: a quorum says how many of all may be missing."""
         quorum = self.waits.quorum
         if quorum is None:
             return asked
         return min(max(asked - (len(self.sites) - quorum), 1), asked)
 
-    def _place(self) -> int:
+    def _find_place(self) -> int:
         return int(self.book.noted("place") or 0)
 
-    def _order(
+    def _make_order(
         self, site: SiteId, key: str, body: Any, errand: Errand, further: int = 1
     ) -> Order:
         counted = self.book.noted(f"counted/{site}")
-        place = self._place() + further
+        place = self._find_place() + further
         about = (self.study, self.run, site, key, place, errand, counted)
         return Order(*about, body, life=self.life)

@@ -37,44 +37,53 @@ def unpack_request(blob: bytes) -> Request:
     """The request that `pack_request` packed.  Raises ValueError for anything else."""
     tree = unpack(blob)
     try:
-        steps = tuple(_step(fields) for fields in _as(list, tree["steps"]))
-        key, owner = _as(str, tree["key"]), _as(str, tree["owner"])
-        return Request(key, owner, _as(int, tree["cycle"]), _as(int, tree["round"]), steps)
+        steps = tuple(_read_step(fields) for fields in _require(list, tree["steps"]))
+        key, owner = _require(str, tree["key"]), _require(str, tree["owner"])
+        return Request(
+            key, owner, _require(int, tree["cycle"]), _require(int, tree["round"]), steps
+        )
     except UNREADABLE as error:
         raise ValueError(
             f"a request of {len(blob)} bytes could not be read: {error}"
         ) from error
 
 
-def _step(fields: dict[str, Any]) -> Step:
+def _read_step(fields: dict[str, Any]) -> Step:
     kind, plan = fields["kind"], fields["plan"]
     if kind not in get_args(Kind):
         raise ValueError(f"a step of kind {kind!r} is unknown")
-    args = {name: _as(Value, value) for name, value in _as(dict, fields["args"]).items()}
-    masked = _masked(fields["masked"]) if "masked" in fields else None
+    args = {
+        name: _require(Value, value)
+        for name, value in _require(dict, fields["args"]).items()
+    }
+    masked = _read_masked(fields["masked"]) if "masked" in fields else None
     return Step(
-        kind, _as(str, fields["verb"]), args, None if plan is None else _plan(plan), masked
+        kind,
+        _require(str, fields["verb"]),
+        args,
+        None if plan is None else _read_plan(plan),
+        masked,
     )
 
 
-def _masked(fields: dict[str, Any]) -> Masked:
-    bound, keys = fields["bound"], _as(dict, fields["keys"])
+def _read_masked(fields: dict[str, Any]) -> Masked:
+    bound, keys = fields["bound"], _require(dict, fields["keys"])
     for site, key in keys.items():
         if not isinstance(key, Tensor) or key.dtype != torch.uint8 or key.shape != (KEY,):
             raise ValueError(f"the public key of site {site} is not {KEY} bytes")
-    exchange, attempt = _as(str, fields["exchange"]), _as(int, fields["attempt"])
+    exchange, attempt = _require(str, fields["exchange"]), _require(int, fields["attempt"])
     return Masked(
-        exchange, attempt, None if bound is None else _as(float | int, bound), keys
+        exchange, attempt, None if bound is None else _require(float | int, bound), keys
     )
 
 
-def _plan(fields: dict[str, Any]) -> Plan:
+def _read_plan(fields: dict[str, Any]) -> Plan:
     Plan.from_dict(fields)  # refuses unknown fields; the adapter checks the kind of each
     plan: Plan = PLAN.validate_json(json.dumps(fields), strict=True)
     return plan
 
 
-def _as(kind: Any, value: Any) -> Any:
+def _require(kind: Any, value: Any) -> Any:
     """The value, which must be of the kind."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(f"{value!r} is not {kind}")

@@ -22,14 +22,16 @@ NUDGE = 2.0**-50
 than what may be spent."""
 
 
-def seeded(
+def draw_seeded(
     counts: Tensor, scale: float, mechanism: Mechanism, draw: torch.Generator
 ) -> Tensor:
     """Counts with noise of the given scale from a stream: for simulations only.
 
     counts: (C,) -> (C,) float64.
 
-    >>> seeded(torch.zeros(2), 2.0, "discrete_laplace", torch.Generator().manual_seed(0))
+    >>> draw_seeded(
+    ...     torch.zeros(2), 2.0, "discrete_laplace", torch.Generator().manual_seed(0)
+    ... )
     tensor([ 6., -3.], dtype=torch.float64)
     """
     u = torch.rand((2, *counts.shape), generator=draw, dtype=torch.float64)
@@ -42,7 +44,7 @@ def seeded(
     )  # a difference of exponentials is Laplace
 
 
-def from_os(
+def draw_from_os(
     counts: Tensor, *, sensitivity: float, epsilon: float, mechanism: Mechanism
 ) -> Tensor:
     """Counts with noise from the operating system (OpenDP): for real sites.

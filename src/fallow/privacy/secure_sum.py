@@ -28,7 +28,7 @@ CHECK = "mask/check"
 @final
 @dataclass(frozen=True)
 class SecureSum:
-    """The server's part of a secure sum; `masked` is the site's."""
+    """The server's part of a secure sum; `mask_answer` is the site's."""
 
     bound: float | None = None  # where a method declares none
 
@@ -63,7 +63,7 @@ class SecureSum:
         return {**totals, "sites": torch.tensor(float(len(parts)), dtype=torch.float64)}
 
 
-def masked(
+def mask_answer(
     site: SiteId,
     secret: bytes,
     verb: str,

@@ -35,7 +35,7 @@ def answer_step(site: Site, step: Step, request: Request) -> Answer:
     if isinstance(result, Picks):
         return _keep_picks(site, step, result)
     if step.kind != "keep":
-        return site.guard.out(step, request, result)
+        return site.guard.protect(step, request, result)
     kept: Answer = result
     if isinstance(result, Release):
         kept = result.post(result.counts)

@@ -12,7 +12,7 @@ from typing import Any
 
 from fallow.core.names import BUILT_IN, NamePolicy, pinned
 from fallow.core.types import SiteId
-from fallow.federation.address import check_address, check_host, not_bindable
+from fallow.federation.address import check_address, check_host, find_bind_problem
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.building import build_study
 from fallow.federation.folders import check_free, private_folder
@@ -216,7 +216,7 @@ class CoordinatorFolder:
                 "names: restore both, or no site takes this machine for the coordinator's"
             )
         host, _, port = self.address.rpartition(":")
-        why = not_bindable(host.strip("[]"), int(port), patience)
+        why = find_bind_problem(host.strip("[]"), int(port), patience)
         if why is not None:
             raise ValueError(
                 f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); write "

@@ -79,7 +79,7 @@ class LabelQueue:
         if not any(asked.values()):
             return "settled"
         until = self.deadline(step)
-        if self.control.took("advance"):
+        if self.control.take("advance"):
             return "advance"
         found = {site: counts_of(answer) for site, answer in self.sites.progress().items()}
         waiting = [site for site, n in asked.items() if n and _is_open(found.get(site))]

@@ -22,7 +22,7 @@ KEPT = 20  # refusals that are shown
 
 LABELLING = "people label"  # the phase in which people are waited for
 
-Told = Literal["stop", "advance"]
+Command = Literal["stop", "advance"]
 
 
 class Stopped(Exception):
@@ -44,11 +44,11 @@ class Control:
 
     folder: Path
 
-    def tell(self, what: Told) -> None:
+    def tell(self, what: Command) -> None:
         private_folder(self.folder)
         (self.folder / what).touch(mode=FILE)
 
-    def forget(self, what: Told) -> None:
+    def forget(self, what: Command) -> None:
         (self.folder / what).unlink(missing_ok=True)
 
     def check(self) -> None:
@@ -56,7 +56,7 @@ class Control:
         if (self.folder / "stop").exists():
             raise Stopped
 
-    def took(self, what: Told) -> bool:
+    def take(self, what: Command) -> bool:
         """Whether somebody asked for it, once."""
         is_there = (self.folder / what).exists()
         self.forget(what)
@@ -92,10 +92,10 @@ class Live:
         self.about |= about
         self.write()
 
-    def site(self, name: SiteId, **about: Any) -> None:
+    def update_site(self, name: SiteId, **about: Any) -> None:
         self.sites.setdefault(name, {}).update(about)
 
-    def refused(self, site: SiteId, why: str) -> None:
+    def note_refusal(self, site: SiteId, why: str) -> None:
         line = {"at": utc(self.clock()), "site": site, "why": why}
         others = [
             told for told in self.refusals if (told["site"], told["why"]) != (site, why)
@@ -131,23 +131,23 @@ class Watched:
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
         for site in messages:
-            self.live.site(site, awaited=utc(self.live.clock()))
+            self.live.update_site(site, awaited=utc(self.live.clock()))
         self.link.send(messages)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
         self.control.check()
         waiting = self.live.about.get("waiting") or {}
-        if waiting.get("can_advance") and self.control.took("advance"):
+        if waiting.get("can_advance") and self.control.take("advance"):
             raise Advanced(waiting["sites"])
         if not waiting and self.live.about.get("phase") != LABELLING:
             self.control.forget("advance")  # it came as what was waited for was there
         online = self.link.online()
         for site in self.live.sites:
-            self.live.site(site, online=site in online)
+            self.live.update_site(site, online=site in online)
         self.live.beat()
         found = self.link.receive(seconds)
         for site, _ in found:
-            self.live.site(site, awaited=None, seen=utc(self.live.clock()))
+            self.live.update_site(site, awaited=None, seen=utc(self.live.clock()))
         return found
 
     def online(self) -> set[SiteId]:

@@ -31,19 +31,19 @@ from fallow.federation.coordinator.live import (
     Watched,
     utc,
 )
-from fallow.federation.coordinator.news import describe_leaving, news_for
+from fallow.federation.coordinator.news import describe_leaving, list_news
 from fallow.federation.coordinator.sites import RealSites, hello
 from fallow.federation.coordinator.strikes import (
     Strike,
     is_of_all,
     leave,
-    left,
+    load_left,
+    load_strikes,
     note_stop,
     strike,
-    strikes,
     take_back_last,
 )
-from fallow.federation.coordinator.tell import Teller, told_without
+from fallow.federation.coordinator.tell import Teller, describe_absences
 from fallow.federation.folders import private_folder, tighten
 from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Link
@@ -127,7 +127,9 @@ class Program:
                 if not self.is_done:
                     tell.begin()
                     begin()
-                    while not self._went(tell, Watched(self.link, live, control), control):
+                    while not self._run_to_the_end(
+                        tell, Watched(self.link, live, control), control
+                    ):
                         tell.say({"event": "again"})
                 tell.end("finished")
             except Stopped:
@@ -138,9 +140,9 @@ class Program:
                 raise
         return True
 
-    def _went(self, tell: Teller, link: Watched, control: Control) -> bool:
+    def _run_to_the_end(self, tell: Teller, link: Watched, control: Control) -> bool:
         """Run to the end; False where a site has left, and the open step begins again."""
-        write_json(self.folder / "study.json", described(self.agreement, self.cell))
+        write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
         parts, waits = build_study(self.agreement), self.agreement.waits
         sizes = {
             "w": sum(parts.layout.param_sizes),
@@ -157,19 +159,19 @@ class Program:
             with_statistics=owners_with_statistics(parts),
         )
 
-        with opened(self.place, self.agreement) as journal:
-            run = journal.about("run", new_run(self.clock()))
+        with open_journal(self.place, self.agreement) as journal:
+            run = journal.about("run", name_run(self.clock()))
             about = (self.agreement.digest, run, waits, tell, border, self.ticks)
             carrier = Remote(
                 link,
                 journal,
                 self.keys,
                 *about,
-                left=frozenset(left(journal)),
-                news=partial(news_for, journal),
+                left=frozenset(load_left(journal)),
+                news=partial(list_news, journal),
             )
-            tell.left_out(strikes(journal), left(journal))
-            for site, since in left(journal).items():  # it hears no other order
+            tell.note_absences(load_strikes(journal), load_left(journal))
+            for site, since in load_left(journal).items():  # it hears no other order
                 link.link.send({site: carrier.sign_news(site, describe_leaving(since))})
             try:
                 self._run_all(carrier, journal, parts, border, tell, control)
@@ -200,7 +202,7 @@ class Program:
             else:
                 note_stop(journal, key)
                 for site in sites:
-                    strike(journal, self.agreement, contracts_of(parts), site, key, now)
+                    strike(journal, self.agreement, find_contracts(parts), site, key, now)
             why = f"going on without {', '.join(sites)}"
         except ValueError as error:
             why = f"cannot go on without {', '.join(sites)}: {error}"
@@ -239,7 +241,7 @@ class Program:
         """Meet the sites, and run the study with them."""
         waits = self.agreement.waits
         greeted = hello(parts, carrier, journal)
-        tell.greeted(greeted["sites"])
+        tell.note_greetings(greeted["sites"])
         desk = LabelQueue(
             carrier, journal, control, waits.deadline, tell, self.clock, self.poll
         )
@@ -267,11 +269,11 @@ class Program:
         write_card(self.folder, self.agreement, parts.methods, facts)
 
 
-def new_run(now: float) -> str:
+def name_run(now: float) -> str:
     """The name of a run that begins now, in seconds since 1970: later ones sort behind it, by which
     sites know an order of an earlier run that they never heard of.
 
-    >>> new_run(0).partition("-")[0], new_run(1e9) < new_run(2e9)
+    >>> name_run(0).partition("-")[0], name_run(1e9) < name_run(2e9)
     ('0000000000', True)
     """
     return f"{int(now):010x}-{secrets.token_hex(8)}"
@@ -286,7 +288,7 @@ def alone(folder: Path) -> AbstractContextManager[None]:
     return locks.alone(folder / LOCK, otherwise)
 
 
-def contracts_of(parts: BuiltStudy) -> dict[str, Contract]:
+def find_contracts(parts: BuiltStudy) -> dict[str, Contract]:
     """What the query and the training of a study promise."""
     return {name: parts.methods[name].contract for name in ("query", "training")}
 
@@ -309,15 +311,15 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
         raise ValueError(
             f"the study in {folder} was not started, so there is no answer yet"
         )
-    contracts = contracts_of(build_study(agreement))
-    with alone(folder), opened(place, agreement) as journal:
+    contracts = find_contracts(build_study(agreement))
+    with alone(folder), open_journal(place, agreement) as journal:
         found = strike(journal, agreement, contracts, site, key, utc(time.time()))
         live = Live(folder / "live.json")
         before = read_live(folder)
         if before is not None:  # so that 'status' shows it before the next start
             live.about = {k: v for k, v in before.items() if k not in ("sites", "refusals")}
             live.sites, live.refusals = before["sites"], before.get("refusals", [])
-            live.put(**told_without(strikes(journal), left(journal)))
+            live.put(**describe_absences(load_strikes(journal), load_left(journal)))
     return found
 
 
@@ -327,7 +329,7 @@ def is_running(folder: Path) -> bool:
 
 
 @contextmanager
-def opened(place: Path, agreement: Agreement) -> Iterator[Journal]:
+def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
     """The journal of a run, if it began with this agreement."""
     make_folder(place)
     journal = Journal(place / "journal.sqlite", is_durable=True)
@@ -343,7 +345,7 @@ def opened(place: Path, agreement: Agreement) -> Iterator[Journal]:
         journal.close()
 
 
-def described(agreement: Agreement, cell: Cell) -> dict[str, Any]:
+def describe_study(agreement: Agreement, cell: Cell) -> dict[str, Any]:
     """``study.json``: what pages and tables are made from, beside records."""
     recipe = agreement.recipe
     return {

@@ -32,18 +32,18 @@ from fallow.federation.site.refusals import ErrorLog, told_outside
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.schedule import Place
 from fallow.federation.site.settings import RUNS
-from fallow.network.checks import check_order, stats_of
+from fallow.network.checks import check_order, size_of_statistics
 from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.gathering import EPSILON
 from fallow.network.relays import (
     DELIVER,
-    Brought,
+    Delivery,
+    bytes_to_tensor,
     limit_claims,
     read_delivery,
     read_news,
     read_request,
-    sealed_letters,
-    tensor_of,
+    seal_letters,
 )
 from fallow.network.release import HERE, check_release
 from fallow.sites.in_process import perform
@@ -347,7 +347,7 @@ class Host:
                 else self._by_method(request, place)
             )
             if request.steps[-1].kind == "relay":
-                answer = sealed_letters(order, answer, to)
+                answer = seal_letters(order, answer, to)
             is_closing = is_writing and verb == "close"
             answer = self._finished(order, verb, answer, noted, is_closing=is_closing)
         if is_writing and verb == "close":
@@ -382,8 +382,8 @@ class Host:
                 store.trust()
         return answer
 
-    def _delivered(self, order: Order, place: Place) -> Brought:
-        sizes = {"w": self._parts.layout.d, "stats": stats_of(self._parts)}
+    def _delivered(self, order: Order, place: Place) -> Delivery:
+        sizes = {"w": self._parts.layout.d, "stats": size_of_statistics(self._parts)}
         brought = read_delivery(order, self._folder.keys.seal, sizes)
         senders = brought.letters
         self._limits.check_delivery(order.key, place, brought.verb, senders)
@@ -404,7 +404,7 @@ class Host:
             ]
         if site.memory.get("picks") is not before:
             step = request.key.rpartition("/")[0]
-            site.remember(PICKED, {"step": tensor_of(step.encode())})
+            site.remember(PICKED, {"step": bytes_to_tensor(step.encode())})
         return answer
 
     def _about_people(self, order: Order, request: Request) -> Answer:
@@ -421,7 +421,7 @@ class Host:
         )
         if step.kind == "keep":
             return {"count": answer["count"]}
-        return site.guard.out(step, request, answer) if step.kind == "sum" else answer
+        return site.guard.protect(step, request, answer) if step.kind == "sum" else answer
 
     # -- the site ---------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ from fallow.network.flower.app.fallow_pipe.pipe import (
     write,
 )
 from fallow.network.flower.processes import Say
-from fallow.network.flower.sockets import accepted, listening
+from fallow.network.flower.sockets import accept, listening
 
 SHORTEST, LONGEST = 1.0, 60.0  # seconds before a lost message is sent again; it doubles
 AGAIN, SELDOM = 120.0, 1800.0
@@ -116,7 +116,7 @@ class Hub:
     def _listen(self) -> None:
         with listening(self.place) as server:
             while not self._stop.is_set():
-                if (connection := accepted(server)) is not None:
+                if (connection := accept(server)) is not None:
                     self._drop(self._app)
                     with self._lock:
                         self._app = connection
@@ -151,7 +151,7 @@ class Hub:
             if connection is not self._app:
                 return
             if kind == NODES:
-                return self._see(json.loads(payload))
+                return self._note_nodes(json.loads(payload))
             (number,) = NUMBER.unpack_from(payload)
             site = next((s for s, p in self._parcels.items() if number in p.numbers), None)
             if site is None:
@@ -167,7 +167,7 @@ class Hub:
         why = payload[NUMBER.size :].decode(errors="replace")
         self.say({"event": "lost", "site": site, "why": why})
 
-    def _see(self, nodes: list[tuple[int, SiteId, str]]) -> None:
+    def _note_nodes(self, nodes: list[tuple[int, SiteId, str]]) -> None:
         """Note who is there.  What was sent to a node that has since been restarted is lost."""
         newest = sorted(nodes, key=lambda node: node[2])  # the last one counts
         self._nodes = {site: Node(number, since) for number, site, since in newest}
@@ -179,7 +179,7 @@ class Hub:
     def _push(self) -> None:
         while not self._stop.wait(TURN):
             with self._lock:
-                app, ready = self._app, self._due()
+                app, ready = self._app, self._collect_due()
             try:
                 for content in ready:
                     if app is not None:
@@ -187,7 +187,7 @@ class Hub:
             except OSError:
                 self._drop(app)
 
-    def _due(self) -> list[bytes]:
+    def _collect_due(self) -> list[bytes]:
         """The messages to send now, each with a new number and its node."""
         ready = []
         for site, parcel in self._parcels.items():
