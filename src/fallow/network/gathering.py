@@ -19,6 +19,15 @@ LOOK = 1.0  # seconds between two looks at the clock
 AGAIN = 8  # how often an order is sent again where it, or its answer, cannot be read
 
 
+FindOdd = Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]]
+"""Which answers cannot stand beside the others, and why."""
+
+
+def find_none_odd(found: Mapping[SiteId, Answer]) -> Mapping[SiteId, str]:
+    """Of answers that are not compared, none is odd."""
+    return {}
+
+
 class Waiting(Protocol):
     """Seconds an exchange waits: for all sites, and then for ``quorum`` of them (None: all)."""
 
@@ -76,7 +85,7 @@ class ReplyCollector:
     accept: Callable[[SiteId, Answer], Answer]
     need: int
     timeout: float
-    find_odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {}
+    find_odd: FindOdd = find_none_odd
     found: dict[SiteId, Answer] = field(default_factory=dict)
     refused: dict[SiteId, str] = field(default_factory=dict)
     costs: dict[SiteId, float] = field(default_factory=dict)
@@ -100,9 +109,11 @@ class ReplyCollector:
 
         Raises RuntimeError when fewer than ``need`` sites can answer, or do in ``waits.patience``.
         """
-        remote, begun, is_late = self.remote, self.remote.clock(), False
+        remote = self.remote
+        begin = remote.clock()
+        is_late = False
         self._send(set(self.orders))
-        while not self._is_over(waited := remote.clock() - begun):
+        while not self._is_over(waited := remote.clock() - begin):
             self._check_hope(waited)
             if waited >= self.timeout and not is_late:
                 is_late = True
@@ -110,13 +121,13 @@ class ReplyCollector:
             if self.missing:
                 end = self.timeout if waited < self.timeout else remote.waits.patience
                 self._receive(min(LOOK, end - waited))
+
         if self.missing:
             self._announce("missing")
         elif is_late:
             self._announce("gathered")
-        remote.absent = (
-            (remote.absent | self.missing) - self.found.keys() - self.refused.keys()
-        )
+        heard = self.found.keys() | self.refused.keys()
+        remote.absent = (remote.absent | self.missing) - heard
         return self
 
     def _is_over(self, waited: float) -> bool:
@@ -126,8 +137,9 @@ class ReplyCollector:
         return is_time and len(self.found) >= self.need and not self._refuse_odd()
 
     def _check_hope(self, waited: float) -> None:
-        refused = sorted(self.refused.items())
-        said = "; ".join(f"site {site}: {why}" for site, why in refused)
+        """Raise RuntimeError where too few sites can answer, or did for too long."""
+        reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
+        said = "; ".join(reasons)
         if len(self.found) + len(self.missing) < self.need:
             raise RuntimeError(
                 f"{self.key} needs the answers of {self.need} of {len(self.orders)} sites, and "
@@ -146,9 +158,8 @@ class ReplyCollector:
 
     def _send(self, sites: set[SiteId]) -> None:
         secret = self.remote.keys.secret
-        self.remote.link.send(
-            {site: sign_message(secret, self.orders[site]) for site in sorted(sites)}
-        )
+        messages = {site: sign_message(secret, self.orders[site]) for site in sorted(sites)}
+        self.remote.link.send(messages)
 
     def _receive(self, seconds: float) -> None:
         for site, blob in self.remote.link.receive(seconds):
@@ -158,7 +169,8 @@ class ReplyCollector:
     def _open_reply(self, site: SiteId, blob: bytes) -> None:
         """One message.  One without the site's signature is not the site's: anybody can send that,
         so it is never held against it."""
-        remote, order = self.remote, self.orders[site]
+        remote = self.remote
+        order = self.orders[site]
         try:
             remote.border.check_size(site, blob)
             reply = open_reply(remote.keys.sites[site], blob, site)
@@ -166,11 +178,17 @@ class ReplyCollector:
             self._ask_again(site, str(error))
             return
         if (reply.run, reply.key) == (order.run, order.key):
-            if (
-                reply.refused is None or reply.life == order.life
-            ):  # else it refused an earlier life
+            is_of_this_life = (
+                reply.life == order.life
+            )  # of this process, not an earlier one
+            if reply.refused is None or is_of_this_life:
                 self._enter(site, reply)
-        elif reply.refused and not reply.key and not self._ask_again(site, reply.refused):
+            return
+        # a site that could not read an order does not know its key either
+        if not reply.refused or reply.key:
+            return
+        is_hopeful = self._ask_again(site, reply.refused)
+        if not is_hopeful:
             self._refuse(site, reply.refused)
 
     def _enter(self, site: SiteId, reply: Reply) -> None:
@@ -184,7 +202,8 @@ class ReplyCollector:
                 raise ValueError(
                     f"{EPSILON} is {cost!r:.40}, which is not what noise can cost"
                 )
-            self.found[site], self.costs[site] = self.accept(site, answer), float(cost)
+            self.found[site] = self.accept(site, answer)
+            self.costs[site] = float(cost)
         except ValueError as error:
             self._refuse(site, str(error))
         else:

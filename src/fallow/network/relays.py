@@ -34,6 +34,10 @@ ANEW = "~"
 DELIVER = "/deliver"
 
 
+OrderBody = dict[str, Any]  # of a tree that may come from anybody
+"""What an order brings: a packed request with what belongs to it, or sealed letters."""
+
+
 class Delivery(NamedTuple):
     """What a delivery brought: letters by sender, those of ``refused`` senders among them as
     numbers that no average uses (NaN).  ``refused``: a sentence for each.  ``cycle``: in which."""
@@ -67,20 +71,26 @@ def request_body(
     """The body of an order to perform a request.  to: the seal keys of those who receive what the
     site relays.  news: what people at the site should know, where there is anything."""
     keys = {site: bytes_to_tensor(key) for site, key in (to or {}).items()}
-    body = {"request": bytes_to_tensor(pack_request(request)), "to": keys}
-    return {**body, NEWS: news} if news else body
+    body: OrderBody = {"request": bytes_to_tensor(pack_request(request)), "to": keys}
+    if news:
+        body[NEWS] = news
+    return body
 
 
 def read_news(order: Order) -> str:
     """What people at the site should know, which most orders do not have."""
-    news = order.body.get(NEWS) if isinstance(order.body, dict) else None
+    if not isinstance(order.body, dict):
+        return ""
+    news = order.body.get(NEWS)
     return news[:LONGEST] if isinstance(news, str) else ""
 
 
 def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
     """The request in an order, and the seal keys of receivers; ValueError for anything else."""
-    told = {NEWS} if read_news(order) else set()
-    body = _read_fields(order, {"request", "to"} | told)
+    names = {"request", "to"}
+    if read_news(order):
+        names.add(NEWS)
+    body = _read_fields(order, names)
     try:
         request = unpack_request(
             tensor_to_bytes(body["request"], "the request of an order")
@@ -108,12 +118,11 @@ def seal_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> An
     is before it is sealed."""
     state = {name: torch.as_tensor(value) for name, value in answer.items()}
     content = pack(state)
-    letters = {
-        f"{LETTER}{site}": bytes_to_tensor(
-            encrypt_for(to[site], content, _name_letter(order, order.site, site))
-        )
-        for site in sorted(to)
-    }
+    letters: Answer = {}
+    for site in sorted(to):
+        about = _name_letter(order, order.site, site)
+        sealed = encrypt_for(to[site], content, about)
+        letters[f"{LETTER}{site}"] = bytes_to_tensor(sealed)
     return {**letters, BYTES: payload(answer) * len(to)}
 
 
@@ -158,26 +167,26 @@ def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Deli
     kinds = {"verb": str, "letters": dict, "cycle": int}
     if any(type(body[name]) is not kind for name, kind in kinds.items()):
         raise Refusal(f"the order {order.key} brings no letters")
-    found: dict[SiteId, State | None] = {}
+    opened: dict[SiteId, State | None] = {}  # None where even its form is not known
     refused: dict[SiteId, str] = {}
     for sender, letter in body["letters"].items():
-        about = (
-            f"site {order.site} refuses what site {sender} passed on in {body['verb']!r}: "
-        )
+        opened[sender] = None
         try:
-            found[sender] = None
-            found[sender] = _open_letter(order, sender, letter, secret)
-            _check_letter(found[sender] or {}, sizes)
+            opened[sender] = _open_letter(order, sender, letter, secret)
+            _check_letter(opened[sender] or {}, sizes)
         except Refusal as error:
-            refused[sender] = plain(f"{about}{error}")
-    like = next((state for state in found.values() if state is not None), None)
+            about = f"site {order.site} refuses what site {sender} passed on in"
+            refused[sender] = plain(f"{about} {body['verb']!r}: {error}")
+
+    like = next((state for state in opened.values() if state is not None), None)
     if refused and like is None:
         raise Refusal("; ".join(refused.values()))
-    states = {
-        s: _make_blank(found[s] or like or {}, sizes) if s in refused else found[s] or {}
-        for s in found
-    }
-    letters = {s: RelayedMessage(state) for s, state in states.items()}
+    letters: dict[SiteId, RelayedMessage] = {}
+    for sender, found in opened.items():
+        state = found or {}
+        if sender in refused:  # its form, or that of another letter, without what it says
+            state = _make_blank(found or like or {}, sizes)
+        letters[sender] = RelayedMessage(state)
     return Delivery(body["verb"], letters, refused, body["cycle"])
 
 
@@ -195,11 +204,11 @@ def _open_letter(order: Order, sender: SiteId, letter: Any, secret: bytes) -> St
         state = unpack(content)
     except ValueError as error:
         raise Refusal("its letter could not be read") from error
-    if not isinstance(state, dict) or not all(
-        isinstance(v, Tensor) for v in state.values()
-    ):
+    is_flat = isinstance(state, dict) and all(isinstance(v, Tensor) for v in state.values())
+    if not is_flat:
         raise Refusal("it is no flat list of tensors")
-    return state
+    found: State = state
+    return found
 
 
 def _check_letter(state: State, sizes: Mapping[str, int]) -> None:
@@ -230,15 +239,15 @@ def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
     A model that is passed on comes with the number of labels by which it weighs, and the
     coordinator cannot see it.
     """
-    claims = {
-        sender: float(letter.state[CLAIM])
-        for sender, letter in brought.letters.items()
-        if CLAIM in letter.state and letter.state[CLAIM].ndim == 0
-    }
+    claims: dict[SiteId, float] = {}
+    for sender, letter in brought.letters.items():
+        claim = letter.state.get(CLAIM)
+        if claim is not None and claim.ndim == 0:
+            claims[sender] = float(claim)
     most = ratio * max(float(own), lower_median(claims.values()))
     letters = dict(brought.letters)
-    for sender, claim in claims.items():
-        if claim > most > 0:
+    for sender, claimed in claims.items():
+        if claimed > most > 0:
             state = letters[sender].state
             limited = torch.full_like(state[CLAIM], most)
             letters[sender] = RelayedMessage({**state, CLAIM: limited})
@@ -247,14 +256,14 @@ def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
 
 def _make_blank(like: State, sizes: Mapping[str, int]) -> State:
     """A letter of the right sizes that says nothing: methods keep such a model out of averages."""
-    return {
-        name: value.new_full((sizes.get(name, value.numel()),), torch.nan).view(
-            (sizes[name],) if name in sizes else value.shape
-        )
-        if value.is_floating_point()
-        else torch.zeros_like(value)
-        for name, value in like.items()
-    }
+    blank: State = {}
+    for name, value in like.items():
+        if not value.is_floating_point():
+            blank[name] = torch.zeros_like(value)
+            continue
+        shape = (sizes[name],) if name in sizes else value.shape
+        blank[name] = value.new_full(shape, torch.nan)
+    return blank
 
 
 def _name_letter(order: Order, sender: SiteId, receiver: SiteId) -> str:

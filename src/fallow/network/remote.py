@@ -15,7 +15,13 @@ from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Errand, Link, Order, sign_message
-from fallow.network.gathering import Keys, ReplyCollector, Waiting
+from fallow.network.gathering import (
+    FindOdd,
+    Keys,
+    ReplyCollector,
+    Waiting,
+    find_none_odd,
+)
 from fallow.network.plausible import find_last_norms
 from fallow.network.relays import (
     ANEW,
@@ -24,6 +30,7 @@ from fallow.network.relays import (
     LETTER,
     LONGEST,
     NEWS,
+    OrderBody,
     check_letters,
     delivery_body,
     request_body,
@@ -31,15 +38,14 @@ from fallow.network.relays import (
 from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
 
-GLANCE = (
-    120.0  # seconds that sites have to say how labelling goes; a later answer is not heard
-)
+GLANCE = 120.0
+"""Seconds that sites have to say how labelling goes; a later answer is not heard."""
 
-AGAIN, BEFORE, NORMS = "again/", "before", "norms"
-"""What is noted: how often a step was asked anew, what had counted before the last exchange, and
-the norms of the model that sites were brought last."""
-TOLD = "told/"
-"""What is noted of each site: the news that came with orders which it has answered."""
+# what is noted
+AGAIN = "again/"  # of a step: how often it was asked anew
+BEFORE = "before"  # what had counted before the last exchange
+NORMS = "norms"  # of the model that sites were brought last
+TOLD = "told/"  # of a site: the news that came with orders which it has answered
 
 
 BETWEEN = "; "
@@ -115,14 +121,18 @@ class Remote:
         Raises RuntimeError when too few answer.  Then nothing is noted, and the same exchange may
         be asked again by another process: sites that have answered it answer the same.
         """
-        self.asking = next(iter(requests.values())).key if requests else None
+        self.asking = None
+        if requests:
+            self.asking = next(iter(requests.values())).key
         self._note_norms(requests)
-        down = sum(map(payload_of, requests.values()))
+        down = sum(payload_of(request) for request in requests.values())
         if routes is not None:
             found = self._relay(requests, routes, down)
         else:
             found = self._exchange_plain(requests, down)
-        self.newest, self.asking = self.asking, None  # an error leaves the latter as it is
+        # an error does not come here: then the exchange is still the one that is asked
+        self.newest = self.asking
+        self.asking = None
         return found
 
     def _exchange_plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
@@ -139,9 +149,13 @@ class Remote:
 
         needs_all = any(request.needs_all for request in requests.values())
         found = self._gather(
-            requests, bodies, accept, needs_all=needs_all, find_odd=find_strange
+            keys=self._wire_keys(requests),
+            bodies=bodies,
+            accept=accept,
+            needs_all=needs_all,
+            find_odd=find_strange,
         )
-        up = sum(map(payload, found.answers.values()))
+        up = sum(payload(answer) for answer in found.answers.values())
         answers, cut = self.border.limit_weights(requests, found.answers)
         for site, why in cut.items():
             self.say({"event": "weighed", "site": site, "key": found.key, "why": why})
@@ -151,14 +165,17 @@ class Remote:
         """How labelling goes at the sites that say so soon; changes nothing."""
         key = f"progress/{secrets.token_hex(8)}"  # an earlier one's late answer is another one's
         orders = {
-            site: self._make_order(site, key, None, "progress", 0) for site in self.sites
+            site: self._make_order(site, key, body=None, errand="progress", further=0)
+            for site in self.sites
         }
-        waits = min(GLANCE, self.waits.timeout)
-        return (
-            ReplyCollector(self, orders, self.border.check_progress, 0, waits)
-            .gather()
-            .answers
+        collector = ReplyCollector(
+            remote=self,
+            orders=orders,
+            accept=self.border.check_progress,
+            need=0,
+            timeout=min(GLANCE, self.waits.timeout),
         )
+        return collector.gather().answers
 
     # -- relays -----------------------------------------------------------------------------
 
@@ -166,27 +183,27 @@ class Remote:
         self, requests: Mapping[SiteId, Request], routes: Routes, down: int
     ) -> Delivered:
         """Two legs: senders answer with sealed letters, receivers are brought them."""
-        receivers: dict[SiteId, set[SiteId]] = {}
+        receivers: dict[SiteId, set[SiteId]] = {}  # by sender
         for to, senders in routes.items():
             for sender in senders:
                 receivers.setdefault(sender, set()).add(to)
-        bodies = {
-            site: request_body(
-                request, self._find_seals(receivers.get(site, set())), self._join_news(site)
-            )
-            for site, request in requests.items()
-        }
+        bodies: dict[SiteId, OrderBody] = {}
+        for site, request in requests.items():
+            seals = self._find_seals(receivers.get(site, set()))
+            bodies[site] = request_body(request, to=seals, news=self._join_news(site))
 
         def accept(site: SiteId, answer: Answer) -> Answer:
             if site in receivers:
                 return check_letters(answer, receivers[site])
             return self.border.check(site, requests[site], answer)
 
-        found = self._gather(requests, bodies, accept, needs_all=True)
+        found = self._gather(
+            keys=self._wire_keys(requests), bodies=bodies, accept=accept, needs_all=True
+        )
         if receivers:
             self._deliver(requests[min(receivers)], found.answers, routes)
         sizes: dict[SiteId, Answer] = {
-            s: {BYTES: found.answers[s][BYTES]} for s in receivers
+            sender: {BYTES: found.answers[sender][BYTES]} for sender in receivers
         }
         passed = whole(sizes, BYTES)  # from site to site: up and down
         return Delivered(sizes, passed, down + passed, found.dearest)
@@ -194,20 +211,19 @@ class Remote:
     def _deliver(
         self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes
     ) -> None:
-        verb, cycle = request.steps[-1].verb, request.cycle
-        bodies = {
-            to: delivery_body(
-                verb, {s: answers[s][f"{LETTER}{to}"] for s in senders}, cycle
-            )
-            for to, senders in routes.items()
-            if senders
-        }
+        """The second leg: what senders answered is brought to its receivers."""
+        verb = request.steps[-1].verb
+        bodies: dict[SiteId, OrderBody] = {}
+        for to, senders in routes.items():
+            if senders:
+                letters = {sender: answers[sender][f"{LETTER}{to}"] for sender in senders}
+                bodies[to] = delivery_body(verb, letters, request.cycle)
         key = f"{self.wire_key(request.key)}{DELIVER}"
         self._gather(
-            dict.fromkeys(bodies, key),
-            bodies,
-            self._accept_delivery,
-            "deliver",
+            keys=dict.fromkeys(bodies, key),
+            bodies=bodies,
+            accept=self._accept_delivery,
+            errand="deliver",
             needs_all=True,
         )
 
@@ -219,6 +235,7 @@ class Remote:
         return answer
 
     def _find_seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:
+        """The public keys by which letters to these sites are sealed."""
         if unknown := sorted(to - self.keys.seals.keys()):
             raise RuntimeError(
                 f"site {unknown[0]} has no seal key here, so that nothing can be passed on to it; "
@@ -228,30 +245,38 @@ class Remote:
 
     # -- orders -----------------------------------------------------------------------------
 
+    def _wire_keys(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, str]:
+        return {site: self.wire_key(request.key) for site, request in requests.items()}
+
     def _gather(
         self,
-        asked: Mapping[SiteId, Request | str],
-        bodies: Mapping[SiteId, Any],
+        *,
+        keys: Mapping[SiteId, str],
+        bodies: Mapping[SiteId, OrderBody],
         accept: Callable[[SiteId, Answer], Answer],
         errand: Errand = "request",
         needs_all: bool = False,
-        find_odd: Callable[
-            [Mapping[SiteId, Answer]], Mapping[SiteId, str]
-        ] = lambda found: {},
+        find_odd: FindOdd = find_none_odd,
     ) -> ReplyCollector:
         """One leg.  What sites did counts: it is noted in the transaction in which the caller
-        records the exchange."""
-        keys = {
-            site: a if isinstance(a, str) else self.wire_key(a.key)
-            for site, a in asked.items()
-        }
+        records the exchange.
+
+        keys: under which each site knows it; the others as `ReplyCollector` has them.
+        """
         orders = {
-            s: self._make_order(s, keys[s], body, errand) for s, body in bodies.items()
+            site: self._make_order(site, keys[site], body, errand)
+            for site, body in bodies.items()
         }
         need = len(orders) if needs_all else self._find_quorum(len(orders))
-        found = ReplyCollector(
-            self, orders, accept, need, self.waits.timeout, find_odd
-        ).gather()
+        collector = ReplyCollector(
+            remote=self,
+            orders=orders,
+            accept=accept,
+            need=need,
+            timeout=self.waits.timeout,
+            find_odd=find_odd,
+        )
+        found = collector.gather()
         self.book.note("place", str(self._find_place() + 1))
         if errand == "request":
             self._note_before(found.answers)
@@ -266,7 +291,8 @@ class Remote:
     def sign_news(self, site: SiteId, sentence: str) -> bytes:
         """A message with nothing but a sentence, for a site that is sent no other order."""
         key = f"progress/{secrets.token_hex(8)}"
-        order = self._make_order(site, key, {NEWS: sentence}, "progress", 0)
+        body = {NEWS: sentence}
+        order = self._make_order(site, key, body=body, errand="progress", further=0)
         return sign_message(self.keys.secret, order)
 
     def _join_news(self, site: SiteId) -> str:
@@ -299,9 +325,8 @@ class Remote:
     def _note_norms(self, requests: Mapping[SiteId, Request]) -> None:
         """How long the models are that sites are brought.  Under secure sums they travel with the
         exchange before the sum, which a restart may lie between."""
-        brought = {
-            n: size for n, size in find_last_norms(requests.values()).items() if size
-        }
+        norms = find_last_norms(requests.values())
+        brought = {name: norm for name, norm in norms.items() if norm}
         if brought:
             self.border.last = brought
             self.book.note(NORMS, json.dumps(brought))
@@ -319,15 +344,29 @@ class Remote:
         quorum = self.waits.quorum
         if quorum is None:
             return asked
-        return min(max(asked - (len(self.sites) - quorum), 1), asked)
+        may_be_missing = len(self.sites) - quorum
+        return min(max(asked - may_be_missing, 1), asked)
 
     def _find_place(self) -> int:
         return int(self.book.noted("place") or 0)
 
     def _make_order(
-        self, site: SiteId, key: str, body: Any, errand: Errand, further: int = 1
+        self,
+        site: SiteId,
+        key: str,
+        body: OrderBody | None,
+        errand: Errand,
+        further: int = 1,
     ) -> Order:
-        counted = self.book.noted(f"counted/{site}")
-        place = self._find_place() + further
-        about = (self.study, self.run, site, key, place, errand, counted)
-        return Order(*about, body, life=self.life)
+        """The next order to a site; ``further``: by how many exchanges, 0 for what is none."""
+        return Order(
+            study=self.study,
+            run=self.run,
+            site=site,
+            key=key,
+            place=self._find_place() + further,
+            errand=errand,
+            counted=self.book.noted(f"counted/{site}"),
+            body=body,
+            life=self.life,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import UnionType
 from typing import Any, get_args
 
 import torch
@@ -19,18 +20,32 @@ KEY = 32  # bytes of a public key
 
 
 def pack_request(request: Request) -> bytes:
-    steps = [
-        {
-            "kind": s.kind,
-            "verb": s.verb,
-            "args": s.args,
-            "plan": s.plan.to_dict() if s.plan else None,
-            **({"masked": dict(vars(s.masked))} if s.masked else {}),
-        }
-        for s in request.steps
-    ]
-    head = {"key": request.key, "owner": request.owner, "cycle": request.cycle}
-    return pack({**head, "round": request.round, "steps": steps})
+    """A request as bytes: what `unpack_request` reads."""
+    steps = [_write_step(step) for step in request.steps]
+    tree = {
+        "key": request.key,
+        "owner": request.owner,
+        "cycle": request.cycle,
+        "round": request.round,
+        "steps": steps,
+    }
+    return pack(tree)
+
+
+def _write_step(step: Step) -> dict[str, Any]:
+    """A step as a tree; only one of a secure sum says anything of masks."""
+    fields: dict[str, Any] = {
+        "kind": step.kind,
+        "verb": step.verb,
+        "args": step.args,
+        "plan": None if step.plan is None else step.plan.to_dict(),
+    }
+    if step.masked is not None:
+        fields["masked"] = dict(vars(step.masked))
+    return fields
+
+
+# -- reading: each field is looked at before anything is made of it ------------------------------
 
 
 def unpack_request(blob: bytes) -> Request:
@@ -38,9 +53,12 @@ def unpack_request(blob: bytes) -> Request:
     tree = unpack(blob)
     try:
         steps = tuple(_read_step(fields) for fields in _require(list, tree["steps"]))
-        key, owner = _require(str, tree["key"]), _require(str, tree["owner"])
         return Request(
-            key, owner, _require(int, tree["cycle"]), _require(int, tree["round"]), steps
+            key=_require(str, tree["key"]),
+            owner=_require(str, tree["owner"]),
+            cycle=_require(int, tree["cycle"]),
+            round=_require(int, tree["round"]),
+            steps=steps,
         )
     except UNREADABLE as error:
         raise ValueError(
@@ -49,31 +67,31 @@ def unpack_request(blob: bytes) -> Request:
 
 
 def _read_step(fields: dict[str, Any]) -> Step:
-    kind, plan = fields["kind"], fields["plan"]
+    kind = fields["kind"]
     if kind not in get_args(Kind):
         raise ValueError(f"a step of kind {kind!r} is unknown")
-    args = {
-        name: _require(Value, value)
-        for name, value in _require(dict, fields["args"]).items()
-    }
-    masked = _read_masked(fields["masked"]) if "masked" in fields else None
+    args = _require(dict, fields["args"])
+    plan = fields["plan"]
     return Step(
-        kind,
-        _require(str, fields["verb"]),
-        args,
-        None if plan is None else _read_plan(plan),
-        masked,
+        kind=kind,
+        verb=_require(str, fields["verb"]),
+        args={name: _require(Value, value) for name, value in args.items()},
+        plan=None if plan is None else _read_plan(plan),
+        masked=_read_masked(fields["masked"]) if "masked" in fields else None,
     )
 
 
 def _read_masked(fields: dict[str, Any]) -> Masked:
-    bound, keys = fields["bound"], _require(dict, fields["keys"])
+    keys = _require(dict, fields["keys"])
     for site, key in keys.items():
         if not isinstance(key, Tensor) or key.dtype != torch.uint8 or key.shape != (KEY,):
             raise ValueError(f"the public key of site {site} is not {KEY} bytes")
-    exchange, attempt = _require(str, fields["exchange"]), _require(int, fields["attempt"])
+    bound = fields["bound"]
     return Masked(
-        exchange, attempt, None if bound is None else _require(float | int, bound), keys
+        exchange=_require(str, fields["exchange"]),
+        attempt=_require(int, fields["attempt"]),
+        bound=None if bound is None else _require(float | int, bound),
+        keys=keys,
     )
 
 
@@ -83,8 +101,8 @@ def _read_plan(fields: dict[str, Any]) -> Plan:
     return plan
 
 
-def _require(kind: Any, value: Any) -> Any:
-    """The value, which must be of the kind."""
+def _require(kind: type | UnionType, value: Any) -> Any:  # of a tree that somebody sent
+    """The value, which must be of the kind; a truth value is no whole number."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(f"{value!r} is not {kind}")
     return value

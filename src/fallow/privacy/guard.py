@@ -54,7 +54,8 @@ class ReleaseGuard:
 
     def public_key(self, about: Masked) -> Answer:
         """The public half of a fresh key for one attempt at one sum; asked again, the same one."""
-        name, held = _name_key(about), self.ledger.hidden(self.site)
+        name = _name_key(about)
+        held = self.ledger.hidden(self.site)
         if held is None or held["name"] != name:
             secret = new_secret()
             shown = _to_tensor(public_half(secret))
@@ -69,7 +70,9 @@ class ReleaseGuard:
         else:
             self._check_noisy(step, request)
             answer = result
-        return answer if step.masked is None else self._mask(step, step.masked, answer)
+        if step.masked is None:
+            return answer
+        return self._mask(step, step.masked, answer)
 
     # -- noise ------------------------------------------------------------------------------
 
@@ -89,10 +92,8 @@ class ReleaseGuard:
             return release.post(release.counts)
         key = step.masked.exchange if step.masked else request.key
         question = replace(step, kind="sum", masked=None)
-        digest, book = (
-            digest_of([(question, None)], [self.site]),
-            self.ledger.released(self.site),
-        )
+        digest = digest_of([(question, None)], [self.site])
+        book = self.ledger.released(self.site)
         if key in book:
             if book[key].digest != digest:
                 raise Refusal(
@@ -102,9 +103,8 @@ class ReleaseGuard:
             return book[key].answer
         total = self.privacy.over(1).total  # one release, where nobody said how many
         check_budget(self.site, book, epsilon, total)
-        answer = (release.post_noisy or release.post)(
-            self._add_noise(key, release, epsilon)
-        )
+        post = release.post_noisy or release.post
+        answer = post(self._add_noise(key, release, epsilon))
         self.ledger.spend(self.site, key, Released(epsilon, digest, answer))
         return answer
 
@@ -118,9 +118,9 @@ class ReleaseGuard:
             )
         return draw_seeded(
             release.counts,
-            release.sensitivity / epsilon,
-            self.privacy.mechanism,
-            stream(self.seed, "noise", self.site, key),
+            scale=release.sensitivity / epsilon,
+            mechanism=self.privacy.mechanism,
+            draw=stream(self.seed, "noise", self.site, key),
         )
 
     # -- masks ------------------------------------------------------------------------------
@@ -154,7 +154,12 @@ class ReleaseGuard:
             )
         bound = about.bound or self.privacy.bound
         part = mask_answer(
-            self.site, bytes(held["secret"].tolist()), step.verb, about, answer, bound
+            answer,
+            site=self.site,
+            secret=bytes(held["secret"].tolist()),
+            verb=step.verb,
+            about=about,
+            bound=bound,
         )
         kept = {
             "name": held["name"],

@@ -26,12 +26,13 @@ class Ledger(Protocol):
     """The site's own book.  An entry is in the same transaction as the answer it allows out."""
 
     def spend(self, site: SiteId, key: str, released: Released) -> None: ...
-    def released(
-        self, site: SiteId
-    ) -> dict[str, Released]: ...  # by key, in the order of spending
-    def hide(
-        self, site: SiteId, secret: dict[str, Any]
-    ) -> None: ...  # replaces the one before
+
+    # by key, in the order of spending
+    def released(self, site: SiteId) -> dict[str, Released]: ...
+
+    # replaces the one before
+    def hide(self, site: SiteId, secret: dict[str, Any]) -> None: ...
+
     def hidden(self, site: SiteId) -> dict[str, Any] | None: ...
 
 

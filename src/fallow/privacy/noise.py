@@ -37,8 +37,8 @@ def draw_seeded(
     u = torch.rand((2, *counts.shape), generator=draw, dtype=torch.float64)
     e = -torch.log1p(-u)  # exponential with mean 1, never infinite: u < 1
     if mechanism == "discrete_laplace":  # floor of an exponential is geometric
-        whole = (whole_counts(counts), (e * scale).floor())
-        return whole[0] + whole[1][0] - whole[1][1]
+        whole = (e * scale).floor()  # (2, C)
+        return whole_counts(counts) + whole[0] - whole[1]
     return counts.double() + scale * (
         e[0] - e[1]
     )  # a difference of exponentials is Laplace
@@ -58,21 +58,31 @@ def draw_from_os(
     """
     dp = need("opendp.prelude", "noise at a real site")
     dp.enable_features("contrib")
-    is_whole = mechanism == "discrete_laplace"
-    atom: Any = dp.atom_domain(T=int) if is_whole else dp.atom_domain(T=float, nan=False)
-    metric = dp.l1_distance(T=int if is_whole else float)
-    change = math.ceil(sensitivity) if is_whole else float(sensitivity)
-    scale, growth = sensitivity / epsilon, NUDGE
+    atom: Any  # OpenDP's own types, which it does not declare
+    change: float
+    if mechanism == "discrete_laplace":
+        atom = dp.atom_domain(T=int)
+        metric = dp.l1_distance(T=int)
+        change = math.ceil(sensitivity)
+        held = whole_counts(counts).long().tolist()
+    else:
+        atom = dp.atom_domain(T=float, nan=False)
+        metric = dp.l1_distance(T=float)
+        change = float(sensitivity)
+        held = counts.double().tolist()
+
+    scale = sensitivity / epsilon
+    growth = NUDGE
     release = dp.m.make_laplace(dp.vector_domain(atom), metric, scale=scale)
     while release.map(change) > epsilon and growth < 2**-40:
-        scale, growth = scale * (1 + growth), 2 * growth
+        scale *= 1 + growth
+        growth *= 2
         release = dp.m.make_laplace(dp.vector_domain(atom), metric, scale=scale)
     cost = release.map(change)
     if cost > epsilon:
         raise RuntimeError(
             f"noise of scale {scale} costs epsilon {cost}, more than was allowed"
         )
-    held = (whole_counts(counts).long() if is_whole else counts.double()).tolist()
     return torch.tensor(release(held), dtype=torch.float64)
 
 

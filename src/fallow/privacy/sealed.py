@@ -28,21 +28,20 @@ def encrypt_for(public: bytes, content: bytes, about: str) -> bytes:
     """
     fresh = new_secret()
     shown = public_half(fresh)
-    cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(
-        pair_key(fresh, public, _name_pair(shown, public))
-    )
+    key = pair_key(fresh, public, _name_pair(shown, public))
+    cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(key)
     closed: bytes = cipher.encrypt(NONCE, content, about.encode())
     return shown + closed
 
 
 def decrypt(secret: bytes, letter: bytes, about: str) -> bytes:
     """What `encrypt_for` closed; ValueError unless it was for this key and is this letter."""
-    shown, closed = letter[:HALF], letter[HALF:]
+    shown = letter[:HALF]
+    closed = letter[HALF:]
     try:
         key = pair_key(secret, shown, _name_pair(shown, public_half(secret)))
-        content: bytes = (
-            need(AEAD, PURPOSE).ChaCha20Poly1305(key).decrypt(NONCE, closed, about.encode())
-        )
+        cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(key)
+        content: bytes = cipher.decrypt(NONCE, closed, about.encode())
     except need("cryptography.exceptions", PURPOSE).InvalidTag as error:
         raise ValueError(
             "its seal does not open: it was changed on its way, or is for another site or another "

@@ -32,9 +32,8 @@ class Privacy:
     """
 
     epsilon: float | None = None  # ε of one release; None: counts leave without noise
-    total: float | None = (
-        None  # ε a site may spend in a run; None: epsilon x number of queries
-    )
+    # ε a site may spend in a run; None: epsilon x number of queries
+    total: float | None = None
     mechanism: Literal["laplace", "discrete_laplace"] = "laplace"
     secure_sum: bool = False
     bound: float | None = None
