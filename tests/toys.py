@@ -98,7 +98,8 @@ class Sigmoid(nn.Module):
         self.head = nn.Linear(width, outputs)
 
     def embed(self, x: Tensor) -> Tensor:
-        return self.body(x.flatten(1)).sigmoid()
+        hidden: Tensor = self.body(x.flatten(1))
+        return hidden.sigmoid()
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.embed(x))

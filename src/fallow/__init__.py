@@ -49,7 +49,7 @@ Training
     one model for all    ClosedForm, FedAvg, FedProx, KCFU, Evidential, Robust, ServerSolve,
                          MaskedSolve
     one model per site   FedAvgFT, FedProxFT, FedAvgPost, FedRep, Ditto, APFL, PerFedAvg, KNNPer,
-                         PFedGraph, DPFL, Local
+                         PFedGraph, DPFL, ClosedFormHeads, Local
 
 Models
     Linear, MLP, DigitsCNN, LeNet, LeNetFEMNIST, CNN4, ResNet8, MobileNetV2

@@ -82,6 +82,7 @@ from fallow.training import Robust as Robust
 from fallow.training import ServerSolve as ServerSolve
 from fallow.training.personal import APFL as APFL
 from fallow.training.personal import DPFL as DPFL
+from fallow.training.personal import ClosedFormHeads as ClosedFormHeads
 from fallow.training.personal import Ditto as Ditto
 from fallow.training.personal import FedAvgFT as FedAvgFT
 from fallow.training.personal import FedAvgPost as FedAvgPost

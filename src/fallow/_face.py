@@ -18,8 +18,8 @@ METHODS = {
         *("Robust", "ServerSolve"),
     ),
     "fallow.training.personal": (
-        *("APFL", "DPFL", "Ditto", "FedAvgFT", "FedAvgPost", "FedProxFT", "FedRep"),
-        *("KNNPer", "Local", "PFedGraph", "PerFedAvg"),
+        *("APFL", "ClosedFormHeads", "DPFL", "Ditto", "FedAvgFT", "FedAvgPost"),
+        *("FedProxFT", "FedRep", "KNNPer", "Local", "PFedGraph", "PerFedAvg"),
     ),
     "fallow.data": (
         *("IID", "ClassWindows", "Counts", "Dataset", "Dirichlet", "ExactDirichlet"),

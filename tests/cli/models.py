@@ -8,6 +8,15 @@ from math import prod
 from torch import Tensor, nn
 
 
+class Positional(nn.Module):
+    """Takes a number of columns where Fallow gives the shape of a row."""
+
+    def __init__(self, in_dim: int, n_classes: int) -> None:
+        super().__init__()
+        self.body = nn.Linear(in_dim, 8)
+        self.head = nn.Linear(8, n_classes)
+
+
 class Own(nn.Module):
     """A model with a layer of its own, which no executor stacks."""
 

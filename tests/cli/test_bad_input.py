@@ -26,6 +26,7 @@ from tests.experiment.crash import begun, ended
 
 CSV = ("run", "tiny.toml", "--data", "bad.csv", "--label", "sick")
 RUN = ("run", "tiny.toml")
+TABLE = ("--data", "patients.csv", "--label", "sick")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,19 @@ RUN = ("run", "tiny.toml")
             "needs executor 'loop'",
         ),
         ([*RUN, "--resume"], "--resume needs the folder of the study: add --out FOLDER"),
+        (
+            [*RUN, "--resume", "--out", "gone"],
+            "there is no folder gone, so there is no study to go on with",
+        ),
+        ([*RUN, "--out", "patients.csv"], "patients.csv is a file; --out takes the folder"),
+        (
+            [*RUN, *TABLE, "--site", "ward", "--set", "partition.alpha=0"],
+            "natural has no field 'alpha' and no other; leave that setting out$",
+        ),
+        (
+            [*RUN, "--set", "model=own:Positional"],
+            r"called with the shape of a row, \(6,\), and with the number of outputs, 3, and raised",
+        ),
         (["report", "nowhere"], "nowhere is no study"),
         (["export", "nowhere"], "nowhere is no study"),
         (["export", "nowhere", "--to", "word"], "'word' is not one of"),
@@ -349,7 +363,7 @@ def test_ctrl_c_leaves_one_line_and_a_study_that_goes_on(
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     code, err = in_a_child(folder, (*RUN, "--out", "study"), interrupted)
-    assert (code, len(err.splitlines())) == (1, 1)
+    assert (code, len(err.splitlines())) == (130, 1)
     assert "give the same command with --resume --out study to go on" in err
     assert fallow(*RUN, "--out", "study", "--resume").code == 0
     for model in (folder / "whole").rglob("*.safetensors"):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import Local, TrainState
+from fallow.core.local import LocalTraining, TrainState
 from fallow.core.plan import Optimiser, Plan
 from fallow.core.streams import stream
 from fallow.core.types import State
@@ -152,7 +152,7 @@ def _loss(make: Callable[[], nn.Module]) -> Any:
 
 
 def over_rounds(
-    executor: Any, method: Local, plan: Plan, given: Sequence[Job], rounds: int
+    executor: Any, method: LocalTraining, plan: Plan, given: Sequence[Job], rounds: int
 ) -> list[list[Fitted]]:
     """Each site trains on from its own model: what executors do, without an average between."""
     history: list[list[Fitted]] = []

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core.banks import Layout
-from fallow.core.local import Batch, Learner, Local, TrainState, slot
+from fallow.core.local import Batch, Learner, LocalTraining, TrainState, slot
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.engine import Stacked, row_loss
 from fallow.engine.batches import epochs
@@ -195,7 +195,9 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("method", OTHERS, ids=str)
-def test_a_step_that_does_more_than_descend_is_noticed_and_taken(method: Local) -> None:
+def test_a_step_that_does_more_than_descend_is_noticed_and_taken(
+    method: LocalTraining,
+) -> None:
     given = jobs(regression)
     at = slot(given[0].start, ADAM.optimiser)
     batch = Batch(given[0].x, given[0].y, given[0].weight, 0.1)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 from fallow.core.banks import Layout
-from fallow.core.local import Local
+from fallow.core.local import LocalTraining
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import stream
 from fallow.engine import Job, Loop, look, predict, row_loss
@@ -198,7 +198,7 @@ def test_augmented_images_come_from_a_stream_for_each_step() -> None:
 @pytest.mark.parametrize("method", [FedAvg(), FedProx(mu=0.5), Beside()], ids=str)
 @pytest.mark.parametrize("rows", [(8,), (0,)])
 def test_nothing_is_changed_in_place_and_nothing_is_shared(
-    method: Local, rows: tuple[int]
+    method: LocalTraining, rows: tuple[int]
 ) -> None:
     plan = plan_of(replace(SGD, persist=True))
     job = in_second_round(method, plan, rows)
@@ -218,7 +218,7 @@ def test_nothing_is_changed_in_place_and_nothing_is_shared(
     assert all(torch.equal(a, b) for a, b in zip(kept, outputs, strict=True))
 
 
-def in_second_round(method: Local, plan: Plan, rows: tuple[int]) -> Job:
+def in_second_round(method: LocalTraining, plan: Plan, rows: tuple[int]) -> Job:
     """A job in its second round, with slots of its own."""
     (job,) = jobs(norm, rows)
     (done,) = loop(norm).fit(method, plan, 0, [job])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import Local
+from fallow.core.local import LocalTraining
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.engine import Job, Stacked, can_stack, row_loss
 from fallow.models import MLP, DigitsCNN, LeNet, Linear, ResNet8
@@ -67,7 +67,9 @@ ORDERS = [RAGGED, RAGGED[::-1], (3,), (0, 0), (4, 4, 4)]
 @pytest.mark.parametrize(
     ("make", "method"), CASES, ids=lambda it: getattr(it, "__name__", str(it))
 )
-def test_it_is_the_loop(make: Callable[[], nn.Module], method: Local, plan: Plan) -> None:
+def test_it_is_the_loop(
+    make: Callable[[], nn.Module], method: LocalTraining, plan: Plan
+) -> None:
     same_history(make, method, plan, jobs(make, weighted=True))
 
 
@@ -77,7 +79,7 @@ def test_it_is_the_loop(make: Callable[[], nn.Module], method: Local, plan: Plan
     "method", [Pupil(), Evidential(), KCFU()], ids=lambda method: type(method).__name__
 )
 def test_it_is_the_loop_with_teachers_and_pools(
-    method: Local, plan: Plan, mix: float | None
+    method: LocalTraining, plan: Plan, mix: float | None
 ) -> None:
     same_history(mlp, method, replace(plan, mix=mix), with_pools(jobs(mlp, weighted=True)))
 
@@ -104,7 +106,7 @@ def test_jobs_may_start_where_they_were_sent_or_elsewhere() -> None:
 
 
 def same_history(
-    make: Callable[[], nn.Module], method: Local, plan: Plan, given: list[Job]
+    make: Callable[[], nn.Module], method: LocalTraining, plan: Plan, given: list[Job]
 ) -> None:
     ours, theirs = (over_rounds(e(make), method, plan, given, 2) for e in (stack_of, loop))
     for together, alone in zip(ours, theirs, strict=True):

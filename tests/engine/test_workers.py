@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import Batch, Learner, Local, TrainState
+from fallow.core.local import Batch, Learner, LocalTraining, TrainState
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, Workers, row_loss
@@ -90,7 +90,7 @@ def same_bits(ours: list[Fitted], theirs: list[Fitted]) -> None:
     ],
 )
 def test_it_is_the_loop_bit_for_bit(
-    hired: dict[Make, Workers], make: Make, method: Local, plan: Plan
+    hired: dict[Make, Workers], make: Make, method: LocalTraining, plan: Plan
 ) -> None:
     sites = given(make, plan)
     ours = over_rounds(hired[make], method, plan, sites, 3)

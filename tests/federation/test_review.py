@@ -207,7 +207,7 @@ def test_a_refusal_names_no_folder_of_the_site(
     def locked(*about: object) -> None:
         raise leader.ledger._tables.damage_error("a page")
 
-    monkeypatch.setattr(leader.ledger.orders, "standing", locked)
+    monkeypatch.setattr(leader.ledger.orders, "find_position", locked)
     refused = str(leader.send(leader.order(about("hello", "0/hello"))).refused)
     assert "its ledger is damaged" in refused and str(leader.site.path) not in refused
     assert "ledger.sqlite" in (leader.site.path / "errors.log").read_text()

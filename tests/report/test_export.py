@@ -50,6 +50,26 @@ def test_a_parquet_file_holds_every_record(study: Path, tmp_path: Path) -> None:
     assert json.loads(rows[0]["versions"])["torch"]
 
 
+@pytest.mark.parametrize("to", ["csv", "parquet"])
+def test_what_the_first_record_lacks_has_a_column_too(tmp_path: Path, to: str) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    setup = Setup(tiny(tmp_path), tmp_path / "study")
+    cells = study_cells(setup.recipe, ("random",), [0])
+    open_study(setup, cells, "", resume=False)
+    folder = cells[0].folder(setup.out)
+    folder.mkdir(parents=True)
+    first = {"cycle": 0, "accuracy": 0.5}
+    second = {"cycle": 1, "accuracy": 0.6, "evaluations": 3, "omega": {"a": ["b"]}}
+    lines = [json.dumps(record) for record in (first, second)]
+    (folder / "records.jsonl").write_text("\n".join(lines))
+    read = {"csv": pandas.read_csv, "parquet": pandas.read_parquet}[to]
+    table = read(export_study(setup.out, to))
+    assert list(table.columns) == ["cycle", "accuracy", "evaluations", "omega"]
+    assert table["evaluations"].iloc[1] == 3
+    assert json.loads(table["omega"].iloc[1]) == {"a": ["b"]}
+
+
 @pytest.mark.parametrize(("to", "name"), [("markdown", "table.md"), ("latex", "table.tex")])
 def test_the_final_table_is_written_into_the_study(study: Path, to: str, name: str) -> None:
     path = export_study(study, to)

@@ -21,8 +21,10 @@ from fallow.sites import Parts, Site
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
 from fallow.training import ClosedForm, FedAvg
+from fallow.training.personal import ClosedFormHeads
 from tests.worlds import Forgetful
 
+Method = ClosedForm | ClosedFormHeads
 CLASSES = 4
 FEATURES = 6
 
@@ -90,7 +92,7 @@ class Hospitals:
 
     members: dict[SiteId, Site]
     carrier: Overheard
-    method: ClosedForm
+    method: Method
 
     def solve(self) -> State:
         """One round: the state that the server ends with."""
@@ -105,14 +107,14 @@ class Hospitals:
             reveals=self.method.contract.verbs,
             masking=masking,
         )
-        state = self.method.round(parts.fresh(None), ask)
+        state = self.method.round(parts.fresh(stream(0, "init")), ask)
         ask.flush()
         return state
 
 
 def hospitals(
     rows: Rows,
-    method: ClosedForm,
+    method: Method,
     parts_of: Sequence[Sequence[int]],
     *,
     is_class: bool = True,

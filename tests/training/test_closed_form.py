@@ -315,7 +315,7 @@ def test_a_withdrawn_label_leaves_no_trace() -> None:
     never = hospitals(rows, ClosedForm(), [range(0, 24), range(25, 60)], pool=3)
     withdrawn = hospitals(rows, ClosedForm(), HALVES, pool=2)
     site = withdrawn.members["a"]
-    site.reread([label for label in site.store.written("a") if label.row != 24])
+    site.reread([label for label in site.store.load_labels("a") if label.row != 24])
     assert torch.equal(withdrawn.solve()["w"], never.solve()["w"])
 
 
@@ -327,7 +327,7 @@ def test_a_corrected_label_is_as_if_it_had_been_right_from_the_start() -> None:
     )
     world = hospitals(wrong, ClosedForm(), HALVES)
     site = world.members["a"]
-    labels = site.store.written("a")
+    labels = site.store.load_labels("a")
     site.reread([label._replace(value=float(rows.y[label.row])) for label in labels])
     assert torch.equal(world.solve()["w"], right["w"])
 

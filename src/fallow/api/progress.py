@@ -6,8 +6,9 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import TextIO
 
+from fallow.core.events import Event
 from fallow.core.words import duration
 from fallow.settings.recipe import Recipe
 from fallow.study.cell import Cell
@@ -60,7 +61,7 @@ class Progress:
         cycles = 0 if query == "bound:all-labels" else self.recipe.cycles
         return (cycles + 1) * self.recipe.rounds
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         """Take one event, as `fallow.study.study.run_study` tells them."""
         cell = (event["query"], event["seed"])
         kind = event["event"]
@@ -76,7 +77,7 @@ class Progress:
             self.to.write(f"\r{self._line(event, now - self.begun):{WIDTH}}")
             self.to.flush()
 
-    def _line(self, event: dict[str, Any], spent: float) -> str:
+    def _line(self, event: Event, spent: float) -> str:
         done = sum(self.rounds.values()) / max(self.total, 1)
         run = f"run {min(self.ended + 1, len(self.cells))} of {len(self.cells)}"
         where = f"cycle {event['cycle']}" if "cycle" in event else event["event"]

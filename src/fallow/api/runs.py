@@ -22,10 +22,11 @@ from fallow.api.remembered import open_kept
 from fallow.api.settings import order_of
 from fallow.core.banks import Layout
 from fallow.core.build import nearest
+from fallow.core.events import name_run
+from fallow.core.methods import Predicting
 from fallow.core.own import Classes, lend
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.core.view import Predicting
 from fallow.core.words import some
 from fallow.data import Dataset
 from fallow.data.own.frame import read_features
@@ -105,15 +106,13 @@ def run(
             setup, _ = prepared(setup, [cell.query], cell.seed)
             open_kept(setup, [cell], "fallow.run", classes)
             with Progress(setup.recipe, [cell], progress) as watch:
-                run_cell(setup, cell, lambda event: watch({**_about(cell), **event}))
+                run_cell(
+                    setup, cell, lambda event: watch(name_run(event, cell.query, cell.seed))
+                )
             return read_run(setup, cell, keep)
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _about(cell: Cell) -> dict[str, Any]:
-    return {"query": cell.query, "seed": cell.seed}
 
 
 def read_run(setup: Setup, cell: Cell, folder: Path | None) -> Run:

@@ -22,6 +22,7 @@ from fallow.core.ask import Ask
 from fallow.core.banks import Layout
 from fallow.core.build import build, nearest
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Methods
 from fallow.core.own import lend
 from fallow.core.types import SiteId, State
 from fallow.core.view import Rows
@@ -309,7 +310,7 @@ class _World:
         template = _template(modules, read, known)
         _check_needs(strategy, read)
         layout = Layout.of(template)
-        methods = {"query": strategy, "training": trainer, "plain": FedAvg()}
+        methods: Methods = {"query": strategy, "training": trainer, "plain": FedAvg()}
         hidden = {
             name: known.ids(one.hidden, f"hidden labels of site {name}")
             for name, one in read.items()

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, dataclass_transform
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.methods import lacking_function
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
@@ -36,12 +37,12 @@ def _check_contract(cls: type[Any]) -> None:
             f"{name} says nothing of what it reveals; add contract = fl.Contract(title={name!r}, "
             "keep={'select': 'number of picks'}, needs=['local'])"
         )
-    for verb in contract.verbs:
-        if not callable(getattr(cls, verb, None)):
-            raise TypeError(
-                f"the contract of {name} lists {verb!r}, and {name} has no such function; write "
-                f"def {verb}(self, view, ...), or take it out of the contract"
-            )
+    lacking = lacking_function(cls, contract.verbs)
+    if lacking is not None:
+        raise TypeError(
+            f"the contract of {name} lists {lacking!r}, and {name} has no such function; write "
+            f"def {lacking}(self, view, ...), or take it out of the contract"
+        )
 
 
 class _Frozen:

@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from fallow.cli import coordinate, label, lists, results, site, studies
 from fallow.cli.paths import leave_current_folder
-from fallow.storage.errors import Failed, sentence
+from fallow.storage.errors import Failed, Stopped, sentence
 from fallow.storage.plain import plain
 
 app = typer.Typer(
@@ -48,7 +48,10 @@ for group in (coordinate.coordinate, site.site):
 
 UsageError: Any = typer.BadParameter.__base__  # of click, which is typer's business
 LONGEST = 4000  # characters of an error: what somebody else wrote may stand in it
-STOPPED = 130  # what typer returns after Ctrl-C
+INTERRUPTED = (
+    130  # the exit code after Ctrl-C: 128 and the number of SIGINT; typer returns it, too
+)
+KEPT = "stopped; what had been written before is as it was, and no file is half written"
 REPEATED = re.compile(
     r"( Did you mean [^?]+\?)\1+"
 )  # typer and click both suggest a command
@@ -76,7 +79,7 @@ def frame(
 
 
 def main() -> None:
-    """Run the command line.  Exit codes: 0 done, 1 failed, 2 wrong use."""
+    """Run the command line.  Exit codes: 0 done, 1 failed, 2 wrong use, 130 stopped by Ctrl-C."""
     leave_current_folder()  # commands that run a user's own recipe come back to it
     try:
         ended: Any = app(prog_name="fallow", standalone_mode=False)
@@ -85,7 +88,9 @@ def main() -> None:
             sys.exit(2)
         _leave(2, _usage(error))
     except (KeyboardInterrupt, typer.Abort):
-        _leave(1, "stopped")
+        _leave(INTERRUPTED, KEPT)
+    except Stopped as error:
+        _leave(INTERRUPTED, sentence(error))
     except ValueError as error:
         _leave(2, sentence(error))
     except (Failed, OSError) as error:
@@ -94,8 +99,8 @@ def main() -> None:
         _leave(
             1, f"{sentence(error)}; this should not happen, and --debug shows where it did"
         )
-    if ended == STOPPED:
-        _leave(1, "stopped")
+    if ended == INTERRUPTED:
+        _leave(INTERRUPTED, KEPT)
     sys.exit(ended if isinstance(ended, int) else 0)
 
 

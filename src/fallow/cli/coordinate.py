@@ -15,6 +15,7 @@ from rich.console import Console
 from fallow.cli import coordinate_options as of
 from fallow.cli import options as opt
 from fallow.cli.tables import print_lines
+from fallow.storage.errors import Stopped
 
 if TYPE_CHECKING:
     from fallow.cli.coordinate_words import Lines
@@ -162,6 +163,11 @@ def start(folder: Folder) -> None:
         program = Program(folder, agreement, link, keys, say)
         try:
             is_finished = program.go(link.start)
+        except KeyboardInterrupt as error:  # a second Ctrl-C
+            raise Stopped(
+                "stopped at once; every answer that counted is kept: fallow coordinate start "
+                f"{folder} goes on"
+            ) from error
         finally:
             link.close()
     if is_finished:

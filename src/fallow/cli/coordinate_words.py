@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from fallow.cli.tables import show_table
+from fallow.core.events import Event
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.labels import Ended
@@ -52,7 +53,7 @@ class Lines:
     is_ending: bool = False
     last: dict[str, tuple[str, float]] = field(default_factory=dict)
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         kind = str(event["event"])
         text = describe_event(event, self.agreement)
         if text is None or (self.is_ending and kind in GOING):
@@ -69,7 +70,7 @@ class Lines:
         self.console.print(f"{clock}  {text}", style=style, markup=False, soft_wrap=True)
 
 
-def describe_event(event: dict[str, Any], agreement: Agreement) -> str | None:
+def describe_event(event: Event, agreement: Agreement) -> str | None:
     """An event in one line; None for what nobody needs to see.
 
     >>> describe_event({"event": "waiting", "sites": ["a"], "key": "0/train/0/0"}, None)
@@ -138,7 +139,7 @@ def why_not_advanced(folder: Path, found: dict[str, Any]) -> str:
     )
 
 
-def _describe_labels(event: dict[str, Any]) -> str:
+def _describe_labels(event: Event) -> str:
     """How far the people of each site are; a count of an earlier time says so."""
     parts = {}
     for site, (counts, at) in event["earlier"].items():
@@ -163,7 +164,7 @@ def _describe_counts(site: str, counts: dict[str, int]) -> str:
     return text
 
 
-def _describe_score(event: dict[str, Any]) -> str:
+def _describe_score(event: Event) -> str:
     text = f"cycle {event['cycle']}: {event['labelled']} labels"
     if event["accuracy"] is not None:
         return f"{text}, accuracy {event['accuracy']:.3f}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -17,7 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from fallow.core.words import duration
+from fallow.core.events import Event
+from fallow.core.words import rough_duration
 from fallow.settings.recipe import Recipe
 from fallow.study.cell import Cell
 
@@ -68,9 +68,10 @@ class Watch:
         cycles = 0 if query == "bound:all-labels" else self.recipe.cycles
         return (cycles + 1) * self.recipe.rounds
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         """Take one event of `fallow.study.study.run_study`."""
-        cell, kind = (event["query"], event["seed"]), event["event"]
+        cell = (event["query"], event["seed"])
+        kind = event["event"]
         rounds = self.recipe.rounds
         if kind == "round":
             self.done[cell] = event["cycle"] * rounds + event["round"] + 1
@@ -78,7 +79,8 @@ class Watch:
             self.done[cell] = (event["cycle"] + 1) * rounds
         elif kind in ("done", "failed"):
             self.done[cell] = self._rounds(event["query"])
-            self.before += self.done[cell] if event.get("cached") else 0
+            if event.get("cached"):
+                self.before += self.done[cell]
             self.finished += 1
         text = self._text(event)
         self.bar.update(self.task, completed=sum(self.done.values()), description=text)
@@ -86,14 +88,14 @@ class Watch:
         ends = kind in ("done", "failed")
         if not self.console.is_terminal and (ends or now - self.shown > QUIET):
             self.shown = now
-            line = f"{self._share():4.0%}  {text}{self._left()}"
+            line = f"{self._share():4.0%}  {text}{self._time_left()}"
             self.console.print(line, soft_wrap=True, markup=False, highlight=False)
         elif kind == "failed":
             self.console.print(
                 f"{text}: {event['why']}", style="red", markup=False, highlight=False
             )
 
-    def _text(self, event: dict[str, Any]) -> str:
+    def _text(self, event: Event) -> str:
         head = f"run {min(self.finished + 1, len(self.cells))} of {len(self.cells)}"
         what = f"{event['query']}, seed {event['seed']}"
         match event["event"]:
@@ -102,12 +104,10 @@ class Watch:
             case "query":
                 more = f"cycle {event['cycle']}, choosing rows"
             case "scored":
-                score = event["accuracy"]
-                good = (
-                    f"accuracy {score:.3f}"
-                    if score is not None
-                    else f"mse {event['mse']:.4g}"
-                )
+                if event["accuracy"] is not None:
+                    good = f"accuracy {event['accuracy']:.3f}"
+                else:
+                    good = f"mse {event['mse']:.4g}"
                 more = f"cycle {event['cycle']}, {event['labelled']} labels, {good}"
             case "failed":
                 more = "failed"
@@ -118,9 +118,12 @@ class Watch:
     def _share(self) -> float:
         return sum(self.done.values()) / max(self.total, 1)
 
-    def _left(self) -> str:
+    def _time_left(self) -> str:
         """How long it will take; nothing before there is something to tell it from."""
-        spent, ran = time.monotonic() - self.started, sum(self.done.values()) - self.before
-        rest = self.total - sum(self.done.values())
-        is_known = ran > 0.03 * self.total and rest > 0
-        return f"  (about {duration(spent * rest / ran)} left)" if is_known else ""
+        done = sum(self.done.values())
+        rest = self.total - done
+        ran = done - self.before  # rounds of this call
+        if rest <= 0 or ran <= 0.03 * self.total:
+            return ""
+        spent = time.monotonic() - self.started
+        return f"  (about {rough_duration(spent * rest / ran)} left)"

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from fallow.core.events import Event
 from fallow.core.words import counted
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
@@ -26,7 +27,7 @@ class SiteLines:
     folder: Path
     is_over: bool = False
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         if self.is_over and event["event"] == "coordinator":
             return
         last = describe_end(event, self.folder)
@@ -35,7 +36,7 @@ class SiteLines:
             self.console.print(line, markup=False, soft_wrap=True)
 
 
-def describe_event(event: dict[str, Any]) -> str:
+def describe_event(event: Event) -> str:
     """What happened, in one line."""
     if event["event"] == "coordinator":
         if event["problem"] is None:
@@ -46,7 +47,7 @@ def describe_event(event: dict[str, Any]) -> str:
     return f"answered {event['key']} ({event['bytes']:,} bytes)"
 
 
-def describe_end(event: dict[str, Any], folder: Path) -> list[str]:
+def describe_end(event: Event, folder: Path) -> list[str]:
     """What to do when the study has ended."""
     if event["event"] != "order" or event["refused"] or not event["key"].startswith(FINISH):
         return []

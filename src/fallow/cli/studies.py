@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from fallow.cli import options as opt
-from fallow.storage.errors import Failed
+from fallow.storage.errors import Failed, Stopped
 
 if TYPE_CHECKING:
     from fallow.settings.recipe import Recipe
@@ -130,7 +130,7 @@ def _study(
         with Watch(setup.recipe, cells, console) as watch:
             failures = run_study(setup, cells, jobs, watch)
     except KeyboardInterrupt as error:
-        raise Failed(
+        raise Stopped(
             f"stopped; what was finished is in {setup.out}: give the same command with --resume "
             f"--out {setup.out} to go on"
         ) from error
@@ -151,12 +151,24 @@ def _say_failures(failures: Sequence[Failure], cells: Sequence[Cell]) -> None:
 
 
 def _folder(recipe: Recipe, out: Path | None, resume: bool) -> Path:
-    if out is not None:
-        return out
-    if resume:
+    """Where the study goes, or is.  Raises ValueError where it cannot."""
+    if out is None and resume:
         raise ValueError("--resume needs the folder of the study: add --out FOLDER")
+    if out is not None:
+        _check_folder(out, resume)
+        return out
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{recipe.name.replace('/', '-')}-{stamp}"
+
+
+def _check_folder(out: Path, resume: bool) -> None:
+    if out.is_file():
+        raise ValueError(f"{out} is a file; --out takes the folder of a study")
+    if resume and not out.exists():
+        raise ValueError(
+            f"there is no folder {out}, so there is no study to go on with; leave out --resume to "
+            "begin one there, or give its folder with --out"
+        )
 
 
 def _show(console: Console, out: Path) -> None:

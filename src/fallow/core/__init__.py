@@ -4,9 +4,10 @@ from fallow.core.ask import Ask, Carrier, Journal
 from fallow.core.banks import Bank, Layout
 from fallow.core.build import build
 from fallow.core.complete import each_of_all, sum_of_all
-from fallow.core.contract import Contract, Method
+from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
 from fallow.core.messages import Delivered, Request, Step
+from fallow.core.methods import Method, Methods, Query, Training
 from fallow.core.plan import Optimiser, Plan, Schedule, Segment
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import Answer, SiteId, State
@@ -23,9 +24,11 @@ __all__ = [
     "Journal",
     "Layout",
     "Method",
+    "Methods",
     "Optimiser",
     "Picks",
     "Plan",
+    "Query",
     "Release",
     "Request",
     "Schedule",
@@ -33,6 +36,7 @@ __all__ = [
     "SiteId",
     "State",
     "Step",
+    "Training",
     "View",
     "build",
     "each_of_all",

@@ -95,6 +95,10 @@ def build(
         else list(inspect.signature(cls).parameters)
     )
     for field, value in fields.items():
+        if not accepted:
+            raise ValueError(
+                f"{name} has no field {field!r} and no other; leave that setting out"
+            )
         if field not in accepted:
             raise ValueError(f"{name} has no field {field!r}{nearest(field, accepted)}")
         _check_kind(cls, name, field, value)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, runtime_checkable
-
-from fallow.core.plan import Plan
+from typing import Any, Literal
 
 Operation = Literal["sum", "each", "keep", "relay"]
 Words = Mapping[str, str]
@@ -53,12 +51,15 @@ class Contract:
     regression: bool | None = None  # works on targets; None: unless it reads predictions
     classes: bool = True  # works on classes
     linear: bool = False  # works for the model "linear" alone
+    # why a query means nothing where a model is solved for and not trained by steps; "": it does
+    not_solved: str = ""
     everyone: bool = False  # trains only where all sites take part in every round
     # settings of a recipe that a training method brings along where a study does not give them
     settings: Mapping[str, Any] = field(default_factory=dict)
     at_server: Sequence[str] = ()  # parts of a training method's state that no site is sent
     models: Sequence[str] = ()  # names of models that it orders beside "local"
     own_start: bool = False  # the server sends each site a model of its own to start at
+    gradients_per_batch: int = 1  # what a batch costs in training, beside FedAvg's 1
     # verbs that one round or query asks more than once, and how often at most; 0: a few times
     # for each site
     often: Mapping[str, int] = field(default_factory=dict)
@@ -129,19 +130,3 @@ class Contract:
             for how, words in self.asked.items()
         }
         return replace(self, verbs={}, **left)  # type: ignore[arg-type]
-
-
-@runtime_checkable
-class Planning(Protocol):
-    """A method that orders local training by other plans than its ``plan``."""
-
-    def trains_by(self, plan: Plan) -> bool:
-        """Whether the server half may order this plan; a site trains by no other."""
-        ...
-
-
-@runtime_checkable
-class Method(Protocol):
-    """A query, training or personalisation algorithm: both halves in one frozen class."""
-
-    contract: Contract

@@ -144,7 +144,7 @@ class Learner(Protocol):
 
 
 @runtime_checkable
-class Local(Protocol):
+class LocalTraining(Protocol):
     """The site half of a training method: pure functions that also run stacked over sites.
 
     A query may be one too: it then trains the models that it orders, but for the one called

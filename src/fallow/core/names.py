@@ -29,6 +29,7 @@ from typing import Any
 from torch import nn
 
 from fallow.core.contract import Contract
+from fallow.core.methods import lacking_function
 
 OWN_MODULE = re.compile(r"fallow\.(\w+|papers\.\w+\.codes)")
 """Modules of Fallow whose exported classes are named with their module."""
@@ -92,10 +93,8 @@ class Kind:
             return "it is not a dataclass"
         if self.is_method and not isinstance(getattr(found, "contract", None), Contract):
             return "it has no contract"
-        for member in self.members:
-            if not callable(getattr(found, member, None)):
-                return f"it has no function {member}"
-        return None
+        lacking = lacking_function(found, self.members)
+        return None if lacking is None else f"it has no function {lacking}"
 
 
 TRAINING = Kind(

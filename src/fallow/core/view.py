@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -68,13 +68,6 @@ class View(Protocol):
     ) -> Tensor: ...  # as the training method predicts
     def stream(self, purpose: str) -> torch.Generator: ...
     def secret(self, purpose: str) -> torch.Generator: ...  # that no other party can repeat
-
-
-@runtime_checkable
-class Predicting(Protocol):
-    """A training method that predicts by more than a forward pass of the model it deploys."""
-
-    def predict(self, view: View, state: State, rows: Tensor) -> Tensor: ...  # (n, c)
 
 
 def _as_is(counts: Tensor) -> Answer:

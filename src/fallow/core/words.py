@@ -50,6 +50,23 @@ def size(amount: float) -> str:
     return f"{amount:.1f} TB"
 
 
+def rough_duration(seconds: float) -> str:
+    """Seconds that were only guessed, with no digit more than a guess has.
+
+    >>> rough_duration(3.2), rough_duration(18.7), rough_duration(154), rough_duration(7380)
+    ('5 s', '20 s', '3 min', '2 h')
+    >>> rough_duration(5700)
+    '1 h 40 min'
+    """
+    if seconds < 57.5:  # what rounds to less than a minute
+        return f"{max(5, 5 * round(seconds / 5))} s"
+    minutes = max(1, round(seconds / 60))
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, rest = divmod(10 * round(minutes / 10), 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
+
+
 def duration(seconds: float) -> str:
     """Seconds for a reader.
 

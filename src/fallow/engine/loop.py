@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fallow.core.banks import Layout
-from fallow.core.local import Batch, Local, RowLoss
+from fallow.core.local import Batch, LocalTraining, RowLoss
 from fallow.core.plan import Plan
 from fallow.core.types import State
 from fallow.engine.batches import Epoch, Fitted, Job, augment, batches, epochs, mixing
@@ -43,12 +43,12 @@ class Loop:
         return SingleModel(self.model, self.layout)
 
     def fit(
-        self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]
+        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
     ) -> list[Fitted]:
         """Train every job; the order of jobs does not matter."""
         return [self._fit(method, plan, round_, job) for job in jobs]
 
-    def _fit(self, method: Local, plan: Plan, round_: int, job: Job) -> Fitted:
+    def _fit(self, method: LocalTraining, plan: Plan, round_: int, job: Job) -> Fitted:
         learn = Autograd(self.network, self.loss, plan.optimiser)
         w_t, s = start(method, plan, job.start, job.own, job.sent)
         patience, steps = Patience(plan.patience), 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NoReturn, final
 
-from fallow.core.local import Batch, Local, Near, Objective, TrainState
+from fallow.core.local import Batch, LocalTraining, Near, Objective, TrainState
 
 
 def is_plain(
-    method: Local, s: dict[str, TrainState], w_t: TrainState, batch: Batch
+    method: LocalTraining, s: dict[str, TrainState], w_t: TrainState, batch: Batch
 ) -> bool:
     """Whether the step is one descent of ``s["w"]`` on the loss of the task, and nothing else.
 

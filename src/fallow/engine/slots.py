@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from fallow.core.local import Local, TrainState, slot
+from fallow.core.local import LocalTraining, TrainState, slot
 from fallow.core.plan import Plan
 from fallow.core.types import State
 from fallow.engine.batches import Fitted
@@ -16,7 +16,11 @@ SENT = "sent"  # the name under which the moments of the sent model stay at a si
 
 
 def start(
-    method: Local, plan: Plan, state: State, own: dict[str, TrainState], sent: State | None
+    method: LocalTraining,
+    plan: Plan,
+    state: State,
+    own: dict[str, TrainState],
+    sent: State | None,
 ) -> tuple[TrainState, dict[str, TrainState]]:
     """The model that was ``sent``, and the method's slots beside it, which begin at ``state``; None
     where both are one.
@@ -40,7 +44,7 @@ def _fresh(plan: Plan, state: State) -> TrainState:
 
 
 def finish(
-    method: Local, plan: Plan, s: dict[str, TrainState]
+    method: LocalTraining, plan: Plan, s: dict[str, TrainState]
 ) -> tuple[TrainState, dict[str, TrainState]]:
     """What is sent and what stays, with the moments of what is sent if the optimiser persists."""
     sent, stays = method.finish(s)

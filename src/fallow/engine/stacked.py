@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import Batch, Learner, Local, RowLoss, TrainState
+from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import State
 from fallow.engine.banked import BankedModel
@@ -48,7 +48,7 @@ class Stacked:
         return BankedModel(self.model, self.layout)
 
     def fit(
-        self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]
+        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
     ) -> list[Fitted]:
         """Train every job; equal to `Loop` up to rounding."""
         if plan.augment:
@@ -65,7 +65,7 @@ class Stacked:
         return [results[place] for place in range(len(jobs))]
 
     def _train(
-        self, method: Local, plan: Plan, round_: int, jobs: list[Job]
+        self, method: LocalTraining, plan: Plan, round_: int, jobs: list[Job]
     ) -> list[Fitted]:
         learn = Autograd(self.network, self.loss, plan.optimiser)
         own = {name: stack([job.own[name] for job in jobs]) for name in jobs[0].own}
@@ -103,7 +103,7 @@ class Stacked:
 
     def _is_whole(
         self,
-        method: Local,
+        method: LocalTraining,
         plan: Plan,
         s: dict[str, TrainState],
         w_t: TrainState,
@@ -118,7 +118,7 @@ class Stacked:
 
     def _stopped(
         self,
-        method: Local,
+        method: LocalTraining,
         plan: Plan,
         s: dict[str, TrainState],
         seats: list[Seat],
@@ -148,7 +148,7 @@ def _seats(jobs: list[Job], plan: Plan) -> list[Seat]:
 
 
 def _steps(
-    method: Local,
+    method: LocalTraining,
     learn: Learner,
     s: dict[str, TrainState],
     w_t: TrainState,
@@ -172,7 +172,11 @@ def _take(s: dict[str, TrainState], which: slice | list[int]) -> dict[str, Train
 
 
 def _results(
-    method: Local, plan: Plan, s: dict[str, TrainState], seats: list[Seat], done: int
+    method: LocalTraining,
+    plan: Plan,
+    s: dict[str, TrainState],
+    seats: list[Seat],
+    done: int,
 ) -> dict[int, Fitted]:
     """What the sites made in ``done`` epochs, by place."""
     sent, stays = finish(method, plan, s)

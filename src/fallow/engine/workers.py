@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from fallow.core.banks import Layout
-from fallow.core.local import NONE, Local, RowLoss, TrainState
+from fallow.core.local import NONE, LocalTraining, RowLoss, TrainState
 from fallow.core.plan import Plan
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.loop import Loop
@@ -48,7 +48,7 @@ class Workers:
     _staff: list[Worker] = field(default_factory=list, init=False, repr=False)
 
     def fit(
-        self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]
+        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
     ) -> list[Fitted]:
         """Train every job; the order of jobs does not matter."""
         if not self._staff:
@@ -112,7 +112,7 @@ class Worker:
         theirs.close()  # so that the end of the process is the end of what can be read
         return Worker(process, ours)
 
-    def give(self, method: Local, plan: Plan, round_: int, jobs: list[Job]) -> None:
+    def give(self, method: LocalTraining, plan: Plan, round_: int, jobs: list[Job]) -> None:
         bare: dict[str, Any] = dict.fromkeys(ROWS, NONE)
         orders = [(self.new_rows(job), replace(job, **bare)) for job in jobs]
         self.pipe.send((method, plan, round_, over(Tensor, Tensor.numpy, orders)))

@@ -12,17 +12,16 @@ from torch import Tensor, nn
 from fallow.core.ask import Ask, Carrier, Masking
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Methods
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
+from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.phases import Phases
 from fallow.experiment.record import Evaluation, PseudoLabels
 from fallow.experiment.scale import Scale
 from fallow.settings.recipe import Recipe
 from fallow.sites import Simulated, Site
-
-Done = dict[str, Any]
-"""What a finished step left, as the journal keeps it."""
 
 
 class Environment(Protocol):
@@ -39,7 +38,7 @@ class Environment(Protocol):
     @property
     def carrier(self) -> Carrier: ...
     @property
-    def methods(self) -> Mapping[str, Any]: ...
+    def methods(self) -> Methods: ...
     @property
     def fresh(self) -> Callable[[torch.Generator], State]: ...
     @property
@@ -85,16 +84,18 @@ class Environment(Protocol):
         cycle: int,
         step: str,
         budget: Mapping[SiteId, int],
-        done: Done,
+        done: FinishedQuery,
         keep: tuple[str, ...],
-    ) -> Done: ...  # labels for what was picked; ends the step and the cycle at the sites
+    ) -> (
+        FinishedQuery
+    ): ...  # labels for what was picked; ends the step and the cycle at the sites
     def pseudo_labels(
         self,
     ) -> PseudoLabels | None: ...  # only a simulation knows the truth
 
     def first_phase(
-        self, phases: Phases, train: Callable[[], Done]
-    ) -> tuple[Done, Any]: ...
+        self, phases: Phases, train: Callable[[], TrainedPhase]
+    ) -> tuple[TrainedPhase, Any]: ...
     def restore(
         self, memory: Any
     ) -> None: ...  # what sites remembered, beside `first_phase`

@@ -7,8 +7,8 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
+from fallow.core.methods import Finishing, Predicting
 from fallow.core.types import SiteId, State
-from fallow.core.view import Predicting
 from fallow.engine import predict
 from fallow.experiment.environment import Simulation
 from fallow.experiment.metrics import accuracy, balanced_accuracy, per_class_accuracy
@@ -17,7 +17,6 @@ from fallow.experiment.record import PseudoLabels, Scores
 from fallow.experiment.redundancy import redundancy
 from fallow.experiment.scale import in_units
 from fallow.sites.view import SiteView
-from fallow.training.base import Finishing
 
 
 def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
@@ -78,8 +77,7 @@ def _used(world: Simulation, name: SiteId, state: State, retained: bool) -> Stat
     memory = world.members[name].memory
     if retained and "best" in memory:
         return memory["best"]
-    used: State = world.methods["training"].deploy(state, memory)
-    return used
+    return world.methods["training"].deploy(state, memory)
 
 
 def _outputs(world: Simulation, name: SiteId, state: State, rows: Tensor) -> Tensor:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
 from fallow.core.types import SiteId
-from fallow.experiment.environment import Done, Simulation
+from fallow.experiment.environment import Simulation
+from fallow.experiment.finished import TrainedPhase
 from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.versions import threads, versions
 from fallow.sites import Site
@@ -48,8 +49,8 @@ def phase_key(world: Simulation) -> str:
 
 
 def first_phase(
-    world: Simulation, phases: Phases, train: Callable[[], Done]
-) -> tuple[Done, Memory | None]:
+    world: Simulation, phases: Phases, train: Callable[[], TrainedPhase]
+) -> tuple[TrainedPhase, Memory | None]:
     """The phase as ``train`` makes it, or as another strategy left it with what its sites
     remembered then."""
     key = phase_key(world)

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from fallow.core.types import SiteId, State
 from fallow.privacy import Released
@@ -17,6 +17,8 @@ from fallow.storage.errors import Failed
 from fallow.storage.packing import pack, unpack
 
 DURABLE: Durability = "FULL"
+Result = TypeVar("Result")  # of a step: a dictionary of what `pack` knows
+
 UNHELD = """
 DELETE FROM letter WHERE NOT EXISTS (SELECT 1 FROM received WHERE received.mark = letter.mark)
 """
@@ -126,7 +128,7 @@ class Journal:
 
     # -- finished steps ---------------------------------------------------------------------
 
-    def finish(self, step: str, result: dict[str, Any]) -> dict[str, Any]:
+    def finish(self, step: str, result: Result) -> Result:
         """A step is done: remember its result, forget its exchanges.
 
         Returns the result as a resumed run will read it (tuples are lists then), so that a run
@@ -136,7 +138,7 @@ class Journal:
             self._write("INSERT INTO finished VALUES (?, ?)", step, with_checksum(result))
             self._write("DELETE FROM exchange WHERE instr(key, ?) = 1", f"{step}/")
             self._write(UNHELD)
-        kept: dict[str, Any] = unpack(pack(result))
+        kept: Result = unpack(pack(result))
         return kept
 
     def finished(self, step: str) -> dict[str, Any] | None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from torch import nn
 
 from fallow import queries, training
 from fallow.core.build import build, find
-from fallow.core.contract import Method
+from fallow.core.methods import Method, Methods
 from fallow.core.names import OWN, NamePolicy
 from fallow.core.own import own_class
 from fallow.core.plan import Plan
@@ -35,7 +34,7 @@ def is_shared(query: Method) -> bool:
 
 def methods_of(
     recipe: Recipe, flipped: Sequence[SiteId] = (), policy: NamePolicy = OWN
-) -> dict[str, Any]:
+) -> Methods:
     """The methods of a run by the part they play; ValueError for an unknown name or field.
 
     ``flipped``: the sites whose labels are wrong, which the word "flipped" stands for in a field
@@ -61,6 +60,11 @@ def methods_of(
             f"{recipe.query} compares sites and needs at least {query.contract.cohort}; the recipe "
             f"has {recipe.sites}"
         )
+    if query.contract.not_solved and "least-squares" in method.contract.tags:
+        raise ValueError(
+            f"{recipe.query} does not suit {recipe.training}: {query.contract.not_solved}; choose "
+            "another query, or train with fedavg"
+        )
     cohort = math.ceil(recipe.participation * recipe.sites - 1e-9)
     if method.contract.everyone and cohort < recipe.sites:
         raise ValueError(
@@ -79,7 +83,7 @@ def methods_of(
     }
 
 
-def local_plan(recipe: Recipe, query: Any) -> Plan | None:
+def local_plan(recipe: Recipe, query: Method) -> Plan | None:
     """How the local model that ``query`` looks at is made; None where it is the last round's."""
     source = recipe.local_source
     if source == "auto":

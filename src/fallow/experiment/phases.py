@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fallow.core.types import SiteId, State
+from fallow.experiment.finished import TrainedPhase
 from fallow.storage.errors import Failed
 from fallow.storage.files import load_tree, save_tree, sweep
 
@@ -35,7 +36,7 @@ class Phases:
             return None
         return phase
 
-    def save(self, key: str, done: dict[str, Any], memory: Memory) -> None:
+    def save(self, key: str, done: TrainedPhase, memory: Memory) -> None:
         path = self._path(key)
         if path is not None:
             sweep(path.parent, f"{path.name}.*")

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
+from fallow.core.events import Say, stay_silent
+from fallow.core.methods import Finishing, Memo, methods_by_owner
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
-from fallow.experiment.environment import Done, Environment
+from fallow.experiment.environment import Environment
+from fallow.experiment.finished import (
+    FinishedModel,
+    FinishedPhase,
+    FinishedQuery,
+    SavedModel,
+    TrainedPhase,
+)
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import local_plan
 from fallow.experiment.model_file import save_model
@@ -22,14 +31,6 @@ from fallow.experiment.scale import Scale
 from fallow.experiment.steps import Spent, add_queries, build_record, cohort_of
 from fallow.settings.recipe import Recipe
 from fallow.storage.files import load_tree, save_tree, write_lines
-from fallow.training.base import Finishing
-
-Say = Callable[[dict[str, Any]], None]
-Memo = dict[str, Any]
-
-
-def silent(event: dict[str, Any]) -> None:
-    """Say nothing."""
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Run:
     journal: Journal
     phases: Phases = field(default_factory=Phases)
     folder: Path | None = None
-    say: Say = silent
+    say: Say = stay_silent
 
     @property
     def recipe(self) -> Recipe:
@@ -100,10 +101,9 @@ class Run:
         self._finished(done)
         return records
 
-    def _build_records(self, cycle: int, done: Done, spent: Spent) -> list[Record]:
+    def _build_records(self, cycle: int, done: FinishedPhase, spent: Spent) -> list[Record]:
         """A record for each round of the cycle that was scored."""
-        evaluations: list[Evaluation] = done["rows"]
-        return [build_record(self.world, cycle, row, done, spent) for row in evaluations]
+        return [build_record(self.world, cycle, row, done, spent) for row in done["rows"]]
 
     def _scored(self, cycle: int, records: Sequence[Record]) -> None:
         if self.folder is not None:
@@ -119,18 +119,17 @@ class Run:
             }
         )
 
-    def _finished(self, done: dict[str, Any]) -> None:
+    def _finished(self, done: FinishedPhase) -> None:
         """The last file.  What sites deploy may be what they remember, so the model is journaled
         before that is dropped."""
         if self.folder is None:
             return
-        last = self.journal.finished("model")
+        last = cast(FinishedModel | None, self.journal.finished("model"))
         if last is None:
             state = self._state(done)
-            last = {"state": self.world.one_model(self.journal, state)}
-            last = self.journal.finish(
-                "model", {**last, "sites": self.world.own_models(state)}
-            )
+            common = self.world.one_model(self.journal, state)
+            own = self.world.own_models(state)
+            last = self.journal.finish("model", FinishedModel(state=common, sites=own))
         self.journal.tidy()
         sites = last.get("sites", {})
         save_model(self.folder / "model.safetensors", self.world, last["state"], sites)
@@ -138,7 +137,7 @@ class Run:
     def _ask(
         self, step: str, owner: str, cycle: int, shown: Disclosure, **more: Any
     ) -> Ask:
-        reveals = self.world.methods[owner].contract.verbs
+        reveals = methods_by_owner(self.world.methods)[owner].contract.verbs
         carrier = self.world.carrier
         more |= {"reveals": reveals, "masking": self.world.masking}
         ask = Ask(carrier, self.journal, shown, step, owner, cycle, **more)
@@ -147,10 +146,11 @@ class Run:
 
     # -- labels -----------------------------------------------------------------------------
 
-    def initial(self) -> dict[str, Any]:
+    def initial(self) -> FinishedQuery:
         """Units of features, and the first labels: random, through the same door, oracle and
         budget."""
-        recipe, done = self.recipe, self.journal.finished("0/initial")
+        recipe = self.recipe
+        done = cast(FinishedQuery | None, self.journal.finished("0/initial"))
         if done is None:
             shown = Disclosure()
             scale = None
@@ -168,7 +168,7 @@ class Run:
             self.world = self.world.in_units(Scale(**done["scale"]))
         return done
 
-    def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[dict[str, Any]]:
+    def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[FinishedQuery]:
         """A cycle's budget, in as many parts as the recipe says; no training lies between them."""
         parts, wanted = (
             self.recipe.queries_per_cycle,
@@ -184,10 +184,10 @@ class Run:
 
     def _query(
         self, cycle: int, part: int, memo: Memo, state: State, share: Mapping[SiteId, int]
-    ) -> dict[str, Any]:
+    ) -> FinishedQuery:
         """Choose rows and buy their labels; the models that the first part saw stay for others."""
         step = f"{cycle}/query-{part}" if part else f"{cycle}/query"
-        done = self.journal.finished(step)
+        done = cast(FinishedQuery | None, self.journal.finished(step))
         if done is not None:
             return done
         self.say({"event": "query", "cycle": cycle})
@@ -207,8 +207,12 @@ class Run:
         memo = query.query(ask, budget, memo)
         ask.flush()
         seconds = time.perf_counter() - started
-        done = {"memo": memo, "revealed": shown.rows(), "seconds": seconds}
-        done |= {"pseudo_labels": None if part else self.world.pseudo_labels()}
+        done = {
+            "memo": memo,
+            "revealed": shown.rows(),
+            "seconds": seconds,
+            "pseudo_labels": None if part else self.world.pseudo_labels(),
+        }
         is_last = part == self.recipe.queries_per_cycle - 1
         return self._bought(
             cycle, step, budget, done, () if is_last else ("local", "global")
@@ -219,38 +223,42 @@ class Run:
         cycle: int,
         step: str,
         budget: Mapping[SiteId, int],
-        done: Done,
+        done: FinishedQuery,
         keep: tuple[str, ...] = (),
-    ) -> Done:
+    ) -> FinishedQuery:
         """Labels for what was picked; what sites remember beyond the cycle is ``keep``."""
         keep += ("own/", "average") if self.recipe.restart == "continue" else ()
         return self.world.bought(self.journal, cycle, step, budget, done, keep)
 
     # -- training ---------------------------------------------------------------------------
 
-    def _phase(self, cycle: int, before: State | None) -> dict[str, Any]:
+    def _phase(self, cycle: int, before: State | None) -> FinishedPhase:
         """Train for ``rounds`` rounds, or take the phase from the journal or the shared folder."""
         step = f"{cycle}/train"
-        done = self.journal.finished(step)
+        done = cast(FinishedPhase | None, self.journal.finished(step))
         if done is not None:
             self.world = self.world.with_targets(done["targets"])
             return done
         if cycle == 0:
-            done, memory = self.world.first_phase(
+            trained, memory = self.world.first_phase(
                 self.phases, lambda: self.train(0, before)
             )
         else:
-            done, memory = self.train(cycle, before), None
-        self.world = self.world.with_targets(done["targets"])
-        filed = self._filed(cycle, done)
+            trained = self.train(cycle, before)
+            memory = None
+        self.world = self.world.with_targets(trained["targets"])
+        filed = self._filed(cycle, trained)
         with self.journal.transaction():
             self.world.restore(memory)
             return self.journal.finish(step, filed)
 
-    def train(self, cycle: int, before: State | None) -> dict[str, Any]:
+    def train(self, cycle: int, before: State | None) -> TrainedPhase:
         """The rounds of one phase, whatever the journal already knows of them."""
-        step, recipe, started = f"{cycle}/train", self.recipe, time.perf_counter()
-        shown, rows = Disclosure(), []
+        step = f"{cycle}/train"
+        recipe = self.recipe
+        started = time.perf_counter()
+        shown = Disclosure()
+        rows: list[Evaluation] = []
         state = before
         if state is None or recipe.restart == "fresh":
             state = self.world.fresh(stream(self.world.seed, "init", cycle))
@@ -290,17 +298,28 @@ class Run:
             ask.flush()
         return state
 
-    def _filed(self, cycle: int, done: dict[str, Any]) -> dict[str, Any]:
+    def _filed(self, cycle: int, trained: TrainedPhase) -> FinishedPhase:
         """The phase with its model in a checkpoint; the journal holds the file's hash."""
-        if self.folder is None:
-            return done
-        path = self.folder / "checkpoints" / f"cycle-{cycle}.safetensors"
-        sha256 = save_tree(path, {"state": done["state"]})
-        return {**done, "state": {"file": path.name, "sha256": sha256}}
+        state: State | SavedModel = trained["state"]
+        if self.folder is not None:
+            path = self.folder / "checkpoints" / f"cycle-{cycle}.safetensors"
+            sha256 = save_tree(path, {"state": state})
+            state = SavedModel(file=path.name, sha256=sha256)
+        return {
+            "state": state,
+            "rows": trained["rows"],
+            "revealed": trained["revealed"],
+            "seconds": trained["seconds"],
+            "labels": trained["labels"],
+            "targets": trained["targets"],
+            "held": trained["held"],
+        }
 
-    def _state(self, done: dict[str, Any]) -> State:
-        state: State = done["state"]
-        if self.folder is not None and "file" in state:
-            path = self.folder / "checkpoints" / str(state["file"])
-            state = load_tree(path, self.folder, str(state["sha256"]))["state"]
-        return state
+    def _state(self, done: FinishedPhase) -> State:
+        state = done["state"]
+        if self.folder is None or "file" not in state:
+            return cast(State, state)
+        saved = cast(SavedModel, state)
+        path = self.folder / "checkpoints" / saved["file"]
+        loaded: State = load_tree(path, self.folder, saved["sha256"])["state"]
+        return loaded

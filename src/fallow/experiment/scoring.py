@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import cast
 
 from fallow.core.disclosure import payload
+from fallow.core.methods import Finishing
 from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Evaluation, Scores
 from fallow.experiment.steps import cohort_of, describe_collaboration
-from fallow.training.base import Finishing
 
 
 def scored(

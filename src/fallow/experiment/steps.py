@@ -16,7 +16,8 @@ from fallow.core.disclosure import Disclosure, DisclosureEntry
 from fallow.core.streams import seed_of, stream
 from fallow.core.types import SiteId, State
 from fallow.data import validation_split
-from fallow.experiment.environment import Done, Environment, Simulation
+from fallow.experiment.environment import Environment, Simulation
+from fallow.experiment.finished import FinishedPhase, FinishedQuery, StepCosts
 from fallow.experiment.journal import Journal
 from fallow.experiment.record import Collaboration, Evaluation, Record, Relayed
 from fallow.experiment.versions import threads, versions
@@ -32,7 +33,7 @@ class Spent:
     seconds: float = 0.0
     shown: Disclosure = field(default_factory=Disclosure)
 
-    def add(self, *steps: Done) -> None:
+    def add(self, *steps: StepCosts) -> None:
         for done in steps:
             self.seconds += done["seconds"]
             self.shown = self.shown.plus(Disclosure.of(done["revealed"]))
@@ -82,9 +83,9 @@ def bought(
     cycle: int,
     step: str,
     budget: Mapping[SiteId, int],
-    done: Done,
+    done: FinishedQuery,
     keep: tuple[str, ...],
-) -> Done:
+) -> FinishedQuery:
     """Ask the oracle, write the ledgers, end the cycle at the sites: one transaction."""
     members, oracle = world.members, world.oracle
     picks = {n: s.memory["picks"] for n, s in members.items() if "picks" in s.memory}
@@ -200,7 +201,7 @@ def count_relayed(revealed: Sequence[DisclosureEntry]) -> Relayed | None:
     return {"sent": dict(sent), "received": dict(received)}
 
 
-def add_queries(record: Record, queries: Sequence[Done]) -> None:
+def add_queries(record: Record, queries: Sequence[FinishedQuery]) -> None:
     """Write into a record of a cycle what the queries after it say of themselves.
 
     queries: the finished parts of the cycle's query, in order.
@@ -210,7 +211,11 @@ def add_queries(record: Record, queries: Sequence[Done]) -> None:
 
 
 def build_record(
-    world: Environment, cycle: int, evaluation: Evaluation, done: Done, spent: Spent
+    world: Environment,
+    cycle: int,
+    evaluation: Evaluation,
+    done: FinishedPhase,
+    spent: Spent,
 ) -> Record:
     """One evaluation of a phase that is ``done``, as it is written.
 
@@ -218,7 +223,7 @@ def build_record(
     sites tell how many they have and not of which class.
     """
     recipe = world.recipe
-    labels: dict[SiteId, list[int]] = done["labels"]
+    labels = done["labels"]
     trained_on = sum(sum(counts) for counts in labels.values())
     by_class = [sum(counts) for counts in zip(*labels.values(), strict=True)]
     is_by_class = len(by_class) == len(world.classes)

@@ -21,8 +21,7 @@ def targets_of(world: Simulation, ask: Ask) -> State | None:
     if world.dataset.classes or how == "none" or not is_bought:
         return None
     if how == "labelled":
-        found: State = world.methods["scaling"].of_targets(ask)
-        return found
+        return world.methods["scaling"].of_targets(ask)
     y = world.dataset.y.double()
     mean, std = y.mean(), torch.tensor(world.variance, dtype=y.dtype).sqrt()
     ask.keep("targets", mean=mean, std=std)

@@ -20,12 +20,13 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
+from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import Loop, Stacked, Workers, row_loss
-from fallow.experiment.environment import Done
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
+from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.first_phase import first_phase, restore
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import executor_of, is_shared, methods_of
@@ -62,7 +63,7 @@ class World:
     oracle: Simulated
     model: nn.Module
     layout: Layout
-    methods: Mapping[str, Any]
+    methods: Methods
     executor: str
     fresh: Callable[[torch.Generator], State]
     scale: Scale | None = None  # of features, once the sites have agreed on it
@@ -160,17 +161,17 @@ class World:
         cycle: int,
         step: str,
         budget: Mapping[SiteId, int],
-        done: Done,
+        done: FinishedQuery,
         keep: tuple[str, ...],
-    ) -> Done:
+    ) -> FinishedQuery:
         return bought(self, journal, cycle, step, budget, done, keep)
 
     def pseudo_labels(self) -> PseudoLabels | None:
         return pseudo_labels(self)
 
     def first_phase(
-        self, phases: Phases, train: Callable[[], Done]
-    ) -> tuple[Done, Memory | None]:
+        self, phases: Phases, train: Callable[[], TrainedPhase]
+    ) -> tuple[TrainedPhase, Memory | None]:
         return first_phase(self, phases, train)
 
     def restore(self, memory: Memory | None) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import nn
 
 from fallow.core.banks import Layout
+from fallow.core.methods import Methods
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import Loop, Stacked, row_loss
@@ -33,7 +33,7 @@ class BuiltStudy:
 
     model: nn.Module
     layout: Layout
-    methods: Mapping[str, Any]
+    methods: Methods
     fresh: Callable[[torch.Generator], State]
     classes: int
     executor: Executor
@@ -75,24 +75,26 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     executor = (
         Stacked(*about) if trainer == "stacked" else Loop(*about, recipe.channels_last)
     )
-    people = People(recipe.privacy.secure_sum, schema.task == "classification")
-    playing = _playing(agreement, methods) | {"people": people}
+    playing = _playing(agreement, methods)
+    playing["people"] = People(recipe.privacy.secure_sum, schema.task == "classification")
     return BuiltStudy(
         model, layout, playing, fresh, len(schema.classes), executor, trainer, dtype
     )
 
 
-def _playing(agreement: Agreement, methods: dict[str, Any]) -> dict[str, Any]:
+def _playing(agreement: Agreement, methods: Methods) -> Methods:
     """The methods that play a part in this study: a site answers to no other, and tells nothing
     that the study does not need."""
-    recipe, is_number = agreement.recipe, agreement.schema.task == "regression"
+    recipe = agreement.recipe
+    has_numbers = agreement.schema.task == "regression"
     scaling = Scaling(
-        is_standardised(recipe, agreement.example),
-        is_number and recipe.target_scale != "none",
+        of_rows=is_standardised(recipe, agreement.example),
+        of_numbers=has_numbers and recipe.target_scale != "none",
     )
-    is_idle = {
-        "scaling": not (scaling.of_rows or scaling.of_numbers),
-        "retention": not recipe.validation,
-    }
-    playing = methods | {"scaling": scaling}
-    return {part: found for part, found in playing.items() if not is_idle.get(part)}
+    playing = methods.copy()
+    playing["scaling"] = scaling
+    if not (scaling.of_rows or scaling.of_numbers):
+        del playing["scaling"]
+    if not recipe.validation:
+        del playing["retention"]
+    return playing

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fallow.core.contract import Contract
+from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import SiteId
 from fallow.core.words import counted, size
 from fallow.experiment.versions import versions
@@ -43,16 +43,14 @@ class Facts:
     is_own: bool = False
 
 
-def write_card(
-    folder: Path, agreement: Agreement, methods: Mapping[str, Any], facts: Facts
-) -> Path:
+def write_card(folder: Path, agreement: Agreement, methods: Methods, facts: Facts) -> Path:
     """Write ``model-card.md`` into a folder; its path."""
     path = folder / CARD
     write_whole(path, card_text(agreement, methods, facts).encode())
     return path
 
 
-def card_text(agreement: Agreement, methods: Mapping[str, Any], facts: Facts) -> str:
+def card_text(agreement: Agreement, methods: Methods, facts: Facts) -> str:
     """The card as Markdown.  methods: by the part they play, as `made` builds them."""
     today = datetime.now(UTC).date().isoformat()
     model = "A model of its own at each site" if facts.is_own else "One model for all sites"
@@ -106,11 +104,12 @@ def _data(agreement: Agreement, facts: Facts) -> Iterator[str]:
     yield f"- Budget: {recipe.budget_words} (shares of all rows, or labels a site)"
 
 
-def _how(agreement: Agreement, methods: Mapping[str, Any]) -> Iterator[str]:
+def _how(agreement: Agreement, methods: Methods) -> Iterator[str]:
     recipe = agreement.recipe
+    by_owner = methods_by_owner(methods)
     yield f"- Model: {recipe.model}"
     for part, title in PARTS.items():
-        contract: Contract = methods[part].contract
+        contract = by_owner[part].contract
         paper = f' ("{contract.paper}", {contract.year})' if contract.year else ""
         yield f"- {title}: {getattr(recipe, part)}, {contract.title}{paper}"
     yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {agreement.seed}"

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.contract import Contract
+from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
@@ -29,7 +30,6 @@ from fallow.sites import Site
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.storage.files import save_tree
-from fallow.training.base import Finishing
 
 MODEL = "model.safetensors"
 PICKED = "picked in"
@@ -166,7 +166,7 @@ class People:
 
     def finish(self, at: Office, **common: Tensor) -> Answer:
         """The study is over: the model that this site uses, and its card, as files of the site."""
-        training = at.site.method("training")
+        training = at.site.parts.methods["training"]
         retained = at.agreement.recipe.validation > 0 and not isinstance(
             training, Finishing
         )
@@ -256,10 +256,8 @@ def _count_labels(site: Site) -> dict[str, int]:
 def _find_used(at: Office, common: State, retained: bool) -> State:
     if retained and "best" in at.site.memory:
         return at.site.memory["best"]
-    training = at.site.method("training")
     with words_stay():
-        used: State = training.deploy(common, at.site.memory)
-    return used
+        return at.site.parts.methods["training"].deploy(common, at.site.memory)
 
 
 def _make_lines(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:

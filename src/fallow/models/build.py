@@ -84,7 +84,14 @@ def _users_own(
             f"{name!r} must take (shape, outputs) and the given fields {sorted(fields)}: {error}"
         ) from error
     with lent(generator):
-        model = cls(shape, outputs, **fields)
+        try:
+            model = cls(shape, outputs, **fields)
+        except Exception as error:  # a user's own code may raise anything
+            raise ValueError(
+                f"{name!r} could not be made for these data: it was called with the shape of a row, "
+                f"{tuple(shape)}, and with the number of outputs, {outputs}, and raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
     check_model(model, shape, outputs)
     built: nn.Module = model
     return built

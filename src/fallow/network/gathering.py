@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
+from fallow.core.events import Event, Say
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Link, Order, Reply, open_reply, sign_message
@@ -69,7 +70,7 @@ class Correspondence(Protocol):
     @property
     def clock(self) -> Callable[[], float]: ...
     @property
-    def say(self) -> Callable[[dict[str, Any]], None]: ...
+    def say(self) -> Say: ...
 
 
 @dataclass
@@ -246,8 +247,11 @@ class ReplyCollector:
     def key(self) -> str:
         return next(iter(self.orders.values())).key if self.orders else "nothing"
 
-    def _report(self, event: str, site: SiteId, **more: str) -> None:
-        self.remote.say({"event": event, "site": site, "key": self.key, **more})
+    def _report(self, kind: str, site: SiteId, why: str | None = None) -> None:
+        event: Event = {"event": kind, "site": site, "key": self.key}
+        if why is not None:
+            event["why"] = why
+        self.remote.say(event)
 
     def _announce_waiting(self, waited: float) -> None:
         """For whom, for how long already and at most, and how many answers are needed."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from fallow.core.ask import Masking
+from fallow.core.events import Say
 from fallow.core.totals import Implausible
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import ResponseCheck
@@ -37,7 +38,7 @@ class PlausibleSums:
 
     inner: Masking
     border: ResponseCheck
-    say: Callable[[dict[str, Any]], None]
+    say: Say
     failed: list[str] = field(default_factory=list)
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None:

@@ -7,9 +7,10 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 from fallow.core.disclosure import payload
+from fallow.core.events import Say
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
@@ -93,7 +94,7 @@ class Remote:
     study: str
     run: str
     waits: Waiting
-    say: Callable[[dict[str, Any]], None]
+    say: Say
     border: ResponseCheck = field(default_factory=ResponseCheck)
     clock: Callable[[], float] = time.monotonic
     absent: set[SiteId] = field(default_factory=set)

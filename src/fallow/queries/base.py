@@ -1,33 +1,14 @@
-"""What every query strategy is."""
+"""What query strategies share, beside what every method may define (`fallow.core.methods`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from fallow.core.ask import Ask
-from fallow.core.contract import Contract
 from fallow.core.messages import To
-from fallow.core.types import SiteId
+from fallow.core.methods import Budget, Memo
 
-Budget = Mapping[SiteId, int]
-"""Labels each site may buy in this cycle."""
-
-Memo = dict[str, Any]
-"""What a method remembers across cycles; journaled.  ``memo["notes"]`` is shown in reports."""
-
-
-class Query(Protocol):
-    """A strategy: the server half is `query`, the site half its verbs.
-
-    A verb that picks returns `Picks` with exactly ``min(n, pool)`` different pool positions.  The
-    site answers for an empty pool before any verb that picks is asked.
-    """
-
-    contract: Contract
-
-    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo: ...
+__all__ = ["Budget", "Memo", "check_choices", "orders"]
 
 
 def orders(budget: Budget) -> To:

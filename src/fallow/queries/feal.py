@@ -47,6 +47,8 @@ class FEAL:
         year=2024,
         keep={"select": "number of picks"},
         needs=("local", "global"),
+        not_solved="it reads outputs as evidence for classes, which those of a model that "
+        "is solved for are not",
     )
 
     def __post_init__(self) -> None:

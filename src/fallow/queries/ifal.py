@@ -62,6 +62,8 @@ class IFAL:
         needs=("local", "global"),
         models=("kd",),
         draws=True,
+        not_solved="it trains a teacher by steps beside the common model, and a model that "
+        "is solved for has no such steps",
     )
 
     def __post_init__(self) -> None:

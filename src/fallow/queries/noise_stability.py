@@ -43,6 +43,8 @@ class NoiseStability:
         keep={"select": "number of picks"},
         needs=("local",),
         draws=True,
+        not_solved="it shakes the weights of a trained body, and a model that is solved for "
+        "has none",
     )
 
     def __post_init__(self) -> None:

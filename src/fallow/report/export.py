@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
+
 from fallow.report.final_table import final_table
 from fallow.report.paper import Paper, known_of
 from fallow.report.tables import to_latex, to_markdown
+from fallow.storage.csv_table import csv_content
 from fallow.storage.files import write_whole
-from fallow.storage.plain import cell
 from fallow.study.reading import StudyRecords, read_study
 
 FILE = {
@@ -65,25 +65,24 @@ def _flat(value: object) -> object:
     return json.dumps(value) if isinstance(value, (dict, list)) else value
 
 
-def _csv(rows: Sequence[Row]) -> bytes:
+def _names(rows: Sequence[Row]) -> list[str]:
+    """The columns: every key of a record, in the order in which keys first occur."""
     names: dict[str, None] = {}  # a set that keeps its order
     for row in rows:
         names |= dict.fromkeys(row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(names), restval="")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: cell(value) for name, value in row.items()})
-    return text.getvalue().encode()
+    return list(names)
+
+
+def _csv(rows: Sequence[Row]) -> bytes:
+    names = _names(rows)
+    return csv_content(names, [[row.get(name) for name in names] for row in rows])
 
 
 def _parquet(rows: Sequence[Row]) -> bytes:
+    # as objects: pyarrow sees the values themselves, so whole numbers with a gap stay whole
+    table = pd.DataFrame(list(rows), columns=_names(rows), dtype=object)
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+        content: bytes = table.to_parquet(engine="pyarrow", index=False)
     except ImportError as error:
         raise ValueError("Parquet needs pyarrow: pip install 'fallow[tables]'") from error
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(list(rows)), sink)
-    content: bytes = sink.getvalue().to_pybytes()
     return content

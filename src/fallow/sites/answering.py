@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from fallow.core.messages import Request, Step
+from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer
 from fallow.core.view import Picks, Release
@@ -26,7 +27,7 @@ def answer_step(site: Site, step: Step, request: Request) -> Answer:
     build_view = site.parts.view or SiteView
     view = build_view(site, request.cycle, method.contract.simulator_only)
     try:
-        result = getattr(method, step.verb)(view, **step.args)
+        result = site_function(method, step.verb)(view, **step.args)
     except Exception as error:
         raise RuntimeError(
             f"{type(method).__name__}.{step.verb} failed at site {site.id} in cycle "
@@ -36,9 +37,7 @@ def answer_step(site: Site, step: Step, request: Request) -> Answer:
         return _keep_picks(site, step, result)
     if step.kind != "keep":
         return site.guard.protect(step, request, result)
-    kept: Answer = result
-    if isinstance(result, Release):
-        kept = result.post(result.counts)
+    kept = result.post(result.counts) if isinstance(result, Release) else result
     state = {name: torch.as_tensor(value) for name, value in kept.items()}
     site.remember(step.verb, state)
     return {"count": len(kept)}

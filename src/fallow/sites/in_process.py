@@ -12,7 +12,7 @@ from typing import Protocol, final
 import torch
 
 from fallow.core.disclosure import payload
-from fallow.core.local import Local
+from fallow.core.local import LocalTraining
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.plan import Plan
 from fallow.core.refusal import words_stay
@@ -28,7 +28,7 @@ class Executor(Protocol):
     """Trains jobs of several sites."""
 
     def fit(
-        self, method: Local, plan: Plan, round_: int, jobs: Sequence[Job]
+        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
     ) -> list[Fitted]: ...
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast, final
+from typing import final
 
 import torch
 from torch import Tensor
 
 from fallow.core.banks import Layout
-from fallow.core.local import NONE, Local, TrainState
+from fallow.core.local import NONE, LocalTraining, TrainState
 from fallow.core.messages import Request, Step
+from fallow.core.methods import Method, Methods, methods_by_owner
 from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import stream
@@ -44,7 +45,7 @@ class Parts:
 
     model: torch.nn.Module
     layout: Layout
-    methods: Mapping[str, Any]
+    methods: Methods
     classes: int
     seed: int
     fresh: Callable[[torch.Generator], State]  # newly initialised weights
@@ -56,9 +57,9 @@ class Parts:
     secret: int | None = None
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def asked(self) -> dict[str, Method]:
         """The methods that a request may name."""
-        return {owner: found for owner, found in self.methods.items() if owner != "plain"}
+        return methods_by_owner(self.methods)
 
 
 @final
@@ -254,23 +255,25 @@ class Site:
             for name, own in result.own.items():
                 self.remember(f"own/{name}", own._asdict())
 
-    def method(self, owner: str) -> Any:
-        """The method that plays a part in this run; ValueError for a part that nobody plays."""
-        if owner not in self.parts.asked:
+    def method(self, owner: str) -> Method:
+        """The method that plays a part in this run; `Refusal` for a part that nobody plays."""
+        asked = self.parts.asked
+        if owner not in asked:
             raise Refusal(
-                f"site {self.id} has no method of {owner!r}; it has those of "
-                f"{sorted(self.parts.asked)}"
+                f"site {self.id} has no method of {owner!r}; it has those of {sorted(asked)}"
             )
-        return self.parts.methods[owner]
+        return asked[owner]
 
-    def local(self, step: Step, request: Request) -> Local:
+    def local(self, step: Step, request: Request) -> LocalTraining:
         """Whose step trains: the training method's own, for the model called "local"; the query's,
         if it has one, for a model of another name; else plain descent."""
-        asking = self.method(request.owner)
-        is_of_query = request.owner == "query" and step.verb != "local"
-        if is_main(step, request) or (is_of_query and isinstance(asking, Local)):
-            return cast(Local, asking)
-        return cast(Local, self.parts.methods["plain"])
+        method = self.method(request.owner)
+        if is_main(step, request):
+            return self.parts.methods["training"]
+        is_beside = request.owner == "query" and step.verb != "local"
+        if is_beside and isinstance(method, LocalTraining):
+            return method
+        return self.parts.methods["plain"]
 
     def accept_fit(self, step: Step, request: Request) -> Plan | None:
         """The plan that a "fit" orders training by.  One without a plan hands a model over, None: it
@@ -285,10 +288,8 @@ class Site:
         return step.plan
 
     def _deploy(self, state: State) -> State:
-        training = self.method("training")
         with words_stay():
-            used: State = training.deploy(state, self.memory)
-        return used
+            return self.parts.methods["training"].deploy(state, self.memory)
 
     # -- verbs ------------------------------------------------------------------------------
 

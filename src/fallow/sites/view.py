@@ -8,9 +8,10 @@ from typing import final
 import torch
 from torch import Tensor
 
+from fallow.core.methods import Predicting
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
-from fallow.core.view import Predicting, Rows
+from fallow.core.view import Rows
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import look
 from fallow.sites.site import Site

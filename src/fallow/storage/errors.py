@@ -20,6 +20,11 @@ class Unwritable(Failed):
     """A file cannot be read or written: a full disk, a folder of somebody else."""
 
 
+class Stopped(Failed):
+    """Somebody pressed Ctrl-C; the words say what is kept and how to go on.  The command ends with
+    exit code 130, as shells expect."""
+
+
 def sentence(error: BaseException) -> str:
     """An error on one line.
 

@@ -10,6 +10,7 @@ from statistics import median
 import torch
 
 from fallow.core.disclosure import Disclosure, payload
+from fallow.core.methods import Choosing, Load
 from fallow.core.plan import Segment
 from fallow.core.streams import stream
 from fallow.core.types import State
@@ -28,7 +29,6 @@ from fallow.settings.spec import Spec
 from fallow.settings.variants import BOUND, variant
 from fallow.sites.view import SiteView
 from fallow.study.cell import Cell, Setup
-from fallow.training.personal.base import Choosing, Load
 
 ENOUGH = 600  # rows that tell how fast a round is
 TRIES = 7  # that tell how fast a model is tried
@@ -212,7 +212,7 @@ def _kind(cell: Cell) -> str:
 
 def _gradients(recipe: Recipe) -> int:
     """Gradients that a batch takes, beside FedAvg's 1."""
-    return int(getattr(methods_of(recipe)["training"], "gradients_per_batch", 1))
+    return methods_of(recipe)["training"].contract.gradients_per_batch
 
 
 def _pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:

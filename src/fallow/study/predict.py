@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,10 +10,10 @@ from torch import Tensor
 
 from fallow.core.banks import Layout
 from fallow.core.build import nearest
+from fallow.core.methods import Predicting
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
-from fallow.core.view import Predicting
 from fallow.core.words import some
 from fallow.data import read_rows
 from fallow.engine import predict
@@ -24,8 +22,8 @@ from fallow.experiment.scale import Scale, in_units
 from fallow.models import build_model
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.settings.variants import variant
+from fallow.storage.csv_table import csv_content
 from fallow.storage.files import load_tree, write_whole
-from fallow.storage.plain import cell
 from fallow.study.cell import Cell
 from fallow.study.reading import read_study
 
@@ -153,11 +151,12 @@ def _lines(outputs: Tensor, classes: list[str]) -> list[dict[str, str]]:
 
 
 def _csv(name: str, names: Sequence[object], lines: Sequence[dict[str, str]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text)
+    """The file: a column ``name`` that says which row it is, then what is said of it.
+
+    lines: empty for a row that lacks a feature.
+    """
     heads = next(list(line) for line in lines if line)
-    writer.writerow([cell(name), *heads])
-    told = [[line.get(head, "") for head in heads] for line in lines]
-    for row, words in zip(names, told, strict=True):
-        writer.writerow([cell(row), *map(cell, words)])
-    return text.getvalue().encode()
+    rows: list[list[object]] = []
+    for row, line in zip(names, lines, strict=True):
+        rows.append([row, *(line.get(head, "") for head in heads)])
+    return csv_content([name, *heads], rows)

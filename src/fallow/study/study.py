@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from fallow.core.events import Event, Say, name_run, stay_silent
 from fallow.core.own import lend
 from fallow.data.dataset import Dataset
 from fallow.engine.processes import deaf, end_with_parent
@@ -23,7 +24,7 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import each_budget, is_one_pass
 from fallow.experiment.phases import Phases
 from fallow.experiment.rows import open_data
-from fallow.experiment.run import Run, Say, silent
+from fallow.experiment.run import Run
 from fallow.experiment.world import partition_of, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import bounds_of, variant
@@ -39,7 +40,7 @@ def study_cells(recipe: Recipe, queries: Sequence[str], seeds: Sequence[int]) ->
 
 
 def run_study(
-    setup: Setup, cells: Sequence[Cell], jobs: int = 1, say: Say = silent
+    setup: Setup, cells: Sequence[Cell], jobs: int = 1, say: Say = stay_silent
 ) -> list[Failure]:
     """Run every cell that is not finished; returns those that failed, with the reason.
 
@@ -170,10 +171,9 @@ def _run_each(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
     failures = []
     found: dict[int, Dataset] = {}
     for cell in cells:
-        about = {"query": cell.query, "seed": cell.seed}
 
-        def tell(event: dict[str, Any], about: dict[str, Any] = about) -> None:
-            say({**about, **event})
+        def tell(event: Event, cell: Cell = cell) -> None:
+            say(name_run(event, cell.query, cell.seed))
 
         try:
             run_cell(setup, cell, tell, found)
@@ -186,7 +186,10 @@ def _run_each(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
 
 
 def run_cell(
-    setup: Setup, cell: Cell, say: Say = silent, found: dict[int, Dataset] | None = None
+    setup: Setup,
+    cell: Cell,
+    say: Say = stay_silent,
+    found: dict[int, Dataset] | None = None,
 ) -> None:
     """Run one cell, or go on with it; a finished one is left as it is.
 

@@ -1,54 +1,15 @@
-"""What every federated training method is, and the average they share."""
+"""What federated training methods share: a weighted average, and statistics that stay at sites."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from fallow.core.ask import Ask
-from fallow.core.contract import Contract
-from fallow.core.local import Batch, Local, TrainState
-from fallow.core.plan import Plan
+from fallow.core.local import Batch, TrainState
+from fallow.core.methods import Normalising
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-
-
-class Training(Local, Protocol):
-    """A training method: the server half is `round`, the site half its site functions and the
-    local step (`start`, `step`, `finish`)."""
-
-    contract: Contract
-
-    @property
-    def plan(self) -> Plan: ...
-
-    def round(self, state: State, ask: Ask) -> State:
-        """One exchange of models: the common state before it -> the one after it."""
-        ...
-
-    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
-        """The model that a site uses, from the common state and what the site remembers."""
-        ...
-
-
-@runtime_checkable
-class Finishing(Protocol):
-    """A training method with a last word: local work after the last round of a phase, such as fine
-    tuning.  What `deploy` gives then is scored."""
-
-    def last(self, state: State, ask: Ask) -> None: ...
-
-
-@runtime_checkable
-class Normalising(Protocol):
-    """A training method that says what becomes of batch-norm statistics: averaged with the weights
-    (``"average"``), or left at the sites (``"local"``, FedBN).  Without a word they are averaged.
-    """
-
-    @property
-    def bn(self) -> Literal["average", "local"]: ...
 
 
 def sends_statistics(training: object) -> bool:

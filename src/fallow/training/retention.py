@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fallow.core.contract import Contract
+from fallow.core.methods import Training
 from fallow.core.types import Answer
 from fallow.core.view import View
-from fallow.training.base import Training
 
 
 @final

@@ -144,9 +144,11 @@ def test_a_site_counts_what_the_global_model_predicts_for_its_labelled_rows() ->
     predicted = site.x[site.labelled][:, 3:].argmax(
         1
     )  # the half that the global model reads
-    assert RatioAHFAL().held(view) == torch.bincount(predicted, minlength=3).tolist()
-    assert RatioAHFAL(counts="true").held(view) == view.counts.tolist()
-    assert RatioAHFAL().held(view) != view.counts.tolist()
+    assert (
+        RatioAHFAL().count_labels(view) == torch.bincount(predicted, minlength=3).tolist()
+    )
+    assert RatioAHFAL(counts="true").count_labels(view) == view.counts.tolist()
+    assert RatioAHFAL().count_labels(view) != view.counts.tolist()
 
 
 def test_either_routing_mixes_where_the_global_class_alone_is_low() -> None:

@@ -15,7 +15,7 @@ from fallow.data import load
 from fallow.engine import look
 from fallow.models import build_model
 from fallow.papers.ahfal.codes import PixelBADGE, PlainFEAL, PlainLoGo, PlainNoise
-from fallow.papers.ahfal.codes.baselines import features, pixel_gradients, shaken
+from fallow.papers.ahfal.codes.baselines import features, pixel_gradients, shake_weights
 from fallow.papers.ahfal.codes.kmeans import k_means
 from fallow.queries import BADGE, LoGo
 from fallow.queries.feal import FEAL
@@ -147,7 +147,7 @@ def test_plain_feal_is_feal_whatever_the_models_were_trained_for() -> None:
 
 def test_features_are_read_exactly_through_heads_that_pass_them_on(view: Any) -> None:
     state = view.model("local")
-    noisy = {**state, "w": shaken(view, state["w"], 0.1, stream(0, "noise"))}
+    noisy = {**state, "w": shake_weights(view, state["w"], 0.1, stream(0, "noise"))}
     inner = view._site.parts
     assert torch.equal(
         features(view, noisy, 128), look(inner.model, inner.layout, noisy, view.rows())[0]
@@ -164,7 +164,7 @@ def test_features_are_read_without_a_bias_in_the_head_too() -> None:
 def test_every_tensor_is_shaken_in_proportion_to_its_norm(view: Any) -> None:
     w = view.model("local")["w"]
     before = w.clone()
-    noisy, more = (shaken(view, w, eps, stream(0, "noise")) for eps in (0.01, 0.02))
+    noisy, more = (shake_weights(view, w, eps, stream(0, "noise")) for eps in (0.01, 0.02))
     assert torch.equal(w, before)
     torch.testing.assert_close(more - w, 2 * (noisy - w))
     for name, part in view.layout.views(w).items():
@@ -178,7 +178,7 @@ def test_plain_noise_picks_the_rows_whose_features_move_most(view: Any) -> None:
     state, inner, draw = view.model("local"), view._site.parts, view.stream("noise")
     z, moved = view.embed("local"), torch.zeros(20, dtype=torch.float64)
     for _ in range(3):
-        noisy = {**state, "w": shaken(view, state["w"], 1e-3, draw)}
+        noisy = {**state, "w": shake_weights(view, state["w"], 1e-3, draw)}
         moved += (look(inner.model, inner.layout, noisy, view.rows())[0] - z).abs().mean(1)
     assert picks.tolist() == moved.argsort(descending=True)[:5].tolist()
 

@@ -15,8 +15,8 @@ from fallow.papers.dpfl.graphs import (
     all_graphs,
     at,
     graphs_of,
-    kept,
-    measured,
+    links_and_dropped,
+    measure_graph,
     over_rounds,
     snapshots,
 )
@@ -69,7 +69,7 @@ def test_graphs_are_read_by_round_with_the_sites_whose_labels_are_wrong(
 
 
 def test_a_graph_of_four_sites_by_hand(run: Graphs) -> None:
-    first = measured(run, 0)
+    first = measure_graph(run, 0)
     assert (first.sparsity, first.with_self) == pytest.approx((8 / 12, 8 / 16))
     assert (first.agreement, first.reciprocity) == pytest.approx((4 / 6, 2 / 4))
     assert first.wrong == pytest.approx(
@@ -77,7 +77,7 @@ def test_a_graph_of_four_sites_by_hand(run: Graphs) -> None:
     )  # of a's two links; c's do not count
     assert first.popular == 2  # a sends to b and d
     assert math.isnan(first.churn) and math.isnan(first.distance)
-    assert measured(run, 1).churn == pytest.approx((1 / 2 + 0 + 1 + 1) / 4)
+    assert measure_graph(run, 1).churn == pytest.approx((1 / 2 + 0 + 1 + 1) / 4)
 
 
 def test_distance_is_between_the_classes_of_receivers_and_senders(run: Graphs) -> None:
@@ -95,7 +95,7 @@ def test_decisions_by_a_coin_are_counted_among_all_visits(run: Graphs) -> None:
 
 
 def test_what_is_dropped_are_candidates_without_a_link(run: Graphs) -> None:
-    links, dropped = kept(run, 1)
+    links, dropped = links_and_dropped(run, 1)
     assert links.int().sum() == 3
     assert dropped.int().tolist() == [
         [0, 0, 1, 0],
@@ -109,7 +109,7 @@ def test_means_over_runs_leave_out_what_is_not_defined(run: Graphs) -> None:
     empty = replace(
         run, by_round=dict.fromkeys(run.by_round, torch.zeros(4, 4, dtype=torch.bool))
     )
-    values = over_rounds([run, empty], lambda r, t: measured(r, t).reciprocity)
+    values = over_rounds([run, empty], lambda r, t: measure_graph(r, t).reciprocity)
     assert values == {0: [0.5], 1: [pytest.approx(2 / 3)]}
 
 

@@ -5,7 +5,14 @@ from itertools import groupby
 import pytest
 
 from fallow.papers import KNOWN
-from fallow.papers.fale.wins import Count, find_matches, outcome, shared, subjects, total
+from fallow.papers.fale.wins import (
+    Count,
+    find_matches,
+    matches_by_subject,
+    outcome,
+    subjects,
+    total,
+)
 from fallow.report.findings.checkpoints import at_labels, checkpoints, is_even, marks
 from tests.report.conftest import rewrite
 from tests.report.reading import read_study
@@ -158,8 +165,8 @@ def test_one_seed_is_no_test(tmp_path):
 
 def test_studies_share_the_subjects_that_two_of_them_have(study, tmp_path):
     other = read_study(write_regression(tmp_path / "b", ("random", FALE)))
-    assert list(shared([study, other])) == [FALE]
-    assert shared([study]) == {}
+    assert list(matches_by_subject([study, other])) == [FALE]
+    assert matches_by_subject([study]) == {}
 
 
 def test_all_strategies_with_first_labels_have_equally_many(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from fallow.papers import RECIPES
 from fallow.papers.own.crossed import grid, interactions
-from fallow.papers.own.sections import crossed
+from fallow.papers.own.sections import crossed_gains
 from tests.report.conftest import rewrite, write_study
 from tests.report.reading import piece, read_study
 
@@ -66,11 +66,11 @@ def test_one_seed_or_one_way_to_train_has_none(study_of: Any) -> None:
 
 def test_a_study_of_one_training_method_has_none_and_no_section(study_of: Any) -> None:
     study = study_of(trainings=("local",))
-    assert interactions(study) == [] and crossed(study, "a") == []
+    assert interactions(study) == [] and crossed_gains(study, "a") == []
 
 
 def test_the_report_says_it(study_of: Any) -> None:
-    text = piece(crossed(study_of(), "a"))
+    text = piece(crossed_gains(study_of(), "a"))
     assert "Gain under local" in text and "+2.0" in text and "+5.1" in text
 
 

@@ -11,7 +11,7 @@ import torch
 import fallow.training.personal
 from fallow.core import Method
 from fallow.core.build import names
-from fallow.core.local import Batch, Local, slot
+from fallow.core.local import Batch, LocalTraining, slot
 from fallow.core.plan import Optimiser, Segment
 from fallow.engine import Loop
 from fallow.engine.learner import Autograd
@@ -34,13 +34,13 @@ def test_a_step_takes_as_many_gradients_as_the_method_says(method: Any) -> None:
     w = slot(first_state(mlp), Optimiser())
     method.step(method.start(w, {}), w, batch, learn)
     batches = 2 if type(method).__name__ == "PerFedAvg" else 1  # which takes two for a step
-    assert len(learn.heard or ()) == method.gradients_per_batch * batches
+    assert len(learn.heard or ()) == method.contract.gradients_per_batch * batches
 
 
 @each_method
 def test_every_method_has_a_contract_and_a_step(method: Any) -> None:
     assert isinstance(method, Method)
-    assert isinstance(method, Local)
+    assert isinstance(method, LocalTraining)
 
 
 ROUNDS = 5

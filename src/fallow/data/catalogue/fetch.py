@@ -12,7 +12,7 @@ from urllib.request import urlopen
 
 from fallow.core.build import nearest
 from fallow.data.catalogue.named import CATALOGUE
-from fallow.data.catalogue.sources import Source
+from fallow.data.catalogue.sources import TableSource
 
 TIMEOUT = 60.0  # seconds without an answer
 WEB = ("https://", "http://")
@@ -53,7 +53,7 @@ def fetch(name: str, data_dir: str | Path | None = None) -> Path:
     return part.replace(path)
 
 
-def _source(name: str) -> Source:
+def _source(name: str) -> TableSource:
     if name not in CATALOGUE:
         raise ValueError(
             f"{name!r} is not a known data set{nearest(name, list(CATALOGUE))}"
@@ -70,7 +70,7 @@ def _source(name: str) -> Source:
     return entry.published
 
 
-def _location(source: Source) -> str:
+def _location(source: TableSource) -> str:
     """Where the file is; OpenML says it in a description."""
     if "/api/v1/json/" not in source.url:
         return source.url

@@ -16,7 +16,7 @@ from typing import IO, Any, final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.data.catalogue.sources import Source
+from fallow.data.catalogue.sources import TableSource
 
 ATTRIBUTE = re.compile(
     r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE
@@ -41,7 +41,7 @@ class Cells:
 
 
 @contextmanager
-def cells_of(path: Path, source: Source) -> Iterator[Cells]:
+def cells_of(path: Path, source: TableSource) -> Iterator[Cells]:
     """The cells of a published table.  Raises ValueError for a file that is not in its form."""
     try:
         if path.suffix == ".mat":
@@ -86,18 +86,18 @@ def read_mat(path: Path, names: tuple[str, ...], what: str) -> dict[str, npt.NDA
         ) from error
 
 
-def _read_separated(lines: Iterator[str], source: Source) -> Cells:
+def _read_separated(lines: Iterator[str], source: TableSource) -> Cells:
     rows = (row for row in csv.reader(lines, delimiter=source.separator) if row)
     header = source.columns or tuple(name.strip() for name in next(rows, []))
     return Cells(header, rows)
 
 
-def _read_mat(path: Path, source: Source) -> Cells:
+def _read_mat(path: Path, source: TableSource) -> Cells:
     matrix = read_mat(path, (source.member,), f"the matrix {source.member}")[source.member]
     return Cells(source.columns, ([str(value) for value in row] for row in matrix.tolist()))
 
 
-def _open_member(path: Path, source: Source, stack: ExitStack) -> IO[bytes]:
+def _open_member(path: Path, source: TableSource, stack: ExitStack) -> IO[bytes]:
     archive = stack.enter_context(zipfile.ZipFile(path))
     file = _member(archive, source.member, stack)
     if file is None:

@@ -15,7 +15,7 @@ from fallow.data.catalogue.diamonds import read_diamonds_onehot
 from fallow.data.catalogue.digit_angle import read_digit_angle
 from fallow.data.catalogue.femnist import femnist_reader
 from fallow.data.catalogue.published import published_reader
-from fallow.data.catalogue.sources import SOURCES, Source
+from fallow.data.catalogue.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset, Task
 
 
@@ -33,7 +33,7 @@ class Entry:
     source: Literal["bundled", "file"]
     files: tuple[str, ...] = ()
     optional_files: tuple[str, ...] = ()  # read when there
-    published: Source | None = None  # where `fetch` finds the file
+    published: TableSource | None = None  # where `fetch` finds the file
     read: Reader = field(kw_only=True, repr=False)
 
 

@@ -19,7 +19,7 @@ from fallow.data.catalogue.bundled import Reader
 from fallow.data.catalogue.files import table_with_test_rows
 from fallow.data.catalogue.formats import Cells, cells_of
 from fallow.data.catalogue.one_hot import one_hot
-from fallow.data.catalogue.sources import SOURCES, Source
+from fallow.data.catalogue.sources import SOURCES, TableSource
 from fallow.data.dataset import Dataset
 from fallow.data.own.table import EMPTY
 
@@ -73,7 +73,7 @@ class _Table:
     left_out: int = 0
 
 
-def _path(name: str, folder: Path | None, source: Source) -> Path:
+def _path(name: str, folder: Path | None, source: TableSource) -> Path:
     """The file as published, or the table unpacked from it."""
     where = "no data folder is given" if folder is None else f"it is not in {folder}"
     for file in (source.file, source.member):
@@ -86,7 +86,7 @@ def _path(name: str, folder: Path | None, source: Source) -> Path:
     )
 
 
-def _read_table(file: str, cells: Cells, source: Source) -> _Table:
+def _read_table(file: str, cells: Cells, source: TableSource) -> _Table:
     header = cells.header
     grouping = (source.group,) if source.group else ()
     for column in (source.target, *source.drop, *source.texts, *grouping):

@@ -15,7 +15,7 @@ OPENML = "https://www.openml.org"
 
 @final
 @dataclass(frozen=True)
-class Source:
+class TableSource:
     """A published table: its file, and how its columns are read.
 
     The suffix of ``file`` says its form: .zip, .arff, .mat, else separated text.
@@ -33,8 +33,8 @@ class Source:
     separator: str = ","
 
 
-def _openml(number: int, target: str, drop: tuple[str, ...] = ()) -> Source:
-    return Source(
+def _openml(number: int, target: str, drop: tuple[str, ...] = ()) -> TableSource:
+    return TableSource(
         file=f"openml_{number}.arff",
         page=f"{OPENML}/d/{number}",
         url=f"{OPENML}/api/v1/json/data/{number}",
@@ -44,7 +44,7 @@ def _openml(number: int, target: str, drop: tuple[str, ...] = ()) -> Source:
 
 
 SOURCES = {
-    "ct": Source(
+    "ct": TableSource(
         file="relative+location+of+ct+slices+on+axial+axis.zip",
         page=f"{UCI}/dataset/206",
         url=f"{UCI}/static/public/206/relative+location+of+ct+slices+on+axial+axis.zip",
@@ -52,7 +52,7 @@ SOURCES = {
         group="patientId",
         member="slice_localization_data.csv",
     ),
-    "kegg_undirected": Source(
+    "kegg_undirected": TableSource(
         file="kegg+metabolic+reaction+network+undirected.zip",
         page=f"{UCI}/dataset/221",
         url=f"{UCI}/static/public/221/kegg+metabolic+reaction+network+undirected.zip",
@@ -61,7 +61,7 @@ SOURCES = {
         member="Reaction Network (Undirected).data",
         columns=tuple(f"c{i}" for i in range(29)),
     ),
-    "online_video": Source(
+    "online_video": TableSource(
         file="online+video+characteristics+and+transcoding+time+dataset.zip",
         page=f"{UCI}/dataset/335",
         url=f"{UCI}/static/public/335/online+video+characteristics+and+transcoding+time+dataset.zip",
@@ -71,7 +71,7 @@ SOURCES = {
         member="transcoding_mesurment.tsv",
         separator="\t",
     ),
-    "wec_sydney": Source(
+    "wec_sydney": TableSource(
         file="wave+energy+converters.zip",
         page=f"{UCI}/dataset/494",
         url=f"{UCI}/static/public/494/wave+energy+converters.zip",
@@ -79,7 +79,7 @@ SOURCES = {
         member="Sydney_Data.csv",
         columns=(*(f"{axis}{i}" for axis in "XYP" for i in range(1, 17)), "total"),
     ),
-    "sarcos_full": Source(
+    "sarcos_full": TableSource(
         file="sarcos_inv.mat",
         page="https://gaussianprocess.org/gpml/data/",
         url="https://gaussianprocess.org/gpml/data/sarcos_inv.mat",

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, final
 
+from fallow.core.events import Say, stay_silent
 from fallow.core.types import Answer, SiteId
 from fallow.experiment.journal import Journal
-from fallow.experiment.run import Say, silent
 from fallow.federation.coordinator.live import Control, seconds_of, utc
 from fallow.federation.coordinator.news import note_cut_short
 
@@ -39,7 +39,7 @@ class LabelQueue:
     journal: Journal
     control: Control
     seconds: float  # that people have
-    say: Say = silent
+    say: Say = stay_silent
     clock: Callable[[], float] = time.time
     every: float = 10.0
     _warned: bool = False

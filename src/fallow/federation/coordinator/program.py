@@ -14,10 +14,11 @@ from typing import Any, Literal, final
 
 from fallow.core.contract import Contract
 from fallow.core.disclosure import Disclosure
+from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
-from fallow.experiment.run import Run, Say, silent
+from fallow.experiment.run import Run
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy, build_study
@@ -87,7 +88,7 @@ class Program:
     agreement: Agreement
     link: Link
     keys: Keys
-    say: Say = silent
+    say: Say = stay_silent
     clock: Callable[[], float] = time.time
     poll: float = POLL
     ticks: Callable[[], float] = time.monotonic

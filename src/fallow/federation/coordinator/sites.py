@@ -15,8 +15,9 @@ import torch
 from fallow.core.ask import Ask, Carrier
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Methods
 from fallow.core.types import Answer, SiteId, State
-from fallow.experiment.environment import Done
+from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import is_shared
 from fallow.experiment.phases import Phases
@@ -90,7 +91,7 @@ class RealSites:
         return self.agreement.seed
 
     @property
-    def methods(self) -> Mapping[str, Any]:
+    def methods(self) -> Methods:
         return self.made.methods
 
     @property
@@ -211,9 +212,9 @@ class RealSites:
         cycle: int,
         step: str,
         budget: Mapping[SiteId, int],
-        done: Done,
+        done: FinishedQuery,
         keep: tuple[str, ...],
-    ) -> Done:
+    ) -> FinishedQuery:
         """Picks become questions; when people are done, or out of time, answers become labels."""
         shown = Disclosure.of(done["revealed"])
         if cycle < 0:
@@ -274,7 +275,9 @@ class RealSites:
 
     # -- training ---------------------------------------------------------------------------
 
-    def first_phase(self, phases: Phases, train: Callable[[], Done]) -> tuple[Done, None]:
+    def first_phase(
+        self, phases: Phases, train: Callable[[], TrainedPhase]
+    ) -> tuple[TrainedPhase, None]:
         return train(), None
 
     def restore(self, memory: None) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from fallow.core.events import Event, Say
 from fallow.core.types import Answer, SiteId
-from fallow.experiment.run import Say
 from fallow.federation.agreement import Agreement
 from fallow.federation.coordinator.live import LABELLING, Live, utc
 from fallow.federation.coordinator.strikes import (
@@ -88,7 +88,7 @@ class Teller:
         self._write_page()
         self.say({"event": state, "why": why})
 
-    def __call__(self, event: dict[str, Any]) -> None:
+    def __call__(self, event: Event) -> None:
         told = {k: v for k, v in event.items() if k in ("cycle", "round")}
         if event["event"] in OVER:
             self.live.about["waiting"] = None
@@ -124,11 +124,12 @@ class Teller:
                 self.live.beat()
         self.say(event)
 
-    def _note_waiting(self, event: dict[str, Any]) -> dict[str, Any]:
+    def _note_waiting(self, event: Event) -> Event:
         """An exchange waits for sites: since when, until when, and what would go on without them."""
         now = self.live.clock()
         gone = {*event["sites"], *(self.live.about.get("left") or {})}
-        waiting = {
+        waiting: Event = {
+            "event": event["event"],
             "key": event["key"],
             "sites": event["sites"],
             "needed": event["needed"],
@@ -137,10 +138,11 @@ class Teller:
             "can_advance": can_advance(self.agreement, event["key"], gone),
             "is_of_all": is_of_all(event["key"]),
         }
-        self.live.put(waiting=waiting)
+        shown = {name: value for name, value in waiting.items() if name != "event"}
+        self.live.put(waiting=shown)
         return event | waiting
 
-    def _note_progress(self, event: dict[str, Any]) -> None:
+    def _note_progress(self, event: Event) -> None:
         """People are asked, or further than they were: of a site that does not answer now, as far
         as is known."""
         step, now = event["step"], utc(self.live.clock())

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor
 
 from fallow.core.messages import KEYS, Request
+from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId
@@ -416,9 +417,8 @@ class Host:
             raise Refusal(f"site {site.id} has no {step.kind} of people: {order.key}")
         if step.verb == "score":
             site.guard.check(step)
-        answer: Answer = getattr(self._people, step.verb)(
-            self._office(order.run), **step.args
-        )
+        function = site_function(self._people, step.verb)
+        answer = cast(Answer, function(self._office(order.run), **step.args))
         if step.kind == "keep":
             return {"count": answer["count"]}
         return site.guard.protect(step, request, answer) if step.kind == "sum" else answer

@@ -14,8 +14,9 @@ from typing import Any, final
 
 from torch import Tensor
 
-from fallow.core.contract import Contract, Planning
+from fallow.core.contract import Contract
 from fallow.core.messages import KEYS, Request, Step
+from fallow.core.methods import Finishing, Method, Planning, methods_by_owner, site_function
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, State
 from fallow.experiment.methods import is_shared, local_plan
@@ -25,7 +26,6 @@ from fallow.federation.ledger import Ledger
 from fallow.federation.site.budget import Budget
 from fallow.federation.site.schedule import Place, Schedule
 from fallow.storage.files import digest_of
-from fallow.training.base import Finishing
 
 PARTS = ("w", "stats")
 """Of a common model."""
@@ -231,13 +231,13 @@ class Limits:
         plan = step.plan
         if plan is None:
             return False
-        method = self.made.methods[owner]
+        method = self._method(owner)
         if owner == "query" and step.verb in ("local", "global"):
             wanted = local_plan(self.agreement.recipe, method)
             return step.verb == "local" and plan == wanted and place.part == 0
         if isinstance(method, Planning):
             return method.trains_by(plan)
-        return owner == "training" and bool(plan == method.plan)
+        return owner == "training" and plan == self.made.methods["training"].plan
 
     def _is_sent(self, name: str) -> bool:
         return name.isidentifier() and name not in self._contract("training").at_server
@@ -246,7 +246,7 @@ class Limits:
 
     def _check_words(self, request: Request, step: Step) -> None:
         """Raise unless a verb can be called so, with numbers of a size that it can mean."""
-        verb = getattr(self.made.methods[request.owner], step.verb)
+        verb = site_function(self._method(request.owner), step.verb)
         try:
             inspect.signature(verb).bind(None, **step.args)
         except TypeError as error:
@@ -415,8 +415,10 @@ class Limits:
         return parts
 
     def _contract(self, owner: str) -> Contract:
-        found: Contract = self.made.methods[owner].contract
-        return found
+        return self._method(owner).contract
+
+    def _method(self, owner: str) -> Method:
+        return methods_by_owner(self.made.methods)[owner]
 
 
 def _check_deadline(key: str, deadline: object) -> None:

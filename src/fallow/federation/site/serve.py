@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from time import time
-from typing import Any, Protocol
+from typing import Protocol
 
+from fallow.core.events import Say
 from fallow.federation.folders import tighten
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import now
@@ -24,7 +25,6 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import write_json
 from fallow.storage.locks import alone, is_held
 
-Say = Callable[[dict[str, Any]], None]
 LOOK = 10.0  # seconds between two looks at the coordinator
 COPIES = 3600.0  # seconds between two copies of the ledger
 LOCK = "site.lock"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fallow.core.methods import methods_by_owner
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
 from fallow.federation.site.folder import SiteFolder
@@ -45,7 +46,7 @@ Disclosed = tuple[str, str, str, str]
 
 def list_disclosures(folder: SiteFolder) -> list[Disclosed]:
     """Everything that can leave the site, from the contracts of the methods that play a part."""
-    methods = build_study(folder.agreement).methods
+    methods = methods_by_owner(build_study(folder.agreement).methods)
     seen_by = dict(SEEN_BY)
     if folder.agreement.recipe.privacy.secure_sum:
         seen_by["sum"] = "coordinator, totals alone"

@@ -12,6 +12,7 @@ from queue import Empty, Queue
 from threading import Event, Lock, Thread
 from time import monotonic
 
+from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
 from fallow.network.flower.app.fallow_pipe.pipe import (
     ANSWER,
@@ -22,7 +23,6 @@ from fallow.network.flower.app.fallow_pipe.pipe import (
     read,
     write,
 )
-from fallow.network.flower.processes import Say
 from fallow.network.flower.sockets import accept, listening
 
 SHORTEST, LONGEST = 1.0, 60.0  # seconds before a lost message is sent again; it doubles
@@ -65,9 +65,7 @@ class Hub:
     are dropped.
     """
 
-    def __init__(
-        self, place: Path, say: Say = lambda event: None, silence: float = AGAIN
-    ) -> None:
+    def __init__(self, place: Path, say: Say = stay_silent, silence: float = AGAIN) -> None:
         self.place, self.say, self._silence = place, say, silence
         self._lock, self._stop = Lock(), Event()
         self._parcels: dict[SiteId, Parcel] = {}

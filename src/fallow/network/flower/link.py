@@ -9,10 +9,10 @@ from subprocess import SubprocessError
 from threading import Event, Lock, Thread
 from time import monotonic
 
+from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
 from fallow.network.flower.certificates import Tls
 from fallow.network.flower.hub import Hub
-from fallow.network.flower.processes import Say
 from fallow.network.flower.sockets import private_socket
 from fallow.network.flower.superlink import Superlink
 
@@ -35,7 +35,7 @@ class FlowerLink:
         address: str,
         tls: Tls,
         nodes: Mapping[SiteId, str],
-        say: Say = lambda event: None,
+        say: Say = stay_silent,
     ) -> None:
         self.say = say
         self._nodes, self._lock, self._admitted = dict(nodes), Lock(), False

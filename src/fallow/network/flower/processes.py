@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
 
+from fallow.core.events import Say, stay_silent
 from fallow.network.flower.launch import PARENT
 from fallow.storage.private import OTHERS, for_owner_alone, private_folder, write_private
 
@@ -22,7 +23,6 @@ PATIENCE = 8.0  # seconds to end before it is killed
 KEPT = 8 << 20  # bytes of a log, before it is put aside; one such file is kept
 ENDED = "ended by itself"
 
-Say = Callable[[dict[str, object]], None]
 Explain = Callable[[str], str | None]
 
 
@@ -99,7 +99,7 @@ class Child:
         env: dict[str, str],
         log: Path,
         explain: Explain = lambda text: None,
-        say: Say = lambda event: None,
+        say: Say = stay_silent,
     ) -> None:
         self.name, self.line, self.env, self.log = name, line, env, log
         self.explain, self.say = explain, say

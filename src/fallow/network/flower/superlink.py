@@ -13,11 +13,12 @@ from typing import Any
 
 import tomlkit
 
+from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
 from fallow.network.flower.app.fallow_pipe.pipe import SOCKET
 from fallow.network.flower.certificates import Tls
 from fallow.network.flower.launch import APP
-from fallow.network.flower.processes import Child, Say, command, environment, write_commands
+from fallow.network.flower.processes import Child, command, environment, write_commands
 from fallow.storage.private import OTHERS, private_folder, write_private
 
 COMMANDS = ("flower-superexec", "flwr-serverapp")
@@ -40,7 +41,7 @@ class Superlink:
         address: str,
         tls: Tls,
         place: Path,
-        say: Say = lambda event: None,
+        say: Say = stay_silent,
     ) -> None:
         self._folder, self._tls = folder.absolute(), tls
         self._host, _, port = address.rpartition(":")

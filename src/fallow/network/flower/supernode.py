@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from fallow.core.events import Say, stay_silent
 from fallow.core.types import SiteId
 from fallow.network.flower.app.fallow_pipe.pipe import SOCKET
 from fallow.network.flower.processes import (
     Child,
-    Say,
     command,
     environment,
     free_port,
@@ -36,7 +36,7 @@ class Supernode:
         key: Path,
         socket: Path,
         authority: Path | None = None,
-        say: Say = lambda event: None,
+        say: Say = stay_silent,
     ) -> None:
         home = folder.absolute()
         commands = write_commands(home / "bin", COMMANDS)

@@ -29,7 +29,7 @@ NOTHING = Known()
 """No paper says anything."""
 
 
-def built(query: str, known: Known) -> Any | None:
+def build_query(query: str, known: Known) -> Any | None:
     """The strategy that a query names; None for one that is not Fallow's own.
 
     A study is only data: the code that another name points at is not run to read it.
@@ -55,14 +55,19 @@ def family(query: str, known: Known = NOTHING) -> Family | None:
     >>> family("entropy"), family("entropy:model=global"), family("logo"), family("random")
     ('local', 'global', 'both', None)
     """
-    made = built(query, known)
-    if made is None or made.contract.simulator_only:
+    strategy = build_query(query, known)
+    if strategy is None or strategy.contract.simulator_only:
         return None
-    reads = set(made.contract.needs) & {"local", "global"}
-    chosen = {f.name: getattr(made, f.name) for f in fields(made)}.get("model")
-    if len(reads) != 1:
-        return "both" if reads else None
-    return "global" if (chosen or reads.pop()) == "global" else "local"
+    reads = {"local", "global"}.intersection(strategy.contract.needs)
+    if not reads:
+        return None
+    if len(reads) == 2:
+        return "both"
+    settings = {field.name: getattr(strategy, field.name) for field in fields(strategy)}
+    decides = settings.get("model") or reads.pop()
+    if decides == "global":
+        return "global"
+    return "local"
 
 
 def members(studies: Sequence[StudyRecords]) -> dict[Family, tuple[str, ...]]:
@@ -84,10 +89,16 @@ def members(studies: Sequence[StudyRecords]) -> dict[Family, tuple[str, ...]]:
 
 
 def _is_tested(query: str, studies: Sequence[StudyRecords]) -> bool:
-    references = [s.study.reference for s in studies]
+    """Whether a study puts it to the test: its reference, or a variant of that."""
     known = studies[0].study.known
-    tested = {Strategy.parse(r).key for r in references if r and family(r, known) == "both"}
-    return Strategy.parse(query).key in tested
+    key = Strategy.parse(query).key
+    for study in studies:
+        reference = study.study.reference
+        if not reference or family(reference, known) != "both":
+            continue
+        if Strategy.parse(reference).key == key:
+            return True
+    return False
 
 
 def _is_variant(query: str, shared: Sequence[str], known: Known) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -44,10 +43,13 @@ LOOKS: dict[Family, Look] = {
 
 
 def _families(figure: Figure, kinds: Sequence[Family]) -> None:
-    marks = [
-        (Line2D([], [], color=LOOKS[k].colour, marker=LOOKS[k].marker), k) for k in kinds
-    ]
-    legend_above(figure, [(mark, FAMILIES[kind].capitalize()) for mark, kind in marks])
+    """A legend of the families that are drawn."""
+    marks = []
+    for kind in kinds:
+        look = LOOKS[kind]
+        mark = Line2D([], [], color=look.colour, marker=look.marker)
+        marks.append((mark, FAMILIES[kind].capitalize()))
+    legend_above(figure, marks)
 
 
 def _zero(axes: Axes) -> None:
@@ -59,18 +61,23 @@ def tradeoff(found: Tradeoff, unit: str) -> Figure:
     """Each family minus the local-only one against alpha, with intervals over seeds."""
     figure, (axes,) = new_figure(3.2)
     _zero(axes)
-    alphas = sorted({p.alpha for points in found.points.values() for p in points})
+    alphas: set[float] = set()
     for i, (kind, points) in enumerate(found.points.items()):
+        alphas.update(point.alpha for point in points)
         shift = 1.03 ** (2 * i - len(found.points) + 1)  # intervals beside one another
-        x, y = [shift * p.alpha for p in points], [p.difference for p in points]
-        low = [p.difference - p.interval.low if p.interval else 0.0 for p in points]
-        high = [p.interval.high - p.difference if p.interval else 0.0 for p in points]
+        errors = [point.errors for point in points]
         look = LOOKS[kind]
         axes.errorbar(
-            x, y, [low, high], color=look.colour, marker=look.marker, elinewidth=1.2
+            x=[shift * point.alpha for point in points],
+            y=[point.difference for point in points],
+            yerr=[[below for below, _ in errors], [above for _, above in errors]],
+            color=look.colour,
+            marker=look.marker,
+            elinewidth=1.2,
         )
     axes.set_xscale("log")
-    axes.set_xticks(alphas, [f"{a:g}" for a in alphas])
+    ticks = sorted(alphas)
+    axes.set_xticks(ticks, [f"{alpha:g}" for alpha in ticks])
     axes.set_xticks([], minor=True)
     axes.set_xlabel("Dirichlet alpha: sites differ (left), sites are alike (right)")
     axes.set_title(f"Minus strategies of the local model only, {unit}")
@@ -83,10 +90,11 @@ def slopes(found: Slopes) -> Figure:
     """The least-squares line of each family, over means of equally many points."""
     figure, (axes,) = new_figure(3.4)
     for kind, line in found.lines.items():
-        x = np.array([v for v, _ in line.bins])
+        x = np.array([cv for cv, _ in line.bins])
+        means = [accuracy for _, accuracy in line.bins]
         look = LOOKS[kind]
         axes.plot(x, line.intercept + line.slope * x, color=look.colour)
-        axes.plot(*zip(*line.bins, strict=True), look.marker, color=look.colour, alpha=0.6)
+        axes.plot(x, means, look.marker, color=look.colour, alpha=0.6)
     axes.set_xlabel("How unevenly sites hold a class: CV of its counts")
     axes.set_title("Test accuracy of a class, %")
     _families(figure, list(found.lines))
@@ -111,23 +119,32 @@ def lifts(pairs: Sequence[tuple[Pair, Comparison]], unit: str) -> Figure:
     return figure
 
 
-def routed(study: StudyRecords) -> tuple[str, ...]:
+def queries_with_routing(study: StudyRecords) -> tuple[str, ...]:
     """Queries whose records say how each class was routed."""
-    return tuple(
-        q
-        for q in study.strategies
-        if over_cycles(study, q, lambda r: 1.0 if _sigma(r) else None)
-    )
+    return tuple(q for q in study.strategies if over_cycles(study, q, _count_spreads))
 
 
 def _sigma(row: Record) -> Sequence[float] | None:
+    """The spread of each class that the query noted."""
     notes = row.get("notes") or {}
     return notes.get("sigma")
 
 
+def _count_spreads(row: Record) -> float | None:
+    """How many classes have a spread in a record; None where it has none."""
+    sigma = _sigma(row)
+    if not sigma:
+        return None
+    return float(len(sigma))
+
+
 def _low_classes(row: Record) -> float | None:
-    low = (row.get("notes") or {}).get("low")
-    return None if low is None else float(sum(map(bool, low)))
+    """How many classes the query noted as below the threshold."""
+    notes = row.get("notes") or {}
+    low = notes.get("low")
+    if low is None:
+        return None
+    return float(sum(bool(is_low) for is_low in low))
 
 
 def _mean_sigma(cells: Sequence[Cell]) -> dict[int, list[float]]:
@@ -136,51 +153,66 @@ def _mean_sigma(cells: Sequence[Cell]) -> dict[int, list[float]]:
     for cell in cells:
         for cycle in cell.cycles:
             row = cell.last_of(cycle)
-            sigma = _sigma(row) if row else None
+            if row is None:
+                continue
+            sigma = _sigma(row)
             if sigma:
                 found.setdefault(cycle, []).append(sigma)
-    return {
-        c: [fmean(s) for s in zip(*rows, strict=True)] for c, rows in sorted(found.items())
-    }
+
+    means = {}
+    for cycle, rows in sorted(found.items()):
+        by_class = zip(*rows, strict=True)  # rows are seeds
+        means[cycle] = [fmean(of_seeds) for of_seeds in by_class]
+    return means
 
 
 def _threshold(cells: Sequence[Cell]) -> float | None:
     """The threshold that the records of a query name."""
-    notes = (r.get("notes") or {} for cell in cells for r in cell.records)
-    return next((n["spread_tau"] for n in notes if n.get("spread_tau") is not None), None)
+    for cell in cells:
+        for row in cell.records:
+            notes = row.get("notes") or {}
+            tau: float | None = notes.get("spread_tau")
+            if tau is not None:
+                return tau
+    return None
 
 
 def _draw_spread(axes: Axes, cells: Sequence[Cell], look: Look) -> None:
     """One line per class, and the threshold across them."""
-    sigma, tau = _mean_sigma(cells), _threshold(cells)
-    marker = "." if len(sigma) == 1 else None
-    for line in zip(*sigma.values(), strict=True):
+    sigma = _mean_sigma(cells)
+    cycles = list(sigma)
+    marker = "." if len(cycles) == 1 else None  # a line of one point is not seen
+    for of_class in zip(*sigma.values(), strict=True):
         axes.plot(
-            list(sigma), line, color=look.colour, alpha=0.55, linewidth=1.1, marker=marker
+            cycles, of_class, color=look.colour, alpha=0.55, linewidth=1.1, marker=marker
         )
+
+    tau = _threshold(cells)
     if tau is None:
         return
     axes.axhline(tau, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
-    above: dict[str, Any] = {
-        "xytext": (0, 6),
-        "textcoords": "offset points",
-        "ha": "right",
-        "fontsize": 9,
-        "bbox": {"facecolor": PAPER, "edgecolor": "none", "pad": 0.5},
-    }
     axes.annotate(
-        f"threshold {tau:g}", (1, tau), xycoords=("axes fraction", "data"), **above
+        f"threshold {tau:g}",
+        (1, tau),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 6),
+        textcoords="offset points",
+        ha="right",
+        fontsize=9,
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.5},
     )
 
 
 @mpl.rc_context(STYLE)
 def routing(study: StudyRecords) -> Figure | None:
     """Spread of each class against the threshold, and how many classes are below it."""
-    queries = routed(study)
+    queries = queries_with_routing(study)
     if not queries:
         return None
+    shown = queries[0]
     reference = study.study.reference
-    shown = reference if reference in queries and reference else queries[0]
+    if reference is not None and reference in queries:
+        shown = reference
     figure, (left, right) = new_figure(3.1, columns=2)
     look = looks(study)
     _draw_spread(left, study.of(shown), look[shown])

@@ -15,15 +15,13 @@ def oracle_pairs(strategies: Sequence[str]) -> list[Pair]:
     [Pair(query='oracle-histogram:score=random', against='random', what='random')]
     """
     parsed = [Strategy.parse(q) for q in strategies]
-    found = []
-    for told in parsed:
-        if told.key != "oraclehistogram" or set(told.spec.fields) - {"score"}:
+    pairs = []
+    for oracle in parsed:
+        if oracle.key != "oraclehistogram" or set(oracle.spec.fields) - {"score"}:
             continue
-        score = str(told.spec.fields.get("score", "entropy"))
-        found += [
-            Pair(told.query, plain.query, score)
-            for plain in parsed
-            if (plain.key, plain.settings) == (score, told.settings)
-            and not plain.spec.fields
-        ]
-    return found
+        score = str(oracle.spec.fields.get("score", "entropy"))
+        for plain in parsed:
+            is_same_rule = plain.key == score and not plain.spec.fields
+            if is_same_rule and plain.settings == oracle.settings:
+                pairs.append(Pair(oracle.query, plain.query, score))
+    return pairs

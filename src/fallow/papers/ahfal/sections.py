@@ -90,7 +90,7 @@ def spread(study: StudyRecords, key: str) -> Blocks:
     return class_slopes(lines, study, key) if lines else []
 
 
-def swept(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
+def studies_with_slopes(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
     """The studies whose slopes stand in the article over all."""
     return [s for sweep in alpha_sweeps(studies) if slopes(sweep) for s in sweep]
 
@@ -210,5 +210,5 @@ SECTIONS = Sections(
         Section("What knowing the classes would be worth", Place.FINDINGS, oracle, chooses),
         Section(SPREAD, Place.FINDINGS, spread, chooses),
     ),
-    of_several=(Across(sweeps, replaces=SPREAD, covers=swept),),
+    of_several=(Across(sweeps, replaces=SPREAD, covers=studies_with_slopes),),
 )

@@ -37,13 +37,9 @@ class Line:
     queries: tuple[str, ...]
     slope: float
     intercept: float
-    interval: (
-        Interval | None
-    )  # of the slope, over runs drawn again; None for fewer than five
+    interval: Interval | None  # of the slope, over runs drawn again; None: fewer than five
     points: int
-    bins: tuple[
-        tuple[float, float], ...
-    ]  # mean CV_c and mean accuracy of equally many points
+    bins: tuple[tuple[float, float], ...]  # mean CV_c and accuracy of equally many points
 
 
 @dataclass(frozen=True)
@@ -93,34 +89,37 @@ def slopes(studies: Sequence[StudyRecords]) -> Slopes | None:
     who = members(studies)
     if "local" not in who or len(who) < 2:
         return None
-    runs = [
-        run
-        for study in studies
-        for seed in sorted(study.partitions)
-        if (run := _run(study, seed, who))
-    ]
+    runs = []
+    for study in studies:
+        for seed in sorted(study.partitions):
+            run = _points_of_run(study, seed, who)
+            if run is not None:
+                runs.append(run)
     if not runs:
         return None
-    sums = {kind: np.stack([_sums(*run[kind]) for run in runs]) for kind in who}
-    drawn = _drawn(len(runs))
-    again = (
-        {kind: _slope(s[drawn].sum(1)) for kind, s in sums.items()} if len(drawn) else {}
-    )
-    lines = {
-        kind: _line(who[kind], [r[kind] for r in runs], again.get(kind)) for kind in who
-    }
-    steeper: dict[Family, tuple[float, Interval | None]] = {
-        kind: (
-            line.slope - lines["local"].slope,
-            _interval(again[kind] - again["local"]) if again else None,
-        )
-        for kind, line in lines.items()
-        if kind != "local"
-    }
+
+    drawn = _draw_runs(len(runs))  # (B, runs)
+    again: dict[Family, Floats] = {}  # slopes over the runs of each draw, (B,)
+    lines: dict[Family, Line] = {}
+    for kind, queries in who.items():
+        points = [run[kind] for run in runs]
+        if len(drawn) > 0:
+            sums = np.stack([_sums(x, y) for x, y in points])  # (runs, 5)
+            again[kind] = _slope(sums[drawn].sum(1))
+        lines[kind] = _line(queries, points, again.get(kind))
+
+    steeper: dict[Family, tuple[float, Interval | None]] = {}
+    for kind, line in lines.items():
+        if kind == "local":
+            continue
+        interval = None
+        if again:
+            interval = _interval(again[kind] - again["local"])
+        steeper[kind] = (line.slope - lines["local"].slope, interval)
     return Slopes(lines, steeper, len(runs))
 
 
-def _drawn(runs: int) -> NDArray[np.int64]:
+def _draw_runs(runs: int) -> NDArray[np.int64]:
     """(B, runs) numbers of runs, drawn with replacement; the same for the same number of runs."""
     if runs < FEWEST:
         return np.empty((0, runs), dtype=np.int64)
@@ -128,20 +127,20 @@ def _drawn(runs: int) -> NDArray[np.int64]:
     return gen.integers(0, runs, (DRAWS, runs))
 
 
-def _run(
+def _points_of_run(
     study: StudyRecords, seed: int, who: dict[Family, tuple[str, ...]]
 ) -> dict[Family, tuple[Floats, Floats]] | None:
     """The points of one seed of one study: CV_c and accuracy in per cent, by family."""
     cv = count_variation(study.partitions[seed].matrix)
     found: dict[Family, tuple[Floats, Floats]] = {}
     for kind, queries in who.items():
-        scored = [class_accuracies(study, q).get(seed) for q in queries]
-        if any(s is None for s in scored):
-            return None  # families are compared on the same runs
         spreads: list[float] = []
         accuracies: list[float] = []
-        for of_query in scored:
-            for v, a in zip(cv, of_query or (), strict=True):
+        for query in queries:
+            of_query = class_accuracies(study, query).get(seed)
+            if of_query is None:
+                return None  # families are compared on the same runs
+            for v, a in zip(cv, of_query, strict=True):
                 if v is not None and a is not None:
                     spreads.append(v)
                     accuracies.append(100 * a)
@@ -152,12 +151,23 @@ def _run(
 def _line(
     queries: tuple[str, ...], runs: Sequence[tuple[Floats, Floats]], again: Floats | None
 ) -> Line:
-    x, y = (np.concatenate([run[i] for run in runs]) for i in (0, 1))
+    """The line of one family.  runs: points (x, y) of each; again: (B,) slopes of the draws."""
+    x = np.concatenate([of_run for of_run, _ in runs])
+    y = np.concatenate([of_run for _, of_run in runs])
     slope, intercept = least_squares(x, y)
-    interval = None if again is None else _interval(again)
-    parts = np.array_split(np.argsort(x, kind="stable"), BINS)
-    bins = tuple((float(x[at].mean()), float(y[at].mean())) for at in parts if len(at))
-    return Line(queries, slope, intercept, interval, len(x), bins)
+
+    bins = []
+    for rows in np.array_split(np.argsort(x, kind="stable"), BINS):
+        if len(rows) > 0:
+            bins.append((float(x[rows].mean()), float(y[rows].mean())))
+    return Line(
+        queries=queries,
+        slope=slope,
+        intercept=intercept,
+        interval=None if again is None else _interval(again),
+        points=len(x),
+        bins=tuple(bins),
+    )
 
 
 def _interval(draws: Floats) -> Interval:

@@ -21,6 +21,13 @@ class Point:
     interval: Interval | None  # Student, over seeds; None below two
     seeds: int
 
+    @property
+    def errors(self) -> tuple[float, float]:
+        """How far the interval reaches below and above the difference; 0 without one."""
+        if self.interval is None:
+            return 0.0, 0.0
+        return self.difference - self.interval.low, self.interval.high - self.difference
+
 
 @dataclass(frozen=True)
 class Tradeoff:
@@ -38,20 +45,27 @@ def tradeoff(sweep: Sequence[StudyRecords]) -> Tradeoff | None:
         return None
     points: dict[Family, tuple[Point, ...]] = {}
     for kind in who:
-        if kind != "local":
-            found = [_point(study, who[kind], who["local"]) for study in sweep]
-            points[kind] = tuple(p for p in found if p)
-    return Tradeoff(points, who) if any(len(p) > 1 for p in points.values()) else None
+        if kind == "local":
+            continue
+        found = [_point(study, who[kind], who["local"]) for study in sweep]
+        points[kind] = tuple(point for point in found if point is not None)
+    if all(len(of_kind) < 2 for of_kind in points.values()):  # a line has two points
+        return None
+    return Tradeoff(points, who)
 
 
 def _point(study: StudyRecords, ours: Sequence[str], theirs: Sequence[str]) -> Point | None:
     """One alpha, over the seeds for which every strategy has a final score."""
-    alpha, final = alpha_of(study), {q: study.final(q) for q in (*ours, *theirs)}
-    seeds = sorted(set.intersection(*(set(scores) for scores in final.values())))
-    gaps = [
-        100 * (fmean(final[q][k] for q in ours) - fmean(final[q][k] for q in theirs))
-        for k in seeds
-    ]
-    if not gaps or alpha is None:
+    alpha = alpha_of(study)
+    final = {query: study.final(query) for query in (*ours, *theirs)}
+    seeds = set.intersection(*(set(scores) for scores in final.values()))
+    if not seeds or alpha is None:
         return None
-    return Point(alpha, fmean(gaps), t_interval(gaps) if len(gaps) > 1 else None, len(gaps))
+
+    gaps = []
+    for seed in sorted(seeds):
+        of_ours = fmean(final[query][seed] for query in ours)
+        of_theirs = fmean(final[query][seed] for query in theirs)
+        gaps.append(100 * (of_ours - of_theirs))
+    interval = t_interval(gaps) if len(gaps) > 1 else None
+    return Point(alpha, difference=fmean(gaps), interval=interval, seeds=len(gaps))

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from fallow.papers.dpfl.graphs import Graphs, kept, over_rounds, snapshots
+from fallow.papers.dpfl.graphs import Graphs, links_and_dropped, over_rounds, snapshots
 from fallow.report.figures.style import (
     INK,
     PAPER,
@@ -42,20 +42,19 @@ def adjacency(run: Graphs) -> Figure:
     """A few rounds of one run: links in one colour, candidates without a link in another.  Sites
     with flipped labels stand last."""
     shown = snapshots(run, MOST)
-    figure, panels = new_figure(
-        2.3, columns=len(shown), width=6.2 if len(shown) > 1 else 3.0
-    )
+    width = 3.0 if len(shown) == 1 else 6.2  # inches
+    figure, panels = new_figure(2.3, columns=len(shown), width=width)
     order = torch.argsort(run.wrong.int(), stable=True)
     for axes, turn in zip(panels, shown, strict=True):
-        links, dropped = (graph[order][:, order] for graph in kept(run, turn))
-        _draw(axes, links, dropped, len(order) - int(run.wrong.sum()))
+        links, dropped = links_and_dropped(run, turn)
+        right = len(order) - int(run.wrong.sum())
+        _draw(axes, links[order][:, order], dropped[order][:, order], right)
         axes.set_title(f"Round {turn + 1}")
         axes.set_xlabel("Sender")
     panels[0].set_ylabel("Receiver")
-    named = ((KEPT, "receives"), (DROPPED, "candidate, not chosen"))
     marks = [
-        (Line2D([], [], color=c, marker="s", linestyle="none", markersize=7), name)
-        for c, name in named
+        (_square(KEPT), "receives"),
+        (_square(DROPPED), "candidate, not chosen"),
     ]
     if bool(run.wrong.any()):
         marks.append(
@@ -65,17 +64,25 @@ def adjacency(run: Graphs) -> Figure:
     return figure
 
 
+def _square(colour: str) -> Line2D:
+    """A mark of a legend."""
+    return Line2D([], [], color=colour, marker="s", linestyle="none", markersize=7)
+
+
 def _draw(axes: Axes, links: Tensor, dropped: Tensor, right: int) -> None:
+    """Squares of one graph.  links, dropped: (N, N) bool; sites from ``right`` on are wrong."""
     n = len(links)
-    shade = np.where(links.numpy(), 2, np.where(dropped.numpy(), 1, 0))
-    colours = ListedColormap([PAPER, DROPPED, KEPT])
+    shade = np.zeros((n, n), dtype=np.int64)
+    shade[dropped.numpy()] = 1
+    shade[links.numpy()] = 2
+    is_large = n > 40  # then lines between squares would hide them
     axes.pcolormesh(
         shade,
-        cmap=colours,
+        cmap=ListedColormap([PAPER, DROPPED, KEPT]),
         vmin=0,
         vmax=2,
-        rasterized=n > 40,
-        edgecolors=RULE if n <= 40 else "none",
+        rasterized=is_large,
+        edgecolors="none" if is_large else RULE,
         linewidth=0.4,
     )
     if right < n:
@@ -96,15 +103,16 @@ def rounds(study: StudyRecords, found: Mapping[str, Sequence[Graphs]]) -> Figure
     if max(len(run.by_round) for run in runs) < 2:
         return None
     figure, (left, right) = new_figure(3.0, columns=2)
-    is_flipped = any(not math.isnan(run.base) for run in runs)
-    drawn = _lines(
-        left, study, found, lambda run, t: measure.sparsity(run.by_round[t], True)
-    )
-    _lines(right, study, found, wrong if is_flipped else answered)
+    drawn = _lines(left, study, found, absent)
     left.set_title("Absent links, % (own link present)")
-    right.set_title("Links from flipped sites, %" if is_flipped else "Links answered, %")
-    if is_flipped:
-        base = 100 * max(run.base for run in runs if not math.isnan(run.base))
+    bases = [run.base for run in runs if not math.isnan(run.base)]  # of flipped sites
+    if not bases:
+        _lines(right, study, found, reciprocity)
+        right.set_title("Links answered, %")
+    else:
+        _lines(right, study, found, wrong)
+        right.set_title("Links from flipped sites, %")
+        base = 100 * max(bases)
         right.axhline(base, color=INK, linestyle=(0, (5, 3)), linewidth=1.2)
         right.set_ylim(0, max(1.15 * base, right.get_ylim()[1]))
         right.annotate(
@@ -120,12 +128,17 @@ def rounds(study: StudyRecords, found: Mapping[str, Sequence[Graphs]]) -> Figure
     return figure
 
 
+def absent(run: Graphs, turn: int) -> float:
+    """The share of absent links, where every site's link to itself is present."""
+    return measure.sparsity(run.by_round[turn], with_self=True)
+
+
 def wrong(run: Graphs, turn: int) -> float:
     """The share of the right sites' links that come from sites with flipped labels."""
     return measure.share_from(run.by_round[turn], run.wrong)
 
 
-def answered(run: Graphs, turn: int) -> float:
+def reciprocity(run: Graphs, turn: int) -> float:
     """The share of links whose reverse exists."""
     return measure.reciprocity(run.by_round[turn])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import fmean
 
 import torch
@@ -50,11 +50,13 @@ class Graphs:
     def base(self) -> float:
         """The share of wrong sites among the others that a right site has; NaN without any."""
         wrong = int(self.wrong.sum())
-        return wrong / (len(self.sites) - 1) if wrong else NAN
+        if wrong == 0:
+            return NAN
+        return wrong / (len(self.sites) - 1)
 
 
 @dataclass(frozen=True)
-class Measured:
+class GraphMeasures:
     """One graph in numbers, or the mean of several.  Shares in [0, 1]; NaN where not defined.
 
     ``churn``: mean Jaccard distance from the graph before it; ``wrong``: links from sites with
@@ -82,16 +84,25 @@ def graphs_of(cell: Cell, is_flipped: bool) -> Graphs | None:
         return None
     last = rows[-1]
     sites = tuple(sorted(last["labelled_per_site"]))
-    scored = (is_flipped and last.get("per_site")) or dict.fromkeys(sites)
-    omega = measure.graph_of(last["omega"], sites) if "omega" in last else None
+    by_round = {int(r["round"]): measure.graph_of(r["graph"], sites) for r in rows}
+
+    omega = None
+    if "omega" in last:
+        omega = measure.graph_of(last["omega"], sites)
+
+    wrong = torch.zeros(len(sites), dtype=torch.bool)
+    scores = last.get("per_site")
+    if is_flipped and scores:  # sites with wrong labels are not scored
+        wrong = torch.tensor([site not in scores for site in sites])
+
     return Graphs(
-        cell.query,
-        cell.seed,
-        sites,
-        {int(r["round"]): measure.graph_of(r["graph"], sites) for r in rows},
-        omega,
-        torch.tensor([site not in scored for site in sites]),
-        _conflicts(rows, omega),
+        query=cell.query,
+        seed=cell.seed,
+        sites=sites,
+        by_round=by_round,
+        omega=omega,
+        wrong=wrong,
+        conflicts=_conflicts(rows, omega),
     )
 
 
@@ -99,34 +110,51 @@ def _conflicts(rows: Sequence[Record], omega: Tensor | None) -> float:
     """A site evaluates two models to begin with and two for each candidate that it visits."""
     if omega is None or not any(r.get("evaluations") for r in rows):
         return NAN
-    begun = 2 * int(omega.any(1).sum()) * len(rows)
-    visited = (sum(r["evaluations"] for r in rows) - begun) / 2
-    return sum(r["conflicts"] for r in rows) / visited if visited > 0 else NAN
+    to_begin_with = 2 * int(omega.any(1).sum()) * len(rows)
+    visited = (sum(r["evaluations"] for r in rows) - to_begin_with) / 2
+    if visited <= 0:
+        return NAN
+    return sum(r["conflicts"] for r in rows) / visited
 
 
 def all_graphs(study: StudyRecords) -> dict[str, list[Graphs]]:
     """Query -> the graphs of its runs by seed, for those that have any."""
-    flip = bool(study.study.recipe.get("flip"))
-    found = {
-        q: [g for c in study.of(q) if (g := graphs_of(c, flip))] for q in study.strategies
-    }
-    return {query: runs for query, runs in found.items() if runs}
+    is_flipped = bool(study.study.recipe.get("flip"))
+    found: dict[str, list[Graphs]] = {}
+    for query in study.strategies:
+        for cell in study.of(query):
+            graphs = graphs_of(cell, is_flipped)
+            if graphs is not None:
+                found.setdefault(query, []).append(graphs)
+    return found
 
 
-def measured(run: Graphs, turn: int, matrix: Tensor | None = None) -> Measured:
+def measure_graph(run: Graphs, turn: int, matrix: Tensor | None = None) -> GraphMeasures:
     """The graph of a round in numbers.  matrix: (N, C) labels of the sites by class, if known."""
     graph = run.by_round[turn]
-    before = [t for t in run.by_round if t < turn]
-    links = distances(matrix)[graph] if matrix is not None else torch.empty(0)
-    return Measured(
-        measure.sparsity(graph),
-        measure.sparsity(graph, with_self=True),
-        measure.agreement(graph),
-        measure.reciprocity(graph),
-        measure.churn(run.by_round[max(before)], graph) if before else NAN,
-        measure.share_from(graph, run.wrong) if bool(run.wrong.any()) else NAN,
-        float(graph.sum(0).max()),
-        float(links.mean()) if len(links) else NAN,
+
+    churn = NAN
+    earlier = [t for t in run.by_round if t < turn]
+    if earlier:
+        churn = measure.churn(run.by_round[max(earlier)], graph)
+
+    wrong = NAN
+    if bool(run.wrong.any()):
+        wrong = measure.share_from(graph, run.wrong)
+
+    distance = NAN
+    if matrix is not None and bool(graph.any()):
+        distance = float(distances(matrix)[graph].mean())
+
+    return GraphMeasures(
+        sparsity=measure.sparsity(graph),
+        with_self=measure.sparsity(graph, with_self=True),
+        agreement=measure.agreement(graph),
+        reciprocity=measure.reciprocity(graph),
+        churn=churn,
+        wrong=wrong,
+        popular=float(graph.sum(0).max()),
+        distance=distance,
     )
 
 
@@ -152,12 +180,13 @@ def classes_of(study: StudyRecords, run: Graphs) -> Tensor | None:
 
 def at(
     study: StudyRecords, runs: Sequence[Graphs], when: Callable[[Graphs], int]
-) -> Measured:
+) -> GraphMeasures:
     """Means over runs, each at the round that ``when`` gives."""
-    found = [measured(run, when(run), classes_of(study, run)) for run in runs]
-    return Measured(
-        *(mean(getattr(m, name) for m in found) for name in Measured.__annotations__)
-    )
+    measures = [measure_graph(run, when(run), classes_of(study, run)) for run in runs]
+    means = {}
+    for field in fields(GraphMeasures):
+        means[field.name] = mean(getattr(m, field.name) for m in measures)
+    return GraphMeasures(**means)
 
 
 def mean(values: Iterable[float]) -> float:
@@ -166,8 +195,10 @@ def mean(values: Iterable[float]) -> float:
     >>> mean([1.0, float("nan"), 2.0])
     1.5
     """
-    found = [v for v in values if not math.isnan(v)]
-    return fmean(found) if found else NAN
+    numbers = [v for v in values if not math.isnan(v)]
+    if not numbers:
+        return NAN
+    return fmean(numbers)
 
 
 def over_rounds(
@@ -177,17 +208,20 @@ def over_rounds(
     found: dict[int, list[float]] = {}
     for run in runs:
         for turn in run.by_round:
-            if not math.isnan(number := value(run, turn)):
+            number = value(run, turn)
+            if not math.isnan(number):
                 found.setdefault(turn, []).append(number)
     return dict(sorted(found.items()))
 
 
-def kept(run: Graphs, turn: int) -> tuple[Tensor, Tensor]:
+def links_and_dropped(run: Graphs, turn: int) -> tuple[Tensor, Tensor]:
     """The links of a round, and the candidates it does without: (N, N) each.  Without candidates,
     the links of the first round are what may be dropped."""
     graph = run.by_round[turn]
-    among = run.by_round[run.first] if run.omega is None else run.omega
-    return graph, among & ~graph
+    candidates = run.omega
+    if candidates is None:
+        candidates = run.by_round[run.first]
+    return graph, candidates & ~graph
 
 
 def snapshots(run: Graphs, most: int) -> list[int]:
@@ -199,4 +233,9 @@ def snapshots(run: Graphs, most: int) -> list[int]:
     """
     turns = sorted(run.by_round)
     n = min(most, len(turns))
-    return [turns[round(i * (len(turns) - 1) / max(n - 1, 1))] for i in range(n)]
+    last = len(turns) - 1
+    shown = []
+    for i in range(n):
+        at = i * last / max(n - 1, 1)  # evenly from the first to the last
+        shown.append(turns[round(at)])
+    return shown

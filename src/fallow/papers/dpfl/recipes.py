@@ -59,17 +59,18 @@ def random_graphs(*budgets: int) -> tuple[str, ...]:
     return tuple(by(f"dpfl:graph=static:budget={b}") for b in budgets)
 
 
-def varied(
+def vary(
     field: str, values: tuple[int, ...], budgets: dict[str, int | None] = BUDGETS
 ) -> dict[str, str]:
     """DPFL under several values of a field and several budgets, as Tables 2 and 3 call them."""
-    return {
-        by(
-            f"dpfl:{field}={v}" + (f":budget={b}" if b else "")
-        ): f"DPFL {field}={v} B_c={name}"
-        for v in values
-        for name, b in budgets.items()
-    }
+    rows = {}
+    for value in values:
+        for name, budget in budgets.items():
+            training = f"dpfl:{field}={value}"
+            if budget is not None:
+                training += f":budget={budget}"
+            rows[by(training)] = f"DPFL {field}={value} B_c={name}"
+    return rows
 
 
 PAPER_SGD = Optimiser(lr=0.01, momentum=0.9, weight_decay=1e-3)
@@ -153,7 +154,9 @@ def table(
     )
 
 
-def flipped(recipe: Recipe, name: str, sites: int, budgets: tuple[int, ...]) -> Recipe:
+def with_flipped_labels(
+    recipe: Recipe, name: str, sites: int, budgets: tuple[int, ...]
+) -> Recipe:
     """The recipe with so many sites whose labels are wrong, and what graphs make of it."""
     some = [by("local"), "random", by("dpfl"), *(by(f"dpfl:budget={b}") for b in budgets)]
     where = recipe.title.partition(": ")[2].removesuffix(", full protocol")
@@ -276,8 +279,8 @@ def one_way(recipe: Recipe, name: str) -> Recipe:
     return replace(recipe, name=f"dpfl/{name}", title=title, queries=queries)
 
 
-FLIP = flipped(CIFAR10, "flip", 40, (10,))
-FLIP_MINI = flipped(DIGITS, "flip-mini", 8, (5,))
+FLIP = with_flipped_labels(CIFAR10, "flip", 40, (10,))
+FLIP_MINI = with_flipped_labels(DIGITS, "flip-mini", 8, (5,))
 RECIPES = (
     DIGITS,
     FLIP_MINI,
@@ -286,7 +289,7 @@ RECIPES = (
         DIGITS,
         name="dpfl/tau-init-mini",
         title="DPFL's epochs before the first graph (Table 2): digits",
-        queries=(by("dpfl"), *varied("tau_init", (1, 2), FEW), by("dpfl:budget=5")),
+        queries=(by("dpfl"), *vary("tau_init", (1, 2), FEW), by("dpfl:budget=5")),
     ),
     replace(
         DIGITS,
@@ -294,7 +297,7 @@ RECIPES = (
         title="DPFL's rounds between two graphs (Table 3): digits",
         queries=(
             by("dpfl"),
-            *varied("period", (2, 5), FEW),
+            *vary("period", (2, 5), FEW),
             by("dpfl:budget=5"),
             by("dpfl:period=5:between=local"),
         ),
@@ -329,7 +332,7 @@ RECIPES = (
         "tau-init",
         "DPFL Table 2: epochs before the first graph, CIFAR-10, Patho(3)",
         2,
-        varied("tau_init", (1, 5, 10)),
+        vary("tau_init", (1, 5, 10)),
     ),
     replace(
         table(
@@ -337,12 +340,12 @@ RECIPES = (
             "period",
             "DPFL Table 3: rounds between two graphs, CIFAR-10, Dir(0.1)",
             3,
-            varied("period", (1, 5, 10, 20)),
+            vary("period", (1, 5, 10, 20)),
         ),
         seeds=1,
     ),
     FLIP,
     one_way(FLIP, "flip-one-way"),
-    flipped(CIFAR10_DIR, "flip-dir0.1", 40, (10,)),
+    with_flipped_labels(CIFAR10_DIR, "flip-dir0.1", 40, (10,)),
     SYNERGY,
 )

@@ -6,7 +6,7 @@ import math
 
 from fallow.papers.dpfl import figures as draw
 from fallow.papers.dpfl import graphs as find
-from fallow.papers.dpfl.graphs import Graphs, Measured
+from fallow.papers.dpfl.graphs import GraphMeasures, Graphs
 from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING
 from fallow.report.final_table import label_of
@@ -21,14 +21,17 @@ def graphs(study: StudyRecords, key: str) -> Blocks:
     found = find.all_graphs(study)
     if not found:
         return []
-    shown = study.study.reference if study.study.reference in found else next(iter(found))
-    run = found[shown or ""][0]
+    reference = study.study.reference
+    shown = next(iter(found))
+    if reference is not None and reference in found:
+        shown = reference
+    run = found[shown][0]
     caption = (
         f"{label_of(run.query, study.study)}, seed {run.seed}: a blue square in a row is a "
         "site whose model the row's site averages with its own; an orange one is a candidate "
         "that it does without in that round."
     )
-    words = _seen(run)
+    words = _describe_links(run)
     parts: list[Block] = [
         show_figure(draw.adjacency(run), f"{key}-adjacency", caption, alt=words)
     ]
@@ -42,7 +45,7 @@ def graphs(study: StudyRecords, key: str) -> Blocks:
     return [*parts, *_numbers(study, found)]
 
 
-def _seen(run: Graphs) -> str:
+def _describe_links(run: Graphs) -> str:
     """How many links the first and the last recorded graph have."""
     first = int(run.by_round[run.first].sum())
     last = int(run.by_round[run.last].sum())
@@ -57,10 +60,13 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]
     rows: list[list[str]] = []
     marks: list[str] = []
     for query, runs in found.items():
-        for when, words in ((lambda r: r.first, "first"), (lambda r: r.last, "last")):
-            m = find.at(study, runs, when)
-            rows.append([label_of(query, study.study), words, *_cells(m)])
-            marks.append("first" if words == "first" and rows[1:] else "")
+        label = label_of(query, study.study)
+        first = find.at(study, runs, lambda run: run.first)
+        last = find.at(study, runs, lambda run: run.last)
+        marks.append("first" if rows else "")  # a rule above each strategy but the first
+        rows.append([label, "first", *_cells(first)])
+        marks.append("")
+        rows.append([label, "last", *_cells(last)])
     base = find.mean([run.base for runs in found.values() for run in runs])
     header = [
         "Method",
@@ -74,8 +80,9 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]
         "Class distance",
         "From flipped, %",
     ]
-    if math.isnan(base):
-        header, rows = header[:-1], [row[:-1] for row in rows]
+    if math.isnan(base):  # nobody's labels are flipped
+        header = header[:-1]
+        rows = [row[:-1] for row in rows]
     text = (
         "Pairs alike: linked in both directions or in none. Answered: links whose reverse exists. "
         "Churn: mean Jaccard distance of a site's senders from the recorded round before. Most "
@@ -85,10 +92,11 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]
     )
     if not math.isnan(base):
         text += f" By chance, {100 * base:.0f} % of links would come from sites with flipped labels."
-    both = {q: find.mean([run.conflicts for run in runs]) for q, runs in found.items()}
-    said = [
-        f"{label_of(q, study.study)} {100 * v:.1f} %" for q, v in both.items() if v == v
-    ]
+    said = []
+    for query, runs in found.items():
+        share = find.mean([run.conflicts for run in runs])
+        if not math.isnan(share):
+            said.append(f"{label_of(query, study.study)} {100 * share:.1f} %")
     if said:
         text += (
             " Joining and leaving both gained, so that a coin decided, in so many of the visits: "
@@ -97,7 +105,7 @@ def _numbers(study: StudyRecords, found: dict[str, list[Graphs]]) -> list[Block]
     return [Table("Graphs", header, rows, words=2, classes=marks), Note(text)]
 
 
-def _cells(m: Measured) -> list[str]:
+def _cells(m: GraphMeasures) -> list[str]:
     shares = (m.sparsity, m.with_self, m.agreement, m.reciprocity, m.churn)
     return [
         *map(_percent, shares),
@@ -112,7 +120,9 @@ def _percent(share: float) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    return NOTHING if math.isnan(value) else f"{value:.{digits}f}"
+    if math.isnan(value):
+        return NOTHING
+    return f"{value:.{digits}f}"
 
 
 def _apart(study: StudyRecords, found: dict[str, list[Graphs]]) -> str:

@@ -124,19 +124,22 @@ ABLATION_MINI = replace(
 
 def at(recipe: Recipe, alpha: float, rho: float = 20) -> Recipe:
     """The recipe at another alpha, and another rho; its name says so."""
-    name = f"{recipe.name}-alpha{alpha:g}" + ("" if rho == 20 else f"-rho{rho:g}")
+    name = f"{recipe.name}-alpha{alpha:g}"
+    if rho != 20:
+        name += f"-rho{rho:g}"
     title = recipe.title.replace("Dirichlet 0.1", f"Dirichlet {alpha:g}")
     fields = {**recipe.partition.fields, "rho": rho, "inner_fields": {"alpha": alpha}}
-    numbers = recipe.published
-    is_cell = numbers is not None and numbers.setting == "alpha=0.1" and rho == 20
+
+    published = None
+    printed = recipe.published
+    if printed is not None and printed.setting == "alpha=0.1" and rho == 20:
+        published = replace(printed, setting=f"alpha={alpha:g}")
     return replace(
         recipe,
         name=name,
         title=title.replace("rho 20", f"rho {rho:g}"),
         partition=replace(recipe.partition, fields=fields),
-        published=replace(numbers, setting=f"alpha={alpha:g}")
-        if numbers and is_cell
-        else None,
+        published=published,
     )
 
 

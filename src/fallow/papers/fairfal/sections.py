@@ -39,12 +39,8 @@ def model_pairs(strategies: Sequence[str]) -> list[Pair]:
         for other in parsed:
             rest = dict(other.spec.fields)
             is_local = rest.pop("model", "local") == "local"
-            same = (other.key, rest, other.settings) == (
-                by_global.key,
-                fields,
-                by_global.settings,
-            )
-            if is_local and same:
+            is_same_rule = other.key == by_global.key and rest == fields
+            if is_local and is_same_rule and other.settings == by_global.settings:
                 found.append(Pair(by_global.query, other.query, other.query))
     return found
 
@@ -78,9 +74,13 @@ def models(study: StudyRecords, key: str) -> Blocks:
 
 def ahead(study: StudyRecords, c: Comparison) -> str:
     """Which model won, as ``global`` or ``≈ local`` when chance explains it."""
-    shift = c.shift if study.higher_is_better else -c.shift
-    side = "neither" if shift == 0 else "global" if shift > 0 else "local"
-    return side if c.holm <= LEVEL or side == "neither" else f"≈ {side}"
+    if c.shift == 0:
+        return "neither"
+    is_larger = c.shift > 0
+    side = "global" if is_larger is study.higher_is_better else "local"
+    if c.holm <= LEVEL:
+        return side
+    return f"≈ {side}"
 
 
 def selector(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
@@ -91,26 +91,23 @@ def selector(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Block
 
 def _choice(group: Sequence[StudyRecords]) -> Blocks:
     """FairFAL's selector study: who is ahead, the local or the global model, by alpha and rho."""
-    alphas = sorted({a for s in group if (a := alpha_of(s)) is not None})
+    found = {alpha_of(study) for study in group}
+    alphas = sorted(alpha for alpha in found if alpha is not None)
     rhos = sorted({rho_of(s) for s in group})
     if len(alphas) * len(rhos) < 2:
         return []
-    cells = {}
+    cells: dict[tuple[str, float | None, float], str] = {}  # by query, alpha and rho
     for study in group:
         for pair, c in compare_final_scores(study, model_pairs(study.strategies)):
             value = with_interval(c.shift, None, digits_of(study))
-            cells[pair.what, alpha_of(study), rho_of(study)] = (
-                f"{ahead(study, c)} ({value})"
-            )
-    rows = [
-        [
-            label_of(q, group[0].study),
-            f"{a:g}",
-            *(cells.get((q, a, r), NOTHING) for r in rhos),
-        ]
-        for q in dict.fromkeys(what for what, _, _ in cells)
-        for a in alphas
-    ]
+            place = (pair.what, alpha_of(study), rho_of(study))
+            cells[place] = f"{ahead(study, c)} ({value})"
+
+    rows = []
+    for query in dict.fromkeys(query for query, _, _ in cells):
+        for alpha in alphas:
+            of_rhos = [cells.get((query, alpha, rho), NOTHING) for rho in rhos]
+            rows.append([label_of(query, group[0].study), f"{alpha:g}", *of_rhos])
     if not rows:
         return []
     header = ["Query", "Alpha", *(f"rho {r:g}" for r in rhos)]

@@ -21,9 +21,18 @@ def call(strategy: Strategy, training: str, *, brief: bool) -> str | None:
     fields = dict(strategy.spec.fields)
     is_solved = (strategy.training or training).endswith("solve")
     is_weighted = fields.pop("weights", "importance") != "none"
-    more = [f"{key}={value}" for key, value in fields.items()]
-    if is_weighted is not is_solved:
-        more.insert(0, "weighted" if is_weighted else "no weights")
-    shown = [s for s in strategy.settings if not (brief and s in USUAL)]
     name = "FALE" if is_solved else "FALE-local"
-    return " + ".join([", ".join([name, *more]), *map(setting_words, shown)])
+    words = [name]
+    if is_weighted and not is_solved:
+        words.append("weighted")
+    if is_solved and not is_weighted:
+        words.append("no weights")
+    for key, value in fields.items():
+        words.append(f"{key}={value}")
+
+    parts = [", ".join(words)]
+    for setting in strategy.settings:
+        if brief and setting in USUAL:
+            continue
+        parts.append(setting_words(setting))
+    return " + ".join(parts)

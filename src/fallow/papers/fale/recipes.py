@@ -82,12 +82,11 @@ OTHERS = {  # not in the paper
 
 def of(name: str, data: str, words: str, row: str | None, recipe: Recipe = FULL) -> Recipe:
     """The recipe on another data set."""
-    published = None if row is None else Published("fale-table2", row, NAMES)
-    title = (
-        f"{words}: labels of ten sites (FALE, Table 2)"
-        if row
-        else f"{words}: labels of sites"
-    )
+    title = f"{words}: labels of sites"
+    published = None
+    if row is not None:
+        title = f"{words}: labels of ten sites (FALE, Table 2)"
+        published = Published("fale-table2", row, NAMES)
     return replace(recipe, name=f"fale/{name}", data=data, title=title, published=published)
 
 

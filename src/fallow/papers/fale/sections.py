@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fallow.core.words import listed
-from fallow.papers.fale.wins import CHECKPOINTS, Matches, Rival, find_matches, shared, total
+from fallow.papers.fale.wins import (
+    CHECKPOINTS,
+    Count,
+    Matches,
+    Rival,
+    find_matches,
+    matches_by_subject,
+    total,
+)
 from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.comparisons import few, tested_cells
@@ -45,31 +53,39 @@ def wins(study: StudyRecords, key: str) -> Blocks:
 
 
 def _tallies(study: StudyRecords, block: Matches) -> Table:
-    prints = printed(study, block.subject)
+    prints = printed_tallies(study, block.subject)
     even = is_even(study)
     tally = {r.query: _tally(study, r.query, prints) for r in block.rivals}
 
     def cells(words: str, rivals: Sequence[Rival]) -> list[str]:
         count = total(r.count for r in rivals)
-        level = total(r.at_equal_labels for r in rivals)
-        known = [t for r in rivals if (t := tally[r.query])]
-        return [
-            words,
-            *map(str, (count.win, count.tie, count.loss)),
-            *([] if even else [str(level) if level.total else NOTHING]),
-            *([str(total(known)) if known else NOTHING] if prints else []),
-        ]
+        row = [words, str(count.win), str(count.tie), str(count.loss)]
+        if not even:
+            row.append(_count_text(total(r.at_equal_labels for r in rivals)))
+        if prints:
+            tallies = [tally[r.query] for r in rivals]
+            row.append(_count_text(total(t for t in tallies if t is not None)))
+        return row
 
     rows = [cells(label_of(r.query, study.study), [r]) for r in block.rivals]
     rows.append(cells("All", block.rivals))
     header = ["Against", "Wins", "Ties", "Losses"]
-    header += [] if even else ["At equal labels"]
-    header += ["Published"] if prints else []
+    if not even:
+        header.append("At equal labels")
+    if prints:
+        header.append("Published")
     marks = [""] * len(block.rivals) + ["first"]
     return Table(label_of(block.subject, study.study), header, rows, classes=marks)
 
 
-def printed(study: StudyRecords, subject: str) -> list[Tally]:
+def _count_text(count: Count) -> str:
+    """Wins, ties and losses; a dash where nothing was counted."""
+    if count.total == 0:
+        return NOTHING
+    return str(count)
+
+
+def printed_tallies(study: StudyRecords, subject: str) -> list[Tally]:
     """What the study's published table says of the subject on the study's data."""
     where = study.study.published
     tables = study.study.known.published
@@ -88,7 +104,7 @@ def _tally(study: StudyRecords, rival: str, prints: Iterable[Tally]) -> Tally | 
 
 def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
     """Wins, ties and losses of the same strategy in several studies, and their sum."""
-    found = shared([s for s in studies if not s.higher_is_better])
+    found = matches_by_subject([s for s in studies if not s.higher_is_better])
     if not found:
         return []
     note = (
@@ -96,37 +112,45 @@ def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Bl
         f"level {LEVEL}). Published: the same pairs on the same data, each once. Checkpoints "
         "of one run are not independent."
     )
-    tables = [_summed(subject, rows) for subject, rows in found.items()]
+    tables = [_table_over_studies(subject, rows) for subject, rows in found.items()]
     return [("Wins, ties and losses over studies", [*tables, Note(note)])]
 
 
-def _summed(subject: str, found: Sequence[tuple[StudyRecords, Matches]]) -> Table:
+def _table_over_studies(
+    subject: str, found: Sequence[tuple[StudyRecords, Matches]]
+) -> Table:
     """Studies down, rivals across, as in FALE's Table 2."""
-    rivals = list(dict.fromkeys(r.query for _, block in found for r in block.rivals))
-    counts = [{r.query: r.count for r in block.rivals} for _, block in found]
-    rows = [
-        [
-            study.study.name,
-            *(str(count.get(q, NOTHING)) for q in rivals),
-            str(total(count.values())),
-        ]
-        for (study, _), count in zip(found, counts, strict=True)
-    ]
-    columns = [total(c[q] for c in counts if q in c) for q in rivals]
-    rows.append(["All", *map(str, columns), str(total(columns))])
-    known = {
-        (t.dataset, r.query): t
-        for study, block in found
-        for r in block.rivals
-        if (t := _tally(study, r.query, printed(study, subject)))
-    }
-    if known:
-        sums = [[t for (_, rival), t in known.items() if rival == q] for q in rivals]
-        cells = [str(total(s)) if s else NOTHING for s in sums]
-        rows.append(["Published", *cells, str(total(known.values()))])
+    counts: list[dict[str, Count]] = []  # of each study, by rival
+    published: dict[tuple[str, str], Tally] = {}  # by data set and rival: each once
+    for study, block in found:
+        counts.append({rival.query: rival.count for rival in block.rivals})
+        prints = printed_tallies(study, subject)
+        for rival in block.rivals:
+            tally = _tally(study, rival.query, prints)
+            if tally is not None:
+                published[tally.dataset, rival.query] = tally
+    rivals = list(dict.fromkeys(query for of_study in counts for query in of_study))
+
+    rows = []
+    for (study, _), of_study in zip(found, counts, strict=True):
+        cells = [str(of_study.get(query, NOTHING)) for query in rivals]
+        rows.append([study.study.name, *cells, str(total(of_study.values()))])
+    marks = [""] * len(rows)
+
+    sums = [total(c[query] for c in counts if query in c) for query in rivals]
+    rows.append(["All", *map(str, sums), str(total(sums))])
+    marks.append("first")
+
+    if published:
+        cells = []
+        for query in rivals:
+            tallies = [t for (_, rival), t in published.items() if rival == query]
+            cells.append(_count_text(total(tallies)))
+        rows.append(["Published", *cells, str(total(published.values()))])
+        marks.append("")
+
     first = found[0][0].study
-    header = ["Study", *(label_of(q, first) for q in rivals), "All"]
-    marks = [""] * len(found) + ["first"] + [""] * bool(known)
+    header = ["Study", *(label_of(query, first) for query in rivals), "All"]
     return Table(label_of(subject, first), header, rows, classes=marks)
 
 
@@ -142,28 +166,41 @@ def control_pairs(strategies: Sequence[str]) -> list[Pair]:
     Pair(query='fale@training=server-solve', against='random@training=server-solve', what='random')
     """
     parsed = [Strategy.parse(q) for q in strategies]
-    return [
-        Pair(ours.query, control.query, control.spec.name)
-        for ours in parsed
-        for control in parsed
-        if ours.key == "fale" and _is_control(control, ours)
-        if _training(control) == _training(ours)
-    ]
+    pairs = []
+    for ours in parsed:
+        if ours.key != "fale":
+            continue
+        for control in parsed:
+            is_same_training = _training(control) == _training(ours)
+            if is_same_training and _is_control(control, ours):
+                pairs.append(Pair(ours.query, control.query, control.spec.name))
+    return pairs
 
 
 def _is_control(control: Strategy, fale: Strategy) -> bool:
     """Random, or the same draws without the weights that the other has."""
-    rest, fields = dict(fale.spec.fields), dict(control.spec.fields)
+    if control.key == "random":
+        return True
+    if control.key != "fale":
+        return False
+    fields = dict(control.spec.fields)
     is_bare = fields.pop("weights", "importance") == "none"
-    is_weighted = rest.pop("weights", "importance") != "none"
-    same_draws = (control.key, fields) == ("fale", rest)
-    return control.key == "random" or (same_draws and is_bare and is_weighted)
+    others = dict(fale.spec.fields)
+    is_weighted = others.pop("weights", "importance") != "none"
+    return fields == others and is_bare and is_weighted
 
 
 def _training(strategy: Strategy) -> list[str]:
     """How models are trained; least squares at the server are the same with masks and without."""
-    words = ("training=solve" if w.endswith("-solve") else w for w in strategy.trainer)
-    return sorted(w for w in words if w != "training=fedavg")
+    words = []
+    for word in strategy.trainer:
+        if word.endswith("-solve"):
+            words.append("training=solve")
+        elif (
+            word != "training=fedavg"
+        ):  # what a strategy is trained by unless it says otherwise
+            words.append(word)
+    return sorted(words)
 
 
 def controls(study: StudyRecords, key: str) -> Blocks:

@@ -53,8 +53,12 @@ def total(counts: Iterable[Counted]) -> Count:
     >>> str(total([Count(10, 0, 0), Count(2, 8, 0)]))
     '12/8/0'
     """
-    rows = [(c.win, c.tie, c.loss) for c in counts]
-    return Count(*(sum(column) for column in zip(*rows, strict=True))) if rows else Count()
+    all_counts = list(counts)
+    return Count(
+        win=sum(count.win for count in all_counts),
+        tie=sum(count.tie for count in all_counts),
+        loss=sum(count.loss for count in all_counts),
+    )
 
 
 def outcome(
@@ -75,7 +79,10 @@ def outcome(
         return None
     if paired_t(d) > LEVEL:
         return Count(tie=1)
-    return Count(win=1) if (fmean(d) > 0) is higher_is_better else Count(loss=1)
+    is_ahead = (fmean(d) > 0) is higher_is_better
+    if is_ahead:
+        return Count(win=1)
+    return Count(loss=1)
 
 
 @dataclass(frozen=True)
@@ -99,8 +106,12 @@ class Matches:
 def subjects(study: StudyRecords) -> tuple[str, ...]:
     """Every FALE of a study, or else its reference."""
     found = tuple(q for q in study.strategies if Strategy.parse(q).key == "fale")
+    if found:
+        return found
     reference = study.study.reference
-    return found or ((reference,) if reference in study.strategies and reference else ())
+    if reference is not None and reference in study.strategies:
+        return (reference,)
+    return ()
 
 
 def find_matches(study: StudyRecords) -> list[Matches]:
@@ -129,7 +140,7 @@ def _against(study: StudyRecords, subject: str, rival: str) -> Rival:
     return Rival(rival, total(filter(None, by_cycle)), total(filter(None, by_labels)))
 
 
-def shared(
+def matches_by_subject(
     studies: Sequence[StudyRecords],
 ) -> dict[str, list[tuple[StudyRecords, Matches]]]:
     """Subject -> its matches in each study, for the subjects of two studies or more."""

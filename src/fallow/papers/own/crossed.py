@@ -39,11 +39,12 @@ def grid(strategies: Sequence[str]) -> Grid:
     """
     found = {}
     for strategy in map(Strategy.parse, strategies):
-        key, _, training = (
-            strategy.settings[0].partition("=") if strategy.settings else ("",) * 3
-        )
-        if key == "training" and len(strategy.settings) == 1:
-            found[strategy.query.partition("@")[0], training] = strategy.query
+        if len(strategy.settings) != 1:
+            continue
+        setting, _, training = strategy.settings[0].partition("=")
+        if setting == "training":
+            query = strategy.query.partition("@")[0]
+            found[query, training] = strategy.query
     return found
 
 
@@ -57,28 +58,41 @@ def interactions(
     of the study; those of fewer than two seeds are left out.
     """
     cells = grid(study.strategies)
-    trainings = [t for _, t in cells]
-    plain = PLAIN_TRAINING if PLAIN_TRAINING in trainings else next(iter(trainings), "")
-    gains = {
-        (q, t): _gain(study, cells[q, t], cells[PLAIN_QUERY, t], over)
-        for q, t in cells
-        if q != PLAIN_QUERY and (PLAIN_QUERY, t) in cells
-    }
-    terms = [
-        (q, t)
-        for q, t in gains
-        if t != plain and len(gains[q, t].keys() & gains.get((q, plain), {}).keys()) > 1
-    ]
-    if not terms:
+    gains: dict[tuple[str, str], dict[int, float]] = {}  # (query, training) -> by seed
+    for query, training in cells:
+        random = cells.get((PLAIN_QUERY, training))
+        if query != PLAIN_QUERY and random is not None:
+            gains[query, training] = _gain(study, cells[query, training], random, over)
+
+    plain = _plain_training(cells)
+    seeds: dict[tuple[str, str], set[int]] = {}  # that a gain and the plain one share
+    for query, training in gains:
+        if training == plain:
+            continue
+        both = gains[query, training].keys() & gains.get((query, plain), {}).keys()
+        if len(both) > 1:
+            seeds[query, training] = both
+    if not seeds:
         return []
+
     scores = {_name(*at): by_seed for at, by_seed in gains.items()}
-    pairs = [(_name(q, t), _name(q, plain)) for q, t in terms]
+    pairs = [(_name(query, training), _name(query, plain)) for query, training in seeds]
     tests = compare_pairs(scores, pairs, higher_is_better=study.higher_is_better)
-    return [
-        Interaction(q, t, (_mean(gains[q, t], both), _mean(gains[q, plain], both)), test)
-        for (q, t), test in zip(terms, tests, strict=True)
-        for both in [gains[q, t].keys() & gains[q, plain].keys()]
-    ]
+    found = []
+    for (query, training), test in zip(seeds, tests, strict=True):
+        both = seeds[query, training]
+        gain = _mean(gains[query, training], both)
+        plain_gain = _mean(gains[query, plain], both)
+        found.append(Interaction(query, training, gains=(gain, plain_gain), test=test))
+    return found
+
+
+def _plain_training(cells: Grid) -> str:
+    """Local training, or the first method where that is not among them."""
+    trainings = [training for _, training in cells]
+    if PLAIN_TRAINING in trainings:
+        return PLAIN_TRAINING
+    return next(iter(trainings), "")
 
 
 def _name(query: str, training: str) -> str:
@@ -88,9 +102,11 @@ def _name(query: str, training: str) -> str:
 def _gain(study: StudyRecords, ours: str, random: str, over: str) -> dict[int, float]:
     """Seed -> score of one strategy minus another's."""
     scale = 100.0 if study.measure == "accuracy" else 1.0
-    scores = study.final if over == "final" else study.areas
-    a, b = ({k: scale * s for k, s in scores(q).items()} for q in (ours, random))
-    return dict(zip(sorted(a.keys() & b.keys()), differences(a, b), strict=True))
+    scores_of = study.final if over == "final" else study.areas
+    of_ours = {seed: scale * score for seed, score in scores_of(ours).items()}
+    of_random = {seed: scale * score for seed, score in scores_of(random).items()}
+    seeds = sorted(of_ours.keys() & of_random.keys())
+    return dict(zip(seeds, differences(of_ours, of_random), strict=True))
 
 
 def _mean(gain: Mapping[int, float], seeds: set[int]) -> float:

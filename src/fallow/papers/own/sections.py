@@ -13,21 +13,16 @@ from fallow.study.records import StudyRecords
 from fallow.study.strategy import Strategy
 
 
-def crossed(study: StudyRecords, key: str) -> Blocks:
+def crossed_gains(study: StudyRecords, key: str) -> Blocks:
     """Whether choosing rows and training belong together, where a study crosses them."""
     found = interactions(study)
     if not found:
         return []
     digits = digits_of(study)
-    rows = [
-        [
-            i.query,
-            i.training,
-            *(f"{gain:+.{digits}f}" for gain in reversed(i.gains)),
-            *tested_cells(study, i.test),
-        ]
-        for i in found
-    ]
+    rows = []
+    for i in found:
+        gain, plain_gain = (f"{gain:+.{digits}f}" for gain in i.gains)
+        rows.append([i.query, i.training, plain_gain, gain, *tested_cells(study, i.test)])
     plain = Strategy.parse(found[0].test.reference).training
     header = [
         "Query",
@@ -49,5 +44,5 @@ def crossed(study: StudyRecords, key: str) -> Blocks:
 
 
 SECTIONS = Sections(
-    of_one=(Section("Choosing rows and training together", Place.FINDINGS, crossed),)
+    of_one=(Section("Choosing rows and training together", Place.FINDINGS, crossed_gains),)
 )

@@ -131,6 +131,23 @@ def centred(total: Mapping[str, Tensor], centre: Tensor | None = None) -> Totals
     return Totals(n, z, y, a, b)
 
 
+def mixed(total: Totals, own: Totals, copies: float) -> Totals:
+    """The totals of ``total`` with so many more copies of the rows of ``own``, about the mean of
+    all of them."""
+    n = total.n + copies * own.n
+    z = (total.n * total.z + copies * own.n * own.z) / n
+    y = (total.n * total.y + copies * own.n * own.y) / n
+
+    a = torch.zeros_like(total.a)
+    b = torch.zeros_like(total.b)
+    for part, times in ((total, 1.0), (own, copies)):
+        z_away = part.z - z
+        y_away = part.y - y
+        a += times * (part.a + part.n * torch.outer(z_away, z_away))
+        b += times * (part.b + part.n * torch.outer(z_away, y_away))
+    return Totals(n, z, y, a, b)
+
+
 def _upper(size: int) -> Tensor:
     """A mask of the upper triangle, (size, size)."""
     return torch.ones(size, size, dtype=torch.bool).triu()
@@ -174,9 +191,13 @@ def validation_score(path: Path, penalty: float, squares: float) -> float:
     n = float(path.n)
     explained = (path.ub.square() * (2 / d - path.e / d.square())[:, None]).sum()
     error = (squares - float(explained)) / n
-    freedom = float((path.e / d).sum()) + 1  # one for the intercept
-    left = max(1 - freedom / n, EPS)
+    left = max(1 - float(freedom(path, penalty)) / n, EPS)
     return error / left**2
+
+
+def freedom(path: Path, penalty: float) -> Tensor:
+    """Degrees of freedom of the head, (): the sum of all leverages, one of the intercept."""
+    return (path.e / shrunk(path, penalty)).sum() + 1
 
 
 # -- leave-one-out --------------------------------------------------------------------------------

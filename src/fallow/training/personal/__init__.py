@@ -1,6 +1,7 @@
 """Personalised federated learning: one model per site."""
 
 from fallow.training.personal.apfl import APFL
+from fallow.training.personal.closed_form_heads import ClosedFormHeads
 from fallow.training.personal.ditto import Ditto
 from fallow.training.personal.dpfl import DPFL
 from fallow.training.personal.fedavg_post import FedAvgPost
@@ -14,6 +15,7 @@ from fallow.training.personal.pfedgraph import PFedGraph
 __all__ = [
     "APFL",
     "DPFL",
+    "ClosedFormHeads",
     "Ditto",
     "FedAvgFT",
     "FedAvgPost",

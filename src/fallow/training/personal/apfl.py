@@ -45,12 +45,12 @@ class APFL:
     adaptive: bool = True  # False: α stays
     alpha_lr: float | None = None  # η_α; None: the learning rate of the batch
 
-    gradients_per_batch: ClassVar[int] = 2
     contract: ClassVar[Contract] = Contract(
         title="APFL",
         paper="Adaptive Personalized Federated Learning",
         year=2020,
         sum={"upload": "totals over sites of rows and of weighted models"},
+        gradients_per_batch=2,
     )
 
     def __post_init__(self) -> None:

@@ -1,38 +1,20 @@
 """What the personalised methods share: a weighted average, and who has been here before.
 
-A personalised method is a training method (`start`, `step`, `finish`, `round`, `deploy`) whose
-sites deploy different models.  Beside that it may have ``predict(view, state, rows)``, where a
-site predicts by more than a forward pass, and ``last(state, ask)``, asked once after the last round
-of a phase.  ``gradients_per_batch`` says what a batch costs beside FedAvg's 1: to give every method
-the same number of gradients, give those with 2 half the epochs.
+A personalised method is a `fallow.core.methods.Training` whose sites deploy different models.
+What it may define beside that, such as a prediction of its own, stands there too.  Its contract
+says how many gradients a batch takes (``gradients_per_batch``): to give every method the same
+number, give those with 2 half the epochs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
-
-
-class Load(NamedTuple):
-    """What choosing collaborators costs in a phase, at all sites together and at most: ``models``
-    that go from site to site, ``evaluations`` of a model on a site's validation rows."""
-
-    models: int
-    evaluations: int
-
-
-@runtime_checkable
-class Choosing(Protocol):
-    """A method whose sites choose whose models to average; ``resumed``: not the first phase of a
-    run that goes on from its last models."""
-
-    def load(self, sites: int, rounds: int, resumed: bool = False) -> Load: ...
 
 
 def model(state: State) -> State:

@@ -41,12 +41,12 @@ class Ditto:
     # λ: 0.75 in DPFL's comparison; Ditto's scripts have 1, tuned in {0.1, 1, 2}
     lam: float = 0.75
 
-    gradients_per_batch: ClassVar[int] = 2
     contract: ClassVar[Contract] = Contract(
         title="Ditto",
         paper="Ditto: Fair and Robust Federated Learning Through Personalization",
         year=2021,
         sum={"upload": "totals over sites of rows and of weighted models"},
+        gradients_per_batch=2,
     )
 
     def __post_init__(self) -> None:

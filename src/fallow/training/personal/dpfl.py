@@ -14,10 +14,11 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.methods import Load
 from fallow.core.plan import Plan, Segment
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
-from fallow.training.personal.base import Load, model
+from fallow.training.personal.base import model
 from fallow.training.personal.parts import graphs, greedy, server_half
 from fallow.training.personal.parts.site_half import (
     begin_search,
@@ -131,7 +132,6 @@ class DPFL:
     reach: graphs.Reach = "all"
     alone: Sequence[SiteId] = ()
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="DPFL",
         paper="Decentralized Personalized Federated Learning",
@@ -159,7 +159,7 @@ class DPFL:
     )
 
     def __post_init__(self) -> None:
-        server_half.Limits.check(self.budget, self.counts_self)
+        server_half.ChoiceLimits.check(self.budget, self.counts_self)
         for field, lowest in LOWEST.items():
             value = getattr(self, field)
             if value is not None and not lowest <= value < math.inf:
@@ -287,8 +287,8 @@ class DPFL:
         """The round in which the main loop begins: how many rounds preprocessing stands for."""
         return math.ceil(self.first_epochs / max(self.plan.epochs, 1))
 
-    def limits(self, ask: Ask) -> server_half.Limits:
-        return server_half.Limits.of(self.budget, self.counts_self, ask.cohort)
+    def limits(self, ask: Ask) -> server_half.ChoiceLimits:
+        return server_half.ChoiceLimits.of(self.budget, self.counts_self, ask.cohort)
 
     def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
         names = [str(k) for k in range(sites)]
@@ -298,7 +298,7 @@ class DPFL:
         return server_half.load(
             graph=self.graph,
             reach=graphs.count_reachable(self.reach, sites),
-            limits=server_half.Limits.of(self.budget, self.counts_self, names),
+            limits=server_half.ChoiceLimits.of(self.budget, self.counts_self, names),
             rounds=max(rounds - before, 0),
             period=self.period,
             reuses=self.between == "reuse",

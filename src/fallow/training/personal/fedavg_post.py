@@ -30,7 +30,6 @@ class FedAvgPost:
 
     plan: Plan = Plan()
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="FedAvg, after local training",
         paper="Communication-Efficient Learning of Deep Networks from Decentralized Data",

@@ -42,7 +42,6 @@ class FedRep:
     head_epochs: int | None = None  # τ_h
     body_epochs: int | None = None  # τ_b
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="FedRep",
         paper="Exploiting Shared Representations for Personalized Federated Learning",

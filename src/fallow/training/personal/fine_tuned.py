@@ -38,7 +38,6 @@ class FedAvgFT:
 
     plan: Plan = Plan()
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="FedAvg with fine-tuning",
         short="FedAvg+FT",
@@ -103,7 +102,6 @@ class FedProxFT:
     mu: float = 0.1
     tune_prox: bool = False
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="FedProx with fine-tuning",
         short="FedProx+FT",

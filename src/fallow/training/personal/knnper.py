@@ -52,7 +52,6 @@ class KNNPer:
     sigma: float = 1.0  # σ
     kernel: Kernel = "normalised"
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="kNN-Per",
         paper="Personalized Federated Learning through Local Memorization",

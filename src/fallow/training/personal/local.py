@@ -28,7 +28,6 @@ class Local:
 
     plan: Plan = Plan()
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="Local training",
         short="Local",

@@ -48,7 +48,6 @@ class PerFedAvg:
     inner: float = 0.01  # α
     eval_adapt: Literal["one_epoch", "one_step", "after_local"] = "one_epoch"
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="Per-FedAvg",
         paper="Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic "

@@ -56,7 +56,6 @@ class PFedGraph:
     lam: float = 0.01  # λ
     lam_sign: Literal[-1, 1] = -1
 
-    gradients_per_batch: ClassVar[int] = 1
     contract: ClassVar[Contract] = Contract(
         title="pFedGraph",
         paper="Personalized Federated Learning with Inferred Collaboration Graphs",

@@ -19,7 +19,7 @@ from fallow.training.personal.parts.graphs import (
     share_from,
     sparsity,
 )
-from fallow.training.personal.parts.server_half import Limits
+from fallow.training.personal.parts.server_half import ChoiceLimits
 
 SITES = ["a", "b", "c", "d"]
 ROWS = {"a": ["b", "c"], "b": ["a"], "d": ["a"]}
@@ -86,11 +86,11 @@ def test_another_word_is_refused(reach: str) -> None:
 
 
 def test_a_budget_counts_the_site_itself_unless_told_otherwise() -> None:
-    assert Limits.of(3, True, SITES).room.tolist() == [2, 2, 2, 2]
-    assert Limits.of(3, False, SITES).room.tolist() == [3, 3, 3, 3]
-    assert Limits.of(None, True, SITES).room.tolist() == [3, 3, 3, 3]
-    each = Limits.of([1, 2, 3, 4], True, SITES)
+    assert ChoiceLimits.of(3, True, SITES).room.tolist() == [2, 2, 2, 2]
+    assert ChoiceLimits.of(3, False, SITES).room.tolist() == [3, 3, 3, 3]
+    assert ChoiceLimits.of(None, True, SITES).room.tolist() == [3, 3, 3, 3]
+    each = ChoiceLimits.of([1, 2, 3, 4], True, SITES)
     assert each.room.tolist() == [0, 1, 2, 3]
     assert each.batch == {"a": 1, "b": 2, "c": 3, "d": 4}
     with pytest.raises(ValueError, match="budgets for 2 sites and 4 sites"):
-        Limits.of([1, 2], True, SITES)
+        ChoiceLimits.of([1, 2], True, SITES)

@@ -122,12 +122,12 @@ class RatioAHFAL:
         """Rows to pick per class, within ``caps``."""
         total = float(target.sum())
         shares = [float(t) / total if total else 1 / view.classes for t in target]
-        held = self.held(view)
+        held = self.count_labels(view)
         return spill(
             n, allocate(n, held, shares, [cap > 0 for cap in caps]), held, shares, caps
         )
 
-    def held(self, view: View) -> list[int]:
+    def count_labels(self, view: View) -> list[int]:
         """The site's labelled rows per class, as this strategy counts them."""
         if self.counts == "true" or not len(view.labels):
             return [int(n) for n in view.counts]

@@ -187,12 +187,12 @@ class PlainNoise:
         state, z, draw = view.model("local"), view.embed("local"), view.stream("noise")
         moved = torch.zeros(view.pool, dtype=torch.float64)
         for _ in range(self.draws):
-            noisy = {**state, "w": shaken(view, state["w"], self.epsilon, draw)}
+            noisy = {**state, "w": shake_weights(view, state["w"], self.epsilon, draw)}
             moved += (features(view, noisy, z.shape[1]) - z).abs().mean(1)
         return Picks(top(moved / self.draws, n, view.stream("ties")))
 
 
-def shaken(view: View, w: Tensor, epsilon: float, draw: torch.Generator) -> Tensor:
+def shake_weights(view: View, w: Tensor, epsilon: float, draw: torch.Generator) -> Tensor:
     """A copy of ``w`` (d,) where every tensor has its own noise, in proportion to its norm."""
     noisy = w.clone()
     for part in view.layout.views(noisy).values():

@@ -52,11 +52,11 @@ def allocate(
         quota = _in_steps(n, ratio, classes)
     while sum(quota) < n:
 
-        def projected(c: int) -> float:
+        def filling(c: int) -> float:
             wanted = future * shares[c]
             return (counts[c] + quota[c]) / wanted if wanted > 0 else math.inf
 
-        for c in sorted(classes, key=projected)[: n - sum(quota)]:
+        for c in sorted(classes, key=filling)[: n - sum(quota)]:
             quota[c] += 1
     return quota
 

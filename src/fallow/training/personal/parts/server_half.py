@@ -15,15 +15,15 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.build import nearest
+from fallow.core.methods import Load
 from fallow.core.types import Answer, SiteId, State
-from fallow.training.personal.base import Load
 from fallow.training.personal.parts import graphs
 from fallow.training.personal.parts.graphs import Reach, graph_of, peers
 
 Rows = Mapping[SiteId, Sequence[SiteId]]
 
 
-class Limits(NamedTuple):
+class ChoiceLimits(NamedTuple):
     """``room``: (N,) how many peers a site may choose; ``batch``: how many models a site is brought
     at a time."""
 
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
     @staticmethod
     def of(
         budget: int | Sequence[int] | None, counts_self: bool, sites: Sequence[SiteId]
-    ) -> Limits:
+    ) -> ChoiceLimits:
         """From a budget for all sites, one for each, or none."""
         n = len(sites)
         each: Sequence[int]
@@ -62,7 +62,7 @@ class Limits(NamedTuple):
                 "or one for all"
             )
         room = torch.tensor(each) - int(counts_self)
-        return Limits(room, batch=dict(zip(sites, each, strict=True)))
+        return ChoiceLimits(room, batch=dict(zip(sites, each, strict=True)))
 
 
 def batches(rows: Rows, batch: Mapping[SiteId, int]) -> Iterator[Rows]:
@@ -90,7 +90,7 @@ def _rest_of_each(
     return {site: row for site, row in rest.items() if row}
 
 
-def search(ask: Ask, among: Tensor, limits: Limits, turn: int) -> State:
+def search(ask: Ask, among: Tensor, limits: ChoiceLimits, turn: int) -> State:
     """Algorithm 3, or 2 for a site whose candidates are one batch: the graph (N, N) and how it was
     found.  A site without room is brought nothing, one that is full nothing more."""
     rows = peers(among & (limits.room > 0)[:, None], ask.cohort)
@@ -115,14 +115,14 @@ def search(ask: Ask, among: Tensor, limits: Limits, turn: int) -> State:
 
 
 def load(
-    graph: str, reach: Tensor, limits: Limits, rounds: int, period: int, reuses: bool
+    graph: str, reach: Tensor, limits: ChoiceLimits, rounds: int, period: int, reuses: bool
 ) -> Load:
     """What choosing costs at most: candidates once, then so many rounds of the main loop.
 
     reach: (N,) how many sites each may receive from; ``reuses``: rounds without a choice average
     the last one again.
 
-    >>> load("ggc", torch.tensor([4, 4]), Limits.of(3, True, ["a", "b"]), 2, 1, True)
+    >>> load("ggc", torch.tensor([4, 4]), ChoiceLimits.of(3, True, ["a", "b"]), 2, 1, True)
     Load(models=24, evaluations=44)
     """
     few = torch.minimum(reach, limits.room)
@@ -151,7 +151,7 @@ def load(
     return Load(models + weighed, evaluations + weighed)
 
 
-def _search_load(among: Tensor, limits: Limits) -> Load:
+def _search_load(among: Tensor, limits: ChoiceLimits) -> Load:
     """What `search` costs at most, where a site has so many candidates, (N,)."""
     n = torch.where(limits.room > 0, among, 0)
     batch = torch.tensor(list(limits.batch.values()))
@@ -160,7 +160,7 @@ def _search_load(among: Tensor, limits: Limits) -> Load:
     return Load(int(models.sum()), int(evaluations.sum()))
 
 
-def link_both_ways(ask: Ask, chosen: Tensor, reach: Tensor, limits: Limits) -> Tensor:
+def link_both_ways(ask: Ask, chosen: Tensor, reach: Tensor, limits: ChoiceLimits) -> Tensor:
     """Every link of a graph in both directions; beyond a site's room, of the added ones those whose
     models would earn most.  (N, N) -> (N, N)"""
     free = limits.room - chosen.sum(1)  # (N,)

@@ -1,0 +1,191 @@
+"""What a method may define: the protocols by which sites, the engine and a run know it.
+
+A method is one frozen class with both halves.  Which functions of it a server may ask for by name
+stands in its contract (`site_function` looks them up); everything else that the package calls is
+declared here.  `Query` and `Training` are what a method has to be.  The others are what it may
+define beside that; most of those that do train one model for each site:
+
+* `Predicting`: a site predicts by more than a forward pass of the model it deploys;
+* `Finishing`: local work after the last round of a phase;
+* `Planning`: it orders local training by other plans than its ``plan``;
+* `Choosing`: sites choose whose models to average;
+* `Normalising`: batch-norm statistics may stay at the sites.
+
+A query with `LocalTraining`'s three functions trains by them the models that it orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypedDict,
+    cast,
+    runtime_checkable,
+)
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.local import LocalTraining
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, SiteId, State
+from fallow.core.view import Picks, Release, View
+
+Budget = Mapping[SiteId, int]
+"""Labels each site may buy in this cycle."""
+
+Memo = dict[
+    str, Any
+]  # each method knows what it put there; the journal takes tensors and JSON
+"""What a method remembers across cycles; journaled.  ``memo["notes"]`` is shown in reports."""
+
+SiteFunction = Callable[..., Answer | Picks | Release]
+"""A function of a method that runs at a site: it takes a `View` and what the server sent."""
+
+
+@runtime_checkable
+class Method(Protocol):
+    """A query, training or personalisation algorithm: both halves in one frozen class."""
+
+    @property
+    def contract(self) -> Contract: ...
+
+
+class Query(Method, Protocol):
+    """A strategy: the server half is `query`, the site half its site functions.
+
+    A site function that picks returns `Picks` with exactly ``min(n, pool)`` different pool
+    positions.  The site answers for an empty pool before any such function is asked.
+    """
+
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo: ...
+
+
+class Training(Method, LocalTraining, Protocol):
+    """One round of federated training: the server half is `round`, the site half its site functions
+    and the local step.  Where `deploy` gives sites different models the method is personalised."""
+
+    @property
+    def plan(self) -> Plan: ...
+    def round(self, state: State, ask: Ask) -> State: ...
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        """The model that a site uses, from the server's state and what the site remembers."""
+        ...
+
+
+# -- what a method may define beside that -------------------------------------------------------
+
+
+@runtime_checkable
+class Predicting(Protocol):
+    """A training method that predicts by more than a forward pass of the model it deploys."""
+
+    def predict(self, view: View, state: State, rows: Tensor) -> Tensor:
+        """Outputs (n, c) for rows (n, *shape) at a site that deploys ``state``."""
+        ...
+
+
+@runtime_checkable
+class Finishing(Protocol):
+    """A training method with a last word: local work after the last round of a phase, such as fine
+    tuning.  What `deploy` gives then is scored."""
+
+    def last(self, state: State, ask: Ask) -> None: ...
+
+
+@runtime_checkable
+class Planning(Protocol):
+    """A method that orders local training by other plans than its ``plan``."""
+
+    def trains_by(self, plan: Plan) -> bool:
+        """Whether the server half may order this plan; a site trains by no other."""
+        ...
+
+
+class Load(NamedTuple):
+    """What choosing collaborators costs in a phase, at all sites together and at most: ``models``
+    that go from site to site, ``evaluations`` of a model on a site's validation rows."""
+
+    models: int
+    evaluations: int
+
+
+@runtime_checkable
+class Choosing(Protocol):
+    """A method whose sites choose whose models to average."""
+
+    def load(self, sites: int, rounds: int, resumed: bool = False) -> Load:
+        """``resumed``: not the first phase of a run that goes on from its last models."""
+        ...
+
+
+@runtime_checkable
+class Normalising(Protocol):
+    """A training method that says what becomes of batch-norm statistics: averaged with the weights
+    (``"average"``), or left at the sites (``"local"``, FedBN).  Without a word they are averaged.
+    """
+
+    @property
+    def bn(self) -> Literal["average", "local"]: ...
+
+
+# -- the methods of a run -----------------------------------------------------------------------
+
+
+class Standardising(Method, Protocol):
+    """By what sites agree on units of features, and of numbers to predict."""
+
+    def of_features(self, ask: Ask) -> State: ...
+    def of_targets(self, ask: Ask) -> State: ...
+
+
+class Methods(TypedDict):
+    """The methods of a run by the part they play, which is the ``owner`` of a request."""
+
+    query: Query
+    training: Training
+    plain: LocalTraining
+    """Trains the models that only a query looks at; it is asked nothing."""
+    initial: NotRequired[Query]
+    """Chooses the first labels."""
+    scaling: NotRequired[Standardising]
+    retention: NotRequired[Method]
+    """Keeps the model of each site that validated best."""
+    people: NotRequired[Method]
+    """At real sites: questions to people, and scores."""
+
+
+def methods_by_owner(methods: Methods) -> dict[str, Method]:
+    """The methods that a request may name, by its ``owner``: all but "plain"."""
+    parts = cast(Mapping[str, Method], methods)
+    return {owner: method for owner, method in parts.items() if owner != "plain"}
+
+
+def lacking_function(cls: type, names: Iterable[str]) -> str | None:
+    """The first of the ``names`` that is no function of the class; None where it has them all.
+
+    >>> class First:
+    ...     def select(self, view, n): ...
+    >>> lacking_function(First, ["select", "share"])
+    'share'
+    """
+    return next((name for name in names if not callable(getattr(cls, name, None))), None)
+
+
+def site_function(method: Method, verb: str) -> SiteFunction:
+    """The function that a server asks for as ``verb``: the one place where a name that was sent
+    becomes a function.
+
+    Raises ValueError for a name that the method's contract does not list: no other function runs
+    at a site.
+    """
+    if verb not in method.contract.verbs:
+        raise ValueError(f"the contract of {method.contract.title} lists no {verb!r}")
+    function: SiteFunction = getattr(method, verb)
+    return function

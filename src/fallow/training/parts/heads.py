@@ -1,0 +1,145 @@
+"""What methods that solve for a head share: labelled rows as a ridge regression reads them, what
+their losses choose, and the head as the model's last layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.parts.ridge import (
+    PENALTIES,
+    TEMPERATURES,
+    Head,
+    Path,
+    Totals,
+    add_up,
+    centred,
+    losses,
+)
+
+FEW = 2  # rows: with fewer, no row can be left out
+
+
+class Labelled(NamedTuple):
+    """The labelled rows of a site: z (n, D), y (n, C) one-hot or (n, 1), s (n,)."""
+
+    z: Tensor
+    y: Tensor
+    s: Tensor
+
+
+class Summed(NamedTuple):
+    """The totals of all sites, the number of their rows, and Σ s |y|²."""
+
+    totals: Totals
+    rows: int
+    squares: float
+
+
+class Choice(NamedTuple):
+    """What leave-one-out chose: λ, T, and how well rows were answered by heads without them: the
+    share of right classes, or the mean squared error in the units that models see; None where
+    there are too few rows to say."""
+
+    penalty: float
+    temperature: float
+    left_out: float | None
+
+
+# -- at a site ------------------------------------------------------------------------------------
+
+
+def labelled_rows(
+    view: View, z: Tensor, weights: Tensor | None, *, is_weighted: bool
+) -> Labelled:
+    """The labelled rows with their features ``z`` (n, D): one-hot classes or numbers, and weights.
+    ``weights`` (C,) are those of classes, ``is_weighted`` says whether the query's count."""
+    s = view.weights.double() if is_weighted else torch.ones(len(z), dtype=torch.float64)
+    if not view.classes:
+        return Labelled(z, view.labels.double()[:, None], s)
+    if weights is not None:
+        s = s * weights[view.labels]
+    return Labelled(z, one_hot(view.labels, view.classes).double(), s)
+
+
+def totals_of(rows: Labelled, centre: Tensor | None = None) -> Answer:
+    """What a site adds to the totals of all; ``centre`` (D,) is taken off the features first."""
+    return {
+        **add_up(rows.z, rows.y, rows.s, centre),
+        "rows": float(len(rows.y)),
+        "squares": rows.s @ rows.y.square().sum(1),
+    }
+
+
+def losses_of(rows: Labelled, path: Path, penalties: Tensor, *, is_class: bool) -> Answer:
+    """What heads of these λ, (L,), lose on the rows without having seen them."""
+    size = len(path.z)
+    grid = [size * penalty for penalty in penalties.tolist()]
+    return {**losses(path, rows.z, rows.y, rows.s, grid, is_class=is_class)}
+
+
+def check_linear_model(view: View) -> None:
+    """Raise ValueError unless the model is linear and has a bias."""
+    layers = [name for name, _ in view.layout.params]
+    if layers != ["head.weight", "head.bias"]:
+        raise ValueError(
+            f"closed-form solves for a linear model with a bias, and this one has "
+            f"{', '.join(layers)}; set model=linear, with an encoder for features, or keep the "
+            "model, train it, and set head=exact"
+        )
+
+
+# -- at the server --------------------------------------------------------------------------------
+
+
+def summed(found: Mapping[str, Tensor], centre: Tensor | None = None) -> Summed:
+    """The totals of all sites, from those of `totals_of`."""
+    return Summed(centred(found, centre), int(found["rows"]), float(found["squares"]))
+
+
+def class_weights(ask: Ask) -> Tensor:
+    """The weight of each class, (C,), by which all classes that have labels weigh the same; sites
+    answer to ``class_counts``."""
+    counts = sum_of_all(ask, "class_counts")["counts"].clamp_min(0)
+    is_there = counts > 0
+    even = counts.sum() / is_there.sum().clamp_min(1)
+    return torch.where(is_there, even / counts.clamp_min(1), 0.0)
+
+
+def penalties_of(penalty: float | None) -> list[float]:
+    """The λ to choose from."""
+    return PENALTIES if penalty is None else [penalty]
+
+
+def chosen(lost: Mapping[str, Tensor], penalties: list[float], n: Tensor) -> Choice:
+    """The λ of the smallest squared loss on rows left out, and for it the T of the smallest
+    log-loss.  lost: totals over sites of `losses_of`; n: the weight of all rows."""
+    best = int(lost["squared"].argmin())
+    if "log" not in lost:
+        return Choice(penalties[best], 1.0, float(lost["squared"][best] / n))
+    temperature = TEMPERATURES[int(lost["log"][best].argmin())]
+    return Choice(penalties[best], temperature, float(lost["right"][best] / n))
+
+
+def unchosen(penalties: list[float]) -> Choice:
+    """Where there are too few rows to leave one out: the λ in the middle."""
+    return Choice(penalties[len(penalties) // 2], 1.0, None)
+
+
+def noted(choice: Choice) -> State:
+    """What was chosen, as parts of a state that stay at the server."""
+    known = {name: value for name, value in choice._asdict().items() if value is not None}
+    return {name: torch.tensor(value, dtype=torch.float64) for name, value in known.items()}
+
+
+def flattened(head: Head, temperature: float) -> Tensor:
+    """The weights of a linear layer whose outputs are T (W'z + b), (C D + C,)."""
+    return temperature * torch.cat([head.weight.T.flatten(), head.bias])

@@ -1,0 +1,183 @@
+"""One linear head per site in closed form: the rows of the federation, and copies of its own.
+
+A site's head solves (A + κ A_k + λ (n + κ n_k)) W = B + κ B_k, where A, B and n are totals over
+all sites and A_k, B_k, n_k those of the site: as if the federation held κ more copies of each of
+its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.plan import Plan
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.parts.heads import (
+    FEW,
+    Labelled,
+    check_linear_model,
+    chosen,
+    flattened,
+    labelled_rows,
+    losses_of,
+    noted,
+    penalties_of,
+    summed,
+    totals_of,
+    unchosen,
+)
+from fallow.training.parts.ridge import (
+    Path,
+    Totals,
+    add_up,
+    centred,
+    decompose,
+    head_of,
+    leave_one_out,
+    mixed,
+)
+
+COPIES = (0.0, 1.0, 4.0, 16.0, 64.0, 256.0)  # κ
+
+
+@final
+@dataclass(frozen=True)
+class ClosedFormHeads:
+    """`ClosedForm` with one head per site: each chooses at home how many more copies κ of its own
+    rows, of 0, 1, 4, 16, 64 and 256, make a head that answers them best without having seen them.
+
+    κ = 0 is the common head.  λ and T are chosen for the common head over all sites.  Nothing
+    leaves a site beyond what the common head needs; sites are sent the totals of all.
+
+    penalty: λ, or None to choose it of 1e-6 ... 1.  weighted: rows count by the weight that the
+    query gave them.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
+    >>> run = fl.run(world, fl.Margin(), fl.ClosedFormHeads(), cycles=1)
+    >>> run.model.keys() == {"site-0", "site-1", "site-2", "site-3"}
+    True
+
+    Notes
+    -----
+    A row that is left out is left out with all its copies, so a site with few rows does not
+    believe them too much: with fewer than two it keeps the common head.
+    """
+
+    plan: Plan = field(default=Plan(), repr=False)
+    penalty: float | None = None  # λ
+    weighted: bool = True
+
+    contract: ClassVar[Contract] = Contract(
+        title="Closed-form heads, one per site",
+        paper="-",
+        year=0,
+        short="Closed-form heads",
+        sum={
+            "totals": "totals over sites of products of labelled rows and labels",
+            "left_out": "totals over sites of losses on rows that a head has not seen",
+        },
+        keep={"head": "nothing"},
+        missing="stops: all exchanges are over the same rows; a resumed run asks again",
+        regression=True,
+        linear=True,
+        local_dp=False,
+        settings={"model": "linear", "rounds": 1, "score_rounds": 1},
+        at_server=("penalty", "temperature", "left_out"),
+        tags=("least-squares",),
+    )
+
+    def __post_init__(self) -> None:
+        if self.penalty is not None and not 0 < self.penalty < float("inf"):
+            raise ValueError(
+                f"ClosedFormHeads' penalty is {self.penalty}; it must be above 0 and finite"
+            )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def round(self, state: State, ask: Ask) -> State:
+        total = summed(sum_of_all(ask, "totals"))
+        if float(total.totals.n) == 0:
+            ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
+            return state
+
+        path = decompose(total.totals)
+        penalties = penalties_of(self.penalty)
+        choice = unchosen(penalties)
+        if total.rows >= FEW:
+            grid = torch.tensor(penalties, dtype=torch.float64)
+            lost = sum_of_all(ask, "left_out", **path._asdict(), penalties=grid)
+            choice = chosen(lost, penalties, path.n)
+
+        head = head_of(path, choice.penalty * len(path.z))
+        w = flattened(head, choice.temperature).to(state["w"].dtype)
+        state = {**state, "w": w, **noted(choice)}
+        ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
+        ask.keep(
+            "head",
+            **total.totals._asdict(),
+            penalty=choice.penalty,
+            temperature=choice.temperature,
+        )
+        return state
+
+    # -- site half --------------------------------------------------------------------------
+
+    def totals(self, view: View) -> Answer:
+        return totals_of(self.labelled(view))
+
+    def left_out(self, view: View, penalties: Tensor, **path: Tensor) -> Answer:
+        """What heads of the ``path`` say of each row without having seen it."""
+        rows = self.labelled(view)
+        return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
+
+    def head(
+        self, view: View, penalty: float, temperature: float, **totals: Tensor
+    ) -> Answer:
+        """The site's head, with the κ that answers its own rows best when each is left out."""
+        rows = self.labelled(view)
+        all_sites = Totals(**totals)
+        own = centred(add_up(rows.z, rows.y, rows.s))
+        size = len(all_sites.z)
+
+        paths = [decompose(all_sites)]
+        if len(rows.y) >= FEW:
+            paths += [decompose(mixed(all_sites, own, copies)) for copies in COPIES[1:]]
+        lost = [
+            squared_loss(path, rows, copies, penalty * size)
+            for path, copies in zip(paths, COPIES, strict=False)
+        ]
+        best = lost.index(min(lost))
+        head = head_of(paths[best], penalty * size)
+        return {
+            "w": flattened(head, temperature).to(rows.z.dtype),
+            "stats": rows.z.new_zeros(0),
+            "copies": COPIES[best],
+        }
+
+    def labelled(self, view: View) -> Labelled:
+        check_linear_model(view)
+        z = view.rows("labelled").flatten(1)
+        return labelled_rows(view, z, None, is_weighted=self.weighted)
+
+    def deploy(self, state: State, memory: Mapping[str, State]) -> State:
+        own = memory.get("head", state)
+        return {name: own[name] for name in ("w", "stats")}
+
+
+def squared_loss(path: Path, rows: Labelled, copies: float, penalty: float) -> float:
+    """Σ s |y - left out|² over a site's rows, each of which the path holds 1 + κ times."""
+    lost = 0.0
+    s = rows.s * (1 + copies)
+    for found in leave_one_out(path, rows.z, rows.y, s, [penalty]):
+        away = rows.y[found.rows] - found.outputs
+        lost += float(rows.s[found.rows] @ away.square().sum(1))
+    return lost

@@ -1,0 +1,56 @@
+"""Which strategies mean something on a head in closed form: each runs, or is refused in one
+sentence before anything is trained."""
+
+from __future__ import annotations
+
+import pytest
+
+import fallow as fl
+from fallow import queries
+from fallow.core.build import names
+
+REFUSED = {
+    "NoiseStability": "shakes the weights of a trained body",
+    "IFAL": "trains a teacher by steps",
+    "FEAL": "reads outputs as evidence",
+}
+CLASSES = [name for name, cls in names(queries).items() if cls.contract.classes]
+NUMBERS = [name for name, cls in names(queries).items() if not cls.contract.classes]
+
+
+@pytest.fixture(scope="module")
+def world() -> fl.Federation:
+    return fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
+
+
+def run(world: fl.Federation, query: str) -> fl.Run:
+    return fl.run(
+        world,
+        query,
+        "closed-form",
+        rows=200,
+        test_rows=100,
+        initial=8,
+        budget=4,
+        cycles=1,
+        protocol="cycles",
+        progress=False,
+    )
+
+
+def test_every_strategy_is_for_classes_or_for_numbers() -> None:
+    assert set(CLASSES) >= {*REFUSED, "Margin", "BADGE", "AHFAL", "FairFAL", "CoreSet"}
+    assert set(NUMBERS) >= {"BAIT", "ACSFW"}
+
+
+@pytest.mark.parametrize("query", sorted(set(CLASSES) - REFUSED.keys()))
+def test_it_chooses_rows_by_a_head_in_closed_form(world: fl.Federation, query: str) -> None:
+    done = run(world, query)
+    assert done.records["labelled"].tolist() == [24, 36]
+    assert done.records["accuracy"].iloc[-1] > 0.4  # chance is 0.1
+
+
+@pytest.mark.parametrize("query", sorted(REFUSED))
+def test_it_is_refused_in_one_sentence(world: fl.Federation, query: str) -> None:
+    with pytest.raises((ValueError, RuntimeError), match=REFUSED[query]):
+        run(world, query)

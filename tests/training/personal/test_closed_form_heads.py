@@ -1,0 +1,134 @@
+"""One head per site in closed form: beside scikit-learn with rows repeated, and its choice of κ."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+from torch.testing import assert_close
+
+from fallow.core import State
+from fallow.training.parts.heads import Labelled
+from fallow.training.parts.ridge import add_up, centred, decompose, head_of, mixed
+from fallow.training.personal import ClosedFormHeads
+from fallow.training.personal.closed_form_heads import COPIES, squared_loss
+from tests.training.closed import (
+    FEATURES,
+    Rows,
+    hospitals,
+    rows_with_classes,
+    rows_with_numbers,
+    targets,
+    weights_of,
+)
+
+PENALTY = 0.01
+OWN, OTHERS = range(20), range(20, 60)
+
+
+def part(rows: Rows, at: range) -> Rows:
+    return Rows(*(each[list(at)] for each in rows))
+
+
+def fitted(rows: Rows, copies: float, without: int | None = None) -> Ridge:
+    """scikit-learn's ridge with 1 + κ of each own row, but for one that is left out."""
+    repeats = torch.ones(60, dtype=torch.float64)
+    repeats[list(OWN)] += copies
+    n = float(repeats.sum())
+    if without is not None:
+        repeats[without] = 0
+    return Ridge(alpha=PENALTY * FEATURES * n, solver="svd").fit(
+        rows.z.numpy(), targets(rows).numpy(), sample_weight=repeats.numpy()
+    )
+
+
+@pytest.mark.parametrize("copies", COPIES)
+def test_more_copies_of_own_rows_are_rows_that_count_more(copies: float) -> None:
+    rows = rows_with_classes()
+    y = targets(rows)
+    everybody = centred(add_up(rows.z, y, rows.s))
+    own = part(rows, OWN)
+    total = mixed(everybody, centred(add_up(own.z, targets(own), own.s)), copies)
+    head = head_of(decompose(total), PENALTY * FEATURES)
+    expected = fitted(rows, copies)
+    assert_close(head.weight, torch.from_numpy(expected.coef_).T, rtol=0, atol=1e-10)
+    assert_close(head.bias, torch.from_numpy(expected.intercept_), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("copies", [0.0, 4.0])
+def test_a_row_is_left_out_with_all_its_copies(copies: float) -> None:
+    rows = rows_with_classes()
+    y = targets(rows)
+    own = part(rows, OWN)
+    own_y = targets(own)
+    everybody = centred(add_up(rows.z, y, rows.s))
+    total = mixed(everybody, centred(add_up(own.z, own_y, own.s)), copies)
+    found = squared_loss(
+        decompose(total), Labelled(own.z, own_y, own.s), copies, PENALTY * FEATURES
+    )
+    expected = 0.0
+    for row in OWN:
+        without = fitted(rows, copies, without=row)
+        predicted = torch.from_numpy(without.predict(rows.z[row : row + 1].numpy()))[0]
+        expected += float((y[row] - predicted).square().sum())
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_site_like_all_others_keeps_close_to_the_common_head() -> None:
+    rows = rows_with_classes()
+    world = hospitals(rows, ClosedFormHeads(penalty=PENALTY), [OWN, OTHERS])
+    world.solve()
+    assert float(world.members["a"].memory["head"]["copies"]) <= 4
+
+
+def test_a_site_whose_labels_mean_something_else_goes_its_own_way() -> None:
+    rows = rows_with_classes(120)
+    turned = rows._replace(y=torch.where(torch.arange(120) < 40, 3 - rows.y, rows.y))
+    method = ClosedFormHeads(penalty=PENALTY)
+    world = hospitals(turned, method, [range(40), range(40, 120)])
+    state = world.solve()
+    kept = world.members["a"].memory["head"]
+    assert float(kept["copies"]) >= 64
+
+    z, y = turned.z[:40], turned.y[:40]
+
+    def accuracy(model: State) -> float:
+        weight, bias = weights_of(model)
+        return float(((z @ weight + bias).argmax(1) == y).double().mean())
+
+    deployed = method.deploy(state, world.members["a"].memory)
+    assert accuracy(deployed) > accuracy(state) + 0.2
+
+
+def test_a_site_with_fewer_than_two_labels_has_the_common_head() -> None:
+    rows = rows_with_classes()
+    world = hospitals(rows, ClosedFormHeads(), [[0], range(1, 60), []])
+    state = world.solve()
+    for name in ("a", "c"):
+        kept = world.members[name].memory["head"]
+        assert float(kept["copies"]) == 0
+        assert_close(kept["w"], state["w"], rtol=0, atol=1e-9)
+
+
+def test_numbers_have_heads_too() -> None:
+    rows = rows_with_numbers()
+    world = hospitals(rows, ClosedFormHeads(), [OWN, OTHERS], is_class=False)
+    state = world.solve()
+    weight, bias = weights_of(ClosedFormHeads().deploy(state, world.members["a"].memory), 1)
+    away = (rows.z @ weight + bias)[:, 0] - rows.y
+    assert away.square().mean() < 0.5
+
+
+def test_without_a_label_anywhere_the_model_stays() -> None:
+    world = hospitals(rows_with_classes(), ClosedFormHeads(), [[], []])
+    state = world.solve()
+    assert state["w"].abs().max() == 0
+    assert ClosedFormHeads().deploy(state, world.members["a"].memory)["w"] is state["w"]
+
+
+def test_nothing_but_the_sums_of_the_common_head_leaves_a_site() -> None:
+    world = hospitals(rows_with_classes(), ClosedFormHeads(), [OWN, OTHERS])
+    world.solve()
+    kept = [set(found["a"]) for verb, found in world.carrier.answers if verb == "head"]
+    assert kept == [{"count"}]
+    assert {verb for verb, _ in world.carrier.answers} == {"totals", "left_out", "head"}
