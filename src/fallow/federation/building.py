@@ -46,16 +46,20 @@ def build_study(agreement: Agreement) -> BuiltStudy:
 
     Raises ValueError for a method that only a simulator can run, or that does not suit the schema.
     """
-    recipe, schema = agreement.recipe, agreement.schema
-    dtype, names = DTYPES[recipe.dtype], agreement.names
-
-    def new_model(generator: torch.Generator) -> nn.Module:
-        m = recipe.model
-        built = build_model(m.name, shape, schema.outputs, generator, names, **m.fields)
-        return built.to(dtype)
-
+    recipe = agreement.recipe
+    schema = agreement.schema
+    dtype = DTYPES[recipe.dtype]
+    names = agreement.names
     check_task(recipe, agreement.example, names)
     shape = tuple(agreement.example.x.shape[1:])
+
+    def new_model(generator: torch.Generator) -> nn.Module:
+        spec = recipe.model
+        built = build_model(
+            spec.name, shape, schema.outputs, generator, names, **spec.fields
+        )
+        return built.to(dtype)
+
     model = new_model(stream(agreement.seed, "template"))
     check_model(model, shape, schema.outputs)
     layout = Layout.of(model)
@@ -71,18 +75,26 @@ def build_study(agreement: Agreement) -> BuiltStudy:
                 "given yet, which only a simulator can; choose another method in study.toml"
             )
     trainer = executor_of(recipe, model)
-    about = (model, layout, row_loss(schema.task))
-    executor = (
-        Stacked(*about) if trainer == "stacked" else Loop(*about, recipe.channels_last)
-    )
-    playing = _playing(agreement, methods)
-    playing["people"] = People(recipe.privacy.secure_sum, schema.task == "classification")
+    loss = row_loss(schema.task)
+    executor: Executor
+    if trainer == "stacked":
+        executor = Stacked(model, layout, loss)
+    else:
+        executor = Loop(model, layout, loss, recipe.channels_last)
+    people = People(recipe.privacy.secure_sum, schema.task == "classification")
     return BuiltStudy(
-        model, layout, playing, fresh, len(schema.classes), executor, trainer, dtype
+        model=model,
+        layout=layout,
+        methods=_choose_playing(agreement, methods) | {"people": people},
+        fresh=fresh,
+        classes=len(schema.classes),
+        executor=executor,
+        trainer=trainer,
+        dtype=dtype,
     )
 
 
-def _playing(agreement: Agreement, methods: Methods) -> Methods:
+def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     """The methods that play a part in this study: a site answers to no other, and tells nothing
     that the study does not need."""
     recipe = agreement.recipe

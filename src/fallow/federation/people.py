@@ -36,7 +36,10 @@ PICKED = "picked in"
 """What a site remembers beside its picks: the step that made them."""
 CYCLE = "cycle"
 """What a site remembers beside all else: the cycle that it is from."""
-MODELS, PARTS = ("local", "global"), ("w", "stats")
+MODELS = ("local", "global")
+"""What a site may remember of models by the time that rows are chosen."""
+PARTS = ("w", "stats")
+"""Of a model."""
 SCORES = {
     True: "numbers of test rows and of hits, in all and by class; nothing over too few rows",
     False: "number of test rows and the sum of squared errors; nothing over too few rows",
@@ -94,10 +97,15 @@ class People:
     """Verbs that are one transaction with their answer."""
 
     def __post_init__(self) -> None:
-        says, told = People.contract, SCORES[self.classes]
-        each = says.each if self.secure_sum else {**says.each, "score": told}
-        total = {"score": f"totals over sites of {told}"} if self.secure_sum else {}
-        object.__setattr__(self, "contract", replace(says, verbs={}, each=each, sum=total))
+        told = SCORES[self.classes]
+        each = dict(People.contract.each)
+        total: dict[str, str] = {}
+        if self.secure_sum:
+            total["score"] = f"totals over sites of {told}"
+        else:
+            each["score"] = told
+        says = replace(People.contract, verbs={}, each=each, sum=total)
+        object.__setattr__(self, "contract", says)
 
     def hello(self, at: Office) -> Answer:
         """What the coordinator has to know before it begins."""
@@ -167,32 +175,36 @@ class People:
     def finish(self, at: Office, **common: Tensor) -> Answer:
         """The study is over: the model that this site uses, and its card, as files of the site."""
         training = at.site.parts.methods["training"]
-        retained = at.agreement.recipe.validation > 0 and not isinstance(
-            training, Finishing
-        )
-        used, deployed = (
-            _find_used(at, common, retained),
-            training.deploy(common, at.site.memory),
-        )
+        has_last_word = isinstance(training, Finishing)
+        retained = at.agreement.recipe.validation > 0 and not has_last_word
+        used = _find_used(at, common, retained)
+        deployed = training.deploy(common, at.site.memory)
         is_own = any(not torch.equal(deployed[name], common[name]) for name in PARTS)
-        schema, scale = at.agreement.schema, at.site.memory.get("features")
+
+        schema = at.agreement.schema
         columns = schema.features if schema.kind == "table" else ()
         about = {"classes": schema.classes, "columns": columns, "shape": schema.shape}
         tree = {
             "state": {name: used[name] for name in PARTS},
             "about": about,
-            "scale": scale,
+            "scale": at.site.memory.get("features"),
             "targets": at.site.memory.get("targets"),
         }
         save_tree(at.path / MODEL, tree)
-        labels, scores = {at.site.id: _count_labels(at.site)}, self._own_scores(at, used)
-        facts = Facts(f"site {at.site.id}", labels, scores, is_own=is_own)
+        facts = Facts(
+            owner=f"site {at.site.id}",
+            labels={at.site.id: _count_labels(at.site)},
+            scores=self._own_scores(at, used),
+            is_own=is_own,
+        )
         write_card(at.path, at.agreement, at.site.parts.methods, facts)
         return {"count": int(is_own)}
 
     def progress(self, at: Office) -> Answer:
-        is_ours = at.run == at.ledger.orders.newest_run()
-        return asdict(at.ledger.progress() if is_ours else LabelProgress())
+        """How far people are with the questions of this run; nothing of an earlier one."""
+        if at.run != at.ledger.orders.newest_run():
+            return asdict(LabelProgress())
+        return asdict(at.ledger.progress())
 
     def _own_scores(self, at: Office, used: State) -> dict[str, float | None]:
         """What the model gets right on the site's test rows, all of them: for its own card."""
@@ -266,22 +278,32 @@ def _make_lines(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
     why: dict[str, list[Any]] = _predict(at, cycle, picks["rows"])
     if "score" in picks:
         why["score"] = picks["score"].tolist()
-    told = [{name: values[i] for name, values in why.items()} for i in range(len(rows))]
-    weight = picks["weight"].tolist() if "weight" in picks else [1.0] * len(rows)
-    chance = picks["probability"].tolist() if "probability" in picks else [None] * len(rows)
-    for line in zip(rows, told, weight, chance, strict=True):
-        yield ChosenRow(*line)
+    weights = [1.0] * len(rows)
+    if "weight" in picks:
+        weights = picks["weight"].tolist()
+    chances = [None] * len(rows)
+    if "probability" in picks:
+        chances = picks["probability"].tolist()
+    for i, row in enumerate(rows):
+        yield ChosenRow(
+            row=row,
+            why={name: values[i] for name, values in why.items()},
+            weight=weights[i],
+            probability=chances[i],
+        )
 
 
 def _predict(at: Office, cycle: int, rows: Tensor) -> dict[str, list[Any]]:
     """What the model that the query looked at predicts for rows, (k,); nothing where it looked at
     none, as for the first labels."""
-    site, query = at.site, at.site.method("query")
+    site = at.site
+    query = site.method("query")
     wanted = [getattr(query, "model", None), *query.contract.needs]
     by = next((name for name in wanted if name in MODELS and name in site.memory), None)
     if by is None or cycle < 0 or not len(rows):
         return {}
-    by = by if len(site.labelled) else "global"  # as `View.model` has it
+    if not len(site.labelled):
+        by = "global"  # as `View.model` has it
     view = SiteView(site, cycle)
     outputs = view.look(view.model(by), site.seen[rows])[1]
     if not site.parts.classes:

@@ -60,7 +60,8 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
             raise ValueError(
                 f"there is no section [{section}]; 'fallow coordinate init' writes a whole file"
             )
-    schema, about = schema_from(rest.pop("schema")), dict(rest.pop("federation"))
+    schema = schema_from(rest.pop("schema"))
+    about = dict(rest.pop("federation"))
     known = (
         "name",
         "sites",
@@ -93,21 +94,21 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
     ]
     if wrong := [text for text in texts if not isinstance(text, str)]:
         raise ValueError(f"federation: {wrong[0]!r} is no text; put it in quotes")
-    name, sites = about["name"], tuple(sorted(about["sites"]))
-    base = rest.pop("base", None)
-    recipe = recipe_from(
-        {"name": name, "data": name, **rest}, None if base is None else _find_base(base)
-    )
+    name = about["name"]
+    sites = tuple(sorted(about["sites"]))
+    named = rest.pop("base", None)
+    base = None if named is None else _find_base(named)
+    recipe = recipe_from({"name": name, "data": name, **rest}, base)
     return Agreement(
-        name,
-        at_sites(recipe, name, len(sites), schema),
-        schema,
-        sites,
-        _read_key(about["coordinator"]),
-        _read_whole(about, "seed", 0),
-        Waits(**_read_waits(about)),
-        _read_whole(about, "smallest", 5),
-        None if authority is None else authority.strip(),
+        name=name,
+        recipe=at_sites(recipe, name, len(sites), schema),
+        schema=schema,
+        sites=sites,
+        coordinator=_read_key(about["coordinator"]),
+        seed=_read_whole(about, "seed", 0),
+        waits=_read_waits(about),
+        smallest=_read_whole(about, "smallest", 5),
+        authority=None if authority is None else authority.strip(),
         bounds=_read_bounds(about),
         names=names,
     )
@@ -143,13 +144,12 @@ def _read_whole(about: Mapping[str, Any], name: str, default: int | None) -> Any
     return value
 
 
-def _read_waits(about: Mapping[str, Any]) -> dict[str, Any]:
-    times = {
-        k: seconds_of(about[k], f"federation.{k}")
-        for k in ("timeout", "patience", "deadline")
-        if k in about
-    }
-    return {**times, "quorum": _read_whole(about, "quorum", None)}
+def _read_waits(about: Mapping[str, Any]) -> Waits:
+    times: dict[str, float] = {}
+    for name in ("timeout", "patience", "deadline"):
+        if name in about:
+            times[name] = seconds_of(about[name], f"federation.{name}")
+    return Waits(quorum=_read_whole(about, "quorum", None), **times)
 
 
 def _read_bounds(about: Mapping[str, Any]) -> Bounds:

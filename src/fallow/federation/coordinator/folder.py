@@ -27,9 +27,8 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, unwritable, write_json, write_whole
 
 ABOUT = "coordinator.json"
-LEAVING = (
-    20.0  # seconds in which the Flower of a coordinator that was killed ends by itself
-)
+LEAVING = 20.0
+"""Seconds in which the Flower of a coordinator that was killed ends by itself."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +52,15 @@ class Plan:
         sites = tuple(sorted(self.sites))
         recipe = at_sites(self.recipe, self.name, len(sites), self.schema)
         found = Agreement(
-            self.name,
-            recipe,
-            self.schema,
-            sites,
-            key,
-            self.seed,
-            self.waits,
-            self.smallest,
-            authority,
+            name=self.name,
+            recipe=recipe,
+            schema=self.schema,
+            sites=sites,
+            coordinator=key,
+            seed=self.seed,
+            waits=self.waits,
+            smallest=self.smallest,
+            authority=authority,
             names=names,
         )
         build_study(found)
@@ -180,8 +179,9 @@ class CoordinatorFolder:
         except ValueError:
             found = b""
         if len(found) != KEY:
+            what = "damaged" if file.exists() else "missing"
             raise Failed(
-                f"{file} is {'damaged' if file.exists() else 'missing'}: restore it from a backup; "
+                f"{file} is {what}: restore it from a backup; "
                 "without it sites do not obey, and a new study has to be begun"
             )
         return found

@@ -105,7 +105,8 @@ class LabelQueue:
 
     def _now(self) -> float:
         """The time, and a word where the clock was set back: then people have longer."""
-        now, newest = self.clock(), float(self.journal.noted("newest time") or 0.0)
+        now = self.clock()
+        newest = float(self.journal.noted("newest time") or 0.0)
         if now > newest + SLACK:
             with self.journal.transaction():
                 self.journal.note("newest time", repr(now))

@@ -128,9 +128,8 @@ class Program:
                 if not self.is_done:
                     tell.begin()
                     begin()
-                    while not self._run_to_the_end(
-                        tell, Watched(self.link, live, control), control
-                    ):
+                    link = Watched(self.link, live, control)
+                    while not self._run_to_the_end(tell, link, control):
                         tell.say({"event": "again"})
                 tell.end("finished")
             except Stopped:
@@ -144,36 +143,27 @@ class Program:
     def _run_to_the_end(self, tell: Teller, link: Watched, control: Control) -> bool:
         """Run to the end; False where a site has left, and the open step begins again."""
         write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
-        parts, waits = build_study(self.agreement), self.agreement.waits
-        sizes = {
-            "w": sum(parts.layout.param_sizes),
-            "stats": sum(parts.layout.buffer_sizes),
-        }
-        width, many = math.prod(self.agreement.schema.shape), len(self.agreement.sites)
-        border = ResponseCheck(
-            sizes=sizes,
-            sites=many,
-            width=width,
-            schema=self.agreement.schema.digest,
-            dtype=parts.dtype,
-            bounds=self.agreement.bounds,
-            with_statistics=owners_with_statistics(parts),
-        )
-
+        parts = build_study(self.agreement)
+        border = self._make_check(parts)
         with open_journal(self.place, self.agreement) as journal:
-            run = journal.about("run", name_run(self.clock()))
-            about = (self.agreement.digest, run, waits, tell, border, self.ticks)
+            left = load_left(journal)
             carrier = Remote(
-                link,
-                journal,
-                self.keys,
-                *about,
-                left=frozenset(load_left(journal)),
+                link=link,
+                book=journal,
+                keys=self.keys,
+                study=self.agreement.digest,
+                run=journal.about("run", name_run(self.clock())),
+                waits=self.agreement.waits,
+                say=tell,
+                border=border,
+                clock=self.ticks,
+                left=frozenset(left),
                 news=partial(list_news, journal),
             )
-            tell.note_absences(load_strikes(journal), load_left(journal))
-            for site, since in load_left(journal).items():  # it hears no other order
-                link.link.send({site: carrier.sign_news(site, describe_leaving(since))})
+            tell.note_absences(load_strikes(journal), left)
+            for site, since in left.items():  # it is sent no order that could say so
+                message = carrier.sign_news(site, describe_leaving(since))
+                link.link.send({site: message})
             try:
                 self._run_all(carrier, journal, parts, border, tell, control)
             except Advanced as advanced:
@@ -186,6 +176,23 @@ class Program:
                 raise
         return True
 
+    def _make_check(self, parts: BuiltStudy) -> ResponseCheck:
+        """What is known of answers before any site has said anything of itself."""
+        schema = self.agreement.schema
+        sizes = {
+            "w": sum(parts.layout.param_sizes),
+            "stats": sum(parts.layout.buffer_sizes),
+        }
+        return ResponseCheck(
+            sizes=sizes,
+            sites=len(self.agreement.sites),
+            width=math.prod(schema.shape),
+            schema=schema.digest,
+            dtype=parts.dtype,
+            bounds=self.agreement.bounds,
+            with_statistics=owners_with_statistics(parts),
+        )
+
     def _go_on_without(
         self,
         sites: list[SiteId],
@@ -196,17 +203,20 @@ class Program:
     ) -> None:
         """Somebody does not want to wait for sites: where none can take part without it they leave
         the study, else they are left out of the round, query or end of a cycle."""
-        key, now = carrier.asking or "", utc(self.clock())
+        key = carrier.asking or ""
+        now = utc(self.clock())
+        names = ", ".join(sites)
         try:
             if is_of_all(key):
                 leave(journal, sites, now, key)
             else:
                 note_stop(journal, key)
+                contracts = find_contracts(parts)
                 for site in sites:
-                    strike(journal, self.agreement, find_contracts(parts), site, key, now)
-            why = f"going on without {', '.join(sites)}"
+                    strike(journal, self.agreement, contracts, site=site, key=key, at=now)
+            why = f"going on without {names}"
         except ValueError as error:
-            why = f"cannot go on without {', '.join(sites)}: {error}"
+            why = f"cannot go on without {names}: {error}"
         tell({"event": "advanced", "sites": sites, "why": why})
 
     def _look_back(self, carrier: Remote, journal: Journal, tell: Teller) -> None:
@@ -244,10 +254,22 @@ class Program:
         greeted = hello(parts, carrier, journal)
         tell.note_greetings(greeted["sites"])
         desk = LabelQueue(
-            carrier, journal, control, waits.deadline, tell, self.clock, self.poll
+            sites=carrier,
+            journal=journal,
+            control=control,
+            seconds=waits.deadline,
+            say=tell,
+            clock=self.clock,
+            every=self.poll,
         )
         sites = RealSites(
-            self.agreement, parts, carrier, journal, desk, greeted, border=border
+            agreement=self.agreement,
+            made=parts,
+            carrier=carrier,
+            journal=journal,
+            desk=desk,
+            greeted=greeted,
+            border=border,
         )
         self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
 
@@ -266,7 +288,13 @@ class Program:
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
         saved = run.journal.finished("model")
         is_own = saved is None or saved["state"] is None
-        facts = Facts("the coordinator", sites.labels, scores, last["revealed"], is_own)
+        facts = Facts(
+            owner="the coordinator",
+            labels=sites.labels,
+            scores=scores,
+            left=last["revealed"],
+            is_own=is_own,
+        )
         write_card(self.folder, self.agreement, parts.methods, facts)
 
 
@@ -314,12 +342,14 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
         )
     contracts = find_contracts(build_study(agreement))
     with alone(folder), open_journal(place, agreement) as journal:
-        found = strike(journal, agreement, contracts, site, key, utc(time.time()))
+        now = utc(time.time())
+        found = strike(journal, agreement, contracts, site=site, key=key, at=now)
         live = Live(folder / "live.json")
         before = read_live(folder)
         if before is not None:  # so that 'status' shows it before the next start
             live.about = {k: v for k, v in before.items() if k not in ("sites", "refusals")}
-            live.sites, live.refusals = before["sites"], before.get("refusals", [])
+            live.sites = before["sites"]
+            live.refusals = before.get("refusals", [])
             live.put(**describe_absences(load_strikes(journal), load_left(journal)))
     return found
 

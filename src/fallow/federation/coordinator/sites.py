@@ -259,8 +259,9 @@ class RealSites:
 
     def _find_limits(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
         """The most questions that each site may ask: where they share a budget, all of it."""
-        together = sum(budget.values())
-        return {site: together if self.is_shared else n for site, n in budget.items()}
+        if self.is_shared:
+            return dict.fromkeys(budget, sum(budget.values()))
+        return dict(budget)
 
     def _ask(self, key: str, cycle: int, shown: Disclosure, **about: Any) -> Ask:
         verbs = self.methods["people"].contract.verbs
@@ -293,7 +294,8 @@ class RealSites:
         """What the sites' own test rows say; sites with few of them are silent."""
 
         def scores(retained: bool) -> Scores:
-            key, masking = f"{cycle}/train/{r}/score", self.masking
+            key = f"{cycle}/train/{r}/score"
+            masking = self.masking
             ask = self._ask(key, cycle, shown, round=r, masking=masking)
             args: dict[str, Any] = {"retained": retained, **self._select_sent(state)}
             unit = None if self.classes else self.variance or 1.0
@@ -345,7 +347,8 @@ def hello(made: BuiltStudy, carrier: Carrier, journal: Journal) -> dict[str, Any
     """
     done = journal.finished(HELLO)
     if done is None:
-        shown, verbs = Disclosure(), made.methods["people"].contract.verbs
+        shown = Disclosure()
+        verbs = made.methods["people"].contract.verbs
         ask = Ask(carrier, journal, shown, HELLO, "people", reveals=verbs)
         try:
             met = each_of_all(ask, "hello")

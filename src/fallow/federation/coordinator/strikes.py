@@ -25,9 +25,10 @@ from fallow.federation.agreement import Agreement
 from fallow.network.remote import AGAIN, BEFORE, find_step
 from fallow.privacy.settings import SMALLEST
 
-STRUCK, LEFT, STOPPED = "struck", "left", "stopped at"
-"""What the journal notes: answers that were struck out, sites that left, and where the run stood
-when it ended with an error."""
+# what the journal notes
+STRUCK = "struck"  # answers that were struck out
+LEFT = "left"  # sites that left
+STOPPED = "stopped at"  # where the run stood when it ended with an error
 HELLO = "0/hello"
 SCALING = ("/features", "/targets")
 """The ends of the keys of what all sites must take part in to take part in anything."""
@@ -80,9 +81,9 @@ def describe_key(key: str) -> str:
     >>> describe_key("0/train/3"), describe_key("1/query"), describe_key("0/initial/close")
     ('round 4 of cycle 0', 'the query of cycle 1', 'the end of the first labels')
     """
-    step, last = find_step(key), key.rpartition("/")[2]
+    last = key.rpartition("/")[2]
     if last in PEOPLE:
-        of = describe_key(step)
+        of = describe_key(find_step(key))
         return f"asking people in {of}" if last == "ask" else f"the end of {of}"
     if last == "score":
         return f"the scores of {describe_key(key.rpartition('/')[0])}"
@@ -119,6 +120,7 @@ def strike(
     journal: Journal,
     agreement: Agreement,
     contracts: Mapping[str, Contract],
+    *,
     site: SiteId,
     key: str | None,
     at: str,
@@ -155,7 +157,8 @@ def _find_place(key: str) -> str:
     parts = key.partition("~")[0].split("/")
     if parts[-1] == "deliver":
         parts = parts[:-1]
-    size = 3 if len(parts) > 1 and parts[1] == "train" else 2
+    is_round = len(parts) > 1 and parts[1] == "train"
+    size = 3 if is_round else 2
     if parts[size : size + 1] and parts[size] in APART:
         size += 1
     return "/".join(parts[:size])
@@ -179,7 +182,9 @@ def _check_place(
     journal: Journal, agreement: Agreement, contracts: Mapping[str, Contract], place: str
 ) -> None:
     """Raise ValueError unless the run can go back to a round or query."""
-    step, finished, recorded = find_step(place), journal.steps(), journal.exchanges()
+    step = find_step(place)
+    finished = journal.steps()
+    recorded = journal.exchanges()
     if step == HELLO:
         raise ValueError("a study begins with all its sites, and that is not taken back")
     if place == FINISH and "model" not in finished and not is_recorded(recorded, place):
@@ -252,11 +257,14 @@ def _has_bought(journal: Journal, cycle: str) -> bool:
 
 def _go_back(journal: Journal, place: str) -> None:
     """Forget a round or query, and what was recorded after it; new keys for what is asked now."""
-    step, recorded = find_step(place), journal.exchanges()
-    begin = next((i for i, key in enumerate(recorded) if key.startswith(f"{place}/")), None)
+    step = find_step(place)
+    recorded = journal.exchanges()
+    of_place = [i for i, key in enumerate(recorded) if key.startswith(f"{place}/")]
+    dropped: list[str] = []
     if step in journal.steps():  # its exchanges are gone: all of its rounds are repeated
-        begin = 0
-    dropped = recorded[begin:] if begin is not None else []
+        dropped = recorded
+    elif of_place:
+        dropped = recorded[of_place[0] :]
     journal.take_back(dropped, [step])
     anew = {step, *map(find_step, dropped), find_step(journal.noted(STOPPED) or step)}
     cycle, _, what = step.partition("/")
@@ -319,11 +327,9 @@ def can_advance(agreement: Agreement, key: str, gone: Iterable[SiteId]) -> bool:
 def explain_too_few(agreement: Agreement, gone: Iterable[SiteId]) -> str | None:
     """Why a study cannot go on without some sites; None where it can."""
     stay = len(agreement.sites) - len(set(gone))
-    least = max(
-        1,
-        SMALLEST if agreement.recipe.privacy.secure_sum else 1,
-        agreement.waits.quorum or 1,
-    )
+    least = agreement.waits.quorum or 1
+    if agreement.recipe.privacy.secure_sum:
+        least = max(least, SMALLEST)
     if stay >= least:
         return None
     return (

@@ -46,17 +46,17 @@ class Teller:
     pages: bool = True
     _paged: float = -SELDOM
     _shown: Any = None  # how far people were when the page was written
-    _away: set[SiteId] = field(
-        default_factory=set
-    )  # sites that were not heard since the start
+    # sites that were not heard since the start
+    _away: set[SiteId] = field(default_factory=set)
 
     def begin(self) -> None:
-        recipe, before = self.agreement.recipe, read_live(self.folder) or {"sites": {}}
+        """The coordinator has started, perhaps again: what lasts is taken over."""
+        recipe = self.agreement.recipe
+        before = read_live(self.folder) or {"sites": {}}
         for site in self.agreement.sites:
             known = before["sites"].get(site, {})
-            self.live.update_site(
-                site, online=False, awaited=None, **{k: known.get(k) for k in LASTING}
-            )
+            lasting = {name: known.get(name) for name in LASTING}
+            self.live.update_site(site, online=False, awaited=None, **lasting)
         self.live.about |= {name: before.get(name) for name in ("step", "ended")}
         self.live.put(
             state="running",
@@ -145,7 +145,8 @@ class Teller:
     def _note_progress(self, event: Event) -> None:
         """People are asked, or further than they were: of a site that does not answer now, as far
         as is known."""
-        step, now = event["step"], utc(self.live.clock())
+        step = event["step"]
+        now = utc(self.live.clock())
         if self.live.about.get("step") != step:
             for site in self.live.sites:
                 self.live.update_site(site, labels=None, counted=None)
@@ -165,8 +166,12 @@ class Teller:
 
     def _note_end_of_labelling(self, step: str, why: str) -> None:
         """Nobody is waited for any more: open questions are given back."""
-        about, known = self.live.about, self.live.sites.items()
-        counts = {site: told["labels"] for site, told in known if told.get("labels")}
+        about = self.live.about
+        counts = {
+            site: told["labels"]
+            for site, told in self.live.sites.items()
+            if told.get("labels")
+        }
         if (about.get("ended") or {}).get("step") != step:
             about["ended"] = {
                 "step": step,
@@ -208,5 +213,8 @@ def describe_absences(
     struck: Sequence[Strike], left: Mapping[SiteId, str]
 ) -> dict[str, Any]:
     """What a run goes on without, as its live state has it."""
-    lines = [{"site": s.site, "what": describe_key(s.key), "at": s.at} for s in struck]
+    lines = [
+        {"site": strike.site, "what": describe_key(strike.key), "at": strike.at}
+        for strike in struck
+    ]
     return {"struck": lines, "left": dict(left)}
