@@ -131,7 +131,8 @@ def nested(draw: np.random.Generator) -> bytes:
             tree = json.dumps({"d": {"x": {"#": "none"}}})
         case _:
             tree = header["__metadata__"]["tree"]
-            header["0"]["shape"], header["0"]["data_offsets"] = [2**40], [0, 2**42]
+            header["0"]["shape"] = [2**40]
+            header["0"]["data_offsets"] = [0, 2**42]
     header["__metadata__"]["tree"] = tree
     told = json.dumps(header).encode()
     return len(told).to_bytes(8, "little") + told + blob[8 + size :]

@@ -92,7 +92,8 @@ def planted(
     """Sites; at `PLANTED` everything has a name of its own, and one row comes labelled.  ``first``:
     how many rows do everywhere beside it.  ``policy``: whose classes everybody allows."""
     chosen["allow"] = policy.allowed
-    agreed_on, secret = schema(is_class), new_signing_key()
+    agreed_on = schema(is_class)
+    secret = new_signing_key()
     about = at_sites(recipe, "alps", len(names), agreed_on)
     agreement = Agreement(
         "alps",
@@ -115,10 +116,8 @@ def _site(
 ) -> SiteFolder:
     place = folder / (FOLDER if site == PLANTED else f"folder of {site}")
     place.mkdir()
-    head, rows = (
-        ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"],
-        lines(site, is_class),
-    )
+    head = ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"]
+    rows = lines(site, is_class)
     pool = [r if r[0] == ROW or i < first else [*r[:-1], ""] for i, r in enumerate(rows)]
     for name, part in ((FILE, pool), (TESTS, rows[AT + 1 :])):
         with (place / name).open("w", newline="") as file:
@@ -151,7 +150,8 @@ def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
 
 def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
     """The planted row, (d,), in the units of its file, and as models see it."""
-    raw, scale = site.rows.x[AT].double(), ledger.store.load_states(PLANTED).get("features")
+    raw = site.rows.x[AT].double()
+    scale = ledger.store.load_states(PLANTED).get("features")
     if scale is None:
         return [raw]
     return [raw, torch.where(scale["std"] > 0, (raw - scale["mean"]) / scale["std"], 0.0)]
@@ -238,16 +238,19 @@ def tensors(tree: Any) -> Iterator[Tensor]:
 def parallel(tensor: Tensor, to: Tensor, is_shifted: bool = False) -> bool:
     """Whether neighbours in ``tensor``, along it or across, are a multiple of ``to``, (d,), or one
     that was shifted."""
-    d, table = len(to), tensor.detach().double()
+    d = len(to)
+    table = tensor.detach().double()
     lines = [table.reshape(1, -1)] + (
         [table.reshape(len(table), -1).T] if table.ndim > 1 else []
     )
     windows = [line.unfold(1, d, 1).reshape(-1, d) for line in lines if line.shape[1] >= d]
     if not windows:
         return False
-    found, wanted = torch.cat(windows), to.double()  # (n, d), (d,)
+    found = torch.cat(windows)
+    wanted = to.double()  # (n, d), (d,)
     if is_shifted:
-        found, wanted = found - found.mean(1, keepdim=True), wanted - wanted.mean()
+        found = found - found.mean(1, keepdim=True)
+        wanted = wanted - wanted.mean()
     size = found.norm(dim=1) * wanted.norm()
     return bool((((found @ wanted).abs() / size.clamp_min(1e-12)) > SAME).any())
 

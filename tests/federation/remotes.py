@@ -50,7 +50,8 @@ class Signing:
         key = life = ""
         try:
             order = open_order(self.public, blob)
-            key, life = order.key, order.life
+            key = order.key
+            life = order.life
             if key not in self.told:
                 self.told[key] = self.answer(order)
             answer = dict(self.told[key])
@@ -61,7 +62,8 @@ class Signing:
         return sign_message(self.secret, Reply(order.run, self.site.id, key, answer))
 
     def answer(self, order: Order) -> Answer:
-        site, parts = self.site, self.site.parts
+        site = self.site
+        parts = self.site.parts
         if order.errand == "progress":
             return {"asked": 3, "open": 1}
         if order.errand == "deliver":

@@ -168,7 +168,8 @@ def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
 
 
 def test_most_sites_say_which_form_is_the_usual_one() -> None:
-    usual, short = {"x": W}, {"x": W[:1]}
+    usual = {"x": W}
+    short = {"x": W[:1]}
     assert find_odd({}) == find_odd({"a": usual, "b": dict(usual)}) == {}
     assert find_odd({"a": short, "b": usual, "c": usual}).keys() == {"a"}
     # of forms that are equally frequent the first site's holds

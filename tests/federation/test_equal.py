@@ -88,7 +88,8 @@ def recipe_of(name: str) -> Recipe:
 
 def simulated(world: Federation, folder: Path) -> tuple[Run, list[dict[str, Any]]]:
     """The study of the agreement as `fallow run` would run it."""
-    agreed, journal = world.agreement, Journal()
+    agreed = world.agreement
+    journal = Journal()
     run = Run(
         world_of(agreed.recipe, agreed.seed, world.data, journal), journal, folder=folder
     )
@@ -144,10 +145,8 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
         compare(
             tree(program.place / "checkpoints" / at), tree(tmp_path / "checkpoints" / at)
         )
-    ours, theirs = (
-        tree(program.place / "model.safetensors"),
-        tree(tmp_path / "model.safetensors"),
-    )
+    ours = tree(program.place / "model.safetensors")
+    theirs = tree(tmp_path / "model.safetensors")
     if ours["state"] is not None:  # masks hide a common model from the coordinator
         assert_alike(ours, theirs)
     is_common = "One model for all sites" in (world.place / CARD).read_text()

@@ -77,9 +77,12 @@ def test_a_site_answers_every_malformed_order_with_a_signed_reply(
     draw: np.random.Generator,
 ) -> None:
     there = federation(Asker(), THREE)
-    valid, site = asked(there)["a"], there.signing["a"]
-    secret, public = there.remote.keys.secret, there.remote.keys.sites["a"]
-    before, refused = state_of(there), 0
+    valid = asked(there)["a"]
+    site = there.signing["a"]
+    secret = there.remote.keys.secret
+    public = there.remote.keys.sites["a"]
+    before = state_of(there)
+    refused = 0
     for _ in range(MANY):
         reply = open_reply(public, site.handle(malformed(valid, secret, draw)), "a")
         refused += reply.refused is not None
@@ -116,7 +119,8 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
 ) -> None:
     there = federation(Asker(), THREE, Waits(2.0, quorum=2))
     site = there.signing["b"]
-    honest, taken = there.link.alive["b"], 0
+    honest = there.link.alive["b"]
+    taken = 0
     there.link.alive["b"] = lambda blob: malformed(honest(blob), site.secret, draw)
     for n in range(MANY // 5):
         total = there.ask(f"0/train/{n}").sum("plain")
@@ -130,7 +134,8 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
 
 def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
     there = federation(Asker(), THREE, Waits(2.0, quorum=2))
-    a, b = there.signing["a"], there.signing["b"]
+    a = there.signing["a"]
+    b = there.signing["b"]
 
     def as_a(blob: bytes) -> bytes:
         order = open_order(b.public, blob)

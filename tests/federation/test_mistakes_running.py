@@ -147,7 +147,8 @@ def test_an_export_on_a_full_disk_leaves_the_file_that_was_there(command: Said) 
 def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_space(
     when: str, size: int, tmp_path: Path
 ) -> None:
-    world, whole = tiny(tmp_path / "a", seed=3), tiny(tmp_path / "b", seed=3)
+    world = tiny(tmp_path / "a", seed=3)
+    whole = tiny(tmp_path / "b", seed=3)
     assert whole.program().go()
     full = full_disk(size)
 
@@ -301,7 +302,8 @@ def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_l
 def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_labels_there_are(
     tmp_path: Path,
 ) -> None:
-    now, world = [1e9], tiny(tmp_path, away={"davos"})
+    now = [1e9]
+    world = tiny(tmp_path, away={"davos"})
 
     def say(event: dict[str, object]) -> None:
         world.label(event)

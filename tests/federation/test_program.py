@@ -94,7 +94,8 @@ def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) 
 
 
 def test_a_clock_that_is_set_back_is_said_and_nobody_loses_time(tmp_path: Path) -> None:
-    now, world = [1e9], tiny(tmp_path, away={"davos"})
+    now = [1e9]
+    world = tiny(tmp_path, away={"davos"})
 
     def say(event: Event) -> None:
         world.label(event)
@@ -190,7 +191,8 @@ def stopped_at(world: Federation, when: Callable[[Event], bool]) -> Callable[[Ev
 
 @pytest.mark.parametrize("kind", ["met", "labels", "round", "query"])
 def test_stop_ends_in_order_and_start_goes_on(kind: str, tmp_path: Path) -> None:
-    world, whole = tiny(tmp_path / "a", seed=3), tiny(tmp_path / "b", seed=3)
+    world = tiny(tmp_path / "a", seed=3)
+    whole = tiny(tmp_path / "b", seed=3)
     assert not world.program(stopped_at(world, lambda event: event["event"] == kind)).go()
     live = read_live(world.place)
     assert live is not None and live["state"] == "stopped"

@@ -101,7 +101,8 @@ def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
     untouched = fresh.again(tmp_path / "untouched")
     untouched.close()
     assert work(untouched) == WELL
-    whole, points = left(untouched), int((untouched.folder / "points").read_text())
+    whole = left(untouched)
+    points = int((untouched.folder / "points").read_text())
     assert points > 100
     for deadly in range(0, points, STRIDE):
         world = fresh.again(tmp_path / f"killed-{deadly}")

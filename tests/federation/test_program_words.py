@@ -17,7 +17,8 @@ from tests.federation.worlds import tiny
 
 
 def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
-    world, paper = tiny(tmp_path), StringIO()
+    world = tiny(tmp_path)
+    paper = StringIO()
     lines = Lines(Console(file=paper, width=200), world.agreement)
 
     def say(event: dict[str, Any]) -> None:

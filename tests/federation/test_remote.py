@@ -29,7 +29,8 @@ def picks(members: Any) -> dict[str, list[int]]:
     "strategy", [AHFAL(), FALE(allot="site"), FALE(allot="federation")], ids=str
 )
 def test_a_query_over_a_link_picks_what_the_simulator_picks(strategy: Any) -> None:
-    there, here = federation(strategy, FOUR), world(FOUR, strategy)
+    there = federation(strategy, FOUR)
+    here = world(FOUR, strategy)
     budget = dict.fromkeys(FOUR, 3)
     strategy.query(there.ask(), budget, {})
     strategy.query(here.ask(), budget, {})
@@ -39,7 +40,8 @@ def test_a_query_over_a_link_picks_what_the_simulator_picks(strategy: Any) -> No
 
 
 def test_training_over_a_link_ends_at_the_weights_of_the_simulator() -> None:
-    there, here = federation(Asker(), FOUR), world(FOUR, Asker())
+    there = federation(Asker(), FOUR)
+    here = world(FOUR, Asker())
     training = here.members["a"].parts.methods["training"]
     state = here.members["a"].memory["global"]
     found = training.round(state, there.ask("0/train/0", "training"))
@@ -137,7 +139,8 @@ def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_t
 ):
     there = federation(Asker(), FOUR, Waits(10.0, quorum=2, patience=200.0))
     there.remote.say = lambda event: event["event"] == "waiting" and there.link.down.clear()
-    draw, counted = torch.Generator().manual_seed(0), []
+    draw = torch.Generator().manual_seed(0)
+    counted = []
     for r in range(50):
         away = (torch.rand(4, generator=draw) < 0.3).tolist()
         there.link.down = {s for s, gone in zip(FOUR, away, strict=True) if gone}

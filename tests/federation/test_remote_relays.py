@@ -69,7 +69,8 @@ def brought(there: Any) -> dict[str, dict[str, torch.Tensor]]:
 def test_receivers_hold_what_those_of_the_simulator_hold(
     routes: dict[str, list[str]],
 ) -> None:
-    there, here = federation(Passing(), THREE), world(THREE, Passing())
+    there = federation(Passing(), THREE)
+    here = world(THREE, Passing())
     sizes = [federated.ask().relay("model", routes) for federated in (there, here)]
     assert sizes[0] == sizes[1]
     torch.testing.assert_close(brought(there.world), brought(here), rtol=0, atol=0)
@@ -256,7 +257,8 @@ def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> N
         for site, n in (("a", 4.0), ("b", 1e9), ("c", 39.0))
     }
     brought = Delivery("model", states, {}, 0)
-    few, many = limit_claims(brought, 1, 10.0), limit_claims(brought, 500, 10.0)
+    few = limit_claims(brought, 1, 10.0)
+    many = limit_claims(brought, 500, 10.0)
     assert [float(letter.state["labels"]) for letter in few.letters.values()] == [
         *(4.0, 390.0, 39.0)
     ]

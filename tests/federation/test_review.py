@@ -69,7 +69,8 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
     tmp_path: Path, restart: str
 ) -> None:
     agreed = agreement("query=entropy", "training=ditto", f"restart={restart}")
-    after, kept = [], []
+    after = []
+    kept = []
     for name, misses in (("there", False), ("away", True)):
         (tmp_path / name).mkdir()
         leader = Leader(folder(tmp_path / name, agreed, brought=range(6)))
@@ -217,7 +218,8 @@ def test_a_coordinators_journal_survives_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    full, normal = 2, 1
+    full = 2
+    normal = 1
 
     def kept(journal: Journal) -> int:
         return int(journal._file.read("PRAGMA synchronous")[0][0])

@@ -80,10 +80,8 @@ def heard(world: Federation, site: str) -> list[str]:
 def test_a_run_goes_back_to_a_round_and_on_without_the_answer_of_a_site(
     tmp_path: Path,
 ) -> None:
-    honest, world = (
-        tiny(tmp_path / "a", ROUNDS, seed=3),
-        tiny(tmp_path / "b", ROUNDS, seed=3),
-    )
+    honest = tiny(tmp_path / "a", ROUNDS, seed=3)
+    world = tiny(tmp_path / "b", ROUNDS, seed=3)
     turn(world, "chur", poisoned)
     stopped_after(world, 0, 1)
     struck(world, "chur", "0/train/1/0")
@@ -255,10 +253,8 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
 ) -> None:
     from fallow.training import FedAvg
 
-    world, honest = (
-        tiny(tmp_path / "a", ROUNDS, seed=3),
-        tiny(tmp_path / "b", ROUNDS, seed=3),
-    )
+    world = tiny(tmp_path / "a", ROUNDS, seed=3)
+    honest = tiny(tmp_path / "b", ROUNDS, seed=3)
     whole = FedAvg.round
 
     def stumbling(self: FedAvg, state: Any, ask: Any) -> Any:

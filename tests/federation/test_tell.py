@@ -41,7 +41,8 @@ def shown(folder: Path) -> dict[str, dict[str, str]]:
 def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
     tmp_path: Path,
 ) -> None:
-    now, events = [0.0], list[dict[str, Any]]()
+    now = [0.0]
+    events = list[dict[str, Any]]()
     tell = teller(tmp_path, now, events)
     tell(asking("0/query", north=NORTH, south=NORTH))
     now[0] = 3600.0
@@ -88,7 +89,8 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
 
 
 def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> None:
-    world, pages = tiny(tmp_path, away={"chur"}), list[str]()
+    world = tiny(tmp_path, away={"chur"})
+    pages = list[str]()
 
     def say(event: dict[str, Any]) -> None:
         if event["event"] == "labels":
@@ -126,7 +128,8 @@ def test_a_state_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
 
 
 def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
-    world, pages = tiny(tmp_path), dict[str, str]()
+    world = tiny(tmp_path)
+    pages = dict[str, str]()
 
     def say(event: dict[str, Any]) -> None:
         if event["event"] == "labels" and event["step"] not in pages:

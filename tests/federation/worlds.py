@@ -50,7 +50,8 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Da
     target = x @ np.arange(1, FEATURES + 1) + draw.normal(size=len(x))
     labels = torch.from_numpy(y) if classes else torch.from_numpy(target.astype(np.float32))
     test = np.arange(len(group)) % 3 == 2
-    features, groups = torch.from_numpy(x), torch.from_numpy(group)
+    features = torch.from_numpy(x)
+    groups = torch.from_numpy(group)
     columns = tuple(f"x{i}" for i in range(FEATURES))
     return Dataset(
         "hospitals",
@@ -184,7 +185,9 @@ def federation(
     """Folders of sites and a coordinator's keys for ``recipe``; ``labelled``: how many of a site's
     first rows come with a label."""
     data = data or rows()
-    schema, names, secret = schema_for(data), data.group_names, new_signing_key()
+    schema = schema_for(data)
+    names = data.group_names
+    secret = new_signing_key()
     agreed = Agreement(
         "hospitals",
         at_sites(recipe, "hospitals", len(names), schema),

@@ -207,7 +207,8 @@ def dpfl(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_record_says_how_many_models_each_site_sent_and_received(dpfl: Any) -> None:
     journal = Journal()
     (*_, last) = Run(build_world(dpfl, 0, journal), journal).go()
-    sent, received = last["relayed"]["sent"], last["relayed"]["received"]
+    sent = last["relayed"]["sent"]
+    received = last["relayed"]["received"]
     assert sum(sent.values()) == sum(received.values()) > 0
     (row,) = [row for row in last["revealed"] if row["kind"] == "relay"]
     assert row["sent"] == sent

@@ -134,7 +134,8 @@ def noise(n: int) -> list[bytes]:
 
 def holed(n: int) -> list[bytes]:
     """``n`` sound messages with a few bytes replaced in the part that describes the rest."""
-    draw, damaged = stream(0, "holes"), []
+    draw = stream(0, "holes")
+    damaged = []
     for _ in range(n):
         blob = bytearray(SOUND)
         for at in torch.randint(0, 300, (6,), generator=draw).tolist():

@@ -85,7 +85,8 @@ def test_the_server_sees_the_products_of_every_site_but_for_a_rotation(
     world, carrier = queried(mode, sites)
     q = world.members["b"].memory["rotation/a"]["q"]
     for name, answer in carrier.answered(verb).items():
-        z, m = rows_of(sites[name], carrier, verb), answer["rows"]
+        z = rows_of(sites[name], carrier, verb)
+        m = answer["rows"]
         assert_close(m.T @ m, q.T @ z.T @ z @ q, rtol=0, atol=1e-12)
         sizes = torch.linalg.svdvals(z)
         assert_close(torch.linalg.svdvals(m)[: len(sizes)], sizes, rtol=0, atol=1e-12)
@@ -93,7 +94,8 @@ def test_the_server_sees_the_products_of_every_site_but_for_a_rotation(
 
 def solved(sizes: tuple[int, ...], y: Tensor) -> Overheard:
     """What crosses in a round of ``masked-solve`` over sites of these sizes, all rows labelled."""
-    sites, targets = shared(draws(20, 5), sizes), shared(y, sizes)
+    sites = shared(draws(20, 5), sizes)
+    targets = shared(y, sizes)
     world, carrier = overheard(federation(sites, Random(), solver=MaskedSolve()))
     labelled(world, targets)
     MaskedSolve().round(world.members["a"].parts.fresh(None), world.ask("training"))
@@ -128,8 +130,11 @@ def test_the_server_tells_the_column_of_ones_and_reads_the_mean_number_of_every_
 def test_a_rotation_that_is_used_again_is_found_from_a_few_known_rows() -> None:
     # why Q is fresh in every query and cycle: with one Q, rows that come in show as differences
     d = 6
-    x, known, q = draws(40, d), draws(d, d, name="known"), haar(d, stream(0, "q"))
-    grams, found = [], []
+    x = draws(40, d)
+    known = draws(d, d, name="known")
+    q = haar(d, stream(0, "q"))
+    grams = []
+    found = []
     for n in range(d + 1):  # masks are fresh, the rotation is not
         m = mix(torch.cat([x, known[:n]]) @ q, stream(n, "mask"), d)
         grams += [m.T @ m]
@@ -144,7 +149,8 @@ def test_a_rotation_that_is_used_again_is_found_from_a_few_known_rows() -> None:
 
 def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
     mixing = torch.tensor([[1.0, 0.9, 0.2], [0.0, 0.5, 0.4], [0.0, 0.0, 0.9]]).double()
-    x, public = draws(4000, 3) @ mixing, draws(4000, 3, name="public") @ mixing
+    x = draws(4000, 3) @ mixing
+    public = draws(4000, 3, name="public") @ mixing
     world, carrier = queried("gram", shared(x, (1500, 2000, 500)))
     parts = [answer["products"] for answer in carrier.answered("gram", 0).values()]
     _, seen = torch.linalg.eigh(matrix(torch.stack(parts).sum(0), 4))  # of QᵀGQ: a total

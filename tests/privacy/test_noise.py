@@ -43,7 +43,8 @@ def test_laplace_noise_of_the_operating_system_has_the_same_scale() -> None:
 
 @pytest.mark.parametrize("source", ["seeded", "os"])
 def test_discrete_noise_is_whole_and_two_sided_geometric(source: str) -> None:
-    counts, scale = torch.full((DRAWS,), 3.0), 2.0
+    counts = torch.full((DRAWS,), 3.0)
+    scale = 2.0
     if source == "os":
         noisy = drawn(counts, epsilon=1.0, mechanism="discrete_laplace")
     else:

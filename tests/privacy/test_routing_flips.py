@@ -50,7 +50,8 @@ def test_the_routing_flips_as_often_as_expected(
     true: torch.Tensor, epsilon: float, flips: float, shift: float, mechanism: str
 ) -> None:
     noisy = draw_seeded(true, 2 / epsilon, mechanism, stream(0, "noise"))  # type: ignore[arg-type]
-    exact, close = spreads(true), spreads(noisy)
+    exact = spreads(true)
+    close = spreads(noisy)
     tau = AHFAL().tau
     assert 100 * float(((exact < tau) != (close < tau)).double().mean()) == pytest.approx(
         flips, rel=0.2

@@ -117,7 +117,8 @@ def test_a_run_killed_at_a_point_spends_and_picks_as_if_nothing_had_happened(
 ) -> None:
     setup = Setup(replace(recipe, privacy=BOTH), tmp_path / "whole")
     assert work(setup, CELL) == WELL
-    whole, book = ended(setup, CELL), spent(setup)
+    whole = ended(setup, CELL)
+    book = spent(setup)
     assert len(book) == 3 * recipe.cycles
     for deadly in range(3, points(setup.out), 6):
         again = replace(setup, out=tmp_path / "again")

@@ -167,7 +167,8 @@ def test_fewer_than_three_survivors_is_a_clear_failure() -> None:
 def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
     exchange: int,
 ) -> None:
-    federation, journal = protected(SECURE), Journal()
+    federation = protected(SECURE)
+    journal = Journal()
     with pytest.raises(
         RuntimeError, match="run again with --resume when more sites are there"
     ):
@@ -179,7 +180,8 @@ def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
 
 
 def test_a_run_that_is_repeated_from_its_journal_gives_the_same_totals() -> None:
-    federation, journal = protected(SECURE, sites=tables(sites=4)), Journal()
+    federation = protected(SECURE, sites=tables(sites=4))
+    journal = Journal()
     carrier = Losing(federation.carrier, {1: ["b"]})
     first = asking(federation, carrier, journal).sum("plain")
     again = asking(federation, Losing(None), journal)  # nobody is there to answer
@@ -255,7 +257,8 @@ def test_one_key_masks_one_part_for_one_cohort() -> None:
 
 def test_a_site_masks_nothing_without_its_own_key_or_for_two_sites() -> None:
     federation = protected(SECURE)
-    ask, site = asking(federation), federation.members["a"]
+    ask = asking(federation)
+    site = federation.members["a"]
     about = Masked("0/query/0", 0, None)
     with pytest.raises(ValueError, match="site a has no key for attempt 0"):
         request(ask, replace(about, keys={}))

@@ -26,8 +26,10 @@ from fallow.sites.store import RelayedMessage
 from fallow.storage.packing import pack, unpack
 from fallow.storage.plain import plain
 
-LETTER, BYTES = "letter/", "bytes"
-NEWS, LONGEST = "news", 1000  # the field of an order, and how many letters are read of it
+LETTER = "letter/"  # before the receiver's name: a field of what a sender answers
+BYTES = "bytes"  # the field beside: how much that is before it is sealed
+NEWS = "news"  # the field of an order
+LONGEST = 1000  # letters of news that are read
 CLAIM = "labels"  # the field of a letter by which its model weighs
 ANEW = "~"
 """Stands in a key before the number of times that its step was asked anew."""

@@ -71,13 +71,18 @@ def _read_step(fields: dict[str, Any]) -> Step:
     if kind not in get_args(Kind):
         raise ValueError(f"a step of kind {kind!r} is unknown")
     args = _require(dict, fields["args"])
-    plan = fields["plan"]
+    plan = None
+    if fields["plan"] is not None:
+        plan = _read_plan(fields["plan"])
+    masked = None
+    if "masked" in fields:
+        masked = _read_masked(fields["masked"])
     return Step(
         kind=kind,
         verb=_require(str, fields["verb"]),
         args={name: _require(Value, value) for name, value in args.items()},
-        plan=None if plan is None else _read_plan(plan),
-        masked=_read_masked(fields["masked"]) if "masked" in fields else None,
+        plan=plan,
+        masked=masked,
     )
 
 
@@ -87,10 +92,12 @@ def _read_masked(fields: dict[str, Any]) -> Masked:
         if not isinstance(key, Tensor) or key.dtype != torch.uint8 or key.shape != (KEY,):
             raise ValueError(f"the public key of site {site} is not {KEY} bytes")
     bound = fields["bound"]
+    if bound is not None:
+        bound = _require(float | int, bound)
     return Masked(
         exchange=_require(str, fields["exchange"]),
         attempt=_require(int, fields["attempt"]),
-        bound=None if bound is None else _require(float | int, bound),
+        bound=bound,
         keys=keys,
     )
 

@@ -12,7 +12,8 @@ from fallow.privacy.masks import new_secret, pair_key, public_half
 
 AEAD = "cryptography.hazmat.primitives.ciphers.aead"
 PURPOSE = "a sealed letter"
-HALF, TAG = 32, 16  # bytes of a public half, and of what shows that nothing was changed
+HALF = 32  # bytes of a public half
+TAG = 16  # bytes that show that nothing was changed
 NONCE = bytes(12)  # every letter has a key of its own, which is used once
 
 

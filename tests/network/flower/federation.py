@@ -73,9 +73,11 @@ def federation(
     root: Path, sites: Sequence[str], strangers: Sequence[str] = ()
 ) -> Iterator[Any]:
     """Sites that are admitted and run; strangers have a key that the coordinator never saw."""
-    tls, port = new_tls(root / "tls"), free_port()
+    tls = new_tls(root / "tls")
+    port = free_port()
     lines = {name: new_node_key(root / name / "node") for name in (*sites, *strangers)}
-    address, said = f"127.0.0.1:{port}", list[dict[str, Any]]()
+    address = f"127.0.0.1:{port}"
+    said = list[dict[str, Any]]()
     nodes = {name: lines[name] for name in sites}
     made = Federation(
         root,

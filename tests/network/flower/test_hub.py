@@ -143,7 +143,8 @@ def test_a_message_of_which_nothing_is_heard_is_sent_again_and_answered_once(
     try:
         app.sees(ASH)
         hub.send({"ash": b"train"})
-        first, again = app.takes(), app.takes()
+        first = app.takes()
+        again = app.takes()
         assert (first[2], again[2]) == (b"train", b"train")
         assert first[0] != again[0]
         app.gives(again[0], b"done")

@@ -112,7 +112,8 @@ def timetable(exchanges: int, kills: int, seed: int) -> list[Kill]:
             "two sites": (sites[0], sites[1]),
             "the people": (PEOPLE,),
         }[who]
-        late, away = float(draw.uniform(0, 2)), float(draw.uniform(0, 2))
+        late = float(draw.uniform(0, 2))
+        away = float(draw.uniform(0, 2))
         found.append(Kill(after, late, away, who, victims))
     return found
 
@@ -166,7 +167,8 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
 
     order: the exchanges of an undisturbed run, by which a moment is known.
     """
-    told, place = Told(), {key: at for at, key in enumerate(order)}
+    told = Told()
+    place = {key: at for at, key in enumerate(order)}
     for name in (LEADER, *SITES, PEOPLE):
         start(study, name)
 
@@ -218,7 +220,8 @@ def left(study: Real) -> Left:
     place = study.office.path / study.alike.program().cell.folder(Path())
     files = {str(file.relative_to(place)): file for file in place.rglob("*.safetensors")}
     files |= {name: study.folder / name / "model.safetensors" for name in SITES}
-    spent, bought = {}, {}
+    spent = {}
+    bought = {}
     for name, site in study.sites.items():
         with closing(site.open_ledger()) as ledger:
             spent[name] = ledger.store.spent()
@@ -282,7 +285,8 @@ def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_dis
     begun = time.monotonic()
     with hospitals(tmp_path / "whole") as whole:
         run_through(whole, [], [])
-        order, expected = answered(whole), left(whole)
+        order = answered(whole)
+        expected = left(whole)
     undisturbed = time.monotonic() - begun
     print(f"undisturbed: {len(order)} exchanges, {undisturbed:.0f} s", flush=True)
     print(*order, flush=True)
@@ -290,7 +294,9 @@ def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_dis
     begun = time.monotonic()
     with hospitals(tmp_path / "killed") as killed:
         told = run_through(killed, timetable(len(order), KILLS, SEED), order)
-        found, lost, given = left(killed), missing(killed), len(acknowledged(killed))
+        found = left(killed)
+        lost = missing(killed)
+        given = len(acknowledged(killed))
     seconds = time.monotonic() - begun
 
     print(

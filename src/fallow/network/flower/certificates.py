@@ -17,10 +17,18 @@ from fallow.privacy.extra import need
 from fallow.storage.private import FILE, make_folder
 
 PURPOSE = "a certificate"
+AUTHORITY = "Fallow authority"
 YEARS = 10
 USES = (
-    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
-    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
 )
 LOCAL = (
     "localhost",
@@ -49,14 +57,17 @@ def new_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
     """
     made = Tls.in_folder(folder)
     elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
-    authority, server = (
-        elliptic.generate_private_key(elliptic.SECP256R1()) for _ in range(2)
-    )
+    authority = elliptic.generate_private_key(elliptic.SECP256R1())
+    server = elliptic.generate_private_key(elliptic.SECP256R1())
     root = _sign_certificate(
-        "Fallow authority", authority, "Fallow authority", authority, None
+        name=AUTHORITY, key=authority, issuer=AUTHORITY, signer=authority, hosts=None
     )
     leaf = _sign_certificate(
-        "Fallow coordinator", server, "Fallow authority", authority, (*LOCAL, *hosts)
+        name="Fallow coordinator",
+        key=server,
+        issuer=AUTHORITY,
+        signer=authority,
+        hosts=(*LOCAL, *hosts),
     )
     _write(made.authority, _encode_certificate(root))
     _write(made.certificate, _encode_certificate(leaf))
@@ -84,11 +95,12 @@ def _sign_certificate(
     name: str, key: Any, issuer: str, signer: Any, hosts: Sequence[str] | None
 ) -> Any:
     """A certificate of ``name`` for ``hosts``, or of an authority where there are none."""
-    x509, hashes = (
-        need(f"cryptography.{m}", PURPOSE) for m in ("x509", "hazmat.primitives.hashes")
-    )
-    now, is_authority = datetime.now(UTC), hosts is None
+    x509 = need("cryptography.x509", PURPOSE)
+    hashes = need("cryptography.hazmat.primitives.hashes", PURPOSE)
+    now = datetime.now(UTC)
+    is_authority = hosts is None
     allowed = {"key_cert_sign", "crl_sign"} if is_authority else {"digital_signature"}
+    depth = 0 if is_authority else None  # an authority signs no other authority
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     builder = (
         x509.CertificateBuilder()
@@ -98,9 +110,7 @@ def _sign_certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))  # clocks differ
         .not_valid_after(now + timedelta(days=365 * YEARS))
-        .add_extension(
-            x509.BasicConstraints(is_authority, 0 if is_authority else None), True
-        )
+        .add_extension(x509.BasicConstraints(is_authority, depth), True)
         .add_extension(x509.KeyUsage(**{use: use in allowed for use in USES}), True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         .add_extension(identifier, False)

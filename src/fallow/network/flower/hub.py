@@ -25,10 +25,13 @@ from fallow.network.flower.app.fallow_pipe.pipe import (
 )
 from fallow.network.flower.sockets import accept, listening
 
-SHORTEST, LONGEST = 1.0, 60.0  # seconds before a lost message is sent again; it doubles
-AGAIN, SELDOM = 120.0, 1800.0
-"""Seconds before it is sent again though nobody said that it was lost; they double up to the last.
-Flower says nothing where the process that had a message, or its answer, was killed."""
+# seconds before a lost message is sent again; they double from the first to the last
+SHORTEST = 1.0
+LONGEST = 60.0
+# seconds before it is sent again though nobody said that it was lost; they double too
+AGAIN = 120.0
+SELDOM = 1800.0
+"""Flower says nothing where the process that had a message, or its answer, was killed."""
 TURN = 0.1
 
 
@@ -54,7 +57,8 @@ class Parcel:
     node: Node | None = None  # to which it was sent last
 
     def send_again(self, due: float) -> None:
-        self.due, self.node = due, None
+        self.due = due
+        self.node = None
 
 
 class Hub:
@@ -66,8 +70,11 @@ class Hub:
     """
 
     def __init__(self, place: Path, say: Say = stay_silent, silence: float = AGAIN) -> None:
-        self.place, self.say, self._silence = place, say, silence
-        self._lock, self._stop = Lock(), Event()
+        self.place = place
+        self.say = say
+        self._silence = silence
+        self._lock = Lock()
+        self._stop = Event()
         self._parcels: dict[SiteId, Parcel] = {}
         self._nodes: dict[SiteId, Node] = {}
         self._answers: Queue[tuple[SiteId, bytes]] = Queue()
@@ -125,7 +132,8 @@ class Hub:
         with self._lock:
             if connection is None or connection is not self._app:
                 return
-            self._app, self._nodes = None, {}
+            self._app = None
+            self._nodes = {}
             for parcel in self._parcels.values():
                 parcel.send_again(0.0)
                 parcel.numbers.clear()
@@ -137,7 +145,8 @@ class Hub:
         """Take what Flower's app brings, until it ends; always at once, for it waits meanwhile."""
         try:
             while (frame := read(connection)) is not None:
-                self._take(connection, *frame)
+                kind, payload = frame
+                self._take(connection, kind, payload)
         except (OSError, ValueError) as error:
             self.say(
                 {"event": "pipe", "why": f"the connection to Flower's app broke: {error}"}
@@ -177,7 +186,8 @@ class Hub:
     def _push(self) -> None:
         while not self._stop.wait(TURN):
             with self._lock:
-                app, ready = self._app, self._collect_due()
+                app = self._app
+                ready = self._collect_due()
             try:
                 for content in ready:
                     if app is not None:
@@ -193,7 +203,8 @@ class Hub:
             if node is not None and monotonic() >= parcel.due:
                 self._last += 1
                 parcel.numbers.add(self._last)
-                parcel.node, parcel.due = node, monotonic() + parcel.silence
+                parcel.node = node
+                parcel.due = monotonic() + parcel.silence
                 parcel.silence = min(2 * parcel.silence, SELDOM)
                 ready.append(NODE.pack(self._last, node.number) + parcel.content)
         return ready

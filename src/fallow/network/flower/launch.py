@@ -65,7 +65,8 @@ MOST_WORDS = 10_000  # of an error, in a log
 
 def main() -> None:
     """Run the command that the first argument names, with the others."""
-    name, sys.argv = sys.argv[1], sys.argv[1:]
+    name = sys.argv[1]
+    sys.argv = sys.argv[1:]
     os.umask(OTHERS)
     threading.Thread(target=_end_with, args=(_parent(),), daemon=True).start()
     guard_command(name)
@@ -130,10 +131,8 @@ def let_apps_start() -> None:
     for name in STATES:
         state: Any = importlib.import_module(name)
         dead_after = state.HEARTBEAT_PATIENCE * state.HEARTBEAT_DEFAULT_INTERVAL
-        state.HEARTBEAT_DEFAULT_INTERVAL, state.HEARTBEAT_PATIENCE = (
-            CLAIM,
-            dead_after / CLAIM,
-        )
+        state.HEARTBEAT_DEFAULT_INTERVAL = CLAIM
+        state.HEARTBEAT_PATIENCE = dead_after / CLAIM
 
 
 class App(subprocess.Popen[Any]):

@@ -43,7 +43,8 @@ class Superlink:
         place: Path,
         say: Say = stay_silent,
     ) -> None:
-        self._folder, self._tls = folder.absolute(), tls
+        self._folder = folder.absolute()
+        self._tls = tls
         self._host, _, port = address.rpartition(":")
         if not self._host or not port.isdigit():
             raise ValueError(f"{address!r} is no address to listen at; write host:port")
@@ -74,7 +75,8 @@ class Superlink:
     def local(self) -> str:
         """Where this machine reaches it."""
         is_any = self._host in ("0.0.0.0", "[::]")
-        return f"{'127.0.0.1' if is_any else self._host}:{self._port}"
+        host = "127.0.0.1" if is_any else self._host
+        return f"{host}:{self._port}"
 
     def start(self) -> None:
         home = Path(self._env["FLWR_HOME"])

@@ -40,12 +40,10 @@ class Supernode:
     ) -> None:
         home = folder.absolute()
         commands = write_commands(home / "bin", COMMANDS)
-        self._site, self._superlink, self._key, self._authority = (
-            site,
-            superlink,
-            key,
-            authority,
-        )
+        self._site = site
+        self._superlink = superlink
+        self._key = key
+        self._authority = authority
         env = environment(
             home / "home", [commands], **{SOCKET: os.fspath(socket.absolute())}
         )
