@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.events import Event
 from fallow.core.names import BUILT_IN, NamePolicy, distribution_digest
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Picks, View
@@ -126,10 +127,10 @@ def _site(
     return SiteFolder.create(place, folder / "study.toml", **chosen)
 
 
-def people(world: Federation) -> Callable[[dict[str, Any]], None]:
+def people(world: Federation) -> Callable[[Event], None]:
     """Listens to a coordinator; people answer what is open, and withdraw one row for a reason."""
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         world.events.append(event)
         if event["event"] == "labels":
             for site, ledger in world.ledgers.items():
@@ -263,10 +264,11 @@ class Wire:
     down: list[tuple[SiteId, bytes]] = field(default_factory=list)
 
     def tap(
-        self, site: SiteId, handle: Callable[[bytes], bytes]
+        self, site: SiteId, handle: Callable[[bytes], bytes | None]
     ) -> Callable[[bytes], bytes]:
         def answer(blob: bytes) -> bytes:
             reply = handle(blob)
+            assert reply is not None, "a site of this wire always answers"
             self.down.append((site, blob))
             self.up.append((site, reply))
             return reply

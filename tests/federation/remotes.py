@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fallow.core import Answer, Ask
+from fallow.core.events import Event
+from fallow.core.methods import methods_by_owner
 from fallow.engine import Loop, row_loss
 from fallow.experiment.journal import Journal
 from fallow.network.checks import check_order, size_of_statistics
@@ -90,14 +92,22 @@ class Federation:
     remote: Remote
     link: Loopback
     journal: Journal
-    said: list[dict[str, Any]]
+    said: list[Event]
 
     def ask(self, key: str = "0/query", owner: str = "query", cycle: int = 0) -> Ask:
         parts = next(iter(self.world.members.values())).parts
         masking = SecureSum(parts.privacy.bound) if parts.privacy.secure_sum else None
-        verbs = parts.methods[owner].contract.verbs
-        about = {"reveals": verbs, "masking": masking}
-        return Ask(self.remote, self.journal, self.world.shown, key, owner, cycle, **about)
+        verbs = methods_by_owner(parts.methods)[owner].contract.verbs
+        return Ask(
+            self.remote,
+            self.journal,
+            self.world.shown,
+            key,
+            owner,
+            cycle,
+            reveals=verbs,
+            masking=masking,
+        )
 
     @property
     def refusals(self) -> dict[str, str]:
@@ -131,7 +141,7 @@ def federation(
         {s: verify_key(site.secret) for s, site in signing.items()},
         {s: public_half(site.sealing) for s, site in signing.items()},
     )
-    said: list[dict[str, Any]] = []
+    said: list[Event] = []
     journal = Journal()
     remote = Remote(
         loopback,

@@ -11,6 +11,7 @@ import torch
 from fallow.core import Plan, Request
 from fallow.core.messages import Masked, Step
 from fallow.core.plan import Optimiser, Segment
+from fallow.core.types import Answer
 from fallow.network.alike import find_odd
 from fallow.network.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
 from fallow.privacy.secure_sum import CHECK
@@ -168,8 +169,8 @@ def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
 
 
 def test_most_sites_say_which_form_is_the_usual_one() -> None:
-    usual = {"x": W}
-    short = {"x": W[:1]}
+    usual: Answer = {"x": W}
+    short: Answer = {"x": W[:1]}
     assert find_odd({}) == find_odd({"a": usual, "b": dict(usual)}) == {}
     assert find_odd({"a": short, "b": usual, "c": usual}).keys() == {"a"}
     # of forms that are equally frequent the first site's holds

@@ -13,6 +13,7 @@ from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.record import Record
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
 from fallow.federation.card import CARD
@@ -86,7 +87,7 @@ def recipe_of(name: str) -> Recipe:
     return Recipe("hospitals", **{**COMMON, **STUDIES[name]})
 
 
-def simulated(world: Federation, folder: Path) -> tuple[Run, list[dict[str, Any]]]:
+def simulated(world: Federation, folder: Path) -> tuple[Run, list[Record]]:
     """The study of the agreement as `fallow run` would run it."""
     agreed = world.agreement
     journal = Journal()
@@ -155,9 +156,9 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
         own = theirs["sites"].get(site) or theirs["state"]
         assert_alike({"state": own}, tree(folder.path / "model.safetensors"))
     found = [record["per_site"] for record in run_records(program.place)]
-    for ours, theirs in zip(found, records, strict=True):
-        if world.data.classes and ours and theirs["per_site"]:
-            assert ours == pytest.approx(theirs["per_site"], abs=1e-9)
+    for at_sites, record in zip(found, records, strict=True):
+        if world.data.classes and at_sites and record["per_site"]:
+            assert at_sites == pytest.approx(record["per_site"], abs=1e-9)
     world.close()
 
 

@@ -17,6 +17,7 @@ import fallow.queries
 import fallow.training
 import fallow.training.personal
 from fallow.core.build import build, names
+from fallow.core.events import Event
 from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
 from fallow.federation.people import People
@@ -108,11 +109,12 @@ def leader(place: SiteFolder, tmp_path: Path) -> Iterator[Leader]:
 def method_of(owner: str, name: str) -> Any:
     if owner in KINDS:
         return build(KINDS[owner], name)  # type: ignore[arg-type]
-    return {
-        "scaling": Scaling,
-        "retention": lambda: Retention(fallow.training.FedAvg()),
-        "people": People,
-    }[owner]()
+    others: dict[str, Any] = {
+        "scaling": Scaling(),
+        "retention": Retention(fallow.training.FedAvg()),
+        "people": People(),
+    }
+    return others[owner]
 
 
 def sent(leader: Leader, order: Order) -> tuple[bytes, Reply]:
@@ -171,7 +173,7 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
     owner: str, name: str, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = method_of(owner, name)
-    monkeypatch.setitem(leader.host._made.methods, owner, method)  # type: ignore[misc]
+    monkeypatch.setitem(leader.host._made.methods, owner, method)
     if owner == "people":
         monkeypatch.setattr(leader.host, "_people", method)
     seen = 0
@@ -184,7 +186,7 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
             order = leader.order(asked(leader, owner, kind, verb, seen))
             assert_silent(leader, order, f"{type(method).__name__}.{verb}")
             monkeypatch.undo()
-            monkeypatch.setitem(leader.host._made.methods, owner, method)  # type: ignore[misc]
+            monkeypatch.setitem(leader.host._made.methods, owner, method)
             if owner == "people":
                 monkeypatch.setattr(leader.host, "_people", method)
     if seen:
@@ -297,7 +299,7 @@ def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(leader: Leader) -
 
 def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    said: list[dict[str, Any]] = []
+    said: list[Event] = []
     long = "\x1b[2J\u202e<script>alert(1)</script>" * 100_000
 
     def wild(blob: bytes) -> bytes:

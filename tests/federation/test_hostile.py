@@ -11,11 +11,14 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.core.events import Event
 from fallow.core.messages import Request, Step
+from fallow.core.types import Answer
 from fallow.core.weights import capped
 from fallow.federation.agreement import Waits as AgreedWaits
 from fallow.federation.coordinator.live import Control
 from fallow.network.checks import ResponseCheck
+from fallow.network.envelope import Order
 from fallow.network.plausible import Bounds, cut_weights, find_too_far
 from fallow.queries import AHFAL
 from fallow.settings.spec import Spec
@@ -120,15 +123,22 @@ def test_a_column_whose_square_no_number_holds_is_refused_before_sites_compute_w
 
 def test_where_two_sites_differ_too_much_the_larger_one_does_not_count() -> None:
     about = {site: of_sum(w=torch.ones(4)) for site in "ab"}
-    answers = {"a": {"w": torch.ones(4)}, "b": {"w": torch.ones(4) * 1e9}}
+    answers: dict[str, Answer] = {
+        "a": {"w": torch.ones(4)},
+        "b": {"w": torch.ones(4) * 1e9},
+    }
     assert find_too_far(answers, about, torch.float32, Bounds()).keys() == {"b"}
 
 
 def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
     about = dict.fromkeys("abc", of_sum())
-    answers = {site: {"w": torch.ones(4) * 1e9} for site in "abc"}
+    answers: dict[str, Answer] = {site: {"w": torch.ones(4) * 1e9} for site in "abc"}
     assert find_too_far(answers, about, torch.float32, Bounds()) == {}
-    none_yet = {**answers, "b": {"w": torch.zeros(4)}, "c": {"w": torch.zeros(4)}}
+    none_yet: dict[str, Answer] = {
+        **answers,
+        "b": {"w": torch.zeros(4)},
+        "c": {"w": torch.zeros(4)},
+    }
     assert find_too_far(none_yet, about, torch.float32, Bounds()) == {}
 
 
@@ -182,8 +192,12 @@ def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> N
 
 def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
-    honest = there.signing["c"]
-    honest.change = lambda order, a: {**a, "n": 1e6, "w": a["w"] / a["n"] * 1e6}
+
+    def claim(order: Order, answer: Any) -> Answer:
+        mean = answer["w"] / answer["n"]
+        return {**answer, "n": 1e6, "w": mean * 1e6}
+
+    there.signing["c"].change = claim
     trained(there)
     (event,) = [event for event in there.said if event["event"] == "weighed"]
     assert event["site"] == "c"
@@ -210,9 +224,8 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
         site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
     }
     found, words = border.limit_weights(about, answers)
-    assert {name: float(value) for name, value in found["c"].items()} == dict.fromkeys(
-        fields, pytest.approx(20.0)
-    )
+    counted = {name: float(torch.as_tensor(value)) for name, value in found["c"].items()}
+    assert counted == dict.fromkeys(fields, pytest.approx(20.0))
     assert found["a"] is answers["a"]
     assert words.keys() == {"c"}
 
@@ -369,7 +382,7 @@ def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(
 def test_a_run_from_before_labels_were_counted_goes_on(tmp_path: Path) -> None:
     world = tiny(tmp_path)
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "round":
             Control(world.place / "control").tell("stop")

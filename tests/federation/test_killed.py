@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -99,9 +100,7 @@ def test_killed_again_while_they_recover_they_end_as_if_nothing_had_happened(
             study.until_answered(key, SITE, LONG)
             VICTIMS["the coordinator and a site"](study)
             pid = study.running[LEADER].pid
-            wait_until(
-                lambda pid=pid: has(pid, "flwr-serverapp"), LONG, "Flower's app starts"
-            )
+            wait_until(partial(has, pid, "flwr-serverapp"), LONG, "Flower's app starts")
             VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
         assert_as_undisturbed(study)

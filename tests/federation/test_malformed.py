@@ -121,7 +121,7 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
     site = there.signing["b"]
     honest = there.link.alive["b"]
     taken = 0
-    there.link.alive["b"] = lambda blob: malformed(honest(blob), site.secret, draw)
+    there.link.alive["b"] = lambda blob: malformed(honest(blob) or b"", site.secret, draw)
     for n in range(MANY // 5):
         total = there.ask(f"0/train/{n}").sum("plain")
         assert all(bool(value.isfinite().all()) for value in total.values())

@@ -12,6 +12,7 @@ from typing import Self
 
 import pytest
 
+from fallow.core.events import Event
 from fallow.federation.address import find_bind_problem
 from fallow.federation.coordinator.live import Control
 from fallow.federation.ledger import Ledger, questions
@@ -152,7 +153,7 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
     assert whole.program().go()
     full = full_disk(size)
 
-    def say(event: dict[str, object]) -> None:
+    def say(event: Event) -> None:
         world.label(event)
         if event["event"] == when and len(world.said(when)) == 1:
             full.__enter__()
@@ -305,7 +306,7 @@ def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_label
     now = [1e9]
     world = tiny(tmp_path, away={"davos"})
 
-    def say(event: dict[str, object]) -> None:
+    def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
             Control(world.place / "control").tell("stop")

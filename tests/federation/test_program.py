@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from fallow.core.events import Event
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.program import is_running
@@ -16,9 +16,6 @@ from fallow.report.live import read_live
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one
 from tests.federation.worlds import NAMES, TINY, Federation, tiny
-
-Event = dict[str, Any]
-
 
 # -- people ---------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.core.events import Event
 from fallow.network.envelope import Reply, open_order, sign_message
 from fallow.network.remote import GLANCE
 from fallow.privacy.signing import new_signing_key
@@ -104,7 +105,7 @@ def test_a_quorum_that_comes_late_is_enough() -> None:
     )
     seen: list[str] = []
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         seen.append(event["event"])
         if event["event"] == "waiting":
             there.link.down.clear()
@@ -138,7 +139,12 @@ def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_t
     None
 ):
     there = federation(Asker(), FOUR, Waits(10.0, quorum=2, patience=200.0))
-    there.remote.say = lambda event: event["event"] == "waiting" and there.link.down.clear()
+
+    def wake_when_waited_for(event: Event) -> None:
+        if event["event"] == "waiting":
+            there.link.down.clear()
+
+    there.remote.say = wake_when_waited_for
     draw = torch.Generator().manual_seed(0)
     counted = []
     for r in range(50):
@@ -202,7 +208,9 @@ def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> No
 
 def test_a_verb_that_fails_at_a_site_is_a_refusal_with_its_sentence() -> None:
     there = federation(Asker(), FOUR, Waits(quorum=3))
-    there.signing["b"].site.parts = replace(there.signing["b"].site.parts, methods={})
+    none: Any = {}  # a site without the methods of the study
+    site = there.signing["b"].site
+    site.parts = replace(site.parts, methods=none)
     there.ask().sum("plain")
     assert there.refusals["b"] == "the order 0/query/0 is of 'query'; this study has []"
 

@@ -229,12 +229,13 @@ def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
 # -- what a hostile sender can do ----------------------------------------------------------------
 
 
-def passed_on(content: dict[str, torch.Tensor]) -> Any:
+def passed_on(content: dict[str, torch.Tensor]) -> Delivery:
     """What a receiver makes of one letter."""
     secret = new_secret()
     order = Order("study", RUN, "b", "0/query/0/deliver", 1, "deliver")
     about = {"b": public_half(secret)}
-    letters = seal_letters(replace(order, site="a", key="0/query/0"), content, about)
+    sent = replace(order, site="a", key="0/query/0")
+    letters = seal_letters(sent, dict(content), about)
     body = delivery_body("model", {"a": letters["letter/b"]})
     return read_delivery(replace(order, body=body), secret, {"w": 3})
 

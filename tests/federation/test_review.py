@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fallow.core import Request, Step
+from fallow.core.types import Answer
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.program import name_run, open_journal
@@ -89,7 +90,7 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
 # -- what people answer, in the coordinator's hands -----------------------------------------
 
 W = torch.ones(2).double()
-TOLD = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
+TOLD: Answer = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
 STANDING = {"labelled": 1, "held": 0, "pool": 8}
 
 
@@ -137,7 +138,7 @@ def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None
     answers[first] = {**TOLD, "class_rows": torch.ones(3).double()}
     for site, signing in found.signing.items():
         signing.told["0/query/score/0"] = answers[site]
-    found.remote.waits = replace(found.remote.waits, quorum=2)
+    found.remote.waits = Waits(quorum=2)
     asked = {site: about("score", "0/query") for site in found.remote.sites}
     assert set(found.remote.exchange(asked).answers) == set(found.remote.sites) - {first}
 

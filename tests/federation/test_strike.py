@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from fallow.cli import main
+from fallow.core.events import Event
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.live import Control
@@ -30,7 +31,6 @@ from tests.federation.worlds import NAMES, TINY, Federation, tiny
 THREE = NAMES[:3]
 ROUNDS = replace(TINY, rounds=3)
 SHORT = Waits(timeout=5.0, patience=60.0, deadline=3600.0)
-Event = dict[str, Any]
 
 
 def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fallow.core.events import Event
 from fallow.federation.coordinator.live import Control, Live, utc
 from fallow.federation.coordinator.tell import Teller
 from fallow.report.live import read_live, site_columns, standing
@@ -15,13 +16,13 @@ from tests.federation.worlds import tiny
 NORTH = {"asked": 4, "answered": 1, "declined": 0, "open": 3, "conflicts": 0}
 
 
-def asking(step: str, **sites: Any) -> dict[str, Any]:
+def asking(step: str, **sites: Any) -> Event:
     return {"event": "labels", "step": step, "deadline": utc(9e8), "sites": sites}
 
 
-def teller(folder: Path, now: list[float], events: list[dict[str, Any]]) -> Teller:
-    about = (agreed(), Live(folder / "live.json", lambda: now[0]), events.append)
-    made = Teller(folder, *about, pages=False)
+def teller(folder: Path, now: list[float], events: list[Event]) -> Teller:
+    live = Live(folder / "live.json", lambda: now[0])
+    made = Teller(folder, agreed(), live, events.append, pages=False)
     made.begin()
     return made
 
@@ -42,7 +43,7 @@ def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
     tmp_path: Path,
 ) -> None:
     now = [0.0]
-    events = list[dict[str, Any]]()
+    events = list[Event]()
     tell = teller(tmp_path, now, events)
     tell(asking("0/query", north=NORTH, south=NORTH))
     now[0] = 3600.0
@@ -64,7 +65,7 @@ def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
 
 
 def test_counts_of_an_earlier_step_are_not_shown_for_the_next(tmp_path: Path) -> None:
-    events = list[dict[str, Any]]()
+    events = list[Event]()
     tell = teller(tmp_path, [0.0], events)
     tell(asking("0/initial", north=NORTH, south=NORTH))
     tell(asking("0/query", south=NORTH))
@@ -92,7 +93,7 @@ def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> No
     world = tiny(tmp_path, away={"chur"})
     pages = list[str]()
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         if event["event"] == "labels":
             Control(world.place / "control").tell("advance")
         if event["event"] == "labelled":
@@ -107,7 +108,7 @@ def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> No
 def test_who_is_waited_for_is_said_at_once_and_each_site_as_it_comes(
     tmp_path: Path,
 ) -> None:
-    events = list[dict[str, Any]]()
+    events = list[Event]()
     tell = teller(tmp_path, [0.0], events)
     assert events == [{"event": "meeting", "sites": ["north", "south"]}]
     for _ in range(2):
@@ -119,7 +120,7 @@ def test_who_is_waited_for_is_said_at_once_and_each_site_as_it_comes(
 
 
 def test_a_state_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
-    events = list[dict[str, Any]]()
+    events = list[Event]()
     tell = teller(tmp_path, [0.0], events)
     with full_disk(10):
         tell(asking("0/query", north=NORTH))
@@ -131,7 +132,7 @@ def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
     world = tiny(tmp_path)
     pages = dict[str, str]()
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         if event["event"] == "labels" and event["step"] not in pages:
             pages[event["step"]] = (world.place / "report.html").read_text()
         world.label(event)

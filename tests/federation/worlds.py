@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fallow.core.events import Event
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data import Dataset
 from fallow.federation.agreement import Agreement, Waits, at_sites
@@ -31,7 +32,7 @@ from tests.federation.loopback import Faults, Loopback
 NAMES = ("basel", "chur", "davos", "genf")
 FEATURES = 5
 WAITS = Waits(timeout=30.0, patience=60.0, deadline=3600.0)
-Say = Callable[[dict[str, Any]], None]
+Say = Callable[[Event], None]
 
 
 def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
@@ -90,7 +91,7 @@ class Federation:
     away: set[str] = field(default_factory=set)
     who: Callable[[str, int], float | None] | None = None
     ledgers: dict[str, Ledger] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.link = Loopback(
@@ -119,7 +120,7 @@ class Federation:
         at = (self.data.groups == self.data.group_names.index(site)).nonzero().squeeze(1)
         return float(self.data.y[at[row]])
 
-    def label(self, event: dict[str, Any]) -> None:
+    def label(self, event: Event) -> None:
         """People answer whatever is open when the coordinator looks."""
         self.events.append(event)
         if event["event"] == "labels":
@@ -169,7 +170,7 @@ class Federation:
         sites = {name: SiteFolder.open(folder / name) for name in self.sites}
         return Federation(folder, self.agreement, self.data, self.secret, sites)
 
-    def said(self, event: str) -> list[dict[str, Any]]:
+    def said(self, event: str) -> list[Event]:
         return [found for found in self.events if found["event"] == event]
 
 

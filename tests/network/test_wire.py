@@ -155,8 +155,10 @@ def with_step(**change: Any) -> bytes:
 
 
 ABOUT = {"exchange": "k", "attempt": 0, "bound": None, "keys": {}}
-WRONG = [
-    *(tree(node) for node in (None, 5, "x", "[", [], {}, {"x": 1}, {"#": "0"}, {"#": []})),
+NODES: list[Any] = [None, 5, "x", "[", [], {}, {"x": 1}, {"#": "0"}, {"#": []}]
+NO_REQUESTS: list[Any] = [None, 5, [], {}, {"key": "k"}, torch.zeros(2)]
+WRONG: list[bytes] = [
+    *(tree(node) for node in NODES),
     *(tree({kind: 5}) for kind in "dl"),
     tree({"d": {"a": 5}}),
     tree({"l": [{"#": "1"}]}, **{"0": torch.zeros(1)}),
@@ -167,7 +169,7 @@ WRONG = [
     save({}, {"tree": "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")}),
     (8).to_bytes(8, "little") + b"[1,2,3] ",
     (2**63).to_bytes(8, "little") + b"{}",
-    *(pack(thing) for thing in (None, 5, [], {}, {"key": "k"}, torch.zeros(2))),
+    *(pack(thing) for thing in NO_REQUESTS),
     with_step(kind="run"),
     with_step(kind=5),
     with_step(verb=None),

@@ -98,7 +98,8 @@ def solved(sizes: tuple[int, ...], y: Tensor) -> Overheard:
     targets = shared(y, sizes)
     world, carrier = overheard(federation(sites, Random(), solver=MaskedSolve()))
     labelled(world, targets)
-    MaskedSolve().round(world.members["a"].parts.fresh(None), world.ask("training"))
+    begin = world.members["a"].parts.fresh(torch.Generator())
+    MaskedSolve().round(begin, world.ask("training"))
     return carrier
 
 

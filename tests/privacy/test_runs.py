@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from fallow.experiment.journal import Journal
+from fallow.experiment.record import Record
 from fallow.experiment.run import Run
-from fallow.experiment.world import build_world
+from fallow.experiment.world import World, build_world
 from fallow.privacy import Privacy
 from fallow.report.costs import MASKS, NOISE, disclosure
 from fallow.report.render import render_blocks
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from fallow.sites import Site
 from fallow.study.cell import Cell, Setup
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell
@@ -39,7 +41,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     return made
 
 
-def gone(recipe: Recipe, **change: Any) -> tuple[Run, list[dict[str, Any]]]:
+def gone(recipe: Recipe, **change: Any) -> tuple[Run, list[Record]]:
     """A run in memory and its records."""
     journal = Journal()
     runtime = change.pop("runtime", "inprocess")
@@ -47,10 +49,17 @@ def gone(recipe: Recipe, **change: Any) -> tuple[Run, list[dict[str, Any]]]:
     return run, run.go()
 
 
+def members(run: Run) -> dict[str, Site]:
+    """The simulated sites of a run."""
+    assert isinstance(run.world, World)
+    return run.world.members
+
+
 def bought(run: Run) -> dict[str, list[int]]:
-    return {
-        s: [label.row for label in run.journal.load_labels(s)] for s in run.world.members
-    }
+    rows: dict[str, list[int]] = {}
+    for site in run.world.carrier.sites:
+        rows[site] = [label.row for label in run.journal.load_labels(site)]
+    return rows
 
 
 @pytest.mark.parametrize("training", ["fedavg", "fedprox"])
@@ -87,7 +96,7 @@ def test_a_record_says_what_was_spent_and_what_was_masked(recipe: Recipe) -> Non
     assert rows["sum", "share"]["masked"] and rows["sum", "upload"]["masked"]
     assert "epsilon" not in rows["sum", "upload"]
     assert rows["each", "keys"]["exchanges"] == recipe.cycles + 3 * recipe.rounds
-    assert run.world.members["site-0"].spent == {"0/query/0": 1.0, "1/query/0": 1.0}
+    assert members(run)["site-0"].spent == {"0/query/0": 1.0, "1/query/0": 1.0}
 
 
 def test_a_total_that_is_too_small_for_the_run_stops_it_in_words(recipe: Recipe) -> None:
@@ -98,7 +107,7 @@ def test_a_total_that_is_too_small_for_the_run_stops_it_in_words(recipe: Recipe)
 def test_a_strategy_of_plain_counts_spends_nothing(recipe: Recipe) -> None:
     run, records = gone(recipe, query=Spec("entropy"), privacy=Privacy(epsilon=1.0))
     assert not any("epsilon" in row for row in records[-1]["revealed"])
-    assert run.world.members["site-0"].spent == {}
+    assert members(run)["site-0"].spent == {}
 
 
 def spent(setup: Setup) -> list[Any]:

@@ -23,13 +23,13 @@ from fallow.core import Release
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.experiment.steps import held_back, is_stratified
+from fallow.models.dense import Linear
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.sites import Parts, Site
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg, personal
-from tests.worlds import Linear
 
 SOURCE = Path(fallow.__file__).parent
 ROOMS = (queries, training, personal, compat)
@@ -92,13 +92,14 @@ def small_site(
     x = torch.arange(float(n + POOL)).double().unsqueeze(1).repeat(1, 2)
     for row, value in (features or {}).items():
         x[row] = value
+    methods: Any = {"query": method, "training": FedAvg()}  # all that is asked here
     parts = Parts(
         MODEL,
         LAYOUT,
-        {"query": method, "training": FedAvg()},
+        methods,
         CLASSES,
         0,
-        None,
+        lambda generator: {},
         hidden={"a": torch.zeros(n + POOL, dtype=torch.int64)},
         privacy=privacy,
     )
@@ -190,8 +191,12 @@ def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
         if "Release(" not in text:
             continue
         tree = ast.parse(text)
-        calls = [node for node in ast.walk(tree) if _builds_release(node)]
-        inside = {}
+        calls = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and _builds_release(node)
+        ]
+        inside: dict[int, str] = {}
         for outer in ast.walk(tree):
             if not isinstance(outer, ast.ClassDef):
                 continue
@@ -202,12 +207,8 @@ def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
     assert found == known
 
 
-def _builds_release(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "Release"
-    )
+def _builds_release(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "Release"
 
 
 @pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fallow.core.events import Event
 from fallow.network.flower import FlowerLink, new_node_key, new_tls
 from fallow.network.flower.certificates import Tls
 from fallow.network.flower.processes import free_port
@@ -28,7 +29,7 @@ class Federation:
     address: str
     tls: Tls
     link: FlowerLink
-    said: list[dict[str, Any]]
+    said: list[Event]
     sites: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start_site(self, name: str, authority: Path | None = None) -> None:
@@ -77,7 +78,7 @@ def federation(
     port = free_port()
     lines = {name: new_node_key(root / name / "node") for name in (*sites, *strangers)}
     address = f"127.0.0.1:{port}"
-    said = list[dict[str, Any]]()
+    said = list[Event]()
     nodes = {name: lines[name] for name in sites}
     made = Federation(
         root,

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,9 +177,12 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
         """How many exchanges are behind us; a key that only some site saw counts as well."""
         return 1 + max((place[key] for key in answered(study) if key in place), default=-1)
 
+    def has_reached(exchanges: int) -> bool:
+        return reached() >= exchanges
+
     for number, kill in enumerate(kills, 1):
         wait_until(
-            lambda kill=kill: reached() >= kill.after,
+            partial(has_reached, kill.after),
             PATIENCE,
             f"kill {number} after {kill.after} exchanges: {study.told()}",
         )
