@@ -13,7 +13,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fallow"
 
-METHODS_AND_BELOW = {"core", "models", "queries", "training"}
+METHODS_AND_BELOW = {"core", "encoders", "models", "queries", "training"}
 BELOW_SITES = METHODS_AND_BELOW | {"storage", "data", "privacy", "engine"}
 BELOW_EXPERIMENT = BELOW_SITES | {"sites", "network", "settings"}
 BELOW_FEDERATION = BELOW_EXPERIMENT | {"experiment", "study", "report", "papers"}
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "storage": {"core"},
     "data": {"core", "storage"},
     "models": {"core"},
+    "encoders": {"core"},
     "queries": {"core", "models"},
     "training": {"core", "models"},
     "privacy": {"core"},

@@ -90,6 +90,12 @@ KINDS = (
         ),
         FACE,
     ),
+    Kind(
+        "encoder",
+        "Fourier",
+        ("encoders/fourier.py", "encoders/__init__.py"),
+        ("docs/encoders.md", *FACE),
+    ),
     Kind("report section", "class_slopes", ("papers/ahfal/sections.py",), ()),
     Kind(
         "paper",

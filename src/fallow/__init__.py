@@ -51,6 +51,9 @@ Training
     one model per site   FedAvgFT, FedProxFT, FedAvgPost, FedRep, Ditto, APFL, PerFedAvg, KNNPer,
                          PFedGraph, DPFL, ClosedFormHeads, Local
 
+Encoders
+    Identity, Fourier, Convolution
+
 Models
     Linear, MLP, DigitsCNN, LeNet, LeNetFEMNIST, CNN4, ResNet8, MobileNetV2
 

@@ -47,6 +47,9 @@ from fallow.data import Patho as Patho
 from fallow.data import Shards as Shards
 from fallow.data import TargetDirichlet as TargetDirichlet
 from fallow.data.own.frame import from_frame as from_frame
+from fallow.encoders import Convolution as Convolution
+from fallow.encoders import Fourier as Fourier
+from fallow.encoders import Identity as Identity
 from fallow.privacy import Privacy as Privacy
 from fallow.queries import ACSFW as ACSFW
 from fallow.queries import AHFAL as AHFAL

@@ -25,6 +25,7 @@ METHODS = {
         *("IID", "ClassWindows", "Counts", "Dataset", "Dirichlet", "ExactDirichlet"),
         *("FedMADirichlet", "LongTail", "Natural", "Patho", "Shards", "TargetDirichlet"),
     ),
+    "fallow.encoders": ("Convolution", "Fourier", "Identity"),
     "fallow.api.models": (
         *("CNN4", "MLP", "DigitsCNN", "LeNet", "LeNetFEMNIST", "Linear", "MobileNetV2"),
         *("ResNet8",),

@@ -377,23 +377,24 @@ def test_a_frame_and_its_file_are_the_same_data_set(tmp_path: Any) -> None:
     [
         ({}, {"label": "sickk"}, "frame has no column 'sickk'; did you mean 'sick'?"),
         ({}, {"site": "sick"}, "name different columns"),
-        ({"age": [np.nan] + [1.0] * 23}, {}, "column 'age' of the rows has 1 values"),
-        ({"kind": [None] + ["cat"] * 23}, {}, "'kind=cat' of the rows has 1 values"),
+        ({"age": [np.inf] + [1.0] * 23}, {}, "column 'age' has 1 infinite values"),
+        ({"age": ["old"] + [1.0] * 23}, {}, "column 'age', row 1: 'old' is no number"),
+        (
+            {"age": [1.0] * 24},
+            {"columns": ["ages"]},
+            "no column 'ages'; did you mean 'age'",
+        ),
         (
             {"clinic": [None] + ["east"] * 23},
             {"site": "clinic"},
             "1 rows have no site in column",
         ),
-        ({"name": [f"r{i}" for i in range(24)]}, {}, ""),
     ],
 )
 def test_a_frame_that_cannot_be_read_is_said_in_one_sentence(
-    change: dict[str, Any], about: dict[str, str], words: str
+    change: dict[str, Any], about: dict[str, Any], words: str
 ) -> None:
     given = frame().assign(**change)
-    if not words:
-        assert len(fl.from_frame(given, label="sick").columns) == 5 + 2 + 24
-        return
     with pytest.raises(ValueError) as error:
         fl.from_frame(given, **{"label": "sick", "id": "name", **about})
     assert words in str(error.value)

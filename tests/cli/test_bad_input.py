@@ -144,14 +144,14 @@ def test_wrong_use_is_one_sentence(
         (lambda p: p.write_text("x,sick\n1,\n2,\n3,\n"), CSV, "no label at all"),
         (lambda p: p.write_text("x,sick\n1,0.5\n2,0.5\n3,0.5\n"), CSV, "constant"),
         (
-            lambda p: table(p, lambda i: "nan" if i == 3 else "1"),
+            lambda p: table(p, lambda i: "old" if i == 3 else "1"),
             CSV,
-            "'age' has 1 missing",
+            "column 'age', row 4: 'old' is no number",
         ),
         (
             lambda p: table(p, lambda i: "inf" if i == 3 else "1"),
             CSV,
-            "'age' has 1 infinite",
+            "'age' has 1 infinite values",
         ),
         (
             lambda p: table(p),
@@ -165,7 +165,11 @@ def test_wrong_use_is_one_sentence(
             "5 sites asked for and the data has 3 natural sites",
         ),
         (lambda p: p.write_text(""), CSV, "has no rows"),
-        (lambda p: p.write_bytes(b"\xff\xfe\x00"), CSV, "is not a CSV file in UTF-8"),
+        (
+            lambda p: p.write_bytes(b"\xff\xfe\x00"),
+            CSV,
+            "bad.csv is not a CSV file",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_used_is_one_sentence(

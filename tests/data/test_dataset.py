@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from fallow.data import (
     Dataset,
@@ -16,17 +17,19 @@ from fallow.data import (
 )
 
 
-def toy(n: int = 6, **changes: object) -> Dataset:
-    """n training rows (0, 1), (2, 3) ... and two test rows that are not among them."""
-    fields: dict[str, object] = {
-        "x": torch.arange(2.0 * n).reshape(n, 2),
-        "y": torch.arange(n) % 2,
-        "x_test": torch.tensor([[-1.0, -2.0], [-3.0, -4.0]]),
-        "y_test": torch.tensor([0, 1]),
-        "classes": ("no", "yes"),
-        "columns": ("age", "dose"),
-    }
-    return Dataset("toy", **(fields | changes))  # type: ignore[arg-type]
+def toy(n: int = 6, **changes: Any) -> Dataset:
+    """n training rows (0, 1), (2, 3) ... and two test rows that are not among them, with any of
+    the fields of a data set in their place."""
+    dataset = Dataset(
+        name="toy",
+        x=torch.arange(2.0 * n).reshape(n, 2),
+        y=torch.arange(n) % 2,
+        x_test=torch.tensor([[-1.0, -2.0], [-3.0, -4.0]]),
+        y_test=torch.tensor([0, 1]),
+        classes=("no", "yes"),
+        columns=("age", "dose"),
+    )
+    return replace(dataset, **changes)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def toy(n: int = 6, **changes: object) -> Dataset:
     ],
 )
 def test_a_data_set_that_does_not_fit_together_is_refused(
-    changes: dict[str, Tensor], said: str
+    changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ValueError, match=said):
         toy(**changes)
@@ -72,7 +75,11 @@ def test_a_feature_that_is_not_finite_is_named_with_its_column_and_count() -> No
 
 def test_the_type_of_the_labels_tells_the_task() -> None:
     assert toy().task == "classification"
-    targets = {"y": torch.linspace(0, 1, 6), "y_test": torch.ones(2), "classes": ()}
+    targets: dict[str, Any] = {
+        "y": torch.linspace(0, 1, 6),
+        "y_test": torch.ones(2),
+        "classes": (),
+    }
     assert toy(**targets).task == "regression"
 
 
@@ -80,7 +87,7 @@ def test_rows_without_a_label_are_allowed_in_training_alone() -> None:
     d = toy(y=torch.tensor([0, 1, -1, -1, 0, 1]))
     assert d.is_labelled.tolist() == [True, True, False, False, True, True]
     nan = float("nan")
-    targets = {
+    targets: dict[str, Any] = {
         "y": torch.tensor([1.0, nan, 2, 3, 4, 5]),
         "y_test": torch.ones(2),
         "classes": (),
@@ -98,7 +105,7 @@ def test_a_subset_of_rows_keeps_rows_labels_groups_and_names_together() -> None:
     )
     some = d.rows(3, torch.Generator().manual_seed(0))
     picked = (some.x[:, 0] / 2).long()
-    assert len(picked.unique()) == 3 and picked.tolist() == sorted(picked.tolist())
+    assert len(set(picked.tolist())) == 3 and picked.tolist() == sorted(picked.tolist())
     assert some.groups is not None and d.groups is not None
     assert torch.equal(some.y, d.y[picked]) and torch.equal(some.groups, d.groups[picked])
     assert some.ids == tuple("uvwxyz"[i] for i in picked)

@@ -74,12 +74,6 @@ def test_the_same_table_gives_the_same_hold_out(tmp_path: Path) -> None:
             "only the class 'yes'; label two classes",
         ),
         (["a,1,A,n,", "b,2,A,n,"], "sick", None, "no label at all"),
-        (
-            ["a,1,A,n,yes", "b,,A,n,no", "c,NA,A,n,no"],
-            "sick",
-            None,
-            "column 'age' has 2 missing",
-        ),
         (["a,inf,A,n,yes", "b,1e39,A,n,no"], "sick", None, "column 'age' has 2 infinite"),
         (
             ["a,1,A,,yes", "b,2,A,n,no"],
@@ -93,7 +87,13 @@ def test_the_same_table_gives_the_same_hold_out(tmp_path: Path) -> None:
             [f"{i},1,ward {i},n,{i % 2}" for i in range(60)],
             "sick",
             None,
-            "60 different texts",
+            r"no column of features .*'ward': it names rows \(60 different texts in 60 rows\)",
+        ),
+        (
+            ["a,1,A,n,yes", "b,old,A,n,no", "c,3,B,n,no"],
+            "sick",
+            None,
+            "column 'age', row 2: 'old' is no number, and the other 2 are; correct it",
         ),
         (
             [f"{i},{i},A,n,{i}" for i in range(120)],
@@ -120,9 +120,9 @@ def test_a_table_without_features_or_with_a_double_column_is_refused(
         from_table(table(tmp_path, "1,2,0", "2,3,1", header="x,x,y"), "y")
     with pytest.raises(ValueError, match="no file or folder"):
         from_table(tmp_path / "absent.csv", "y")
-    (tmp_path / "latin.csv").write_bytes(b"x,y\n1,\xe9\n")
-    with pytest.raises(ValueError, match="not a CSV file in UTF-8"):
-        from_table(tmp_path / "latin.csv", "y")
+    (tmp_path / "noise.csv").write_bytes(bytes(range(256)) * 4)
+    with pytest.raises(ValueError, match="is no table in text: it holds bytes of 0"):
+        from_table(tmp_path / "noise.csv", "y")
 
 
 def test_whole_numbers_are_classes_in_their_order_and_other_numbers_are_targets(
@@ -292,7 +292,7 @@ def test_agreed_classes_give_every_site_the_same_ids_whatever_it_has_labelled(
 ) -> None:
     agreed = ("no", "maybe", "yes")
     one = table(tmp_path, *(f"{i},yes" for i in range(5)), header="x,y")
-    assert open_dataset(one, label="y", classes=agreed).y.unique().tolist() == [2]
+    assert set(open_dataset(one, label="y", classes=agreed).y.tolist()) == {2}
     nothing = table(tmp_path, *(f"{i}," for i in range(5)), header="x,y")
     d = open_dataset(nothing, label="y", classes=agreed)
     assert d.classes == agreed and len(d.x_test) == 0 and not d.is_labelled.any()

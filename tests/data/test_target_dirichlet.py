@@ -82,7 +82,7 @@ def test_bins_keep_the_order_of_targets_and_equal_targets_together(
 ) -> None:
     y = np.array(values)
     for binning in ("quantile", "equal-width"):
-        found = target_bins(y, bins, binning)  # type: ignore[arg-type]
+        found = target_bins(y, bins, binning)
         assert found.min() >= 0 and found.max() < bins
         assert (np.diff(found[np.argsort(y, kind="stable")]) >= 0).all()
         assert all(len(np.unique(found[y == value])) == 1 for value in np.unique(y))

@@ -58,8 +58,8 @@ def test_a_finished_step_forgets_its_own_exchanges_and_no_others(journal: Journa
 
 def test_a_step_gives_what_a_resumed_run_will_read(journal: Journal) -> None:
     given = journal.finish("0/query", {"memo": {3: (1, 2.5)}})
-    assert given == journal.finished("0/query") == {"memo": {"3": [1, 2.5]}}
-    assert journal.finished("1/query") is None
+    assert given == journal.load_step("0/query") == {"memo": {"3": [1, 2.5]}}
+    assert journal.load_step("1/query") is None
 
 
 def test_a_transaction_is_all_or_nothing_and_an_inner_one_joins_it(
@@ -83,14 +83,14 @@ def test_what_sites_keep_and_buy_is_there_after_the_file_is_opened_again(
     first.keep("a", "local", {"w": torch.tensor([0.1, 0.2])})
     first.keep("a", "gone", {"w": torch.zeros(1)})
     first.keep("a", "gone", None)
-    assert first.about("digest", "one") == "one"
+    assert first.note_once("digest", "one") == "one"
     first.close()
     again = Journal(path)
     assert again.load_labels("a") == labels
     assert again.load_labels("b") == []
     assert list(again.load_states("a")) == ["local"]
     assert torch.equal(again.load_states("a")["local"]["w"], torch.tensor([0.1, 0.2]))
-    assert again.about("digest", "two") == "one"
+    assert again.note_once("digest", "two") == "one"
     again.close()
 
 
@@ -126,7 +126,7 @@ def test_a_value_that_was_changed_is_reported_as_damage(path: Path, sql: str) ->
         Failed, match=r"damaged .*: delete the folder .* run again with --resume"
     ):
         again.recall("1/train/0/0", "d")
-        again.finished("0/train")
+        again.load_step("0/train")
         again.load_states("a")
         again.load_labels("a")
     again.close()
@@ -155,7 +155,7 @@ def test_bytes_overwritten_anywhere_are_noticed_or_do_not_matter(
         try:
             assert len(again.load_labels("a")) == 120
             for step in range(3):
-                found = again.finished(f"{step}/train")
+                found = again.load_step(f"{step}/train")
                 assert found is not None
                 assert torch.equal(found["state"], torch.full((400,), float(step)))
         except Failed as error:

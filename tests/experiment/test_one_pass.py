@@ -160,7 +160,7 @@ def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
     run = Run(build_world(replace(recipe, queries_per_cycle=3), 0, journal), journal)
     assert [row["labelled"] for row in run.go()] == [6, 21, 36]
     steps = ("0/query", "0/query-1", "0/query-2", "1/query", "1/query-1", "1/query-2")
-    assert all(journal.finished(step) for step in steps)
+    assert all(journal.load_step(step) for step in steps)
     bought = [label.row for label in journal.load_labels("site-0")]
     assert len(bought) == len(set(bought)) == 12
 

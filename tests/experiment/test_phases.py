@@ -27,6 +27,7 @@ OTHER: dict[str, Any] = {
     "sites": 4,
     "model": Spec("mlp", {"hidden": [4]}),
     "training": Spec("fedprox"),
+    "encoder": Spec("fourier", {"features": 5}),
     "plan": Plan((Segment(2),), 8),
     "rounds": 4,
     "participation": 0.5,

@@ -23,7 +23,7 @@ from fallow.federation.page import LabelQueue, create_app
 from fallow.federation.page.door import Door
 from fallow.federation.page.serve import listening, server_of
 from fallow.federation.schema import Column, Schema
-from fallow.federation.site.rows import Shown, SiteRows
+from fallow.federation.site.rows import ReadableRow, SiteRows
 
 RUN, STEP = "run", "0/query"
 ROWS = 12
@@ -41,12 +41,12 @@ def table_rows(ids: tuple[str, ...] | None = None) -> SiteRows:
     """Twelve patients, or as many as have names: row r is 40 + r years old."""
     names = ids or tuple(f"patient-{row}" for row in range(ROWS))
 
-    def shown(row: int) -> Shown:
+    def describe(row: int) -> ReadableRow:
         sex = COLUMNS[1].values[row % 2]
         cells = (("age", str(40 + row)), ("sex", sex), ("chol", str(200 + 3 * row)))
         return tuple((name, text, COLUMNS[i].unit) for i, (name, text) in enumerate(cells))
 
-    return SiteRows(torch.zeros(len(names), 4), (None,) * len(names), names, shown)
+    return SiteRows(torch.zeros(len(names), 4), (None,) * len(names), names, describe)
 
 
 def make_desk(

@@ -119,11 +119,11 @@ class Leader:
 
     @property
     def place(self) -> int:
-        return int(self.journal.noted("place") or 0)
+        return int(self.journal.read_note("place") or 0)
 
     def order(self, request: Request, errand: Errand = "request", **more: Any) -> Order:
         """The next order."""
-        counted = self.journal.noted("counted")
+        counted = self.journal.read_note("counted")
         about = (self.site.agreement.digest, self.run, self.site.name, request.key)
         body = request_body(request, {})
         return replace(Order(*about, self.place + 1, errand, counted, body), **more)

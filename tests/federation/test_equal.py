@@ -69,6 +69,13 @@ STUDIES: dict[str, dict[str, Any]] = {
         "cycles": 1,
     },
     "secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},
+    "an encoder": {"encoder": Spec("fourier", {"features": 24}), "cycles": 1},
+    "an encoder that nothing is fitted to": {"encoder": Spec("identity"), "cycles": 1},
+    "an encoder with secure sums": {
+        "encoder": Spec("fourier", {"features": 24}),
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
     "leverage of numbers": NUMBERS,
     "leverage of masked numbers": {
         **NUMBERS,

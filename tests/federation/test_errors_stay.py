@@ -24,7 +24,7 @@ from fallow.federation.people import People
 from fallow.federation.site import host as host_module
 from fallow.federation.site import refusals
 from fallow.federation.site.folder import SiteFolder
-from fallow.federation.site.refusals import LOG, ErrorLog, told_outside
+from fallow.federation.site.refusals import LOG, ErrorLog, word_for_outside
 from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.flower.sockets import FAILED, private_socket, serve_socket
 from fallow.storage.plain import SENTENCE
@@ -216,7 +216,9 @@ def test_what_a_step_of_training_says_stays_at_the_site(
     assert_silent(leader, order, "the training of FedAvg")
 
 
-@pytest.mark.parametrize("part", ["_bring", "_here", "_office", "_finished", "_take_turn"])
+@pytest.mark.parametrize(
+    "part", ["_enter_own_labels", "_here", "_office", "_finish", "_take_turn"]
+)
 def test_what_the_host_itself_says_stays_at_the_site(
     part: str, leader: Leader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -258,7 +260,7 @@ def test_a_method_cannot_pass_words_off_as_a_refusal_of_our_own(
 def test_what_people_can_put_right_is_said_from_a_closed_list(
     error: BaseException, said: str, tmp_path: Path
 ) -> None:
-    told = told_outside("north", "x", error, ErrorLog(tmp_path))
+    told = word_for_outside("north", "x", error, ErrorLog(tmp_path))
     assert said in told
     assert not any(canary in told for canary in CANARIES)
 
@@ -281,7 +283,9 @@ def test_the_log_is_bounded_for_its_owner_alone_and_leads_nowhere_else(
 
 
 def test_an_error_is_answered_also_where_the_log_cannot_be_written(tmp_path: Path) -> None:
-    said = told_outside("north", "x", ValueError(QUOTED), ErrorLog(tmp_path / "nowhere"))
+    said = word_for_outside(
+        "north", "x", ValueError(QUOTED), ErrorLog(tmp_path / "nowhere")
+    )
     assert said.startswith("site north could not do x (error ")
 
 

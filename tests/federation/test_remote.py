@@ -70,8 +70,8 @@ def test_a_site_that_is_silent_delays_an_exchange_by_the_timeout_and_is_missing_
     assert [e for e in there.said if e["event"] == "missing"] == [
         {"event": "missing", "sites": ["b"], "key": "0/query/0"}
     ]
-    assert there.journal.noted("counted/b") is None
-    assert there.journal.noted("counted/a") == "0/query/0"
+    assert there.journal.read_note("counted/b") is None
+    assert there.journal.read_note("counted/a") == "0/query/0"
 
 
 def test_a_site_known_to_be_away_is_waited_for_once_and_again_when_it_is_back() -> None:
@@ -82,7 +82,7 @@ def test_a_site_known_to_be_away_is_waited_for_once_and_again_when_it_is_back() 
     assert there.link.seconds < 15.0
     there.link.down.clear()
     assert float(ask.sum("plain")["sites"]) == 4
-    assert there.journal.noted("counted/b") == "0/query/3"
+    assert there.journal.read_note("counted/b") == "0/query/3"
     assert there.remote.absent == set()
 
 
@@ -94,7 +94,7 @@ def test_too_few_sites_end_the_exchange_after_the_patience_with_who_is_missing()
     ):
         there.ask().sum("plain")
     assert 60.0 <= there.link.seconds < 65.0
-    assert there.journal.noted("place") is None  # nothing of it counts
+    assert there.journal.read_note("place") is None  # nothing of it counts
     there.link.down.clear()
     assert float(there.ask().sum("plain")["sites"]) == 4
 
@@ -153,7 +153,7 @@ def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_t
         before = there.link.seconds
         counted.append(int(there.ask(f"0/train/{r}").sum("plain")["sites"]))
         assert there.link.seconds - before < 20.0
-    assert there.journal.noted("place") == "50"
+    assert there.journal.read_note("place") == "50"
     assert set(counted) == {2, 3, 4}
 
 
@@ -270,14 +270,14 @@ def test_what_counted_and_the_place_are_noted_with_the_exchange_or_not_at_all() 
     with pytest.raises(ZeroDivisionError), there.journal.transaction():
         there.ask().sum("plain")
         raise ZeroDivisionError
-    assert there.journal.noted("place") is None
-    assert there.journal.noted("counted/a") is None
+    assert there.journal.read_note("place") is None
+    assert there.journal.read_note("counted/a") is None
     there.ask().sum("plain")
     ask = there.ask()
     ask.sum("plain")  # recalled
-    assert there.journal.noted("place") == "1"
+    assert there.journal.read_note("place") == "1"
     ask.sum("plain")
-    assert (there.journal.noted("place"), there.journal.noted("counted/a")) == (
+    assert (there.journal.read_note("place"), there.journal.read_note("counted/a")) == (
         "2",
         "0/query/1",
     )
@@ -306,17 +306,17 @@ def test_progress_is_told_by_the_sites_that_are_there_and_changes_nothing() -> N
     found = there.remote.progress()
     assert found == {site: {"asked": 3, "open": 1} for site in "abd"}
     assert GLANCE <= there.link.seconds < GLANCE + 5.0
-    assert there.journal.noted("place") is None
+    assert there.journal.read_note("place") is None
     there.remote.progress()
     assert there.link.seconds < GLANCE + 6.0
 
 
 def test_a_journal_forgets_no_note_and_keeps_the_newest() -> None:
     there = federation(Asker(), FOUR)
-    assert there.journal.noted("a") is None
+    assert there.journal.read_note("a") is None
     there.journal.note("a", "1")
     there.journal.note("a", "2")
-    assert there.journal.noted("a") == "2"
+    assert there.journal.read_note("a") == "2"
 
 
 def test_in_process_and_remote_are_the_same_kind_of_carrier() -> None:

@@ -108,12 +108,12 @@ def test_a_relay_counts_both_legs_and_is_asked_again_after_a_crash_in_between() 
     there.signing["b"].change = lambda order, answer: {"late": 1.0, "n": -1.0}
     with pytest.raises(RuntimeError, match="site b"):
         there.ask().relay("model", {"a": ["b"]})
-    assert there.journal.noted("place") is None
+    assert there.journal.read_note("place") is None
     there.signing["b"].change = None
     there.ask().relay("model", {"a": ["b"], "b": ["c"]})
-    noted = {site: there.journal.noted(f"counted/{site}") for site in "abc"}
+    noted = {site: there.journal.read_note(f"counted/{site}") for site in "abc"}
     assert noted == {"a": "0/query/0/deliver", "b": "0/query/0/deliver", "c": "0/query/0"}
-    assert there.journal.noted("place") == "2"
+    assert there.journal.read_note("place") == "2"
 
 
 def test_a_relay_waits_for_all_its_sites_whatever_the_quorum() -> None:

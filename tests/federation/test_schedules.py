@@ -143,7 +143,7 @@ class Coordinator:
         desk = LabelQueue(remote, journal, control, 1e9, self.tell, clock, 0.0)
         run = Run(RealSites(agreed, self.parts, remote, journal, desk, greeted), journal)
         run.go()
-        return journal.finished(f"{agreed.recipe.cycles}/train")
+        return journal.load_step(f"{agreed.recipe.cycles}/train")
 
     def tell(self, event: Event) -> None:
         self.said.append(event)

@@ -111,7 +111,7 @@ def test_rows_are_features_labels_names_and_what_people_see(tmp_path: Path) -> N
     assert rows.x.tolist()[:2] == [[63.0, 0.0, 1.0, 233.0], [37.0, 1.0, 0.0, 250.5]]
     assert rows.labels == (1.0, 0.0, None, None)
     assert rows.ids == ("p1", "p2", "p3", "p4")
-    assert rows.shown(1) == (
+    assert rows.describe(1) == (
         ("age", "37", "years"),
         ("sex", "female", ""),
         ("chol", "250.5", "mg/dl"),
@@ -179,7 +179,7 @@ def test_rows_that_lack_features_are_left_out_where_that_was_agreed(tmp_path: Pa
         (1.0,),
     )  # the number in the file
     assert rows.notes == ("rows with missing features left out: 1",)
-    assert rows.shown(0)[0] == ("age", "61", "years")  # type: ignore[index]
+    assert rows.describe(0)[0] == ("age", "61", "years")  # type: ignore[index]
 
 
 def test_numbers_in_another_unit_are_noticed_and_kept(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_images_are_rows_in_the_order_of_their_names(tmp_path: Path) -> None:
     assert rows.ids == ("2.png", "3.png")
     assert rows.labels == (1.0, None)
     assert torch.equal(rows.x, torch.ones(2, 1, 4, 4))
-    assert rows.shown(0) == tmp_path / "rows" / "dog" / "2.png"
+    assert rows.describe(0) == tmp_path / "rows" / "dog" / "2.png"
 
 
 def test_an_image_is_called_by_its_file_or_where_two_are_alike_with_its_folder(
@@ -271,7 +271,7 @@ def test_arrays_are_rows_that_may_come_with_pictures_for_people(tmp_path: Path) 
     np.savez(tmp_path / "rows.npz", x=np.eye(2, 3), y=np.array(["dog", ""]), **about)
     rows = read_rows(tmp_path / "rows.npz", ARRAYS)
     assert (rows.labels, rows.ids) == ((1.0, None), ("a", "b"))
-    assert rows.shown(1) == tmp_path / "b.png"
+    assert rows.describe(1) == tmp_path / "b.png"
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -314,7 +314,7 @@ def test_arrays_that_are_not_finite_are_refused_or_left_out(tmp_path: Path) -> N
     with pytest.raises(ValueError, match="1 rows have NaN or infinite features"):
         read_rows(tmp_path / "rows.npz", ARRAYS)
     rows = read_rows(tmp_path / "rows.npz", ARRAYS, drop_rows=True)
-    assert (rows.ids, rows.shown(0)) == (
+    assert (rows.ids, rows.describe(0)) == (
         ("2",),
         (("x0", "1", ""), ("x1", "2", ""), ("x2", "3", "")),
     )

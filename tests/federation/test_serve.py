@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from fallow.cli.site import site
 from fallow.cli.site_words import SiteLines, describe_end, describe_event
 from fallow.federation.site.folder import SiteFolder
-from fallow.federation.site.serve import Copies, live, serve, unreachable
+from fallow.federation.site.serve import Copies, read_status, serve, unreachable
 from fallow.federation.study_file import write_agreement
 from fallow.network.envelope import Order, open_reply, sign_message
 from fallow.privacy.signing import new_signing_key, verify_key
@@ -111,11 +111,11 @@ def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(
         )
         assert reply.refused is None
         assert set(reply.answer) == {"asked", "answered", "declined", "open", "conflicts"}
-        assert live(folder).pid == os.getpid()
+        assert read_status(folder).pid == os.getpid()
     assert wire.ran == [True, True]
     assert [event["event"] for event in heard] == ["coordinator", "order"]
     assert (heard[1]["key"], heard[1]["refused"]) == ("0/progress", None)
-    assert live(folder).pid is None
+    assert read_status(folder).pid is None
     assert not wire.at.exists()
     assert not (folder.path / "live.json").exists()
 
@@ -298,7 +298,7 @@ def test_a_site_process_ends_cleanly_when_it_is_told_to(tmp_path: Path) -> None:
     with (tmp_path / "said").open("w") as out:
         process = subprocess.Popen(line, stdout=out, stderr=subprocess.STDOUT)
     try:
-        until(lambda: live(folder).since is not None or process.poll() is not None)
+        until(lambda: read_status(folder).since is not None or process.poll() is not None)
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT) == 0
     finally:

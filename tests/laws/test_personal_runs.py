@@ -66,7 +66,7 @@ def ran(training: str, fields: Mapping[str, Any] | None = None, **changes: Any) 
     recipe = replace(OWN, training=Spec(training, fields or {}), **changes)
     world = build_world(recipe, 0, journal)
     rows = Run(world, journal).go()
-    done = journal.finished(f"{recipe.cycles}/train")
+    done = journal.load_step(f"{recipe.cycles}/train")
     assert done is not None
     return Ended(done["state"], {n: s.memory for n, s in world.members.items()}, rows[-1])
 

@@ -11,11 +11,12 @@ import torch
 from fallow.core.build import build
 from fallow.data import CATALOGUE, Dataset
 from fallow.data.partition import partitions as rules
+from fallow.experiment.methods import methods_of
 from fallow.experiment.rows import flipped
-from fallow.experiment.world import methods_of
 from fallow.papers import KNOWN, RECIPES
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
+from fallow.training.personal import DPFL
 
 TABLES = KNOWN.published
 published, tables, tallies = TABLES.cells, TABLES.names, TABLES.tallies
@@ -218,7 +219,8 @@ def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> Non
     drawn = {flipped(recipe, found, sites, seed) for seed in range(recipe.seeds)}
     assert len(drawn) == recipe.seeds == 5
     for wrong in drawn:
-        assert methods_of(one_way, wrong)["training"].alone == wrong
+        training = methods_of(one_way, wrong)["training"]
+        assert isinstance(training, DPFL) and training.alone == wrong
     assert methods_of(recipe, sites)["training"] == methods_of(recipe)["training"]
 
 

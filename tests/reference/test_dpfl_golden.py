@@ -102,7 +102,7 @@ def ran(training: Spec, seed: int, flip: int) -> Ended:
     journal, recipe = Journal(), replace(RECIPE, training=training, flip=flip)
     world = world_of(recipe, seed, ground(seed), journal)
     row = Run(world, journal).go()[-1]
-    done = journal.finished("0/train")
+    done = journal.load_step("0/train")
     assert done is not None and set(row["per_site"]) == set(NAMES) - set(world.flipped)
     marked = torch.tensor([name in world.flipped for name in NAMES])
     graphs: Mapping[str, torch.Tensor] = done["state"]

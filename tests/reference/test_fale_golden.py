@@ -162,7 +162,7 @@ def test_a_run_buys_its_budget_and_keeps_weights_and_chances_in_the_ledger() -> 
 
 def test_the_same_labels_in_memory_give_the_same_model() -> None:
     _, world, journal = ran(LINE)
-    last = journal.finished("1/train")
+    last = journal.load_step("1/train")
     assert last is not None
     sites = world.members.values()
     x = torch.cat([site.seen[site.labelled] for site in sites])
@@ -193,7 +193,7 @@ def test_all_labels_give_the_model_of_all_rows() -> None:
     _, world, journal = ran(
         replace(LINE, per_cycle=1000, data="diabetes", cycles=0, initial=1.0)
     )
-    last = journal.finished("0/train")
+    last = journal.load_step("0/train")
     assert last is not None
     x = torch.cat([site.seen for site in world.members.values()])
     y = torch.cat([world.oracle.hidden[name].double() for name in world.members])

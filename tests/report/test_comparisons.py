@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fallow.papers.ahfal.sections import SPREAD, swept
+from fallow.papers.ahfal.sections import SPREAD, studies_with_slopes
 from fallow.report import results as report_sections
 from fallow.report.figures.style import FAINT, looks, named_in_figures
 from tests.report.conftest import rewrite, write_study
@@ -90,7 +90,7 @@ def test_studies_that_differ_in_alpha_share_an_article(tmp_path: Path) -> None:
         "Class spread and accuracy",
         "Which model should choose, by skew and tail",
     ]
-    assert swept(studies) == studies
+    assert studies_with_slopes(studies) == studies
     alone = findings(studies[0], "a", without=[SPREAD])
     assert "Class spread" not in "".join(alone)
 
@@ -103,7 +103,7 @@ def test_studies_that_are_cut_in_no_common_way_share_their_final_scores_alone(
     text = across(studies, "across")
     assert text is not None
     assert headings(text) == ["Final scores side by side"]
-    assert swept(studies) == []
+    assert studies_with_slopes(studies) == []
 
 
 def test_studies_without_a_common_strategy_share_no_article(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fallow.report.figures.style import colours_of, looks
 from fallow.report.render import render_blocks
 from fallow.report.study_names import names_of
 from tests.federation.browser import NEEDS, chromium
-from tests.report.conftest import write_study
+from tests.report.conftest import rewrite, write_study
 from tests.report.reading import across, read_study, write_report
 from tests.report.regression import write_regression
 
@@ -113,11 +113,21 @@ def test_marks_say_their_values(page: str, errors: str) -> None:
 
 def test_no_tick_is_a_power_of_ten(page: str, errors: str) -> None:
     for text in (page, errors):
+        assert "<tspan" not in text  # parts of a formula, such as a power
         ticks = re.findall(r"<text[^>]*>([^<]*)</text>", text)
         assert ticks
         assert [
             tick for tick in ticks if "×" in tick or "10^" in tick or "e+" in tick
         ] == []
+
+
+def test_huge_and_tiny_errors_have_plain_ticks_too(tmp_path: Path) -> None:
+    for factor in (1e8, 1e-5):
+        root = write_regression(tmp_path / f"{factor}")
+        rewrite(root, lambda r, _: {"mse": factor * r["mse"], "target_variance": None})  # noqa: B023
+        text = write_report([root]).read_text(encoding="utf-8")
+        ticks = re.findall(r"<text[^>]*>([^<]*)</text>", text)
+        assert [tick for tick in ticks if re.search(r"\de[-−+]?\d", tick)] == []
 
 
 def test_who_cannot_see_a_figure_is_told_who_is_ahead(page: str, errors: str) -> None:
@@ -149,6 +159,9 @@ def test_in_a_browser_nothing_is_wider_than_the_page_and_files_are_saved(
         tab.on("console", lambda message: said.append(message.text))
         tab.goto(path.as_uri())
         assert tab.evaluate("document.documentElement.scrollWidth") == width
+        for name in ("ahfal", "all labels"):  # at the ends of lines, not behind an edge
+            right = tab.locator("figure text", has_text=name).first.bounding_box()
+            assert right["x"] + right["width"] <= width
         with tab.expect_download() as saved:
             tab.click("a.file >> nth=0")
         assert saved.value.suggested_filename == "final-score.csv"
@@ -166,6 +179,7 @@ def test_a_strategy_keeps_its_colour_from_page_to_page(tmp_path: Path) -> None:
     for query in ("random", "ahfal"):
         assert first[query].colour == second[query].colour
     assert first["random"].colour == "#8c8c8c"
+    assert colours_of(["Random", "ahfal"])["Random"] == "#8c8c8c"  # however it is typed
     assert first["ahfal"].width > first["entropy"].width  # the reference
 
 

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 
-from fallow.papers.fale.sections import controls, printed, wins
+from fallow.papers.fale.sections import controls, printed_tallies, wins
 from fallow.report import tables
 from fallow.report.figures.study import learning_curves
 from fallow.report.regression import costs, errors, is_solved, warnings
@@ -171,7 +171,7 @@ def test_wins_stand_beside_the_printed_ones(study: StudyRecords) -> None:
 
 def test_a_study_without_a_published_table_has_no_such_column(tmp_path: Path) -> None:
     study = read_study(write_regression(tmp_path / "a"))
-    assert printed(study, FALE) == []
+    assert printed_tallies(study, FALE) == []
     assert "Published" not in piece(wins(study, "a"))
 
 

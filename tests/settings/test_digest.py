@@ -11,7 +11,8 @@ import pytest
 
 from fallow.core.names import BUILT_IN
 from fallow.experiment.journal import Journal
-from fallow.settings.recipe import OUTSIDE, Recipe
+from fallow.papers import RECIPES
+from fallow.settings.recipe import LATER, OUTSIDE, Recipe
 from fallow.settings.resolved import resolved
 from fallow.settings.spec import Spec
 from fallow.study.cell import Cell, Setup
@@ -64,6 +65,24 @@ def test_a_setting_at_its_default_digests_as_if_it_had_been_written_down() -> No
     plain = replace(Recipe("a"), query=Spec("ahfal"))
     assert replace(plain, query=Spec("ahfal", {"tau": 12.0})).digest == plain.digest
     assert replace(plain, query=Spec("ahfal", {"tau": 13.0})).digest != plain.digest
+
+
+# as they were before recipes had the settings in `LATER`
+PINNED = {"ahfal/ablation-mini": "40242552e041b2b8", "ahfal/cifar10": "e61b8aee4600ae4a"}
+
+
+def test_settings_that_came_later_leave_digests_as_they_were_while_unused() -> None:
+    assert Recipe("a").digest == "4aab776c19d3690e"
+    assert {name: RECIPES[name].digest for name in PINNED} == PINNED
+    assert "encoder" in LATER
+
+
+def test_an_encoder_is_digested_with_all_its_fields() -> None:
+    plain = replace(Recipe("a"), encoder=Spec("fourier"))
+    assert plain.digest != Recipe("a").digest
+    written = replace(plain, encoder=Spec("fourier", {"gamma": 0.25}))
+    assert written.digest == plain.digest
+    assert replace(plain, encoder=Spec("fourier", {"gamma": 0.5})).digest != plain.digest
 
 
 def test_a_class_that_cannot_be_found_does_not_stop_the_digest() -> None:
@@ -130,7 +149,7 @@ def test_a_journal_of_an_earlier_version_is_refused_in_one_sentence(tmp_path: Pa
     folder = CELL.folder(setup.out)
     folder.mkdir(parents=True)
     journal = Journal(folder / "journal.sqlite")
-    journal.about("digest", "0123456789abcdef")
+    journal.note_once("digest", "0123456789abcdef")
     journal.close()
     with pytest.raises(
         ValueError, match="was started with other settings, or by a version"

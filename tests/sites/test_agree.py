@@ -51,7 +51,7 @@ def ending(recipe: Recipe, runtime: Any = "inprocess", executor: Any = "loop") -
     journal = Journal()
     world = build_world(replace(recipe, executor=executor), 0, journal, runtime=runtime)
     records = Run(world, journal).go()
-    last = journal.finished(f"{recipe.cycles}/train")
+    last = journal.load_step(f"{recipe.cycles}/train")
     assert last is not None
     return Ending(
         {

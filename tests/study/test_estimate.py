@@ -10,14 +10,14 @@ import pytest
 
 from fallow.settings.recipe import Recipe
 from fallow.study.cell import Cell, Setup
-from fallow.study.estimate import Estimate, estimate, labelled
+from fallow.study.estimate import Estimate, add_up, count_labels_by_phase, estimate, measure
 from fallow.study.study import study_cells
 from tests.experiment.crash import left, tiny, work
 
 
 def test_rows_in_training_are_counted_once_for_a_shared_phase(tmp_path: Path) -> None:
     recipe = tiny(tmp_path)  # 60 rows: 6, 12 and 18 labels in three phases of three rounds
-    assert labelled(recipe, 60) == [6, 12, 18]
+    assert count_labels_by_phase(recipe, 60) == [6, 12, 18]
     setup = Setup(recipe, tmp_path / "study")
     one = estimate(setup, study_cells(recipe, ["random"], [0]), 1)
     two = estimate(setup, study_cells(recipe, ["random", "entropy"], [0]), 2)
@@ -37,26 +37,23 @@ def test_the_upper_bounds_are_counted_as_they_run(tmp_path: Path) -> None:
 def test_bytes_are_those_of_the_run(tmp_path: Path, initial: float) -> None:
     recipe = replace(tiny(tmp_path), initial=initial)
     setup = Setup(recipe, tmp_path / "study")
-    told = estimate(setup, [Cell("random", 0)], 1).bytes
+    expected = estimate(setup, [Cell("random", 0)], 1).bytes
     assert work(setup, Cell("random", 0)) == 0
     last = left(setup, Cell("random", 0)).records[-1]
-    assert told == pytest.approx(last["bytes_up"] + last["bytes_down"], rel=0.3)
+    assert expected == pytest.approx(last["bytes_up"] + last["bytes_down"], rel=0.3)
 
 
 def test_an_estimate_is_one_sentence() -> None:
-    said = Estimate(2, 12345, 75.0, 3_120_000, 1).sentence()
-    assert said == (
+    sentence = Estimate(2, 12345, 75.0, 3_120_000, 1).sentence()
+    assert sentence == (
         "2 runs: 12,345 training rows in all, about 1 min 15 s in 1 process on this machine, "
         "3.1 MB between server and sites. Nothing was started."
     )
 
 
 def test_labels_per_site_are_counted_at_every_site() -> None:
-    assert labelled(Recipe("a", sites=4, initial=5, per_cycle=2, cycles=2), 400) == [
-        20,
-        28,
-        36,
-    ]
+    recipe = Recipe("a", sites=4, initial=5, per_cycle=2, cycles=2)
+    assert count_labels_by_phase(recipe, 400) == [20, 28, 36]
 
 
 # -- studies whose strategies train in different ways ---------------------------------------------
@@ -83,14 +80,14 @@ def test_strategies_that_train_otherwise_share_no_phase(tmp_path: Path) -> None:
 )
 def test_bytes_are_those_of_the_training_method(tmp_path: Path, training: str) -> None:
     setup, cell = of_training(tmp_path, training)
-    told = estimate(setup, [Cell("random", 0), cell], 1)
+    expected = estimate(setup, [Cell("random", 0), cell], 1)
     usual = estimate(setup, [Cell("random", 0)], 1)
     assert work(setup, cell) == 0
     last = left(setup, cell).records[-1]
-    assert told.bytes - usual.bytes == pytest.approx(
+    assert expected.bytes - usual.bytes == pytest.approx(
         last["bytes_up"] + last["bytes_down"], rel=0.2
     )
-    assert told.relayed == told.tried == 0
+    assert expected.relayed == expected.tried == 0
 
 
 @pytest.mark.parametrize("restart", ["fresh", "continue"])
@@ -99,22 +96,24 @@ def test_what_goes_from_site_to_site_and_what_is_tried_is_counted(
     tmp_path: Path, training: str, restart: Any
 ) -> None:
     setup, cell = of_training(tmp_path, training, restart=restart)
-    told = estimate(setup, [cell], 1)
+    expected = estimate(setup, [cell], 1)
     assert work(setup, cell) == 0
     record = left(setup, cell).records[-1]
-    passed = sum(e["bytes"] for e in record["revealed"] if e["kind"] == "relay")
-    assert (
-        passed <= 1.1 * told.relayed
-    )  # beside its model a site sends its number of labels
-    assert told.relayed < 2 * passed
-    assert (told.tried == 0) == ("full" in training)
-    assert told.tried >= record.get("evaluations", 0)
+    relayed = sum(e["bytes"] for e in record["revealed"] if e["kind"] == "relay")
+    # beside its model a site sends its number of labels
+    assert relayed <= 1.1 * expected.relayed
+    assert expected.relayed < 2 * relayed
+    assert (expected.tried == 0) == ("full" in training)
+    assert expected.tried >= record.get("evaluations", 0)
 
 
 def test_choosing_takes_time(tmp_path: Path) -> None:
     setup, cell = of_training(tmp_path, "dpfl:period=1")
     many = replace(setup, recipe=replace(setup.recipe, rounds=400))
-    chosen, plain = (estimate(many, [c], 1) for c in (cell, Cell("random", 0)))
+    usual = Cell("random", 0)
+    measured = measure(many, [cell, usual])  # once: two measurements differ by chance
+    chosen = add_up(many, [cell], 1, measured)
+    plain = add_up(many, [usual], 1, measured)
     assert chosen.rows == plain.rows
     assert chosen.seconds > plain.seconds + chosen.tried * 1e-5
 
@@ -127,12 +126,12 @@ def test_labels_that_validate_first_need_two_rounds_in_a_run_and_none_in_an_esti
 
 
 def test_an_estimate_says_what_choosing_takes() -> None:
-    said = Estimate(1, 100, 60.0, 1000, 1, tried=1234, relayed=5_000_000).sentence()
+    sentence = Estimate(1, 100, 60.0, 1000, 1, tried=1234, relayed=5_000_000).sentence()
     assert (
         "100 training rows in all, up to 1,234 models tried on validation rows, about"
-        in said
+        in sentence
     )
     assert (
         "1.0 kB between server and sites and up to 5.0 MB from site to site. Nothing"
-        in said
+        in sentence
     )

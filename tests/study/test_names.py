@@ -49,8 +49,8 @@ NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
         ("fale:mode=fedsvd@training=server-solve", "FALE, mode=fedsvd"),
         ("fale:weights=none@training=fedavg@protocol=one_pass", "FALE-local"),
         ("fale:weights=none@trainer=10x25", "FALE-local + 10 rounds x 25 epochs"),
-        ("fale@training=fedavg", "FALE-local, weighted"),
-        ("fale", "FALE-local, weighted"),
+        ("fale@training=fedavg", "FALE, trained at the sites"),
+        ("fale", "FALE, trained at the sites"),
         ("odd@", "odd + "),
     ],
 )

@@ -24,9 +24,19 @@ COUNTS = torch.tensor([8.0, 2.0, 0.0])
 STEP = Plan((Segment(1),), 64, Optimiser("sgd", 0.1, momentum=0.0), mix=2.0)
 
 
-def batch(**fields: Tensor) -> Batch:
-    none = torch.zeros(0)
-    return Batch(none, none, none, 0.1)._replace(**fields)
+NONE = torch.zeros(0)
+
+
+def batch(
+    u: Tensor = NONE,
+    mate: Tensor = NONE,
+    beta: Tensor = NONE,
+    pool: Tensor = NONE,
+    y: Tensor = NONE,
+    weight: Tensor = NONE,
+) -> Batch:
+    """A batch with these parts alone."""
+    return Batch(NONE, y, weight, lr=0.1, u=u, mate=mate, beta=beta, pool=pool)
 
 
 def test_the_second_loss_of_two_rows_by_hand() -> None:
@@ -87,10 +97,11 @@ def plainly(job: Job, round_: int, teacher: nn.Module, steps: int = 1) -> State:
     Layout.of(model).load(model, job.start).train()
     for epoch in range(steps):
         model.zero_grad()
-        loss_of(job, round_, teacher, model, epoch).backward()
+        loss_of(job, round_, teacher, model, epoch).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter -= 0.1 * parameter.grad
+                assert parameter.grad is not None
+                parameter.sub_(0.1 * parameter.grad)
     return Layout.of(model).flatten(model)
 
 

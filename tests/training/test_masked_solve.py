@@ -35,7 +35,7 @@ from tests.worlds import World
 SIZES = (30, 2, 18)
 
 
-def made(
+def known_labels(
     x: Tensor, y: Tensor, solver: Any = None, w: Tensor | None = None, **more: Any
 ) -> World:
     """Three sites that know all their labels, with these weights."""
@@ -51,18 +51,20 @@ def made(
     return world
 
 
-def trained(world: World, cycle: int = 0) -> State:
+def train_round(world: World, cycle: int = 0) -> State:
     """The state at the server after one round."""
     site = world.members["a"]
     ask = world.ask("training", cycle)
-    state: State = site.parts.methods["training"].round(site.parts.fresh(None), ask)
+    state: State = site.parts.methods["training"].round(
+        site.parts.fresh(torch.Generator()), ask
+    )
     ask.flush()
     return state
 
 
 def solve(world: World) -> Tensor:
     """(d + 1,) slopes and bias that every site uses."""
-    state, (first, *others) = trained(world), world.members.values()
+    state, (first, *others) = train_round(world), world.members.values()
     method = first.parts.methods["training"]
     found: Tensor = method.deploy(state, first.memory)["w"]
     for site in others:
@@ -91,8 +93,8 @@ def clear(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
 
 def test_it_is_weighted_least_squares_over_all_sites() -> None:
     x, y, w = data()
-    assert_close(solve(made(x, y, w=w)), clear(x, y, w), rtol=0, atol=1e-11)
-    plain = solve(made(x, y, MaskedSolve(weighted=False), w))
+    assert_close(solve(known_labels(x, y, w=w)), clear(x, y, w), rtol=0, atol=1e-11)
+    plain = solve(known_labels(x, y, MaskedSolve(weighted=False), w))
     assert_close(plain, clear(x, y, torch.ones_like(y)), rtol=0, atol=1e-11)
 
 
@@ -110,7 +112,9 @@ def test_weights_on_masked_rows_would_be_another_problem() -> None:
 def test_targets_without_noise_give_the_true_model_whatever_the_weights() -> None:
     x = draws(50, 6)
     truth, w = draws(7, name="truth"), (3 * draws(50, name="weight")).exp()
-    assert_close(solve(made(x, with_ones(x) @ truth, w=w)), truth, rtol=0, atol=1e-8)
+    assert_close(
+        solve(known_labels(x, with_ones(x) @ truth, w=w)), truth, rtol=0, atol=1e-8
+    )
 
 
 CASES: dict[str, Tensor] = {
@@ -129,7 +133,7 @@ CASES: dict[str, Tensor] = {
 def test_it_is_the_model_of_server_solve(x: Tensor, ridge: float) -> None:
     y, w = x[:, 0] + draws(50, name="noise"), draws(50, name="weight").exp()
     masked, totals = (
-        solve(made(x, y, m(ridge=ridge), w)) for m in (MaskedSolve, ServerSolve)
+        solve(known_labels(x, y, m(ridge=ridge), w)) for m in (MaskedSolve, ServerSolve)
     )
     size = x.std(0)
     spread = torch.cat([torch.where(size > 0, size, 1.0), torch.ones(1)])
@@ -146,7 +150,9 @@ def test_predictions_are_right_for_columns_that_are_almost_the_same(power: int) 
     _, _, condition = svd_leverage(with_ones(x - x.mean(0)))
     plain = with_ones(x) @ clear(x, y, w)
     tolerance = max(1e-9, 100 * EPS * condition) * float(plain.abs().max())
-    assert_close(with_ones(x) @ solve(made(x, y, w=w)), plain, rtol=0, atol=tolerance)
+    assert_close(
+        with_ones(x) @ solve(known_labels(x, y, w=w)), plain, rtol=0, atol=tolerance
+    )
 
 
 def test_without_an_intercept_the_line_goes_through_zero() -> None:
@@ -154,7 +160,7 @@ def test_without_an_intercept_the_line_goes_through_zero() -> None:
     s = w.sqrt()
     plain = torch.linalg.lstsq(s[:, None] * x, (s * y)[:, None]).solution.squeeze(1)
     for bias in (True, False):
-        found = solve(made(x, y, MaskedSolve(intercept=False), w, bias=bias))
+        found = solve(known_labels(x, y, MaskedSolve(intercept=False), w, bias=bias))
         assert_close(found[:5], plain, rtol=0, atol=1e-11)
         assert found[5:].tolist() == [0.0] * bias
 
@@ -193,13 +199,15 @@ def test_a_budget_of_all_rows_is_ordinary_least_squares(strategy: FALE) -> None:
 
 def test_it_is_the_same_as_bytes() -> None:
     x, y, w = data()
-    assert torch.equal(solve(made(x, y, w=w, runtime=Bytes)), solve(made(x, y, w=w)))
+    assert torch.equal(
+        solve(known_labels(x, y, w=w, runtime=Bytes)), solve(known_labels(x, y, w=w))
+    )
 
 
 def test_the_server_holds_a_model_that_it_cannot_read() -> None:
     x, y, w = data()
-    world = made(x, y, w=w)
-    state, model = trained(world), solve(world)
+    world = known_labels(x, y, w=w)
+    state, model = train_round(world), solve(world)
     q = world.members["b"].memory["turn/a"]["q"]
     theta = q @ state["w"]
     assert float((theta - state["w"]).abs().max()) > 0.01 * float(theta.norm())
@@ -211,8 +219,8 @@ def test_the_server_holds_a_model_that_it_cannot_read() -> None:
 
 def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
     x, y, w = data()
-    world = made(x, y, w=w)
-    trained(world)
+    world = known_labels(x, y, w=w)
+    train_round(world)
     shown = {row["verb"]: row for row in world.shown.rows()}
     n, d, k, sites = 50, 5, 6, 3
     assert shown["masked"]["bytes"] == 8 * n * (k + 1)
@@ -224,9 +232,9 @@ def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
 
 def test_masks_are_fresh_in_every_cycle_and_not_those_of_the_selection() -> None:
     x, y, w = data()
-    world, carrier = overheard(made(x, y, w=w))
+    world, carrier = overheard(known_labels(x, y, w=w))
     for cycle in range(2):
-        trained(world, cycle)
+        train_round(world, cycle)
     first, second = (carrier.answered("masked", at)["a"]["targets"] for at in (0, 1))
     assert float((first - second).abs().max()) > 0.01
     site = world.members["a"]
@@ -244,7 +252,7 @@ def test_a_site_without_labels_changes_nothing() -> None:
     sites, targets = shared(x, SIZES), shared(y, SIZES)
     world = federation({**sites, "d": draws(4, 5)}, Random(), solver=MaskedSolve())
     found = solve(labelled(world, {**targets, "d": y[:0]}))
-    assert_close(found, solve(made(x, y)), rtol=0, atol=1e-12)
+    assert_close(found, solve(known_labels(x, y)), rtol=0, atol=1e-12)
 
 
 def test_where_nobody_has_a_label_the_model_stays() -> None:
@@ -255,7 +263,7 @@ def test_where_nobody_has_a_label_the_model_stays() -> None:
 def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() -> None:
     x, y, w = data()
     x[:, 0] = 1000 * x[:, 0] + 1e4
-    found = solve(made(x.float(), y.float(), w=w.float()))
+    found = solve(known_labels(x.float(), y.float(), w=w.float()))
     assert found.dtype == torch.float32
     expected = clear(x.float().double(), y.float().double(), w.float().double())
     assert_close(found.double(), expected, rtol=1e-6, atol=0)
@@ -266,13 +274,13 @@ def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() ->
 
 def test_a_round_without_some_sites_is_refused() -> None:
     x, y, _ = data()
-    world = made(x, y)
+    world = known_labels(x, y)
     ask = world.ask("training")
     ask.cohort = ("a", "b")
     with pytest.raises(
         ValueError, match=r"needs all 3 sites .* has 2: .* set participation=1"
     ):
-        MaskedSolve().round(world.members["a"].parts.fresh(None), ask)
+        MaskedSolve().round(world.members["a"].parts.fresh(torch.Generator()), ask)
 
 
 @pytest.mark.parametrize(
@@ -287,19 +295,19 @@ def test_what_reads_single_answers_says_that_secure_sums_are_not_for_it(
 
 def test_secure_sums_stop_masked_rows_at_the_site() -> None:
     x, y, _ = data()
-    world = made(x, y, privacy=SECURE)
+    world = known_labels(x, y, privacy=SECURE)
     ask = asking(world)
     ask.owner = "training"
     with pytest.raises(
         ValueError, match="does not answer 'masked' by each: with secure sums"
     ):
-        MaskedSolve().round(world.members["a"].parts.fresh(None), ask)
+        MaskedSolve().round(world.members["a"].parts.fresh(torch.Generator()), ask)
 
 
 def test_a_model_that_is_not_linear_is_refused_by_name() -> None:
     x, y, _ = data()
     with pytest.raises(RuntimeError, match=r"use masked-solve:intercept=false"):
-        solve(made(x, y, bias=False))
+        solve(known_labels(x, y, bias=False))
 
 
 @pytest.mark.parametrize("wrong", [-1.0, float("inf")])

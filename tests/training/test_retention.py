@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from fallow.core import Layout
+from fallow.core.methods import Methods
 from fallow.models import Linear
+from fallow.queries import Random
 from fallow.sites import Parts, Site
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
@@ -18,8 +20,10 @@ from fallow.training.retention import Retention
 def site_of(labels: Sequence[Label], rows: int = 4) -> Site:
     """Rows that each have a feature of their own; every label is class 0."""
     model = Linear((rows,), 2)
-    methods = {"training": FedAvg(), "plain": FedAvg()}
-    parts = Parts(model, Layout.of(model), methods, 2, 0, None)
+    layout = Layout.of(model)
+    first = layout.flatten(model)
+    methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
+    parts = Parts(model, layout, methods, 2, 0, fresh=lambda generator: first)
     site = Site("a", torch.eye(rows), parts, MemoryStore())
     site.buy(labels)
     return site
@@ -35,7 +39,7 @@ def right_on(k: int, rows: int = 4) -> dict[str, torch.Tensor]:
     return Layout.of(model).flatten(model)
 
 
-def told(site: Site, history: Sequence[dict[str, torch.Tensor]]) -> tuple[int, float]:
+def keep_best(site: Site, history: Sequence[dict[str, torch.Tensor]]) -> tuple[int, float]:
     """The round and the score that are kept after a history of models."""
     retention = Retention(FedAvg())
     for turn, state in enumerate(history):
@@ -52,13 +56,13 @@ HELD = [Label(row, 0, 0, held=True) for row in range(4)]
 
 
 def test_the_best_round_is_retained_and_of_equals_the_later() -> None:
-    assert told(site_of(HELD), [right_on(k) for k in (2, 4, 3, 4, 1)]) == (3, 1.0)
+    assert keep_best(site_of(HELD), [right_on(k) for k in (2, 4, 3, 4, 1)]) == (3, 1.0)
 
 
 def test_without_validation_rows_the_latest_model_is_kept() -> None:
-    assert told(site_of([Label(0, 0, 0)]), [right_on(k) for k in (4, 2, 1)])[0] == 2
+    assert keep_best(site_of([Label(0, 0, 0)]), [right_on(k) for k in (4, 2, 1)])[0] == 2
 
 
 def test_a_model_that_is_not_finite_is_kept_only_until_there_is_another() -> None:
     spoilt = {**right_on(4), "w": torch.full_like(right_on(4)["w"], torch.nan)}
-    assert told(site_of(HELD), [spoilt, right_on(1), spoilt]) == (1, 0.25)
+    assert keep_best(site_of(HELD), [spoilt, right_on(1), spoilt]) == (1, 0.25)

@@ -36,18 +36,18 @@ def rows(far: float = 0.0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return shared(x, SIZES), shared(y, SIZES)
 
 
-def made(solver: Any, privacy: Privacy | None = None, far: float = 0.0) -> World:
+def known_labels(solver: Any, privacy: Privacy | None = None, far: float = 0.0) -> World:
     x, y = rows(far)
     return labelled(federation(x, ANYWHERE, solver=solver, privacy=privacy), y)
 
 
-def trained(world: World, lost: int | None) -> tuple[Tensor, Losing]:
+def train_round(world: World, lost: int | None) -> tuple[Tensor, Losing]:
     """The model of a round in which site b falls silent in one exchange."""
     site = world.members["b"]
     solver = site.parts.methods["training"]
     carrier = Losing(world.carrier, {} if lost is None else {lost: ["b"]})
     ask = replace(asking(world, carrier), key="0/train", owner="training")
-    state = solver.round(site.parts.fresh(None), ask)
+    state = solver.round(site.parts.fresh(torch.Generator()), ask)
     ask.flush()
     return solver.deploy(state, site.memory)["w"], carrier
 
@@ -60,12 +60,12 @@ def trained(world: World, lost: int | None) -> tuple[Tensor, Losing]:
 def test_a_solution_is_that_of_all_sites_or_there_is_none(
     solver: Any, privacy: Privacy | None
 ) -> None:
-    whole, carrier = trained(made(solver, privacy), None)
+    whole, carrier = train_round(known_labels(solver, privacy), None)
     sums = [n for n, (asked, _) in enumerate(carrier.seen) if asked.steps[-1].kind != "fit"]
     stopped = 0
     for n in sums:
         try:
-            found, _ = trained(made(solver, privacy), n)
+            found, _ = train_round(known_labels(solver, privacy), n)
         except RuntimeError as error:
             assert "3 of 4 sites answered" in str(error)
             stopped += 1
@@ -79,7 +79,7 @@ def test_a_solution_is_that_of_all_sites_or_there_is_none(
 @pytest.mark.parametrize("what", ["of_features", "of_targets"])
 @pytest.mark.parametrize("exchange", [0, 1])
 def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int) -> None:
-    world = made(Scaling())
+    world = known_labels(Scaling())
     ask = replace(
         asking(world, Losing(world.carrier, {exchange: ["b"]})),
         owner="training",
@@ -95,7 +95,7 @@ def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int
 @pytest.mark.parametrize("solver", [ServerSolve(), MaskedSolve()], ids=["server", "masked"])
 @pytest.mark.parametrize("far", [1e7, 1e9])
 def test_a_column_far_from_zero_counts(solver: Any, far: float) -> None:
-    w, _ = trained(made(solver, far=far), None)
+    w, _ = train_round(known_labels(solver, far=far), None)
     x, y = (torch.cat([*part.values()]) for part in rows(far))
     near = x - torch.tensor([0, far, 0, 0])
     plain = torch.linalg.lstsq(with_ones(near), y[:, None]).solution[:, 0]
@@ -107,7 +107,7 @@ def test_a_column_that_differs_by_rounding_alone_is_constant(solver: Any) -> Non
     x, y = rows()
     for name, part in x.items():
         part[:, 3] = 0.3 if name < "c" else 0.1 * 3
-    w, _ = trained(labelled(federation(x, ANYWHERE, solver=solver), y), None)
+    w, _ = train_round(labelled(federation(x, ANYWHERE, solver=solver), y), None)
     assert float(w[3]) == 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
@@ -93,6 +93,9 @@ class GivenView:
 
     def rows(self, which: Rows = "pool") -> Tensor:
         return self._inner.rows(which)
+
+    def blocks(self, which: Rows = "pool", size: int = 4096) -> Iterator[Tensor]:
+        return self._inner.blocks(which, size)
 
     def stream(self, purpose: str) -> torch.Generator:
         return self._inner.stream(purpose)

@@ -13,7 +13,7 @@ import torch
 from fallow.core.plan import Plan
 from fallow.settings.spec import Spec, name_of
 
-PARTS = ("partition", "model", "training", "query", "features")
+PARTS = ("partition", "model", "training", "query", "features", "encoder")
 """The settings of a recipe that name a class."""
 
 

@@ -81,6 +81,8 @@ class Progress:
         done = sum(self.rounds.values()) / max(self.total, 1)
         run = f"run {min(self.ended + 1, len(self.cells))} of {len(self.cells)}"
         where = f"cycle {event['cycle']}" if "cycle" in event else event["event"]
+        if event["event"] == "encoding":
+            where = f"encoding rows, {event['done']:,} of {event['rows']:,}"
         left = ""
         if 0.03 < done < 1:
             left = f", about {duration(spent * (1 - done) / done)} left"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,8 @@ from fallow.core.types import State
 from fallow.core.words import some
 from fallow.data import Dataset
 from fallow.data.own.frame import read_features
+from fallow.data.own.pixels import as_features
+from fallow.experiment.encoding import shape_seen
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import methods_of
 from fallow.models import build_model
@@ -205,7 +207,7 @@ class Run:
     def model(self) -> nn.Module | dict[str, nn.Module]:
         """The trained module in evaluation mode; one per site where sites deploy different ones.
 
-        A table's features are standardised outside of it: `predict` does that.
+        Rows are encoded, and features standardised, outside of it: `predict` does that.
         """
         if self._saved["state"] is not None:
             return self._load(self._saved["state"])
@@ -217,8 +219,9 @@ class Run:
         spec = self.recipe.model
         outputs = len(about["classes"]) or 1
         with lend(self._classes):
+            shape = shape_seen(self.recipe, tuple(about["shape"]))
             module = build_model(
-                spec.name, about["shape"], outputs, stream(0, "template"), **spec.fields
+                spec.name, shape, outputs, stream(0, "template"), **spec.fields
             ).to(getattr(torch, self.recipe.dtype))
         return Layout.of(module).load(module, state).eval()
 
@@ -253,7 +256,7 @@ class Run:
 
     def _outputs(self, rows: Any, site: str | None) -> Tensor:
         about = self._saved["about"]
-        x = _features(rows, about["columns"], tuple(about["shape"]))
+        x = _features(rows, about["columns"], tuple(about["shape"]), about.get("marks"))
         saved = {**self._saved, "state": self._state(site)}
         with lend(self._classes):
             return outputs_of(self.recipe, saved, x)
@@ -319,19 +322,30 @@ def escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _features(rows: Any, columns: list[str], shape: tuple[int, ...]) -> Tensor:
-    """Rows as (n, *shape) float32; ValueError where they are others, or lack a feature."""
+def _features(
+    rows: Any,
+    columns: list[str],
+    shape: tuple[int, ...],
+    marks: Sequence[Sequence[str]] | None = None,
+) -> Tensor:
+    """Rows as (n, *shape) float32; ValueError where they are others, or lack a feature.
+
+    marks: of a model that fills empty cells in, see `read_features`; None: it knows none.
+    """
     if hasattr(rows, "columns") and hasattr(rows, "iloc"):
-        rows = read_features(rows, columns) if columns else rows.to_numpy()
-    x = torch.as_tensor(np.asarray(rows) if not isinstance(rows, Tensor) else rows)
-    x = x.to(torch.float32)
+        marked = marks or ()
+        rows = read_features(rows, columns, marks=marked) if columns else rows.to_numpy()
+    plain = rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows)
+    numbers, _ = as_features(plain, "the rows")
+    x = torch.from_numpy(numbers)
     if tuple(x.shape) == shape:
         raise ValueError(f"one row of shape {shape} was given; give rows of shape (n, ...)")
     if tuple(x.shape[1:]) != shape:
         raise ValueError(
             f"rows have shape {tuple(x.shape[1:])}, and the model takes {shape}"
         )
-    if lacking := int((~x.isfinite()).flatten(1).any(1).sum()) if len(x) else 0:
+    is_lacking = ~x.isfinite() if marks is None else x.isinf()
+    if lacking := int(is_lacking.flatten(1).any(1).sum()) if len(x) else 0:
         raise ValueError(
             f"{lacking} of {len(x)} rows lack a feature or have an infinite one; leave them out"
         )

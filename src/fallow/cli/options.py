@@ -15,7 +15,10 @@ from fallow.storage.plain import printable
 from fallow.storage.private import OTHERS
 
 RecipeName = Annotated[
-    str, typer.Argument(help="A recipe's name ('fallow recipes') or a .toml file.")
+    str,
+    typer.Argument(
+        help="A recipe's name ('fallow recipes'), a .toml file, or your own data: then 'demo'."
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -38,6 +41,19 @@ Label = Annotated[
 SiteColumn = Annotated[
     str | None,
     typer.Option("--site", help="Column that says whose row it is; each is a site."),
+]
+IdColumn = Annotated[
+    str | None, typer.Option("--id", help="Column of your table that names its rows.")
+]
+Drop = Annotated[
+    str | None,
+    typer.Option("--drop", metavar="A,B", help="Columns of your table to leave out."),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns", metavar="A,B", help="The columns that are features; no other is."
+    ),
 ]
 Query = Annotated[
     str | None,
@@ -86,6 +102,22 @@ class Screen(Console):
         )
 
 
+def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
+    """The recipe's name and its data, where the place of the name holds a file of data: then it is
+    the recipe "demo" on that file.
+
+    >>> named_recipe("patients.csv", None)
+    ('demo', 'patients.csv')
+    """
+    from fallow.data.own.cells import TABLES
+
+    path = Path(recipe)
+    is_data = path.suffix.lower() in (*TABLES, ".npz") or path.is_dir()
+    if data is None and is_data:
+        return "demo", recipe
+    return recipe, data
+
+
 def console() -> Console:
     """Where commands write; a pipe has no width of its own, so tables are not squeezed there."""
     width = None if sys.stdout.isatty() else 160
@@ -108,9 +140,14 @@ def need_flower() -> None:
 
 
 def settings(
-    pairs: list[str] | None, data: str | None, label: str | None, site: str | None
+    pairs: list[str] | None,
+    data: str | None,
+    label: str | None,
+    site: str | None,
+    **columns: str | None,
 ) -> dict[str, str]:
-    """``KEY=VALUE`` words and the options about data as one dictionary.
+    """``KEY=VALUE`` words and the options about data as one dictionary; ``columns``: id, drop and
+    columns, where they were given.
 
     A site column means the natural partition with all its sites, unless the words say otherwise.
     Raises ValueError for a word without ``=``.
@@ -119,8 +156,7 @@ def settings(
     if bad:
         raise ValueError(f"--set {bad[0]!r} is not of the form key=value")
     words = dict(pair.split("=", 1) for pair in pairs or [])
-    about = {
-        k: v for k, v in (("data", data), ("label", label), ("site", site)) if v is not None
-    }
+    options = {"data": data, "label": label, "site": site, **columns}
+    about = {key: value for key, value in options.items() if value is not None}
     natural = {"partition": "natural", "sites": "0"} if "site" in {*about, *words} else {}
     return {**natural, **about, **words}

@@ -109,6 +109,8 @@ class Watch:
                 else:
                     good = f"mse {event['mse']:.4g}"
                 more = f"cycle {event['cycle']}, {event['labelled']} labels, {good}"
+            case "encoding":
+                more = f"encoding rows, {event['done']:,} of {event['rows']:,}"
             case "failed":
                 more = "failed"
             case _:

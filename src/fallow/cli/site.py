@@ -285,7 +285,7 @@ def unlock(
 
 def standing(folder: SiteFolder) -> dict[str, Any]:
     """What `status` tells, as plain values."""
-    from fallow.federation.site.serve import live
+    from fallow.federation.site.serve import read_status
 
     with closing(folder.open_ledger()) as ledger:
         waiting = ledger.questions(state="open")
@@ -298,7 +298,7 @@ def standing(folder: SiteFolder) -> dict[str, Any]:
             "study": folder.agreement.name,
             "digest": folder.agreement.digest,
         }
-        about |= asdict(live(folder))
+        about |= asdict(read_status(folder))
         about |= {
             "labels": labels,
             "asked": ledger.purchases.asked,

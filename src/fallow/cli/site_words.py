@@ -12,7 +12,7 @@ from fallow.core.events import Event
 from fallow.core.words import counted
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
-from fallow.federation.site.clocks import began, told
+from fallow.federation.site.clocks import find_start, format_time
 from fallow.report.live import format_moment
 
 FINISH = "model/finish"  # the last exchange of a study
@@ -42,6 +42,8 @@ def describe_event(event: Event) -> str:
         if event["problem"] is None:
             return "the coordinator's machine is reached; to join takes up to a minute"
         return f"{event['problem']}; nothing is lost, this site tries again by itself"
+    if event["event"] == "encoding":
+        return f"encoding rows: {event['done']:,} of {event['rows']:,}"
     if event["refused"]:
         return f"refused: {event['refused']}"
     return f"answered {event['key']} ({event['bytes']:,} bytes)"
@@ -93,13 +95,13 @@ def describe_process(about: dict[str, Any], folder: Path) -> str:
 
 def describe_leaving(run: str, labels: int, now: float) -> list[str]:
     """What it means to leave a run, before somebody decides."""
-    start = began(run)
+    start = find_start(run)
     if start is None:
         began_at = "its name does not say when it began"
     else:
-        began_at = f"began at {told(start)} by the coordinator's clock"
+        began_at = f"began at {format_time(start)} by the coordinator's clock"
     return [
-        f"Newest run: {run}; {began_at}, and it is {told(now)} here.",
+        f"Newest run: {run}; {began_at}, and it is {format_time(now)} here.",
         "Leave it only where that time is wrong, and the coordinator begins another run.",
         f"Kept: {counted(labels, 'label')}, all answers and their history, what was spent on noise, "
         "all limits and what they count, the keys.",

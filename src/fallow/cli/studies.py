@@ -47,6 +47,9 @@ def run(
     data: opt.Data = None,
     label: opt.Label = None,
     site: opt.SiteColumn = None,
+    id_: opt.IdColumn = None,
+    drop: opt.Drop = None,
+    columns: opt.Columns = None,
     set_: opt.Settings = None,
     out: opt.Out = None,
     resume: opt.Resume = False,
@@ -61,7 +64,8 @@ def run(
     from fallow.study.cell import Setup
 
     use_current_folder()
-    settings = opt.settings(set_, data, label, site)
+    recipe, data = opt.named_recipe(recipe, data)
+    settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
     chosen = with_settings(find_recipe(recipe), {"bounds": "false", **settings})
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
     _study(setup, [query or str(chosen.query)], [seed], 1, resume, dry_run)
@@ -76,6 +80,9 @@ def compare(
     data: opt.Data = None,
     label: opt.Label = None,
     site: opt.SiteColumn = None,
+    id_: opt.IdColumn = None,
+    drop: opt.Drop = None,
+    columns: opt.Columns = None,
     set_: opt.Settings = None,
     out: opt.Out = None,
     resume: opt.Resume = False,
@@ -90,7 +97,8 @@ def compare(
     from fallow.study.cell import Setup
 
     use_current_folder()
-    settings = opt.settings(set_, data, label, site)
+    recipe, data = opt.named_recipe(recipe, data)
+    settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
     if any(key.split(".")[0] == "query" for key in settings):
         raise ValueError(
             "compare runs several strategies; name them with --query, not --set query"
@@ -120,7 +128,9 @@ def _study(
     jobs = jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)
     if dry_run:
-        console.print(estimate(setup, cells, jobs).sentence(), soft_wrap=True)
+        console.print(
+            estimate(setup, cells, jobs, world.dataset).sentence(), soft_wrap=True
+        )
         return
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:

@@ -28,6 +28,9 @@ class Event(TypedDict, total=False):
     query: str
     seed: int
     cached: bool  # it was finished before
+    # of an encoder: rows that are encoded, of so many
+    done: int
+    rows: int
     # of sites
     site: SiteId
     sites: Any  # their names; with "labels" how far the people of each are

@@ -33,6 +33,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.local import LocalTraining
+from fallow.core.missing import Missing
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import Picks, Release, View
@@ -141,8 +142,36 @@ class Normalising(Protocol):
 class Standardising(Method, Protocol):
     """By what sites agree on units of features, and of numbers to predict."""
 
-    def of_features(self, ask: Ask) -> State: ...
+    def of_features(
+        self, ask: Ask, missing: Missing | None = None, *, is_scaled: bool = True
+    ) -> State: ...
     def of_targets(self, ask: Ask) -> State: ...
+
+
+class Encoder(Method, Protocol):
+    """Rows to features, deterministic and without labels (`fallow.encoders`).
+
+    Its contract lists the sums over sites that `fit` asks for, and what they reveal.  ``shape``:
+    of one row as it is measured.
+    """
+
+    def width(self, shape: tuple[int, ...]) -> int:
+        """D, the number of features; ValueError where rows of that shape cannot be encoded."""
+        ...
+
+    def fit(self, ask: Ask, shape: tuple[int, ...]) -> State:
+        """What everybody encodes by, from totals over sites; {} where nothing is learnt."""
+        ...
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        """Rows (m, *shape) -> features (m, D) float32, some rows at a time."""
+        ...
+
+
+class Handing(Method, Protocol):
+    """By what sites are handed what such an encoder was fitted to."""
+
+    def hand_over(self, ask: Ask, state: State) -> None: ...
 
 
 class Methods(TypedDict):
@@ -154,6 +183,10 @@ class Methods(TypedDict):
     """Trains the models that only a query looks at; it is asked nothing."""
     initial: NotRequired[Query]
     """Chooses the first labels."""
+    encoder: NotRequired[Encoder]
+    """Makes features of rows; it is asked for totals over them."""
+    encoding: NotRequired[Handing]
+    """Hands to the sites what the encoder was fitted to."""
     scaling: NotRequired[Standardising]
     retention: NotRequired[Method]
     """Keeps the model of each site that validated best."""

@@ -107,6 +107,7 @@ CLASS_KINDS: Mapping[str, Kind] = {
     "fallow.queries": Kind("query", is_method=True, members=("query",)),
     "fallow.training": TRAINING,
     "fallow.training.personal": TRAINING,
+    "fallow.encoders": Kind("encoder", is_method=True, members=("width", "fit", "encode")),
     "fallow.models": MODEL,
     "fallow.models.networks": MODEL,
     "fallow.data.partition.partitions": Kind("partition", members=("split",)),

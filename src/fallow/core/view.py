@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -52,6 +52,9 @@ class View(Protocol):
         self,
     ) -> Tensor: ...  # (m,) true labels of the pool; raises unless simulator_only
     def rows(self, which: Rows = "pool") -> Tensor: ...
+    def blocks(
+        self, which: Rows = "pool", size: int = 4096
+    ) -> Iterator[Tensor]: ...  # `rows`, some at a time: never all of them in memory
     def logits(self, model: str, which: Rows = "pool") -> Tensor: ...
     def embed(self, model: str, which: Rows = "pool") -> Tensor: ...
     def model(

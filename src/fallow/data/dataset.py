@@ -13,6 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fallow.core.missing import Missing
+from fallow.data.reading import Reading
+
 Task = Literal["classification", "regression"]
 UNLABELLED = -1
 
@@ -22,8 +25,9 @@ UNLABELLED = -1
 class Dataset:
     """Rows with their labels, and a test set of the same columns.
 
-    Raises ValueError when shapes disagree, a feature is not finite, a label has no class, or there
-    is no row.  Classification or regression is told by the type of ``y``.
+    Raises ValueError when shapes disagree, a feature is not finite (but for NaN where ``missing``
+    says what becomes of it), a label has no class, or there is no row.  Classification or regression
+    is told by the type of ``y``.
 
     >>> d = Dataset(
     ...     "toy",
@@ -51,13 +55,16 @@ class Dataset:
     columns: tuple[str, ...] = ()  # names of the features of a table, else empty
     ids: tuple[str, ...] | None = None  # a user's own row or file names, (n,)
     notes: tuple[str, ...] = ()  # what loading changed, in sentences
+    missing: Missing | None = None  # how empty cells, NaN in x and x_test, are filled in
+    reading: Reading | None = None  # what reading a person's own data came to
 
     def __post_init__(self) -> None:
         _check_shapes(self)
         _check_labels(self)
         _check_groups(self)
-        check_finite(self.name, "training rows", self.x, self.columns)
-        check_finite(self.name, "test rows", self.x_test, self.columns)
+        can_lack = self.missing is not None
+        check_finite(self.name, "training rows", self.x, self.columns, can_lack)
+        check_finite(self.name, "test rows", self.x_test, self.columns, can_lack)
 
     def __repr__(self) -> str:
         shape = "x".join(str(size) for size in self.x.shape[1:])
@@ -232,12 +239,15 @@ def _check_groups(d: Dataset) -> None:
             )
 
 
-def check_finite(name: str, rows: str, x: Tensor, columns: tuple[str, ...] = ()) -> None:
+def check_finite(
+    name: str, rows: str, x: Tensor, columns: tuple[str, ...] = (), can_lack: bool = False
+) -> None:
     """Raise ValueError when a feature is NaN or infinite, with column and count for a table.
 
     x: (n, ...); ``rows`` says which rows these are, columns: names of the features of a table.
+    can_lack: NaN is an empty cell, which is filled in later.
     """
-    bad = ~x.isfinite()
+    bad = x.isinf() if can_lack else ~x.isfinite()
     if not bad.any():
         return
     where = f"row {int(bad.flatten(1).any(1).nonzero()[0])}"

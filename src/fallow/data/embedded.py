@@ -24,6 +24,11 @@ def embed_rows(dataset: Dataset, module: nn.Module, *, batch: int = 256) -> Data
     >>> embed_rows(d, nn.Linear(3, 2)).x.shape
     torch.Size([3, 2])
     """
+    if dataset.missing is not None:
+        raise ValueError(
+            f"{dataset.name} has missing cells, and a frozen model needs whole rows; leave such rows "
+            "out with drop_rows=true"
+        )
     if batch < 1:
         raise ValueError(f"the batch is {batch}; give at least 1 row")
     frozen = copy.deepcopy(module).eval()

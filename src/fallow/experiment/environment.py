@@ -13,6 +13,7 @@ from fallow.core.ask import Ask, Carrier, Masking
 from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
+from fallow.core.missing import Missing
 from fallow.core.types import SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
@@ -50,7 +51,11 @@ class Environment(Protocol):
     @property
     def is_standardised(self) -> bool: ...  # sites agree on units of features first
     @property
+    def missing(self) -> Missing | None: ...  # rows have empty cells, which sites fill in
+    @property
     def scale(self) -> Scale | None: ...  # those units, once they are agreed on
+    @property
+    def encoded_by(self) -> State | None: ...  # what the encoder was fitted to, once it is
     @property
     def targets(
         self,
@@ -67,6 +72,7 @@ class Environment(Protocol):
     def attending(
         self, key: str, cohort: Sequence[SiteId]
     ) -> tuple[SiteId, ...]: ...  # those of a round or query whose answers count
+    def encoded(self, state: State) -> Environment: ...
     def in_units(self, scale: Scale) -> Environment: ...
     def with_targets(self, targets: State | None) -> Environment: ...
     def targets_by(self, ask: Ask) -> State | None: ...  # agreed on through the door
@@ -115,6 +121,8 @@ class Simulation(Environment, Protocol):
 
     @property
     def dataset(self) -> Dataset: ...
+    @property
+    def x_test(self) -> Tensor: ...  # rows to test on as models see them
     @property
     def members(self) -> Mapping[SiteId, Site]: ...
     @property

@@ -34,10 +34,10 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
     test = world.dataset
     if is_common and not isinstance(world.methods["training"], Predicting):
         outputs = predict(
-            world.model, world.layout, state, test.x_test.to(state["w"].dtype)
+            world.model, world.layout, state, world.x_test.to(state["w"].dtype)
         )
         return _score_common_model(world, _finite(outputs, "the model"))
-    rows = world.tests or dict.fromkeys(sites, torch.arange(len(test.x_test)))
+    rows = world.tests or dict.fromkeys(sites, torch.arange(len(world.x_test)))
     outputs_of = {name: _outputs(world, name, used[name], rows[name]) for name in sites}
     true = {name: test.y_test[rows[name]] for name in sites}
     if test.task == "regression":
@@ -81,7 +81,7 @@ def _used(world: Simulation, name: SiteId, state: State, retained: bool) -> Stat
 
 
 def _outputs(world: Simulation, name: SiteId, state: State, rows: Tensor) -> Tensor:
-    x = world.dataset.x_test[rows].to(state["w"].dtype)
+    x = world.x_test[rows].to(state["w"].dtype)
     outputs = SiteView(world.members[name], 0).outputs(state, x)
     return _finite(outputs, f"the model of site {name}")
 

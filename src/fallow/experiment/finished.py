@@ -24,6 +24,7 @@ class FinishedQuery(StepCosts):
     scale: NotRequired[
         State | None
     ]  # of the first labels: units of features, "mean" and "std"
+    encoder: NotRequired[State]  # of the first labels: what rows are encoded by
     pseudo_labels: NotRequired[PseudoLabels | None]
     ended: NotRequired[str]  # at real sites: why nobody was waited for any more
     people: NotRequired[dict[SiteId, Answer]]  # and how far the people of each site came

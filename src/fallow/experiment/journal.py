@@ -19,10 +19,11 @@ from fallow.storage.packing import pack, unpack
 DURABLE: Durability = "FULL"
 Result = TypeVar("Result")  # of a step: a dictionary of what `pack` knows
 
-UNHELD = """
+DROP_LETTERS = """
 DELETE FROM letter WHERE NOT EXISTS (SELECT 1 FROM received WHERE received.mark = letter.mark)
 """
-HELD = "ALTER TABLE label ADD COLUMN held INTEGER NOT NULL DEFAULT 0"
+"""Relayed messages that no site remembers any longer."""
+ADD_HELD = "ALTER TABLE label ADD COLUMN held INTEGER NOT NULL DEFAULT 0"
 """For files from before labels could be held back for validation: theirs all train."""
 TABLES = """
 CREATE TABLE IF NOT EXISTS exchange (key TEXT PRIMARY KEY, digest TEXT, entry BLOB) STRICT;
@@ -50,16 +51,23 @@ class Journal:
     which drop their answers once they count; a power cut takes back nothing either, and nobody
     else may read the file.  Every value carries a checksum.  Raises Failed when the file is damaged
     or its disk is full or read-only.
+
+    >>> journal = Journal()
+    >>> journal.finish("0/train", {"seconds": 1.5})
+    {'seconds': 1.5}
+    >>> journal.load_step("0/train"), journal.load_step("0/query")
+    ({'seconds': 1.5}, None)
     """
 
     def __init__(self, path: Path | None = None, is_durable: bool = False) -> None:
         self.path = path
-        self._read_letters: dict[bytes, State] = {}
+        self._letters: dict[bytes, State] = {}  # those read already, by their checksum
         words = Words(self._damaged, self._unwritable)
         self._file = Database(path, words, DURABLE if is_durable else "NORMAL", is_durable)
         self._file.create(TABLES)
-        if "held" not in [column[1] for column in self._read("PRAGMA table_info(label)")]:
-            self._write(HELD)
+        columns = [name for _, name, *_ in self._read("PRAGMA table_info(label)")]
+        if "held" not in columns:
+            self._write(ADD_HELD)
 
     def _unwritable(self, why: str) -> Failed:
         return Failed(
@@ -75,8 +83,11 @@ class Journal:
             "without); other runs are not touched"
         )
 
-    def _opened(self, blob: bytes, what: str) -> Any:
-        """What `with_checksum` closed; a changed byte is noticed."""
+    def _unpack(self, blob: bytes, what: str) -> Any:
+        """The structure in what `with_checksum` wrote; a changed byte is noticed.
+
+        ``what``: for the error.  Any: what it holds is known to whoever wrote it.
+        """
         if checksum(blob[MARK:]) != blob[:MARK]:
             raise self._damaged(f"{what} has another checksum")
         return unpack(blob[MARK:])
@@ -85,34 +96,39 @@ class Journal:
         """All or nothing; an inner transaction joins the outer one."""
         return self._file.transaction()
 
-    def _write(self, sql: str, *values: Any) -> None:
+    def _write(self, sql: str, *values: object) -> None:
         try:
             self._file.write(sql, *values)
         except sqlite3.IntegrityError as error:  # nothing here is ever written twice
             raise self._damaged(str(error)) from error
 
-    def _read(self, sql: str, *values: Any) -> list[Any]:
+    def _read(self, sql: str, *values: object) -> list[Any]:
+        """The rows that a query finds, as tuples of what their columns hold."""
         return self._file.read(sql, *values)
 
     # -- exchanges --------------------------------------------------------------------------
 
     def recall(self, key: str, digest: str) -> dict[str, Any] | None:
-        """What an exchange answered, or None if it never finished."""
-        found = self._read("SELECT digest, entry FROM exchange WHERE key = ?", key)
-        if not found:
+        """What an exchange answered, or None if it never finished.
+
+        ``digest``: of what was asked.  Raises Failed where something else was asked then.
+        """
+        rows = self._read("SELECT digest, entry FROM exchange WHERE key = ?", key)
+        if not rows:
             return None
-        if found[0][0] != digest:
+        digest_then, blob = rows[0]
+        if digest_then != digest:
             raise Failed(
                 f"exchange {key} of {self.path} was recorded with other contents: the run was "
                 "changed since; start it in a new folder"
             )
-        entry: dict[str, Any] = self._opened(found[0][1], f"exchange {key}")
+        entry: dict[str, Any] = self._unpack(blob, f"exchange {key}")
         return entry
 
     def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
-        self._write(
-            "INSERT INTO exchange VALUES (?, ?, ?)", key, digest, with_checksum(entry)
-        )
+        """Remember what an exchange answered."""
+        blob = with_checksum(entry)
+        self._write("INSERT INTO exchange VALUES (?, ?, ?)", key, digest, blob)
 
     def exchanges(self) -> list[str]:
         """The keys of the exchanges of the open step, as they were recorded."""
@@ -137,32 +153,39 @@ class Journal:
         with self.transaction():
             self._write("INSERT INTO finished VALUES (?, ?)", step, with_checksum(result))
             self._write("DELETE FROM exchange WHERE instr(key, ?) = 1", f"{step}/")
-            self._write(UNHELD)
-        kept: Result = unpack(pack(result))
-        return kept
+            self._write(DROP_LETTERS)
+        as_read: Result = unpack(pack(result))
+        return as_read
 
-    def finished(self, step: str) -> dict[str, Any] | None:
+    def load_step(self, step: str) -> dict[str, Any] | None:
         """The result of a finished step, or None."""
-        found = self._read("SELECT result FROM finished WHERE step = ?", step)
-        return self._opened(found[0][0], f"step {step}") if found else None
+        rows = self._read("SELECT result FROM finished WHERE step = ?", step)
+        if not rows:
+            return None
+        result: dict[str, Any] = self._unpack(rows[0][0], f"step {step}")
+        return result
 
     def steps(self) -> list[str]:
         """The names of the finished steps."""
         return [step for (step,) in self._read("SELECT step FROM finished ORDER BY rowid")]
 
-    def about(self, name: str, value: str) -> str:
+    # -- notes ------------------------------------------------------------------------------
+
+    def note_once(self, name: str, value: str) -> str:
         """The value first given for ``name``: a later, different one is not stored."""
         self._write("INSERT OR IGNORE INTO about VALUES (?, ?)", name, value)
         return str(self._read("SELECT value FROM about WHERE name = ?", name)[0][0])
 
-    def noted(self, name: str) -> str | None:
-        """What was last noted under ``name``, or None."""
-        found = self._read("SELECT value FROM about WHERE name = ?", name)
-        return str(found[0][0]) if found else None
-
     def note(self, name: str, value: str) -> None:
         """Remember ``value`` under ``name``, in place of what was noted there before."""
         self._write("INSERT OR REPLACE INTO about VALUES (?, ?)", name, value)
+
+    def read_note(self, name: str) -> str | None:
+        """What was last noted under ``name``, or None."""
+        rows = self._read("SELECT value FROM about WHERE name = ?", name)
+        return str(rows[0][0]) if rows else None
+
+    # -- the end ----------------------------------------------------------------------------
 
     def tidy(self) -> None:
         """After the last step: drop what only a resume needs and give the space back."""
@@ -171,107 +194,132 @@ class Journal:
         self._write("VACUUM")
 
     def close(self) -> None:
+        """Close the file; the journal is of no use afterwards."""
         self._file.close()
 
-    # -- the sites' store -------------------------------------------------------------------
+    # -- what sites remember (`fallow.sites.store.Store`) --------------------------------------
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
         for table in ("kept", "received"):
             self._write(f"DELETE FROM {table} WHERE site = ? AND name = ?", site, name)
         if state is not None:
-            self._write(
-                "INSERT INTO kept VALUES (?, ?, ?)", site, name, with_checksum(state)
-            )
+            blob = with_checksum(state)
+            self._write("INSERT INTO kept VALUES (?, ?, ?)", site, name, blob)
 
     def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
         """A letter is written once, whoever receives it, and kept while a site holds it."""
-        self._read_letters.clear()
+        self._letters.clear()
         for table in ("kept", "received"):
             sql = f"DELETE FROM {table} WHERE site = ? AND instr(name, ?) = 1"
             self._write(sql, site, f"{verb}/")
         for sender, letter in letters.items():
+            name = f"{verb}/{sender}"
             if not self._read("SELECT 1 FROM letter WHERE mark = ?", letter.mark):
                 self._write("INSERT INTO letter VALUES (?, ?)", letter.mark, letter.content)
-            self._write(
-                "INSERT INTO received VALUES (?, ?, ?)",
-                site,
-                f"{verb}/{sender}",
-                letter.mark,
-            )
-        self._write(UNHELD)
+            self._write("INSERT INTO received VALUES (?, ?, ?)", site, name, letter.mark)
+        self._write(DROP_LETTERS)
 
     def load_states(self, site: SiteId) -> dict[str, State]:
-        rows = self._read("SELECT name, state FROM kept WHERE site = ? ORDER BY name", site)
-        kept = {name: self._opened(blob, f"{name} of site {site}") for name, blob in rows}
-        rows = self._read(
-            "SELECT name, mark FROM received WHERE site = ? ORDER BY name", site
-        )
-        return kept | {
-            name: self._letter(mark, f"{name} of site {site}") for name, mark in rows
-        }
+        states: dict[str, State] = {}
+        sql = "SELECT name, state FROM kept WHERE site = ? ORDER BY name"
+        for name, blob in self._read(sql, site):
+            states[name] = self._unpack(blob, f"{name} of site {site}")
+        sql = "SELECT name, mark FROM received WHERE site = ? ORDER BY name"
+        for name, mark in self._read(sql, site):
+            states[name] = self._load_letter(mark, f"{name} of site {site}")
+        return states
 
-    def _letter(self, mark: bytes, what: str) -> State:
-        """What a letter says; sites that hold the same one share it."""
-        if mark not in self._read_letters:
-            found = self._read("SELECT content FROM letter WHERE mark = ?", mark)
-            self._read_letters[mark] = self._opened(
-                mark + (found[0][0] if found else b""), what
-            )
-        return self._read_letters[mark]
+    def _load_letter(self, mark: bytes, what: str) -> State:
+        """What a letter says; sites that hold the same one share it.
+
+        ``mark``: the checksum of its content, which is stored without another one.
+        """
+        if mark not in self._letters:
+            rows = self._read("SELECT content FROM letter WHERE mark = ?", mark)
+            content: bytes = rows[0][0] if rows else b""
+            self._letters[mark] = self._unpack(mark + content, what)
+        return self._letters[mark]
+
+    # -- labels that sites bought -------------------------------------------------------------
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
         for label in labels:
-            *bought, held = label
-            line = (site, *bought, _line_mark(site, label), held)
-            self._write("INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?, ?)", *line)
+            self._write(
+                "INSERT INTO label VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                site,
+                label.row,
+                label.value,
+                label.cycle,
+                label.weight,
+                label.probability,
+                _label_checksum(site, label),
+                label.held,
+            )
 
     def load_labels(self, site: SiteId) -> list[Label]:
-        sql = "SELECT row, value, cycle, weight, probability, held, mark FROM label WHERE site = ?"
+        sql = """
+            SELECT row, value, cycle, weight, probability, held, mark
+            FROM label WHERE site = ? ORDER BY row
+        """
         labels = []
-        for row, value, cycle, weight, p, held, mark in self._read(
-            f"{sql} ORDER BY row", site
-        ):
-            label = Label(row, value, cycle, weight, p, bool(held))
-            if _line_mark(site, label) != mark:
-                raise self._damaged(
-                    f"the label of row {label.row} of site {site} was changed"
-                )
+        for row, value, cycle, weight, probability, held, mark in self._read(sql, site):
+            label = Label(row, value, cycle, weight, probability, held=bool(held))
+            if _label_checksum(site, label) != mark:
+                raise self._damaged(f"the label of row {row} of site {site} was changed")
             labels.append(label)
         return labels
+
+    # -- what sites released (`fallow.privacy.ledger.Ledger`) ------------------------------------
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
         line = with_checksum({**released._asdict(), "key": key})
         self._write("INSERT INTO spent VALUES (?, ?, ?)", site, key, line)
 
     def released(self, site: SiteId) -> dict[str, Released]:
-        found = {}
+        releases = {}
         sql = "SELECT key, line FROM spent WHERE site = ? ORDER BY rowid"
         for key, blob in self._read(sql, site):
-            line = self._opened(blob, f"release {key} of site {site}")
+            line = self._unpack(blob, f"release {key} of site {site}")
             if line.pop("key") != key:
                 raise self._damaged(
                     f"release {key} of site {site} stands under another key"
                 )
-            found[key] = Released(**line)
-        return found
+            releases[key] = Released(**line)
+        return releases
 
     def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
-        self._write(
-            "INSERT OR REPLACE INTO secret VALUES (?, ?)", site, with_checksum(secret)
-        )
+        blob = with_checksum(secret)
+        self._write("INSERT OR REPLACE INTO secret VALUES (?, ?)", site, blob)
 
     def hidden(self, site: SiteId) -> dict[str, Any] | None:
-        found = self._read("SELECT held FROM secret WHERE site = ?", site)
-        return self._opened(found[0][0], f"the secret of site {site}") if found else None
+        rows = self._read("SELECT held FROM secret WHERE site = ?", site)
+        if not rows:
+            return None
+        secret: dict[str, Any] = self._unpack(rows[0][0], f"the secret of site {site}")
+        return secret
 
 
-def with_checksum(tree: Any) -> bytes:
-    """A structure as bytes, its checksum first."""
+def with_checksum(tree: object) -> bytes:
+    """A structure (`fallow.storage.packing`) as bytes, its checksum first.
+
+    >>> len(with_checksum({"a": 1})) - len(pack({"a": 1})) == MARK
+    True
+    """
     blob = pack(tree)
     return checksum(blob) + blob
 
 
-def _line_mark(site: SiteId, label: Label) -> bytes:
-    row, value, cycle, weight, p, held = label
-    line = (site, row, float(value), cycle, float(weight), None if p is None else float(p))
-    return checksum(repr((*line, "held") if held else line).encode())
+def _label_checksum(site: SiteId, label: Label) -> bytes:
+    """Of a line of the table of labels.  Numbers are compared as the file gives them back."""
+    probability = None if label.probability is None else float(label.probability)
+    line: tuple[object, ...] = (
+        site,
+        label.row,
+        float(label.value),
+        label.cycle,
+        float(label.weight),
+        probability,
+    )
+    if label.held:  # lines from before labels could be held back keep their checksum
+        line = (*line, "held")
+    return checksum(repr(line).encode())

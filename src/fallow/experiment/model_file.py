@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fallow.core.types import SiteId, State
+from fallow.experiment.encoding import saved_encoder
 from fallow.experiment.environment import Environment
 from fallow.storage.files import save_tree
 
@@ -14,7 +15,8 @@ def save_model(
     path: Path, world: Environment, state: State | None, sites: Mapping[SiteId, State]
 ) -> None:
     """The deployed model, if there is one for all, and those of ``sites`` that have their own, with
-    what predicting needs: classes, columns, shape, scale."""
-    scale = world.scale and {"mean": world.scale.mean, "std": world.scale.std}
+    what predicting needs: classes, columns, shape, encoder, scale."""
+    scale = None if world.scale is None else world.scale.state
     kept = {"state": state, "about": world.about, "scale": scale, "targets": world.targets}
-    save_tree(path, {**kept, "sites": dict(sites)})
+    encoder = saved_encoder(world.methods.get("encoder"), world.encoded_by)
+    save_tree(path, {**kept, **encoder, "sites": dict(sites)})

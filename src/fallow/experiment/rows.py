@@ -19,6 +19,7 @@ from fallow.core.types import SiteId
 from fallow.data.dataset import Dataset
 from fallow.data.embedded import embed_rows
 from fallow.data.partition import partitions
+from fallow.data.reading import count_at
 from fallow.models import build_model
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -39,12 +40,15 @@ def open_data(
             data_dir=data_dir,
             label=recipe.label,
             site=recipe.site,
+            id=recipe.id,
+            drop=recipe.drop,
+            columns=recipe.columns,
             task=recipe.task,
             drop_rows=recipe.drop_rows,
         )
     if not bool(found.is_labelled.all()):
         # a simulated oracle can only answer what is known
-        found = _kept(found, found.is_labelled)
+        found = _labelled_alone(found)
     if len(found.x_test) == 0:
         raise ValueError(f"{found.name} leaves no row to test on; give more labelled rows")
     if recipe.resplit:
@@ -56,6 +60,24 @@ def open_data(
     if recipe.test_rows is not None:
         found = found.test_rows(recipe.test_rows, stream(seed, "test rows", recipe.data))
     return found
+
+
+def _labelled_alone(found: Dataset) -> Dataset:
+    """The data set without the training rows that have no label, which is said."""
+    is_bare = ~found.is_labelled
+    why = "no label, and a simulation can only buy labels that are known"
+    note = f"rows without a label left out: {int(is_bare.sum()):,} (a simulation knows none for them)"
+    reading = found.reading
+    if reading is not None:
+        names = found.group_names
+        sites = None
+        if found.groups is not None:
+            sites = np.array(
+                [names[group] for group in found.groups.tolist()], dtype=np.str_
+            )
+        reading = reading.without(why, count_at(sites, is_bare.numpy()))
+    kept = _kept(found, found.is_labelled)
+    return replace(kept, notes=(*found.notes, note), reading=reading)
 
 
 def resplit(found: Dataset, draw: torch.Generator) -> Dataset:

@@ -124,7 +124,7 @@ class Run:
         before that is dropped."""
         if self.folder is None:
             return
-        last = cast(FinishedModel | None, self.journal.finished("model"))
+        last = cast(FinishedModel | None, self.journal.load_step("model"))
         if last is None:
             state = self._state(done)
             common = self.world.one_model(self.journal, state)
@@ -147,26 +147,47 @@ class Run:
     # -- labels -----------------------------------------------------------------------------
 
     def initial(self) -> FinishedQuery:
-        """Units of features, and the first labels: random, through the same door, oracle and
-        budget."""
+        """What rows are encoded by, units of features, and the first labels: random, through the
+        same door, oracle and budget."""
         recipe = self.recipe
-        done = cast(FinishedQuery | None, self.journal.finished("0/initial"))
+        done = cast(FinishedQuery | None, self.journal.load_step("0/initial"))
         if done is None:
             shown = Disclosure()
+            encoded = self._encoder(shown)
             scale = None
-            if self.world.is_standardised:
+            is_scaled = self.world.is_standardised
+            missing = self.world.missing
+            if is_scaled or missing is not None:
                 ask = self._ask("0/initial/features", "scaling", 0, shown)
-                scale = self.world.methods["scaling"].of_features(ask)
+                scaling = self.world.methods["scaling"]
+                scale = scaling.of_features(ask, missing, is_scaled=is_scaled)
             ask = self._ask("0/initial", "initial", 0, shown)
             share = recipe.initial if recipe.initial_by == "random" else 0
             budget = self.world.within(self.world.wanted(share))
             if any(budget.values()):
                 self.world.methods["initial"].query(ask, budget, {})
             done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0, "scale": scale}
+            if encoded is not None:
+                done["encoder"] = encoded
             done = self._bought(-1, "0/initial", budget, done)
+        if self.world.encoded_by is None and "encoder" in done:
+            self.world = self.world.encoded(done["encoder"])
         if self.world.scale is None and done["scale"]:
             self.world = self.world.in_units(Scale(**done["scale"]))
         return done
+
+    def _encoder(self, shown: Disclosure) -> State | None:
+        """What the encoder is fitted to, by which all sites see their rows from now on; None where
+        there is none."""
+        methods = self.world.methods
+        if "encoder" not in methods or "encoding" not in methods:
+            return None
+        shape = tuple(self.world.about["shape"])
+        ask = self._ask("0/initial/encoder", "encoder", 0, shown)
+        state = methods["encoder"].fit(ask, shape)
+        ask = self._ask("0/initial/encode", "encoding", 0, shown)
+        methods["encoding"].hand_over(ask, state)
+        return state
 
     def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[FinishedQuery]:
         """A cycle's budget, in as many parts as the recipe says; no training lies between them."""
@@ -187,7 +208,7 @@ class Run:
     ) -> FinishedQuery:
         """Choose rows and buy their labels; the models that the first part saw stay for others."""
         step = f"{cycle}/query-{part}" if part else f"{cycle}/query"
-        done = cast(FinishedQuery | None, self.journal.finished(step))
+        done = cast(FinishedQuery | None, self.journal.load_step(step))
         if done is not None:
             return done
         self.say({"event": "query", "cycle": cycle})
@@ -235,7 +256,7 @@ class Run:
     def _phase(self, cycle: int, before: State | None) -> FinishedPhase:
         """Train for ``rounds`` rounds, or take the phase from the journal or the shared folder."""
         step = f"{cycle}/train"
-        done = cast(FinishedPhase | None, self.journal.finished(step))
+        done = cast(FinishedPhase | None, self.journal.load_step(step))
         if done is not None:
             self.world = self.world.with_targets(done["targets"])
             return done

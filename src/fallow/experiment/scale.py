@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fallow.core.missing import filled
 from fallow.core.types import State
 from fallow.data import CATALOGUE, Dataset
 from fallow.settings.recipe import Recipe
@@ -17,18 +18,31 @@ class Scale:
     """How a table's features were standardised in training; None for raw features.
 
     mean, std: (d,) over the rows of all sites; a constant column has std 0 and becomes 0.
+    fill: (d,) what empty cells become, before that; None where training knew none.
     """
 
     mean: Tensor
     std: Tensor
+    fill: Tensor | None = None
+
+    @property
+    def state(self) -> State:
+        """As a file keeps it."""
+        found = {"mean": self.mean, "std": self.std}
+        return found if self.fill is None else {**found, "fill": self.fill}
 
     def __call__(self, x: Tensor) -> Tensor:
-        z = (x.double() - self.mean) / torch.where(self.std > 0, self.std, 1.0)
+        z = (filled(x.double(), self.fill) - self.mean) / torch.where(
+            self.std > 0, self.std, 1.0
+        )
         return torch.where(self.std > 0, z, 0.0).to(x.dtype)
 
 
 def is_standardised(recipe: Recipe, found: Dataset) -> bool:
-    """Whether the sites agree on units of features first: for a table that nobody standardised."""
+    """Whether the sites agree on units of features first: for a table that nobody standardised, and
+    for what an encoder makes of rows."""
+    if recipe.encoder is not None:
+        return recipe.standardise != "none"
     if found.x.ndim != 2 or recipe.standardise != "auto":
         return found.x.ndim == 2 and recipe.standardise == "federated"
     is_own = bool(found.columns) and recipe.data not in CATALOGUE

@@ -21,10 +21,12 @@ from fallow.core.banks import Layout
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
 from fallow.core.methods import Methods
+from fallow.core.missing import Missing
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
 from fallow.engine import Loop, Stacked, Workers, row_loss
+from fallow.experiment.encoding import CommonFeatures, encoder_of, with_encoder
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.first_phase import first_phase, restore
@@ -46,6 +48,7 @@ from fallow.sites import Parts, Site
 from fallow.sites.in_process import Executor, InProcess
 from fallow.sites.oracle import Simulated
 from fallow.sites.store import Store
+from fallow.storage.features import FeatureStore
 from fallow.storage.files import raw
 
 Runtime = Literal["inprocess", "bytes"]
@@ -66,6 +69,9 @@ class World:
     methods: Methods
     executor: str
     fresh: Callable[[torch.Generator], State]
+    features: CommonFeatures | None = None  # what an encoder makes of all rows
+    encoded_by: State | None = None  # what it was fitted to, once it is
+    encoded_tests: Tensor | None = None  # features of test rows, (m, d), once it is
     scale: Scale | None = None  # of features, once the sites have agreed on it
     targets: State | None = None  # of numbers to predict: mean () and std ()
     tests: Mapping[SiteId, Tensor] | None = (
@@ -98,15 +104,37 @@ class World:
         return {s: min(n, len(self.members[s].pool)) for s, n in budget.items()}
 
     @property
+    def x_test(self) -> Tensor:
+        """Rows to test on as models see them."""
+        if self.encoded_tests is not None:
+            return self.encoded_tests
+        return self.dataset.x_test
+
+    @property
     def is_standardised(self) -> bool:
         return is_standardised(self.recipe, self.dataset)
+
+    @property
+    def missing(self) -> Missing | None:
+        return self.dataset.missing
 
     def attending(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
         """All of them: nothing is struck out of a simulation."""
         return tuple(cohort)
 
+    def encoded(self, state: State) -> World:
+        """The world once the encoder is fitted: test rows follow."""
+        if self.features is None:
+            raise ValueError(
+                f"{self.recipe.name} has no encoder, and was to encode rows by one"
+            )
+        seen = self.features.of_tests(self.dataset.x_test, state)
+        return replace(self, encoded_tests=seen, encoded_by=state)
+
     def in_units(self, scale: Scale) -> World:
         """The world once the sites have agreed on units of features: test rows follow."""
+        if self.encoded_tests is not None:
+            return replace(self, encoded_tests=scale(self.encoded_tests), scale=scale)
         test = replace(self.dataset, x_test=scale(self.dataset.x_test))
         return replace(self, dataset=test, scale=scale)
 
@@ -129,7 +157,14 @@ class World:
     def about(self) -> dict[str, Any]:
         """What predicting needs to know of rows."""
         d = self.dataset
-        return {"classes": d.classes, "columns": d.columns, "shape": tuple(d.x.shape[1:])}
+        about: dict[str, Any] = {
+            "classes": d.classes,
+            "columns": d.columns,
+            "shape": tuple(d.x.shape[1:]),
+        }
+        if d.missing is not None:
+            about["marks"] = [list(mark) for mark in d.missing.marks]
+        return about
 
     @cached_property
     def variance(self) -> float:
@@ -217,13 +252,26 @@ def build_world(
 
 
 def world_of(
-    recipe: Recipe, seed: int, found: Dataset, store: Store, runtime: Runtime = "inprocess"
+    recipe: Recipe,
+    seed: int,
+    found: Dataset,
+    store: Store,
+    runtime: Runtime = "inprocess",
+    kept: FeatureStore | None = None,
 ) -> World:
-    """`build_world` with the data at hand."""
+    """`build_world` with the data at hand.  kept: where features of an encoder are kept, so that
+    other runs need not compute them again; None: this run alone has them."""
     shares = split(recipe, found, seed)
     dtype = DTYPES[recipe.dtype]
     x, outputs = found.x.to(dtype), found.n_classes or 1
-    shape = tuple(x.shape[1:])
+    measured = tuple(x.shape[1:])
+    encoder = encoder_of(recipe, measured)
+    if encoder is not None and found.missing is not None:
+        raise ValueError(
+            f"rows of {found.name} have empty cells, which encoder {recipe.encoder} cannot take: "
+            "fill them in, leave such rows out, or leave the encoder out"
+        )
+    shape = measured if encoder is None else (encoder.width(measured),)
 
     def new_model(generator: torch.Generator) -> nn.Module:
         m = recipe.model
@@ -238,10 +286,13 @@ def world_of(
 
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
     wrong = flipped(recipe, found, [*rows], seed)
-    methods = methods_of(recipe, wrong)
+    methods = with_encoder(methods_of(recipe, wrong), encoder, measured)
     hidden = {name: found.y[at] for name, at in rows.items()}
     hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}
     shown = hidden if methods["query"].contract.simulator_only else {}
+    features = None
+    if encoder is not None:
+        features = CommonFeatures(encoder, found.x, rows, kept or FeatureStore())
     parts = Parts(
         model,
         layout,
@@ -252,6 +303,7 @@ def world_of(
         hidden=shown,
         privacy=recipe.protected,
         noise="seeded",
+        encoded=None if features is None else features.of_site,
     )
     members = {name: Site(name, x[at], parts, store) for name, at in rows.items()}
     executor = executor_of(recipe, model)
@@ -260,7 +312,15 @@ def world_of(
     parts_of_it = (carrier, members, oracle, model, layout, methods)
     tests = own_tests(recipe, found, shares, seed)
     return World(
-        recipe, seed, found, *parts_of_it, executor, fresh, tests=tests, flipped=wrong
+        recipe,
+        seed,
+        found,
+        *parts_of_it,
+        executor,
+        fresh,
+        features=features,
+        tests=tests,
+        flipped=wrong,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,10 +10,11 @@ import torch
 from torch import nn
 
 from fallow.core.banks import Layout
-from fallow.core.methods import Methods
+from fallow.core.methods import Encoder, Methods
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import Loop, Stacked, row_loss
+from fallow.experiment.encoding import encoder_of, with_encoder
 from fallow.experiment.methods import executor_of, methods_of
 from fallow.experiment.scale import is_standardised
 from fallow.federation.agreement import Agreement
@@ -28,7 +30,8 @@ class BuiltStudy:
     """The model and the methods of a study, equal at the coordinator and at every site: those that
     play a part in it.
 
-    ``trainer``: the name of the ``executor``, for records.
+    ``trainer``: the name of the ``executor``, for records.  ``width``: numbers in a row as models
+    see it; ``encoder``: what makes it so, if anything.
     """
 
     model: nn.Module
@@ -39,6 +42,8 @@ class BuiltStudy:
     executor: Executor
     trainer: str
     dtype: torch.dtype
+    width: int
+    encoder: Encoder | None = None
 
 
 def build_study(agreement: Agreement) -> BuiltStudy:
@@ -51,7 +56,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     dtype = DTYPES[recipe.dtype]
     names = agreement.names
     check_task(recipe, agreement.example, names)
-    shape = tuple(agreement.example.x.shape[1:])
+    measured = tuple(agreement.example.x.shape[1:])
+    encoder = encoder_of(recipe, measured, names)
+    shape = measured if encoder is None else (encoder.width(measured),)
 
     def new_model(generator: torch.Generator) -> nn.Module:
         spec = recipe.model
@@ -67,7 +74,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     def fresh(generator: torch.Generator) -> State:
         return layout.flatten(new_model(generator), dtype)
 
-    methods = methods_of(recipe, policy=names)
+    methods = with_encoder(methods_of(recipe, policy=names), encoder, measured)
     for name in ("query", "training"):
         if methods[name].contract.simulator_only:
             raise ValueError(
@@ -91,6 +98,8 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         executor=executor,
         trainer=trainer,
         dtype=dtype,
+        width=math.prod(shape),
+        encoder=encoder,
     )
 
 
@@ -102,6 +111,8 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     scaling = Scaling(
         of_rows=is_standardised(recipe, agreement.example),
         of_numbers=has_numbers and recipe.target_scale != "none",
+        of_cells=False,
+        is_encoded=recipe.encoder is not None,
     )
     playing = methods.copy()
     playing["scaling"] = scaling

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import SiteId
 from fallow.core.words import counted, size
@@ -120,12 +121,18 @@ def _describe_labels(labels: Mapping[str, int]) -> str:
 def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:
     recipe = agreement.recipe
     by_owner = methods_by_owner(methods)
+    if recipe.encoder is not None:
+        contract = by_owner["encoder"].contract
+        yield f"- Encoder: {recipe.encoder}, {contract.title}{_describe_paper(contract)}"
     yield f"- Model: {recipe.model}"
     for part, title in PARTS.items():
         contract = by_owner[part].contract
-        paper = f' ("{contract.paper}", {contract.year})' if contract.year else ""
-        yield f"- {title}: {getattr(recipe, part)}, {contract.title}{paper}"
+        yield f"- {title}: {getattr(recipe, part)}, {contract.title}{_describe_paper(contract)}"
     yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {agreement.seed}"
+
+
+def _describe_paper(contract: Contract) -> str:
+    return f' ("{contract.paper}", {contract.year})' if contract.year else ""
 
 
 def _describe_scores(agreement: Agreement, facts: Facts) -> Iterator[str]:

@@ -15,7 +15,8 @@ from fallow.core.methods import Finishing
 from fallow.core.refusal import Refusal, words_stay
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
-from fallow.experiment.scale import Scale, in_units
+from fallow.experiment.encoding import saved_encoder
+from fallow.experiment.scale import in_units
 from fallow.experiment.steps import held_back, is_stratified
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
@@ -27,6 +28,7 @@ from fallow.federation.people_scores import count_hits
 from fallow.network.relays import tensor_to_bytes
 from fallow.settings.recipe import Recipe
 from fallow.sites import Site
+from fallow.sites.site import ENCODE
 from fallow.sites.store import Label
 from fallow.sites.view import SiteView
 from fallow.storage.files import save_tree
@@ -190,6 +192,8 @@ class People:
             "scale": at.site.memory.get("features"),
             "targets": at.site.memory.get("targets"),
         }
+        encoder = at.site.parts.methods.get("encoder")
+        tree |= saved_encoder(encoder, at.site.memory.get(ENCODE))
         save_tree(at.path / MODEL, tree)
         facts = Facts(
             owner=f"site {at.site.id}",
@@ -222,8 +226,7 @@ class People:
 
     def _outputs(self, at: Office, state: State) -> Tensor:
         """Of the model on the test rows, (m, c)."""
-        unit = at.site.memory.get("features")
-        x = at.x if unit is None else Scale(**unit)(at.x)
+        x = at.site.see(at.x)
         outputs = SiteView(at.site, 0).outputs(state, x.to(state["w"].dtype))
         if not bool(outputs.isfinite().all()):
             raise Refusal(

@@ -28,6 +28,8 @@ PLACED = (
     "bounds",
 )
 """Settings that say nothing at real sites: each has one value there."""
+WHERE_USED = {"encoder": "what makes features of rows, the same at every site"}
+"""A word on settings that most studies do without."""
 SAID = {
     "model": "the model that is trained",
     "training": "how the models of all sites become one (or one for each site)",
@@ -112,7 +114,8 @@ def add_recipe(document: TOMLDocument, recipe: Recipe) -> None:
         shown = TypeAdapter(hints[field.name]).dump_python(
             value, mode="json", exclude_defaults=briefly
         )
-        add_setting(document, field.name, shown, about=SAID.get(field.name, ""))
+        about = (SAID | WHERE_USED).get(field.name, "")
+        add_setting(document, field.name, shown, about=about)
 
 
 def schema_section(schema: Schema) -> Table:

@@ -21,13 +21,17 @@ MODELS = ("w", "stats", "body")
 """Fields that hold a model, or a part of one; in a sum they are multiplied by the rows ``n``."""
 ROWS = "n"
 """The field by which an answer weighs in an average of models."""
-BY_ROWS = {("scaling", "columns"), ("scaling", "spread")}
+BY_ROWS = {
+    *(("scaling", verb) for verb in ("columns", "spread")),
+    *(("encoder", verb) for verb in ("moments", "patches")),
+}
 BY_LABELS = {
     *(("scaling", verb) for verb in ("labelled", "deviation")),
     *(("training", verb) for verb in ("centre", "columns", "normal")),
 }
 """Sums, by who asks for them and by their verb, to which a site adds over all its rows or its
-labelled ones: units of columns and of numbers, and least squares at the server."""
+labelled ones: what encoders are fitted to, units of columns and of numbers, and least squares at
+the server."""
 
 
 @dataclass(frozen=True)

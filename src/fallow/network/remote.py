@@ -65,7 +65,7 @@ def find_step(key: str) -> str:
 class Book(Protocol):
     """What the coordinator remembers of its sites, written in the transaction of the exchange."""
 
-    def noted(self, name: str) -> str | None: ...
+    def read_note(self, name: str) -> str | None: ...
     def note(self, name: str, value: str) -> None: ...
 
 
@@ -111,7 +111,7 @@ class Remote:
 
     def wire_key(self, key: str) -> str:
         """The key under which sites know an exchange: its own, unless its step was asked anew."""
-        times = self.book.noted(f"{AGAIN}{find_step(key)}")
+        times = self.book.read_note(f"{AGAIN}{find_step(key)}")
         return f"{key}{ANEW}{times}" if times else key
 
     def exchange(
@@ -315,7 +315,7 @@ class Remote:
         return chosen
 
     def _load_told(self, site: SiteId) -> list[str]:
-        found: list[str] = json.loads(self.book.noted(f"{TOLD}{site}") or "[]")
+        found: list[str] = json.loads(self.book.read_note(f"{TOLD}{site}") or "[]")
         return found
 
     def _note_told(self, site: SiteId) -> None:
@@ -332,11 +332,11 @@ class Remote:
             self.border.last = brought
             self.book.note(NORMS, json.dumps(brought))
         elif not self.border.last:
-            self.border.last = json.loads(self.book.noted(NORMS) or "{}")
+            self.border.last = json.loads(self.book.read_note(NORMS) or "{}")
 
     def _note_before(self, sites: Iterable[SiteId]) -> None:
         """What had counted before an exchange, in case that it has to be taken back."""
-        counted = {site: self.book.noted(f"counted/{site}") for site in sites}
+        counted = {site: self.book.read_note(f"counted/{site}") for site in sites}
         about = {site: key for site, key in counted.items() if key is not None}
         self.book.note(BEFORE, json.dumps({"key": self.asking, "counted": about}))
 
@@ -349,7 +349,7 @@ class Remote:
         return min(max(asked - may_be_missing, 1), asked)
 
     def _find_place(self) -> int:
-        return int(self.book.noted("place") or 0)
+        return int(self.book.read_note("place") or 0)
 
     def _make_order(
         self,
@@ -367,7 +367,7 @@ class Remote:
             key=key,
             place=self._find_place() + further,
             errand=errand,
-            counted=self.book.noted(f"counted/{site}"),
+            counted=self.book.read_note(f"counted/{site}"),
             body=body,
             life=self.life,
         )

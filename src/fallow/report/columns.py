@@ -39,6 +39,10 @@ DIVERGED = " (diverged)"
 """What stands behind a strategy of which a seed has no usable model at the end."""
 
 
+ONE_CLASS = " (one class)"
+"""What stands behind a strategy of which a seed ends with a model that predicts one class only."""
+
+
 def score_columns(table: FinalTable) -> Columns:
     """Name, final score, seeds, and (where there are any) labels, published, area, labels saved."""
     rows = table.rows
@@ -63,6 +67,10 @@ def _row_name(row: Row) -> str:
         name += " (bound)"
     if row.has_diverged:
         name += DIVERGED
+    if row.one_class:
+        name += ONE_CLASS
+    if row.same_as:
+        name += f" (same as {row.same_as})"
     return name
 
 
@@ -132,6 +140,7 @@ def footnotes(table: FinalTable, left_out: Collection[str] = ()) -> list[str]:
         notes.append("A strategy is a query and how its models are trained.")
     notes += _about_tests(table, left_out)
     notes += _about_errors(table)
+    notes += _about_degenerate(table)
     if table.untested:
         notes.append(table.untested)
     if any(row.saved is not None for row in table.rows):
@@ -169,6 +178,23 @@ def _about_tests(table: FinalTable, left_out: Collection[str]) -> list[str]:
         )
     reasons = dict.fromkeys(test.note for test in tests)
     notes += [f"{reason}." for reason in reasons if reason]
+    return notes
+
+
+def _about_degenerate(table: FinalTable) -> list[str]:
+    """What is said where scores say little."""
+    notes = []
+    if any(row.one_class for row in table.rows):
+        notes.append(
+            "One class: at least one seed ends with a model that gives every test row the same "
+            "class. It has learned nothing yet: train longer (rounds, plan.segments), change the "
+            "learning rate (plan.optimiser.lr), or buy more labels."
+        )
+    if any(row.same_as for row in table.rows):
+        notes.append(
+            "Same as: all scores of both agree to the last digit, cycle by cycle and seed by seed. "
+            "They bought the same rows, or what they bought changed nothing."
+        )
     return notes
 
 

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Protocol
 
 from fallow.experiment.metrics import labels_saved
+from fallow.report.findings.degenerate import find_equals, find_one_class
 from fallow.report.findings.diverged import ends_diverged
 from fallow.study import names
 from fallow.study import statistics as stats
@@ -80,6 +81,8 @@ class Row:
     area_comparison: stats.Comparison | None = None  # of areas under the curve
     labels: float | None = None
     has_diverged: bool = False  # a seed ends without a usable model
+    one_class: bool = False  # a seed ends with a model that predicts one class only
+    same_as: str = ""  # the label of a strategy above whose scores are all the same
 
 
 @dataclass(frozen=True)
@@ -270,6 +273,7 @@ def _row(
     """The row of one strategy or bound."""
     scale = _scale(study)
     final = study.final(query)
+    equal = find_equals(study).get(query)
     labels = None
     if final:
         labels = study.labels(query).get(study.last_cycle(query) or 0)
@@ -284,6 +288,8 @@ def _row(
         comparison=comparison,
         labels=labels,
         has_diverged=ends_diverged(study, query),
+        one_class=query in find_one_class(study),
+        same_as=label_of(equal, study.study) if equal else "",
     )
 
 

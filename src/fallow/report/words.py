@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fallow.core.words import counted, some
 from fallow.report.final_table import FinalTable, Row, Spread, number
+from fallow.report.findings.degenerate import find_equals, find_one_class
 from fallow.report.findings.personal import left_out
 from fallow.report.tables import p_text
 from fallow.study.records import StudyRecords
@@ -96,6 +97,28 @@ def _about_random(table: FinalTable, top: Row, tests: Sequence[Comparison]) -> s
     return ""
 
 
+def _degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
+    """What a reader must know before any number: models that predict one class only, strategies
+    that agree in everything."""
+    sentences = []
+    labels = {row.query: row.label for row in table.rows}
+    one_class = find_one_class(study)
+    if one_class:
+        runs = counted(sum(len(seeds) for seeds in one_class.values()), "run")
+        names = some([labels[query] for query in one_class])
+        sentences.append(
+            f"Models that predict one class only: {runs} of {names} ended so, and those scores say "
+            "nothing of what was chosen."
+        )
+    equals = find_equals(study)
+    groups: dict[str, list[str]] = {}
+    for query, first in equals.items():
+        groups.setdefault(first, [labels[first]]).append(labels[query])
+    for group in groups.values():
+        sentences.append(f"The scores of {some(group)} agree to the last digit.")
+    return sentences
+
+
 def summary(study: StudyRecords, table: FinalTable) -> str:
     """The study in a few honest sentences."""
     found = leader(table)
@@ -103,7 +126,7 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
         return "No run has a final score yet."
     top, score = found
     tests = [row.comparison for row in table.rows if row.comparison]
-    sentences = [_standing(table, top, score)]
+    sentences = [*_degenerate(study, table), _standing(table, top, score)]
     absent = left_out(study)
     if absent and not study.study.recipe.get("flip"):
         sentences.append(f"Last scores are without {some(absent)}, which told none.")

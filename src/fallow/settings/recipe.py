@@ -25,6 +25,10 @@ from fallow.settings.spec import Published, Spec, literal
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
+LATER = ("id", "drop", "columns", "encoder")
+"""Fields that recipes did not always have: at their default they are no part of a digest, so that
+studies of before stay the same studies."""
+NAMES = tuple[str, ...]
 MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 
@@ -38,6 +42,9 @@ class Recipe:
     data: str = "digits"  # a named set, or a path to a table, an .npz file or a folder
     label: str | None = None  # label column of a table
     site: str | None = None  # site column of a table
+    id: str | None = None  # column of row names of a table; None: "id", if there is one
+    drop: tuple[str, ...] = ()  # columns of a table that are no features
+    columns: tuple[str, ...] = ()  # the features of a table; (): all that can be
     task: Literal["auto", "classification", "regression"] = "auto"  # of a table
     drop_rows: bool = (
         False  # rows of your own data with missing or infinite features are left out
@@ -48,8 +55,10 @@ class Recipe:
     features: Spec | None = (
         None  # rows become what this model, with frozen weights, sees in them
     )
+    # rows become what this encoder makes of them, fitted by totals over all sites
+    encoder: Spec | None = None
     standardise: Literal["auto", "federated", "none"] = (
-        "auto"  # auto: own tables, and regression
+        "auto"  # auto: own tables, regression, and what an encoder makes
     )
     target_scale: Literal["labelled", "oracle", "none"] = "labelled"  # numbers to predict
     partition: Spec = Spec("exact-dirichlet", {"alpha": 0.1})
@@ -156,6 +165,11 @@ class Recipe:
                 "with fresh_first labels train from the second round on, and rounds is 1; raise it"
             )
         self.check_flip(self.sites)
+        if self.encoder is not None and self.features is not None:
+            raise ValueError(
+                f"encoder is {self.encoder} and features is {self.features}; both make features of "
+                "rows: leave one out"
+            )
         if self.plan.start not in ("given", "scratch"):
             raise ValueError(f"plan.start is {self.plan.start!r}; use 'given' or 'scratch'")
         if self.budget not in POLICIES:
@@ -209,7 +223,9 @@ class Recipe:
     def digest_under(self, policy: NamePolicy) -> str:
         """The digest of a recipe that somebody else wrote: no module is imported that ``policy``
         does not let resolve."""
-        text = json.dumps(resolved(self, policy, OUTSIDE), sort_keys=True)
+        is_default = {f.name: getattr(self, f.name) == f.default for f in fields(self)}
+        unused = tuple(name for name in LATER if is_default[name])
+        text = json.dumps(resolved(self, policy, (*OUTSIDE, *unused)), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -223,6 +239,8 @@ def named_classes(recipe: Recipe) -> dict[str, str]:
     }
     if recipe.features is not None:
         found["features"] = recipe.features.name
+    if recipe.encoder is not None:
+        found["encoder"] = recipe.encoder.name
     return found
 
 
@@ -259,11 +277,20 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
     """
     merged, hints = _start(recipe, settings), get_type_hints(Recipe)
     for key, text in settings.items():
-        value: Any = text if hints.get(key) in TEXTS else literal(text)
+        value: Any = _from_text(text, hints.get(key))
         for part in reversed(key.split(".")[1:]):
             value = {part: value}
         merged = _merge(merged, {key.split(".")[0]: value}, Recipe, "")
     return _checked(merged)
+
+
+def _from_text(text: str, hint: Any) -> Any:
+    """A value as the command line writes it; names of columns and of queries stand between commas."""
+    if hint in TEXTS:
+        return text
+    if hint == NAMES and not text.startswith("["):
+        return [name.strip() for name in text.split(",") if name.strip()]
+    return literal(text)
 
 
 def _start(base: Recipe | None, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,11 +61,12 @@ def _fields(spec: Spec, policy: NamePolicy, part: str) -> dict[str, Any]:
 
 def _packages(part: str) -> Packages:
     """Where a part of a recipe looks its class up; imported here, for all of them take a second."""
-    from fallow import models, queries, training
+    from fallow import encoders, models, queries, training
     from fallow.data.partition import partitions
     from fallow.training import personal
 
     packages: dict[str, Packages] = {
+        "encoder": encoders,
         "features": models,
         "model": models,
         "partition": partitions,

@@ -24,12 +24,19 @@ from fallow.engine.batches import Streams
 from fallow.privacy import Privacy, ReleaseGuard
 from fallow.privacy.guard import Noise
 from fallow.sites.fits import is_main, named_stream
+from fallow.sites.seen import SeenRows, Source, in_unit, seen_rows
 from fallow.sites.store import Label, RelayedMessages, Store, names_from_relay
 
 ViewOf = Callable[["Site", int, bool], View]
 EMPTY = -1.0
-SCALES = ("features", "targets")
-"""What the federation has agreed on for the rest of the run: how rows and numbers are scaled."""
+ENCODE = "encode"
+"""What a site remembers of its encoder: what that was fitted to."""
+SCALES = (ENCODE, "features", "targets")
+"""What the federation has agreed on for the rest of the run: how rows are encoded, and how rows and
+numbers are scaled."""
+Encoded = Callable[[SiteId, Tensor, State], tuple[Source, Tensor | None]]
+"""From a site, its rows (n, *shape) and what the encoder was fitted to: features, and which of them
+are those of the rows (None: all, in their order)."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,7 @@ class Parts:
 
     ``methods``: "plain" fits the models that only a query looks at, unless the query has a step of
     its own, and is asked nothing; the verbs of all others may be.
+    ``encoded``: how rows are encoded, where the recipe has an encoder.
     ``hidden``: true labels of all rows of each site; empty but in a simulation of a strategy that
     reads them.  ``secret``: of what a site draws for itself alone; None in a simulation, whose
     noise is "seeded": there it comes from ``seed`` too.
@@ -55,6 +63,7 @@ class Parts:
     noise: Noise = "os"  # "seeded": from the run's seed, in simulations; all can repeat it
     view: ViewOf | None = None  # what a verb sees of a site, in a cycle; None: `SiteView`
     secret: int | None = None
+    encoded: Encoded | None = None
 
     @property
     def asked(self) -> dict[str, Method]:
@@ -75,7 +84,6 @@ class Site:
     parts: Parts
     store: Store
     memory: dict[str, State] = field(default_factory=dict)
-    seen: Tensor = field(init=False)  # the rows as models see them
     values: Tensor = field(init=False)
     weight: Tensor = field(init=False)
 
@@ -84,11 +92,45 @@ class Site:
             raise ValueError(
                 f"site {self.id} has no rows; use fewer sites or another partition"
             )
-        self.seen = self.x
+        self._seen: Tensor | SeenRows | None = None
         self.gone = torch.zeros(len(self.x), dtype=torch.bool)
         self.reread(self.store.load_labels(self.id))
         self.memory |= self.store.load_states(self.id)
-        self._scale()
+
+    @property
+    def seen(self) -> Tensor | SeenRows:
+        """The rows as models see them, encoded and scaled when they are first looked at."""
+        if self._seen is None:
+            self._seen = self._look()
+        return self._seen
+
+    @seen.setter
+    def seen(self, rows: Tensor | SeenRows) -> None:
+        self._seen = rows
+
+    def _look(self) -> Tensor | SeenRows:
+        state, unit = self.memory.get(ENCODE), self.memory.get("features")
+        if state is None:
+            return self.x if unit is None else in_unit(self.x, unit, self.x.dtype)
+        if self.parts.encoded is None:
+            raise ValueError(
+                f"site {self.id} remembers an encoder, and this run has none: begin it anew"
+            )
+        source, at = self.parts.encoded(self.id, self.x, state)
+        return seen_rows(source, at, unit, self.x.dtype)
+
+    def see(self, x: Tensor) -> Tensor:
+        """Other rows, (m, *shape) as they are measured, as models see them."""
+        state, unit = self.memory.get(ENCODE), self.memory.get("features")
+        if state is None:
+            return x if unit is None else in_unit(x, unit, x.dtype)
+        if self.parts.encoded is None:
+            raise ValueError(
+                f"site {self.id} remembers an encoder, and this run has none: begin it anew"
+            )
+        source, at = self.parts.encoded(self.id, x, state)
+        seen = seen_rows(source, at, unit, x.dtype)
+        return seen if isinstance(seen, Tensor) else seen[:]
 
     @property
     def pool(self) -> Tensor:
@@ -162,8 +204,8 @@ class Site:
         else:
             self.memory[name] = state
         self.store.keep(self.id, name, state)
-        if name == "features":
-            self._scale()
+        if name in (ENCODE, "features"):
+            self._seen = None
 
     def receive(self, verb: str, letters: RelayedMessages) -> None:
         """What a relay brought takes the place of what an earlier one of the same verb did: memory
@@ -180,15 +222,6 @@ class Site:
         for name in list(self.memory):
             if not name.startswith(lasting):
                 self.remember(name, None)
-
-    def _scale(self) -> None:
-        """Bring rows to the scale that the federation has agreed on, where it has."""
-        unit = self.memory.get("features")
-        if unit is None:
-            return
-        varies = unit["std"] > 0  # a column that is the same everywhere becomes 0
-        away = (self.x.double() - unit["mean"]) / torch.where(varies, unit["std"], 1.0)
-        self.seen = torch.where(varies, away, 0.0).to(self.x.dtype)
 
     def streams(self, *name: str | int) -> torch.Generator:
         return stream(self.parts.seed, *name, self.id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import final
 
 import torch
@@ -15,6 +15,8 @@ from fallow.core.view import Rows
 from fallow.engine.forward import forward, has_dropout
 from fallow.engine.loop import look
 from fallow.sites.site import Site
+
+CHUNK = 4096  # rows at a time
 
 
 @final
@@ -72,13 +74,20 @@ class SiteView:
         return self._site.parts.hidden[self.site][self._site.pool]
 
     def rows(self, which: Rows = "pool") -> Tensor:
-        site = self._site
+        return self._site.seen[self._positions(which)]
+
+    def blocks(self, which: Rows = "pool", size: int = CHUNK) -> Iterator[Tensor]:
+        for some in torch.split(self._positions(which), size):
+            yield self._site.seen[some]
+
+    def _positions(self, which: Rows) -> Tensor:
+        """Of rows of a kind among all rows of the site."""
         kinds = {
-            "pool": site.pool,
-            "labelled": site.labelled,
-            "validation": site.validation,
+            "pool": self._site.pool,
+            "labelled": self._site.labelled,
+            "validation": self._site.validation,
         }
-        return site.seen[kinds[which]]
+        return kinds[which]
 
     def model(self, name: str) -> State:
         """A remembered model; a site without labels has no local one and uses the global."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import NamedTuple
 
 import torch
 
@@ -14,7 +16,7 @@ from fallow.core.methods import Choosing, Load
 from fallow.core.plan import Segment
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.core.words import duration, size
+from fallow.core.words import counted, duration, size
 from fallow.data.dataset import Dataset
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.first_phase import INPUTS
@@ -40,6 +42,10 @@ class Estimate:
 
     Where sites choose collaborators, at most: ``tried`` models on validation rows, and bytes that
     go from site to site (``relayed``, which records count up and down).
+
+    >>> print(Estimate(runs=1, rows=1200, seconds=75, bytes=48, jobs=1).sentence())
+    1 run: 1,200 training rows in all, about 1 min 15 s in 1 process on this machine, 48 B between
+    server and sites. Nothing was started.
     """
 
     runs: int
@@ -51,18 +57,18 @@ class Estimate:
     relayed: int = 0
 
     def sentence(self) -> str:
+        """The estimate in words."""
         processes = "1 process" if self.jobs == 1 else f"{self.jobs} processes"
-        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        tried = (
-            f"up to {self.tried:,} models tried on validation rows, " if self.tried else ""
-        )
-        passed = (
-            f" and up to {size(self.relayed)} from site to site" if self.relayed else ""
-        )
+        tried = ""
+        if self.tried:
+            tried = f"up to {self.tried:,} models tried on validation rows, "
+        relayed = ""
+        if self.relayed:
+            relayed = f" and up to {size(self.relayed)} from site to site"
         return (
-            f"{runs}: {self.rows:,} training rows in all, {tried}about "
+            f"{counted(self.runs, 'run')}: {self.rows:,} training rows in all, {tried}about "
             f"{duration(self.seconds)} in {processes} on this machine, {size(self.bytes)} between "
-            f"server and sites{passed}. Nothing was started."
+            f"server and sites{relayed}. Nothing was started."
         )
 
 
@@ -76,59 +82,116 @@ class Pace:
     start: float  # reading data, making sites
     per_look: float  # one row of a pool, seen by one model
     per_try: float  # a model averaged and seen with one row, beyond per_look
-    pool: int
+    pool: int  # training rows of all sites
     model: int  # bytes
     world: World  # that was timed
 
 
-def estimate(setup: Setup, cells: Sequence[Cell], jobs: int) -> Estimate:
+class Crossing(NamedTuple):
+    """Bytes between server and sites, both directions, of all sites."""
+
+    first: int  # in the first round of a phase
+    later: int  # in each round after it
+
+
+def estimate(
+    setup: Setup, cells: Sequence[Cell], jobs: int, found: Dataset | None = None
+) -> Estimate:
     """Count what the cells will do, and time two short rounds of each kind to scale it.
 
+    found: the rows of the first cell, as `open_data` gives them, where they have been read.
     The first phase is counted once per seed for the strategies that share it.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(setup.threads)
-    paces: dict[str, Pace] = {}
-    crossing: dict[tuple[str, str], tuple[int, int]] = {}
-    try:
-        begun = time.perf_counter()
-        found = open_data(setup.recipe, cells[0].seed, setup.data_dir)
-        reading = time.perf_counter() - begun
-        for cell in cells:
-            recipe, kind = variant(setup.recipe, cell.query), _kind(cell)
-            if kind not in paces:
-                pace = _pace(recipe, cell.seed, found)
-                paces[kind] = replace(pace, start=pace.start + reading)
-            if (way := (kind, str(recipe.training))) not in crossing:
-                crossing[way] = _crossing(recipe, paces[kind])
-    finally:
-        torch.set_num_threads(before)
-    total, started = _Sum(), set[tuple[object, ...]]()
+    with _threads(setup.threads):
+        measured = measure(setup, cells, found)
+    return add_up(setup, cells, jobs, measured)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was timed and counted in short runs."""
+
+    paces: Mapping[str, Pace]  # by the kind of a cell
+    crossings: Mapping[tuple[str, str], Crossing]  # by kind and training method
+
+
+def add_up(setup: Setup, cells: Sequence[Cell], jobs: int, measured: Measured) -> Estimate:
+    """What the cells cost together, at the pace that was measured."""
+    total = _Total()
+    started: set[tuple[object, ...]] = set()  # first phases that another cell has made
     for cell in cells:
-        recipe, kind = variant(setup.recipe, cell.query), _kind(cell)
-        pace, phases = paces[kind], labelled(recipe, paces[kind].pool)
+        recipe = variant(setup.recipe, cell.query)
+        kind = _kind_of(cell)
+        pace = measured.paces[kind]
+        phases = count_labels_by_phase(recipe, pace.pool)
         is_shared = not cell.query.startswith(BOUND)
-        if is_one_pass(recipe):
-            phases, is_shared = phases[1:], False
-        first = (cell.seed, *(str(getattr(recipe, name)) for name in INPUTS))
-        done = is_shared and first in started
-        started |= {first} if is_shared else set()
-        total.add(recipe, pace, phases, crossing[kind, str(recipe.training)], done)
+        if is_one_pass(recipe):  # nothing is trained before the rows are chosen
+            phases = phases[1:]
+            is_shared = False
+        inputs = (cell.seed, *(str(getattr(recipe, name)) for name in INPUTS))
+        is_done = is_shared and inputs in started
+        if is_shared:
+            started.add(inputs)
+        crossing = measured.crossings[kind, str(recipe.training)]
+        total.add(recipe, pace, phases=phases, crossing=crossing, is_first_done=is_done)
+
     jobs = min(jobs, len(cells))
-    seconds = total.seconds / jobs
     return Estimate(
-        len(cells),
-        total.rows,
-        seconds,
-        round(total.bytes),
-        jobs,
-        total.tried,
-        total.relayed,
+        runs=len(cells),
+        rows=total.rows,
+        seconds=total.seconds / jobs,
+        bytes=round(total.bytes),
+        jobs=jobs,
+        tried=total.tried,
+        relayed=total.relayed,
     )
 
 
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def measure(setup: Setup, cells: Sequence[Cell], found: Dataset | None = None) -> Measured:
+    """Time and count short runs: one pace for each kind of cell, one crossing for each training
+    method of a kind.  found: as in `estimate`."""
+    paces: dict[str, Pace] = {}
+    crossings: dict[tuple[str, str], Crossing] = {}
+    started = time.perf_counter()
+    if found is None:
+        found = open_data(setup.recipe, cells[0].seed, setup.data_dir, setup.dataset)
+    reading = time.perf_counter() - started
+    found = _without_holes(found)
+    for cell in cells:
+        recipe = variant(setup.recipe, cell.query)
+        kind = _kind_of(cell)
+        if kind not in paces:
+            pace = _measure_pace(recipe, cell.seed, found)
+            paces[kind] = replace(pace, start=pace.start + reading)
+        way = (kind, str(recipe.training))
+        if way not in crossings:
+            crossings[way] = _measure_crossing(recipe, paces[kind])
+    return Measured(paces, crossings)
+
+
+def _without_holes(found: Dataset) -> Dataset:
+    """Rows that take as long as those of the study: what fills empty cells is not asked for."""
+    if found.missing is None:
+        return found
+    x = found.x.nan_to_num(nan=0.0)
+    x_test = found.x_test.nan_to_num(nan=0.0)
+    return replace(found, x=x, x_test=x_test, missing=None)
+
+
 @dataclass
-class _Sum:
+class _Total:
+    """What all cells cost together."""
+
     rows: int = 0
     seconds: float = 0.0
     bytes: float = 0.0
@@ -139,90 +202,134 @@ class _Sum:
         self,
         recipe: Recipe,
         pace: Pace,
+        *,
         phases: Sequence[int],
-        crossing: tuple[int, int],
-        done: bool,
+        crossing: Crossing,
+        is_first_done: bool,
     ) -> None:
-        """A cell with so many labelled rows in its phases, the first of which may be done."""
-        first, later = crossing
+        """A cell.  phases: labelled rows of each; the first one may be done by another cell."""
+        queries = phases[:-1]  # one after every phase but the last
+        bytes_of_phase = crossing.first + (recipe.rounds - 1) * crossing.later
+        self.bytes += len(phases) * bytes_of_phase * recipe.participation
         self.bytes += (
-            len(phases) * (first + (recipe.rounds - 1) * later) * recipe.participation
-        )
-        self.bytes += (
-            len(phases[:-1]) * recipe.sites * pace.model
+            len(queries) * recipe.sites * pace.model
         )  # before a query, to each site
-        self.seconds += pace.start + sum(_query(recipe, pace, n) for n in phases[:-1])
+        self.seconds += pace.start
+        self.seconds += sum(_estimate_query(recipe, pace, n) for n in queries)
         for cycle, n in enumerate(phases):
-            chosen = _chosen(recipe, cycle)
-            self.relayed += chosen.models * pace.model
-            if done and cycle == 0:
+            load = _choosing_load(recipe, cycle)
+            self.relayed += load.models * pace.model
+            if is_first_done and cycle == 0:
                 continue
-            self.tried += chosen.evaluations
+            self.tried += load.evaluations
             self.rows += n * recipe.rounds * recipe.plan.epochs
-            self.seconds += _phase(recipe, pace, n) + chosen.evaluations * _try(
-                recipe, pace, n
-            )
+            self.seconds += _estimate_phase(recipe, pace, n)
+            self.seconds += load.evaluations * _estimate_try(recipe, pace, n)
 
 
-def _chosen(recipe: Recipe, cycle: int) -> Load:
+def _choosing_load(recipe: Recipe, cycle: int) -> Load:
     """What choosing collaborators costs in a phase; nothing where nobody does."""
     method = methods_of(recipe)["training"]
     if not isinstance(method, Choosing):
         return Load(0, 0)
-    return method.load(
-        recipe.sites, recipe.rounds, recipe.restart == "continue" and cycle > 0
-    )
+    is_continued = recipe.restart == "continue" and cycle > 0
+    return method.load(recipe.sites, recipe.rounds, is_continued)
 
 
-def _try(recipe: Recipe, pace: Pace, n: int) -> float:
+def count_labels_by_phase(recipe: Recipe, pool: int) -> list[int]:
+    """Labelled rows of each training phase.  pool: training rows of all sites.
+
+    >>> count_labels_by_phase(Recipe("a", initial=0.1, per_cycle=0.05, cycles=2), pool=200)
+    [20, 30, 40]
+    """
+    first = _count_labels(recipe.initial, recipe.sites, pool)
+    per_cycle = _count_labels(recipe.per_cycle, recipe.sites, pool)
+    return [first + cycle * per_cycle for cycle in range(recipe.cycles + 1)]
+
+
+def _count_labels(share: float | int, sites: int, pool: int) -> int:
+    """Labels of all sites; share: a number at each site, or a fraction of the pool."""
+    if isinstance(share, int):
+        return share * sites
+    return round(share * pool)
+
+
+def _estimate_phase(recipe: Recipe, pace: Pace, n: int) -> float:
+    """Seconds of a training phase over ``n`` labelled rows, without choosing collaborators."""
+    steps = n * recipe.plan.epochs * _gradients_per_batch(recipe)
+    one_round = pace.base + pace.per_row * steps
+    scored = min(recipe.rounds, recipe.score_rounds)
+    return recipe.rounds * recipe.participation * one_round + scored * pace.scoring
+
+
+def _estimate_query(recipe: Recipe, pace: Pace, n: int) -> float:
+    """Seconds of a query after ``n`` labels: two models look at the pool; a local model of its own
+    is trained to the end."""
+    looks = 2 * (pace.pool - n) * pace.per_look
+    if local_plan(recipe, methods_of(recipe)["query"]) is None:
+        return looks
+    return looks + n * recipe.local_plan.epochs * pace.per_row
+
+
+def _estimate_try(recipe: Recipe, pace: Pace, n: int) -> float:
     """Seconds of a model on the validation rows of a site, of ``n`` labelled rows in all."""
     return pace.per_try + recipe.validation * n / recipe.sites * pace.per_look
 
 
-def labelled(recipe: Recipe, pool: int) -> list[int]:
-    """Labelled rows of each phase."""
-
-    def bought(share: float | int) -> int:
-        return share * recipe.sites if isinstance(share, int) else round(share * pool)
-
-    return [
-        bought(recipe.initial) + t * bought(recipe.per_cycle)
-        for t in range(recipe.cycles + 1)
-    ]
-
-
-def _phase(recipe: Recipe, pace: Pace, n: int) -> float:
-    training = pace.base + pace.per_row * n * recipe.plan.epochs * _gradients(recipe)
-    scored = min(recipe.rounds, recipe.score_rounds)
-    return recipe.rounds * recipe.participation * training + scored * pace.scoring
-
-
-def _query(recipe: Recipe, pace: Pace, n: int) -> float:
-    """Two models look at the pool; a local model of its own is trained to the end."""
-    looks = 2 * (pace.pool - n) * pace.per_look
-    own = local_plan(recipe, methods_of(recipe)["query"]) is not None
-    return looks + own * n * recipe.local_plan.epochs * pace.per_row
-
-
-def _kind(cell: Cell) -> str:
+def _kind_of(cell: Cell) -> str:
     """Cells of one kind train at one pace, but for the gradients that a batch takes; pooled rows
     cannot be trained side by side."""
     return cell.query if cell.query == f"{BOUND}pooled" else ""
 
 
-def _gradients(recipe: Recipe) -> int:
+def _gradients_per_batch(recipe: Recipe) -> int:
     """Gradients that a batch takes, beside FedAvg's 1."""
     return methods_of(recipe)["training"].contract.gradients_per_batch
 
 
-def _pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
-    """Two rounds of one epoch over few rows, so that a long recipe takes no long look.
+@dataclass(frozen=True)
+class _TimedRound:
+    """One round of a short run."""
+
+    rows: int  # labelled
+    seconds: float
+    pace: Pace  # the other parts of the run; base and per_row are not known from one round
+
+
+def _measure_pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
+    """The pace of a run from rounds of one epoch over few rows, so that a long recipe takes no long
+    look: two rounds of different size tell what a round and what a row costs.
 
     Training methods that choose collaborators are timed without: as FedAvg.
     """
-    tests, first = len(found.x_test), next(filter(None, labelled(recipe, len(found.x))), 1)
-    plain = Spec("fedavg") if _chosen(recipe, 0).models else recipe.training
-    short = replace(
+    short = _shorten(recipe)
+    n_tests = len(found.x_test)
+    few_tests = found.test_rows(min(n_tests, ENOUGH), stream(seed, "estimate"))
+    phases = count_labels_by_phase(recipe, len(found.x))
+    first = next((n for n in phases if n), 1)
+    few = min(first, ENOUGH)
+    small = replace(short, initial=min(1.0, few / len(found.x)))
+    large = replace(short, initial=min(1.0, 3 * few / len(found.x)))
+    _time_round(small, seed, few_tests)  # the first pass of a process is slow
+    one = _time_round(small, seed, few_tests)
+    more = _time_round(large, seed, few_tests)
+
+    # a straight line through both; rounds so short are noisy, so a row costs something at least
+    slope = (more.seconds - one.seconds) / max(more.rows - one.rows, 1)
+    per_row = max(slope, 0.1 * one.seconds / max(one.rows, 1))
+    base = max(one.seconds - per_row * one.rows, 0.0)
+    return replace(
+        one.pace,
+        base=base,
+        per_row=per_row / _gradients_per_batch(short),
+        scoring=one.pace.scoring * n_tests / len(few_tests.x_test),
+    )
+
+
+def _shorten(recipe: Recipe) -> Recipe:
+    """One round of one epoch, at all sites, by a method that chooses no collaborators."""
+    is_choosing = _choosing_load(recipe, 0).models > 0
+    return replace(
         recipe,
         protocol="cycles",
         initial_by="random",
@@ -230,73 +337,78 @@ def _pace(recipe: Recipe, seed: int, found: Dataset) -> Pace:
         rounds=1,
         fresh_first=False,
         participation=1.0,
-        training=plain,
+        training=Spec("fedavg") if is_choosing else recipe.training,
         plan=replace(recipe.plan, segments=(Segment(1),)),
-        executor="loop"
-        if recipe.executor == "workers"
-        else recipe.executor,  # starts at once
+        # a loop starts at once, where workers are processes
+        executor="loop" if recipe.executor == "workers" else recipe.executor,
     )
-    few = found.test_rows(min(tests, ENOUGH), stream(seed, "estimate"))
-    shares = [min(1.0, times * min(first, ENOUGH) / len(found.x)) for times in (1, 3)]
-    _timed(
-        replace(short, initial=shares[0]), seed, few
-    )  # the first pass of a process is slow
-    n, once, pace = _timed(replace(short, initial=shares[0]), seed, few)
-    m, more, _ = _timed(replace(short, initial=shares[1]), seed, few)
-    per_row = max((more - once) / max(m - n, 1), 0.1 * once / max(n, 1))
-    base = max(once - per_row * n, 0.0)
-    scoring = pace.scoring * tests / len(few.x_test)
-    return replace(pace, base=base, per_row=per_row / _gradients(short), scoring=scoring)
 
 
-def _timed(recipe: Recipe, seed: int, found: Dataset) -> tuple[int, float, Pace]:
+def _time_round(recipe: Recipe, seed: int, found: Dataset) -> _TimedRound:
     """Rows and seconds of the round of a short recipe, and the other parts."""
-    begun, journal = time.perf_counter(), Journal()
+    journal = Journal()
+    started = time.perf_counter()
     world = world_of(recipe, seed, found, journal)
-    start = time.perf_counter() - begun
+    start = time.perf_counter() - started
+
     run = Run(world, journal)
     run.initial()
-    begun = time.perf_counter()
+    started = time.perf_counter()
     done = run.train(0, None)
-    spent = time.perf_counter() - begun
-    begun = time.perf_counter()
+    spent = time.perf_counter() - started
+
+    started = time.perf_counter()
     evaluate(world, done["state"])
-    scoring = time.perf_counter() - begun
-    look, pool = scoring / len(found.x_test), sum(world.sizes.values())
-    n = sum(len(site.labelled) for site in world.members.values())
-    model = payload({name: done["state"][name] for name in ("w", "stats")})
-    tried = _tried(world, done["state"])
-    pace = Pace(0.0, 0.0, scoring, start, look, tried, pool, model, world)
-    return n, max(spent - scoring, 1e-6), pace
+    scoring = time.perf_counter() - started
+
+    state = done["state"]
+    pace = Pace(
+        base=0.0,
+        per_row=0.0,
+        scoring=scoring,
+        start=start,
+        per_look=scoring / len(found.x_test),
+        per_try=_time_try(world, state),
+        pool=sum(world.sizes.values()),
+        model=payload({"w": state["w"], "stats": state["stats"]}),
+        world=world,
+    )
+    rows = sum(len(site.labelled) for site in world.members.values())
+    return _TimedRound(rows, max(spent - scoring, 1e-6), pace)  # a phase scores once, too
 
 
-def _tried(world: World, state: State) -> float:
+def _time_try(world: World, state: State) -> float:
     """Seconds of adding a model to an average and running it on one row: the median of a few."""
-    site, spent = next(iter(world.members.values())), []
-    view, w = SiteView(site, 0), state["w"].double()
+    site = next(iter(world.members.values()))
+    view = SiteView(site, 0)
+    w = state["w"].double()
+    spent: list[float] = []
     for _ in range(TRIES):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         mean = ((w + w) / 2 - w / 2).to(state["w"].dtype)
         view.forward({**state, "w": mean}, site.seen[:1])
-        spent.append(time.perf_counter() - begun)
+        spent.append(time.perf_counter() - started)
     return median(spent)
 
 
-def _crossing(recipe: Recipe, pace: Pace) -> tuple[int, int]:
-    """Bytes between server and sites in the first round of a training method, and in each later
-    one, of all sites.  Where sites choose collaborators, only the first model."""
-    world, told = pace.world, []
-    if _chosen(recipe, 0).models:
-        return len(world.members) * pace.model, 0
-    for rounds in (1, 2):
-        short = replace(
-            world.recipe, training=recipe.training, rounds=rounds, score_rounds=1
-        )
-        methods = methods_of(short)
-        for site in world.members.values():
-            site.parts = replace(site.parts, methods=methods)
-            site.forget()
-        done = Run(replace(world, recipe=short, methods=methods), Journal()).train(0, None)
-        shown = Disclosure.of(done["revealed"])
-        told.append(shown.bytes_up + shown.bytes_down)
-    return told[0], told[1] - told[0]
+def _measure_crossing(recipe: Recipe, pace: Pace) -> Crossing:
+    """What crosses in the rounds of a training method.  Where sites choose collaborators, only the
+    first model."""
+    world = pace.world
+    if _choosing_load(recipe, 0).models:
+        return Crossing(first=len(world.members) * pace.model, later=0)
+    one = _count_bytes(recipe, world, rounds=1)
+    two = _count_bytes(recipe, world, rounds=2)
+    return Crossing(first=one, later=two - one)
+
+
+def _count_bytes(recipe: Recipe, world: World, rounds: int) -> int:
+    """Bytes in both directions of so many rounds in the world that was timed."""
+    short = replace(world.recipe, training=recipe.training, rounds=rounds, score_rounds=1)
+    methods = methods_of(short)
+    for site in world.members.values():
+        site.parts = replace(site.parts, methods=methods)
+        site.forget()
+    run = Run(replace(world, recipe=short, methods=methods), Journal())
+    shown = Disclosure.of(run.train(0, None)["revealed"])
+    return shown.bytes_up + shown.bytes_down

@@ -17,6 +17,7 @@ from fallow.core.types import DTYPES, SiteId, State
 from fallow.core.words import some
 from fallow.data import read_rows
 from fallow.engine import predict
+from fallow.experiment.encoding import encoded, shape_seen
 from fallow.experiment.methods import methods_of
 from fallow.experiment.scale import Scale, in_units
 from fallow.models import build_model
@@ -80,7 +81,8 @@ def predict_with(
     """`predict_file` with what `save_model` or a real site has saved; ``folder`` is for errors,
     ``mode`` the rights of the file, less those that the umask takes."""
     saved = {**saved, "state": _model(saved, made, folder, site, policy)}
-    rows = read_rows(data, saved["about"]["columns"], saved["about"]["shape"])
+    about = saved["about"]
+    rows = read_rows(data, about["columns"], about["shape"], about.get("marks"))
     x = rows.x[rows.whole]
     outputs = outputs_of(made, saved, x, policy)
     found = iter(_lines(outputs, saved["about"]["classes"]))
@@ -124,6 +126,8 @@ def outputs_of(
 ) -> Tensor:
     """What the saved model says of rows: (n, *shape) as they are measured -> (n, c) logits, or
     (n, 1) numbers in the units of the data."""
+    shape = shape_seen(made, tuple(saved["about"]["shape"]), policy)
+    x = encoded(made, saved, x, policy)
     if saved["scale"]:
         x = Scale(**saved["scale"])(x)
     classes = saved["about"]["classes"]
@@ -131,7 +135,7 @@ def outputs_of(
     generator = stream(0, "template")  # its weights are replaced
     model = build_model(
         made.model.name,
-        saved["about"]["shape"],
+        shape,
         len(classes) or 1,
         generator,
         policy,

@@ -29,8 +29,12 @@ from fallow.experiment.world import partition_of, world_of
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import bounds_of, variant
 from fallow.storage.errors import sentence
+from fallow.storage.features import FeatureStore
 from fallow.storage.files import only_one, sweep, write_json
 from fallow.study.cell import Cell, Failure, Setup
+
+FEATURES = "features"
+"""The folder of a study in which features of encoders are kept, where they are many."""
 
 
 def study_cells(recipe: Recipe, queries: Sequence[str], seeds: Sequence[int]) -> list[Cell]:
@@ -170,13 +174,14 @@ def _run_cells(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
 def _run_each(setup: Setup, cells: Sequence[Cell], say: Say) -> list[Failure]:
     failures = []
     found: dict[int, Dataset] = {}
+    kept = FeatureStore(setup.out / FEATURES)
     for cell in cells:
 
         def tell(event: Event, cell: Cell = cell) -> None:
             say(name_run(event, cell.query, cell.seed))
 
         try:
-            run_cell(setup, cell, tell, found)
+            run_cell(setup, cell, tell, found, kept)
         except (
             Exception
         ) as error:  # also what a user's own method raises: other cells go on
@@ -190,10 +195,12 @@ def run_cell(
     cell: Cell,
     say: Say = stay_silent,
     found: dict[int, Dataset] | None = None,
+    kept: FeatureStore | None = None,
 ) -> None:
     """Run one cell, or go on with it; a finished one is left as it is.
 
-    ``found``: the data of the last seed, which its next cell need not read again.
+    ``found``: the data of the last seed, which its next cell need not read again.  ``kept``: the
+    features that encoders made for other cells.
     """
     folder = cell.folder(setup.out)
     with only_one(folder / "run.lock", wait=False):
@@ -201,24 +208,28 @@ def run_cell(
             say({"event": "done", "cached": True})
             return
         sweep(folder)
-        _go(setup, cell, say, {} if found is None else found)
+        data = {} if found is None else found
+        features = FeatureStore(setup.out / FEATURES) if kept is None else kept
+        _go(setup, cell, say, data, features)
     say({"event": "done", "cached": False})
 
 
-def _go(setup: Setup, cell: Cell, say: Say, found: dict[int, Dataset]) -> None:
+def _go(
+    setup: Setup, cell: Cell, say: Say, found: dict[int, Dataset], kept: FeatureStore
+) -> None:
     folder, recipe = cell.folder(setup.out), variant(setup.recipe, cell.query)
     if cell.seed not in found:
         found.clear()
         found[cell.seed] = open_data(recipe, cell.seed, setup.data_dir, setup.dataset)
 
     def budget(place: Path, cycle: int) -> None:
-        with _opened(setup, cell, recipe, found[cell.seed], place, say) as run:
+        with _opened(setup, cell, recipe, found[cell.seed], place, say, kept) as run:
             run.one_pass(cycle)
 
     if is_one_pass(recipe):
         each_budget(recipe, folder, budget)
         return
-    with _opened(setup, cell, recipe, found[cell.seed], folder, say) as run:
+    with _opened(setup, cell, recipe, found[cell.seed], folder, say, kept) as run:
         with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
             run.first_phase()
         run.go()
@@ -226,18 +237,25 @@ def _go(setup: Setup, cell: Cell, say: Say, found: dict[int, Dataset]) -> None:
 
 @contextmanager
 def _opened(
-    setup: Setup, cell: Cell, recipe: Recipe, found: Dataset, folder: Path, say: Say
+    setup: Setup,
+    cell: Cell,
+    recipe: Recipe,
+    found: Dataset,
+    folder: Path,
+    say: Say,
+    kept: FeatureStore,
 ) -> Iterator[Run]:
     """A run with its journal in ``folder``, if both fit what the journal began with."""
     journal = Journal(folder / "journal.sqlite")
     try:
-        if journal.about("digest", recipe.digest) != recipe.digest:
+        if journal.note_once("digest", recipe.digest) != recipe.digest:
             raise ValueError(
                 f"{folder} was started with other settings, or by a version of Fallow whose "
                 "defaults or settings differ: go on with those, or choose another folder with --out"
             )
-        world = world_of(recipe, cell.seed, found, journal, setup.runtime)
-        if journal.about("data", world.fingerprint) != world.fingerprint:
+        kept.say = say
+        world = world_of(recipe, cell.seed, found, journal, setup.runtime, kept)
+        if journal.note_once("data", world.fingerprint) != world.fingerprint:
             raise ValueError(
                 f"{recipe.data} has changed since {folder} was started; restore it, or choose "
                 "another folder with --out"

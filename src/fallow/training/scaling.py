@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -12,6 +13,7 @@ from torch import Tensor
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
+from fallow.core.missing import Missing, filled
 from fallow.core.types import Answer, State
 from fallow.core.view import Rows, View
 
@@ -28,9 +30,13 @@ class Scaling:
     """Features, and numbers to predict, in units of their standard deviation about their mean.
 
     Each takes two sums, because in E[x²] - E[x]² digits cancel: the mean first, then squares about
-    it.  Features are those of all rows at the sites, labelled or not, never of test rows; numbers
+    it.  Where a table has empty cells, the same totals, with the number of cells that are not empty,
+    say what sites put there: the mean of a number, the most frequent level of a category.  Features
+    are those of all rows at the sites, labelled or not, never of test rows; numbers
     to predict are those that were bought so far.  Everybody learns the means and the deviations.
-    ``of_rows``, ``of_numbers``: what a study needs; sites answer to no more than that.
+    ``of_rows``, ``of_numbers``, ``of_cells``: what a study needs; sites answer to no more than that.
+    ``is_encoded``: rows are the features of an encoder, which may be thousands.  Each is divided by
+    the root of their number, too, so that rows have a mean square length of 1 whatever it is.
 
     Notes
     -----
@@ -39,6 +45,8 @@ class Scaling:
 
     of_rows: bool = True
     of_numbers: bool = True
+    of_cells: bool = True
+    is_encoded: bool = False
 
     contract: ClassVar[Contract] = Contract(
         title="Standardisation across sites",
@@ -46,6 +54,7 @@ class Scaling:
         year=0,
         sum={
             "columns": "totals over sites of rows and of each column",
+            "cells": "totals over sites of rows, of each column, and of its cells that are not empty",
             "spread": "totals over sites of squares of each column",
             "labelled": "totals over sites of labels and of the numbers bought",
             "deviation": "totals over sites of squares of the numbers bought",
@@ -59,21 +68,46 @@ class Scaling:
     def __post_init__(self) -> None:
         never: tuple[str, ...] = ()
         if not self.of_rows:
-            never += ("columns", "spread", "features")
+            never += ("columns", "spread")
+        if not self.of_cells:
+            never += ("cells",)
+        if not (self.of_rows or self.of_cells):
+            never += ("features",)
         if not self.of_numbers:
             never += ("labelled", "deviation", "targets")
         object.__setattr__(self, "contract", Scaling.contract.without(*never))
 
     # -- server half ------------------------------------------------------------------------
 
-    def of_features(self, ask: Ask) -> State:
+    def of_features(
+        self, ask: Ask, missing: Missing | None = None, *, is_scaled: bool = True
+    ) -> State:
         """The mean (d,) and deviation (d,) that all sites now use; 0 for a constant column.
 
+        missing: the rows have empty cells; the answer says what fills them, ``fill`` (d,), and means
+        are those of filled rows.  is_scaled: else features stay in their units, mean 0 and
+        deviation 1.
         Raises ValueError for a column whose spread is lost in a masked sum.
         """
-        total = sum_of_all(ask, "columns")
-        mean = total["columns"] / total["rows"]
-        seen = sum_of_all(ask, "spread", mean=mean)
+        if missing is None:
+            total = sum_of_all(ask, "columns")
+            mean = total["columns"] / total["rows"]
+            found = self._spread(ask, total["rows"], {"mean": mean})
+        else:
+            total = sum_of_all(ask, "cells")
+            fill = missing.fill(total["columns"], total["given"])
+            empty = total["rows"] - total["given"]  # (d,) cells
+            mean = (total["columns"] + empty * fill) / total["rows"]
+            found = {"mean": torch.zeros_like(mean), "std": torch.ones_like(mean)}
+            found["fill"] = fill
+            if is_scaled:
+                found = self._spread(ask, total["rows"], {"mean": mean, "fill": fill})
+        ask.keep("features", None, **found)
+        return found
+
+    def _spread(self, ask: Ask, rows: Tensor, about: State) -> State:
+        """``about``, the means and perhaps what fills empty cells, with the deviations."""
+        seen = sum_of_all(ask, "spread", None, **about)
         # it varies at some site, and the masked sum of its squares says that it does not
         is_lost = (seen["varies"] > 0) & (seen["squares"] <= 0)
         if bool(is_lost.any()):
@@ -82,9 +116,10 @@ class Scaling:
                 f"column {column} is constant up to rounding, or too small for masked sums: leave it "
                 "out, multiply it by a large number, or lower privacy.bound"
             )
-        std = torch.where(seen["varies"] > 0, (seen["squares"] / total["rows"]).sqrt(), 0.0)
-        ask.keep("features", mean=mean, std=std)
-        return {"mean": mean, "std": std}
+        std = torch.where(seen["varies"] > 0, (seen["squares"] / rows).sqrt(), 0.0)
+        if self.is_encoded:
+            std = std * math.sqrt(len(std))
+        return {**about, "std": std}
 
     def of_targets(self, ask: Ask) -> State:
         """The mean () and deviation () of the numbers bought; 0 and 1 where there are none, and
@@ -111,11 +146,24 @@ class Scaling:
             )
         return {"rows": float(view.pool + len(view.labels)), "columns": total}
 
-    def spread(self, view: View, mean: Tensor) -> Answer:
+    def cells(self, view: View) -> Answer:
+        total: Tensor | float = 0.0
+        given: Tensor | float = 0.0
+        for rows in blocks(view):
+            if bool(rows.isinf().any()):
+                raise ValueError(
+                    "a feature is infinite; correct it, or leave such rows out"
+                )
+            total = total + rows.nansum(0)
+            given = given + (~rows.isnan()).sum(0).double()
+        rows_here = float(view.pool + len(view.labels))
+        return {"rows": rows_here, "columns": total, "given": given}
+
+    def spread(self, view: View, mean: Tensor, fill: Tensor | None = None) -> Answer:
         squares = torch.zeros_like(mean)
         varies = torch.zeros_like(mean)  # in how many rows a column is away from its mean
         for rows in blocks(view):
-            away = rows - mean
+            away = filled(rows, fill) - mean
             squares += away.square().sum(0)
             varies += (away.abs() > TINY * mean.abs()).sum(0)
         return {"squares": squares, "varies": varies}
@@ -126,8 +174,12 @@ class Scaling:
     def deviation(self, view: View, mean: Tensor) -> Answer:
         return {"squares": (view.labels.double() - mean).square().sum()}
 
-    def features(self, view: View, mean: Tensor, std: Tensor) -> Answer:
-        return {"mean": mean, "std": std}
+    def features(
+        self, view: View, mean: Tensor, std: Tensor, fill: Tensor | None = None
+    ) -> Answer:
+        if fill is None:
+            return {"mean": mean, "std": std}
+        return {"mean": mean, "std": std, "fill": fill}
 
     def targets(self, view: View, mean: Tensor, std: Tensor) -> Answer:
         return {"mean": mean, "std": std}
@@ -137,5 +189,5 @@ def blocks(view: View) -> Iterator[Tensor]:
     """All rows of a site, some at a time, (b, d) in float64: the pool, then the labelled rows."""
     kinds: tuple[Rows, Rows] = ("pool", "labelled")
     for which in kinds:
-        for rows in torch.split(view.rows(which).flatten(1), CHUNK):
-            yield rows.double()
+        for rows in view.blocks(which, CHUNK):
+            yield rows.flatten(1).double()

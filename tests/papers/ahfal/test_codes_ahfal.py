@@ -141,9 +141,8 @@ def test_a_target_without_labels_is_not_frozen() -> None:
 def test_a_site_counts_what_the_global_model_predicts_for_its_labelled_rows() -> None:
     site = world(tables(labels=12), RatioAHFAL()).members["a"]
     view: Any = SiteView(site, cycle=0)
-    predicted = site.x[site.labelled][:, 3:].argmax(
-        1
-    )  # the half that the global model reads
+    of_global = site.x[site.labelled][:, 3:]  # the half that the global model reads
+    predicted = of_global.argmax(1)
     assert (
         RatioAHFAL().count_labels(view) == torch.bincount(predicted, minlength=3).tolist()
     )
@@ -165,7 +164,7 @@ def test_either_routing_mixes_where_the_global_class_alone_is_low() -> None:
     low, target = torch.tensor([False, True]), torch.ones(2, dtype=torch.float64)
     picks = {}
     for route in ("either", "local"):
-        strategy = RatioAHFAL(route=route)  # type: ignore[arg-type]
+        strategy = RatioAHFAL(route=route)
         federation = world(site, strategy)
         federation.ask().keep("select", to={"a": {"n": 1}}, low=low, target=target)
         picks[route] = federation.members["a"].memory["picks"]["rows"].tolist()

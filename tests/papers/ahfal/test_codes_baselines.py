@@ -11,18 +11,20 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 from fallow.core import Layout, stream
+from fallow.core.methods import Methods
 from fallow.data import load
 from fallow.engine import look
 from fallow.models import build_model
 from fallow.papers.ahfal.codes import PixelBADGE, PlainFEAL, PlainLoGo, PlainNoise
 from fallow.papers.ahfal.codes.baselines import features, pixel_gradients, shake_weights
 from fallow.papers.ahfal.codes.kmeans import k_means
-from fallow.queries import BADGE, LoGo
+from fallow.queries import BADGE, LoGo, Random
 from fallow.queries.feal import FEAL
 from fallow.queries.parts import ranked
 from fallow.sites import Parts, Site
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
+from fallow.training import FedAvg
 from tests.worlds import Table, tables, world
 
 DATA = os.environ.get("FALLOW_DATA")
@@ -32,7 +34,9 @@ def site_of(model: nn.Module, x: Tensor, labels: int = 4) -> Site:
     """A site whose local and global model are ``model``; the last rows have labels."""
     layout = Layout.of(model)
     state = layout.flatten(model)
-    site = Site("a", x, Parts(model, layout, {}, 3, 0, lambda g: state), MemoryStore())
+    methods: Methods = {"query": Random(), "training": FedAvg(), "plain": FedAvg()}
+    parts = Parts(model, layout, methods, 3, 0, fresh=lambda generator: state)
+    site = Site("a", x, parts, MemoryStore())
     site.buy([Label(len(x) - 1 - i, i % 3, -1) for i in range(labels)])
     site.remember("local", state)
     site.remember("global", state)

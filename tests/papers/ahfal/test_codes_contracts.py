@@ -9,6 +9,7 @@ import pytest
 
 import fallow.compat
 from fallow.core.build import names
+from fallow.core.methods import Query
 from fallow.papers.ahfal.codes import (
     NaNKSAS,
     PixelBADGE,
@@ -21,7 +22,7 @@ from tests.contracts import test_queries as laws
 from tests.contracts import test_what_leaves as leaves
 from tests.worlds import tables
 
-STRATEGIES = [
+STRATEGIES: list[Query] = [
     NaNKSAS(),
     PixelBADGE(),
     PlainFEAL(),
@@ -88,8 +89,8 @@ def test_permuting_the_pool_permutes_the_picks(strategy: Any, seed: int) -> None
     laws.test_permuting_the_pool_permutes_the_picks(strategy, seed)
 
 
-COUNT, C = {"count": ()}, leaves.CLASSES
-TO_PICK = {"n": ()}
+C = leaves.CLASSES
+COUNT: leaves.Shapes = {"count": ()}
 SENT: dict[str, tuple[list[leaves.Shapes], list[leaves.Shapes]]] = {
     "NaNKSAS": ([{"counts": (C,)}, COUNT], [{}, {"n": (), "counts": (C,)}]),
     "RatioAHFAL": (
@@ -105,7 +106,7 @@ def test_the_exchanges_of_a_query_carry_what_is_listed_and_nothing_else(
 ) -> None:
     federation, recording = leaves.recorded(strategy, tables(classes=C))
     federation.query(3)
-    up, down = SENT.get(type(strategy).__name__, ([COUNT], [TO_PICK]))
+    up, down = SENT.get(type(strategy).__name__, ([COUNT], [{"n": ()}]))
     sent = [step.args for request in recording.requests for step in request.steps]
     assert [leaves.shapes(answer) for answer in recording.answers] == [
         s for s in up for _ in "abc"

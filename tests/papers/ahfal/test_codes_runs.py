@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fallow.experiment.journal import Journal
+from fallow.experiment.record import Record
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.settings.recipe import Recipe
@@ -22,7 +21,7 @@ NAMES = [
 ]
 
 
-def records(query: str, model: str = "mlp") -> list[dict[str, Any]]:
+def records(query: str, model: str = "mlp") -> list[Record]:
     recipe = Recipe(
         "tiny",
         rows=300,

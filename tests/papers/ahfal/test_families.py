@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -25,11 +27,13 @@ from tests.report.reading import read_study
         ("oracle-histogram", None),  # reads true labels
     ],
 )
-def test_a_family_is_read_from_the_contract(query, reads):
+def test_a_family_is_read_from_the_contract(query: str, reads: str | None) -> None:
     assert family(query, KNOWN) == reads
 
 
-def test_a_report_imports_nobody_elses_code(tmp_path, monkeypatch):
+def test_a_report_imports_nobody_elses_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "planted.py").write_text("class Bad:\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert family("planted:Bad") is None
@@ -37,7 +41,9 @@ def test_a_report_imports_nobody_elses_code(tmp_path, monkeypatch):
     assert "planted" not in sys.modules
 
 
-def test_members_leave_out_what_is_tested_and_variants_of_what_is_there(make_study):
+def test_members_leave_out_what_is_tested_and_variants_of_what_is_there(
+    make_study: Callable[..., Path],
+) -> None:
     queries = (
         "random",
         "entropy",
@@ -57,6 +63,8 @@ def test_members_leave_out_what_is_tested_and_variants_of_what_is_there(make_stu
     }
 
 
-def test_a_reference_of_one_model_is_a_member(make_study):
+def test_a_reference_of_one_model_is_a_member(
+    make_study: Callable[..., Path],
+) -> None:
     root = make_study(queries=("entropy", "ksas"), reference="entropy", seeds=1, cycles=1)
     assert members([read_study(root)]) == {"local": ("entropy",), "both": ("ksas",)}

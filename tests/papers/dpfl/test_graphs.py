@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
+from fallow.experiment.record import Record
 from fallow.experiment.steps import describe_collaboration
 from fallow.papers.dpfl.graphs import (
     Graphs,
@@ -29,19 +29,25 @@ THEN = {"a": ["b"], "b": ["a"], "c": ["d"]}
 OMEGA = {"a": ["b", "c"], "b": ["a", "d"], "c": ["d"], "d": ["a"]}
 
 
-def told(graph: dict[str, list[str]], round_: int, **more: Any) -> dict[str, Any]:
+Graph = dict[str, list[str]]
+
+
+def record(
+    graph: Graph, round_: int, omega: Graph | None = None, evaluations: int = 18
+) -> Record:
+    """A record of a round in which sites chose ``graph`` among ``omega``."""
     scores = {"a": 0.5, "b": 0.5, "d": None}  # c has flipped labels
-    return {
-        **row(scores, round_),
-        "graph": graph,
-        "evaluations": 18,
-        "conflicts": 1,
-        **more,
-    }
+    found = row(scores, round_)
+    found["graph"] = graph
+    found["evaluations"] = evaluations
+    found["conflicts"] = 1
+    if omega is not None:
+        found["omega"] = omega
+    return found
 
 
-def cell(**more: Any) -> Cell:
-    rows = (told(FIRST, 0), told(THEN, 1, omega=OMEGA, **more))
+def cell() -> Cell:
+    rows = (record(FIRST, 0), record(THEN, 1, omega=OMEGA))
     part = Partition(("b", "a", "d", "c"), ("0", "1"), ((0, 2), (4, 0), (1, 1), (1, 1)))
     return Cell(DPFL, 0, rows, part, 0)
 
@@ -90,7 +96,7 @@ def test_distance_is_between_the_classes_of_receivers_and_senders(run: Graphs) -
 def test_decisions_by_a_coin_are_counted_among_all_visits(run: Graphs) -> None:
     # 4 sites with candidates begin with 2 evaluations in each of 2 rounds: 36 - 16 = 2 x 10 visits
     assert run.conflicts == pytest.approx(2 / 10)
-    without = graphs_of(Cell(DPFL, 0, (told(FIRST, 0),), None, 0), True)
+    without = graphs_of(Cell(DPFL, 0, (record(FIRST, 0),), None, 0), True)
     assert without is not None and math.isnan(without.conflicts)
 
 
@@ -114,7 +120,7 @@ def test_means_over_runs_leave_out_what_is_not_defined(run: Graphs) -> None:
 
 
 def test_a_method_without_a_graph_has_none() -> None:
-    found = study({(LOCAL, 0): [row({"a": 0.5})], (DPFL, 0): [told(FIRST, 0)]})
+    found = study({(LOCAL, 0): [row({"a": 0.5})], (DPFL, 0): [record(FIRST, 0)]})
     assert list(all_graphs(found)) == [DPFL]
 
 

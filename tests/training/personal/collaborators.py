@@ -21,8 +21,10 @@ from fallow.core import (
     State,
     stream,
 )
+from fallow.core.methods import Methods
 from fallow.engine import Loop, row_loss
 from fallow.network.bytes import Bytes
+from fallow.queries import Random
 from fallow.sites import Parts, Site
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
@@ -117,9 +119,11 @@ def federation(
     """Site i has ``rows[i]`` labels that train and ``held`` others (or ``held[i]``), of rows whose
     class can be learnt; those of ``flipped`` sites are mirrored."""
     model = make().to(dtype)
-    layout, store, members = Layout.of(model), MemoryStore(), {}
+    layout = Layout.of(model)
+    store = MemoryStore()
+    members = {}
     first = layout.flatten(model)
-    methods = {"training": method, "plain": FedAvg()}
+    methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
     parts = Parts(model, layout, methods, CLASSES, seed, lambda generator: first)
     centre = 2 * torch.randn(CLASSES, *shape, generator=stream(1, "centres"))
     spare = [held] * len(rows) if isinstance(held, int) else held

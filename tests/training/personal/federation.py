@@ -9,9 +9,12 @@ from typing import Any
 from torch import nn
 
 from fallow.core import Ask, Disclosure, Layout, Optimiser, Plan, Segment, State
+from fallow.core.build import names
+from fallow.core.methods import Methods
 from fallow.engine import Loop
+from fallow.queries import Random
 from fallow.sites.in_process import InProcess
-from fallow.training import FedAvg
+from fallow.training import FedAvg, personal
 from fallow.training.personal import (
     APFL,
     Ditto,
@@ -26,6 +29,13 @@ from fallow.training.personal import (
 )
 from tests.laws.test_training_laws import ROWS, sites
 from tests.worlds import Forgetful
+
+TRAINING_ANY_MODEL = tuple(
+    name
+    for name in names(personal)
+    if not getattr(personal, name).contract.linear  # those solve for a linear model
+)
+"""The personalised methods that take local steps, whatever the model."""
 
 PLAN = Plan((Segment(2),), 4, Optimiser("sgd", 0.05, momentum=0.9, weight_decay=1e-3))
 METHODS: tuple[Any, ...] = (
@@ -51,7 +61,8 @@ def federation(
     """Sites that have bought the labels of all their rows, with plain descent beside the method."""
     carrier = sites(make, method, rows, executor)
     for site in carrier.members.values():
-        site.parts = replace(site.parts, methods={"training": method, "plain": FedAvg()})
+        methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
+        site.parts = replace(site.parts, methods=methods)
     return carrier
 
 

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from fallow.core.build import build
 from fallow.core.local import Batch, TrainState, slot
 from fallow.core.plan import Optimiser
 from fallow.engine import Loop
 from fallow.engine.learner import Autograd
+from fallow.training import personal
 from fallow.training.personal import APFL
 from fallow.training.personal.apfl import number
 from tests.engine.jobs import loop, mlp
@@ -110,4 +112,4 @@ def test_where_a_site_has_not_trained_it_deploys_the_common_model() -> None:
 )
 def test_a_field_out_of_range_is_refused(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"APFL's {field} is {value}"):
-        APFL(**{field: value})
+        build(personal, "apfl", **{field: value})

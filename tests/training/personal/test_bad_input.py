@@ -16,8 +16,9 @@ from fallow.core.build import build, names
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data.dataset import Dataset
 from fallow.experiment.journal import Journal
+from fallow.experiment.methods import methods_of
 from fallow.experiment.run import Run
-from fallow.experiment.world import World, methods_of, world_of
+from fallow.experiment.world import World, world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -27,7 +28,13 @@ from fallow.training.personal import PFedGraph
 from fallow.training.personal.base import decode_sites
 from tests.engine.jobs import mlp
 from tests.training.personal.collaborators import dpfl, federation
-from tests.training.personal.federation import METHODS, PLAN, first_state, rounds
+from tests.training.personal.federation import (
+    METHODS,
+    PLAN,
+    TRAINING_ANY_MODEL,
+    first_state,
+    rounds,
+)
 from tests.training.personal.federation import federation as plain_federation
 
 SIZES = (1, 2, 5, 14)  # one row, one that trains and one held, one batch, and more
@@ -46,7 +53,7 @@ RECIPE = Recipe(
     test="own",
     score_rounds=1,
 )
-TRAINERS = ("fed-avg", "fed-prox", *names(fallow.training.personal))
+TRAINERS = ("fed-avg", "fed-prox", *TRAINING_ANY_MODEL)
 NAMES = tuple(f"site-{k}" for k in range(len(SIZES)))
 
 
@@ -134,7 +141,7 @@ def test_no_budget_or_no_reach_for_anybody_is_local_training(
         for model in ("local", "best"):
             w = ours.members[name].memory[model]["w"]
             assert torch.equal(w, local.members[name].memory[model]["w"])
-    done = journal.finished("0/train")
+    done = journal.load_step("0/train")
     assert done is not None and not done["state"]["graph"].any()
 
 
@@ -146,7 +153,7 @@ def test_a_mask_that_isolates_a_site_leaves_it_to_local_training_and_nobody_sees
     local, _, _ = run_recipe(odd(), "local")
     memory = ours.members["site-2"].memory
     assert torch.equal(memory["local"]["w"], local.members["site-2"].memory["local"]["w"])
-    done = journal.finished("0/train")
+    done = journal.load_step("0/train")
     assert done is not None
     graph = done["state"]["graph"]
     assert graph.any() and not graph[2].any() and not graph[:, 2].any()
@@ -277,6 +284,8 @@ def test_nothing_that_the_server_remembers_is_handed_to_sites_before_a_query(
 ) -> None:
     journal = Journal()
     recipe = replace(RECIPE, training=Spec(training), initial=0.5, per_cycle=0.2, cycles=1)
+    if training not in TRAINING_ANY_MODEL:
+        recipe = replace(recipe, model=Spec("linear"))
     world = world_of(recipe, 0, odd(), journal)
     Run(world, journal, folder=tmp_path).go()
     state = load_tree(tmp_path / "checkpoints" / "cycle-1.safetensors", tmp_path)["state"]

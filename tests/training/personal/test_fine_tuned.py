@@ -37,7 +37,7 @@ def by_hand(site: Site, start: State, name: str, mu: float = 0.0) -> State:
             optimiser.zero_grad()
             loss = nn.functional.cross_entropy(model(site.x[rows]), site.labels[rows])
             pairs = zip(model.parameters(), anchor, strict=True)
-            (loss + mu / 2 * sum((p - a).square().sum() for p, a in pairs)).backward()
+            (loss + mu / 2 * sum((p - a).square().sum() for p, a in pairs)).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
             optimiser.step()
     return layout.flatten(model)
 

@@ -48,7 +48,7 @@ def by_hand(
     for draw in draws:
         for rows in torch.split(torch.randperm(len(y), generator=draw), 4):
             optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            torch.nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
             optimiser.step()
     return {
         "w": torch.cat([p.detach().flatten() for p in model.parameters()]),

@@ -78,8 +78,11 @@ def test_padding_does_not_change_the_pair(
     alone, padded = batch(8, real), batch(8)
     assert [rows(b) for b in pair(alone)] == [one, two]
     stack = Batch(
-        *(torch.stack(parts) for parts in zip(alone[:3], padded[:3], strict=True)), 0.1
-    )  # type: ignore[arg-type]
+        x=torch.stack([alone.x, padded.x]),
+        y=torch.stack([alone.y, padded.y]),
+        weight=torch.stack([alone.weight, padded.weight]),
+        lr=0.1,
+    )
     halves = pair(stack)
     assert [rows(b._replace(x=b.x[0], y=b.y[0], weight=b.weight[0])) for b in halves] == [
         one,
@@ -96,7 +99,7 @@ def sgd_from(
     optimiser = torch.optim.SGD(model.parameters(), lr)
     for at in batches:
         optimiser.zero_grad()
-        nn.functional.cross_entropy(model(x[at]), y[at]).backward()
+        nn.functional.cross_entropy(model(x[at]), y[at]).backward()  # type: ignore[no-untyped-call]  # torch has no type for it
         optimiser.step()
     return Layout.of(model).flatten(model)
 

@@ -47,7 +47,8 @@ def test_large_numbers_lose_no_digits() -> None:
 def alike(n: int, c: float) -> Tensor:
     """n vectors of which every two have cosine c."""
     gram = torch.full((n, n), c, dtype=torch.float64).fill_diagonal_(1.0)
-    return torch.linalg.cholesky(gram)
+    vectors: Tensor = torch.linalg.cholesky(gram)
+    return vectors
 
 
 def test_equal_sites_give_the_closed_form() -> None:

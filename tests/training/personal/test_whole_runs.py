@@ -7,12 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-import fallow.training.personal
-from fallow.core.build import names
 from fallow.settings.spec import Spec
 from tests.sites.test_agree import TINY, check, ending
+from tests.training.personal.federation import TRAINING_ANY_MODEL
 
-OURS = [name for name in names(fallow.training.personal) if name != "DPFL"]
+OURS = [name for name in TRAINING_ANY_MODEL if name != "DPFL"]
 QUICK = replace(TINY, query=Spec("margin"), cycles=1)
 each_method = pytest.mark.parametrize("name", OURS)
 
@@ -27,7 +26,14 @@ def test_loop_stacked_and_bytes_agree(name: str) -> None:
 
 @each_method
 def test_a_method_goes_on_in_the_next_cycle_with_few_sites_at_a_time(name: str) -> None:
-    settings = {"restart": "continue", "participation": 0.5, "rounds": 3, "cycles": 2}
-    recipe = replace(TINY, query=Spec("margin"), training=Spec(name), **settings)
+    recipe = replace(
+        TINY,
+        query=Spec("margin"),
+        training=Spec(name),
+        restart="continue",
+        participation=0.5,
+        rounds=3,
+        cycles=2,
+    )
     plain = ending(recipe)
     check(ending(recipe, executor="stacked"), plain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fallow.core.build import nearest
 from fallow.data.own.images import images_below, read_images
+from fallow.data.own.pixels import as_features
 from fallow.data.own.table import EMPTY, Columns, read_cells
 
 
@@ -33,17 +34,25 @@ class NewRows:
     names: Sequence[object]
 
 
-def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> NewRows:
-    """The rows of a .csv, .parquet or .npz file, or all images below a folder.
+def read_rows(
+    path: Path,
+    columns: Sequence[str],
+    shape: Sequence[int],
+    marks: Sequence[Sequence[str]] | None = None,
+) -> NewRows:
+    """The rows of a table, a .npz file, or all images below a folder.
 
     columns: the features of the trained model, ``name=level`` for a text column; other columns of
-    the file (labels, names) are left aside.  An empty cell or NaN is a missing feature.  Raises
-    ValueError that names a missing column, a cell that is no finite number or a text the model does
-    not know, a shape that differs, or that all rows lack features.
+    the file (labels, names) are left aside.  An empty cell or NaN is a missing feature.
+    marks: of a model that was trained on empty cells, and fills them in: its features that are 1
+    where a cell is empty, each with the column that it marks.  None: it knows no empty cells.
+    Raises ValueError that names a missing column, a cell that is no finite number or a text the
+    model does not know, a shape that differs, or that all rows lack features.
     """
     if not path.exists():
         raise ValueError(f"there is no file {str(path)!r}; give the path of one")
-    named_by, names, x = _read(path, columns, shape)
+    marked = {mark[0]: mark[1] for mark in marks or ()}
+    named_by, names, x = _read(path, columns, shape, marked)
     if tuple(x.shape[1:]) != tuple(shape):
         raise ValueError(
             f"{path.name} has rows of shape {tuple(x.shape[1:])}, the model takes {tuple(shape)}"
@@ -51,13 +60,15 @@ def read_rows(path: Path, columns: Sequence[str], shape: Sequence[int]) -> NewRo
     if bool(torch.isinf(x).any()):
         raise ValueError(f"{path.name} has infinite features; correct them")
     whole = ~torch.isnan(x).flatten(1).any(1)
+    if marks is not None:
+        whole[:] = True
     if not bool(whole.any()):
         raise ValueError(f"{path.name} has no row with all features; fill some in")
     return NewRows(x, whole, named_by, range(len(x)) if names is None else names)
 
 
 def _read(
-    path: Path, columns: Sequence[str], shape: Sequence[int]
+    path: Path, columns: Sequence[str], shape: Sequence[int], marked: Mapping[str, str]
 ) -> tuple[str, Sequence[object] | None, Tensor]:
     """What rows are named by, their names (None: numbers), and the rows."""
     if path.is_dir():
@@ -68,7 +79,8 @@ def _read(
         arrays = read_arrays(path)
         if "x" not in arrays:
             raise ValueError(f"{path.name} has no array 'x'{nearest('x', list(arrays))}")
-        return "row", None, torch.from_numpy(arrays["x"].astype(np.float32))
+        numbers, _ = as_features(arrays["x"], path.name)
+        return "row", None, torch.from_numpy(numbers)
     if not columns:
         raise ValueError(
             f"the model was not trained on a table; give {path.stem}.npz with x, or a folder of "
@@ -76,7 +88,11 @@ def _read(
         )
     cells = read_cells(path)
     _check_levels(path, cells, columns)
-    x = torch.from_numpy(np.stack([_column(path, cells, c) for c in columns], axis=1))
+    features = [
+        _mark(path, cells, marked[name]) if name in marked else _column(path, cells, name)
+        for name in columns
+    ]
+    x = torch.from_numpy(np.stack(features, axis=1))
     return ("id", cells["id"], x) if "id" in cells else ("row", None, x)
 
 
@@ -112,6 +128,16 @@ def _check_levels(path: Path, cells: Columns, columns: Sequence[str]) -> None:
                     f"{path.name}: column {name!r}, row {row + 1}: {cell!r} is none of the texts "
                     f"that the model was trained with: {', '.join(map(repr, levels))}"
                 )
+
+
+def _mark(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:
+    """(n,) 1 where a cell of the column is empty, else 0."""
+    if column not in cells:
+        raise ValueError(
+            f"{path.name} has no column {column!r}{nearest(column, list(cells))}"
+        )
+    is_empty = [cell.lower() in EMPTY for cell in cells[column]]
+    return np.array(is_empty, dtype=np.float32)
 
 
 def _column(path: Path, cells: Columns, column: str) -> npt.NDArray[np.float32]:

@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from fallow.core.build import nearest
 from fallow.data.dataset import Dataset
+from fallow.data.own.cells import cells_of_frame
 from fallow.data.own.labels import TaskChoice
-from fallow.data.own.open import from_arrays
-from fallow.data.own.table import MOST_LEVELS
+from fallow.data.own.open import from_assembled
+from fallow.data.own.table import Wanted, assemble
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,23 +28,30 @@ def from_frame(
     id: str | None = None,
     *,
     test: pd.DataFrame | None = None,
+    drop: Sequence[str] = (),
+    columns: Sequence[str] = (),
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
     drop_rows: bool = False,
     name: str = "frame",
 ) -> Dataset:
-    """A data set from a pandas DataFrame; the row index means nothing.
+    """A data set from a pandas DataFrame, by the rules of a table in a file; the index means nothing.
 
     label: the column of labels.  Texts, whole numbers and truth values are classes (sorted), other
     numbers are targets; a missing value is unlabelled.  ``task`` decides where whole numbers are
     targets.
-    site: the column that says which site holds a row.  id: the column of row names.
-    Every other column is a feature: numbers and truth values as they are, texts and categories
-    one column of 0 and 1 for each level, named ``column=level``.
+    site: the column that says which site holds a row.  id: the column of row names; None: the one
+    called "id", if there is one.
+    columns: the features; (): every other column but those of ``drop``.  Numbers and truth values
+    are used as they are, texts and categories become one column of 0 and 1 for each level, named
+    ``column=level``.  A column that names or counts rows, holds dates or free text, is empty or the
+    same in every row is left out, unless ``columns`` names it; ``notes`` says so.
+    Missing cells are filled in by the sites together, from totals over their training rows, and
+    marked by columns of their own; drop_rows: leave such rows out instead, and those with an
+    infinite feature.
     test: a second frame with the same columns; without it 20 % of the labelled rows are held out.
-    drop_rows: leave out rows that lack a feature; nothing is ever filled in.
-    Raises ValueError for an absent column (with the nearest name), a missing or infinite feature
-    (with its column and how many), and whatever `from_arrays` refuses.
+    Raises ValueError for an absent column (with the nearest name), a text among numbers (with its
+    row), an infinite feature (with its column and how many), and whatever `from_arrays` refuses.
 
     >>> import fallow as fl, pandas as pd
     >>> df = pd.DataFrame({"age": [31, 54, 70, 22], "sick": ["no", "yes", "yes", "no"]})
@@ -51,87 +59,80 @@ def from_frame(
     >>> d.classes, d.columns
     (('no', 'yes'), ('age',))
     """
-    for column in (label, site, id):
-        if column is not None:
-            _check_column(df, column, name)
+    wanted = Wanted(
+        label=label,
+        site=site,
+        id=id,
+        drop=tuple(str(column) for column in drop),
+        only=tuple(str(column) for column in columns),
+        drop_rows=drop_rows,
+    )
     used = [column for column in (label, site, id) if column is not None]
+    named = [*used, *wanted.drop, *wanted.only]
+    frames = [df] if test is None else [df, test]
+    for frame, called in zip(frames, (name, f"the test frame of {name}"), strict=False):
+        for column in named:
+            _check_column(frame, column, called)
     if len(set(used)) < len(used):
         raise ValueError(f"{name}: label, site and id are {used}; name different columns")
-    named = [column for column in df.columns if column not in used]
-    x, columns, notes = encode_features(df, named, name)
-    sites = None if site is None else _texts(df, site, name)
-    more: dict[str, Any] = {}
     if test is not None:
-        for column in (label, *([site] if site else [])):
-            _check_column(test, column, f"the test frame of {name}")
-        more["x_test"] = read_features(test, columns, f"the test frame of {name}")
-        more["y_test"] = _labels(test, label)
-        if site is not None:
-            more["groups_test"] = _texts(test, site, name)
-    return from_arrays(
-        x,
-        _labels(df, label),
-        sites,
-        columns=columns,
-        ids=None if id is None else [str(value) for value in df[id]],
+        _check_columns(df, test, name)
+        together = _concatenate(df, test)
+    else:
+        together = df
+    y = _labels(together, label)
+    sites = None if site is None else _texts(together, site, name)
+    features = cells_of_frame(together, name, wanted.is_text)
+    table = assemble(features, wanted, name, len(df), sites)
+    kept = table.kept
+    n = table.rows
+    y = y[kept]
+    groups = None if sites is None else sites[kept]
+    has_test = test is not None
+    return from_assembled(
+        table,
+        y[:n],
+        None if groups is None else groups[:n],
+        y_test=y[n:] if has_test else None,
+        groups_test=groups[n:] if has_test and groups is not None else None,
         name=name,
         task=task,
-        classes=classes,
-        drop_rows=drop_rows,
-        notes=notes,
-        **more,
+        classes=tuple(classes),
     )
 
 
-def encode_features(
-    df: pd.DataFrame, named: Sequence[Any], name: str
-) -> tuple[Features, tuple[str, ...], tuple[str, ...]]:
-    """The features of a frame: (n, d) numbers, the names of the d columns, notes.
+def _check_columns(df: pd.DataFrame, test: pd.DataFrame, name: str) -> None:
+    for column in df.columns:
+        _check_column(test, column, f"the test frame of {name}")
 
-    Raises ValueError where no column is left, and for a column of more than 50 different texts.
-    """
-    if not named:
-        raise ValueError(f"{name} has no column of features; add one")
-    blocks: list[Features] = []
-    columns: list[str] = []
-    notes: list[str] = []
-    for column in named:
-        numbers = _numbers(df[column])
-        if numbers is not None:
-            blocks.append(numbers[:, None])
-            columns.append(str(column))
-            continue
-        values = df[column]
-        is_missing = values.isna().to_numpy(dtype=bool)
-        texts = values.astype(str).to_numpy(dtype=object)
-        levels = sorted({str(text) for text in texts[~is_missing]})
-        if len(levels) > MOST_LEVELS:
-            raise ValueError(
-                f"{name}: column {str(column)!r} holds {len(levels)} different texts, more than "
-                f"{MOST_LEVELS}; leave it out, or name it as id="
-            )
-        block = (texts[:, None] == np.array(levels, dtype=object)).astype(np.float32)
-        block[is_missing] = np.nan
-        blocks.append(block)
-        columns += [f"{column}={level}" for level in levels]
-        notes.append(
-            f"column {str(column)!r} holds texts and became {len(levels)} columns of 0 and 1"
-        )
-    return np.hstack(blocks), tuple(columns), tuple(notes)
+
+def _concatenate(df: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
+    """Both frames, one below the other, in the columns of the first."""
+    import pandas as pd
+
+    return pd.concat([df, test[list(df.columns)]], ignore_index=True)
 
 
 def read_features(
-    df: pd.DataFrame, columns: Sequence[str], name: str = "frame"
+    df: pd.DataFrame,
+    columns: Sequence[str],
+    name: str = "frame",
+    marks: Sequence[Sequence[str]] = (),
 ) -> Features:
     """The columns that a model was trained on: (n, d); NaN where a value is missing.
 
     columns: names of features, ``column=level`` for one level of a text column.  Columns beyond
-    these are left aside.  Raises ValueError for an absent column and for a text the model does not
-    know.
+    these are left aside.  marks: features that are 1 where a cell is empty, and of which column.
+    Raises ValueError for an absent column and for a text the model does not know.
     """
     by_text = {str(column): column for column in df.columns}
     blocks = []
+    marked = {mark[0]: mark[1] for mark in marks}
     for wanted in columns:
+        if wanted in marked and marked[wanted] in by_text:
+            is_empty = df[by_text[marked[wanted]]].isna().to_numpy(dtype=bool)
+            blocks.append(is_empty.astype(np.float32))
+            continue
         column, is_level, level = wanted.rpartition("=")
         if wanted in by_text:
             numbers = _numbers(df[by_text[wanted]])

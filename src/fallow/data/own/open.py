@@ -1,10 +1,11 @@
-"""A user's own data: arrays, .npz files, and ``open_dataset`` for whatever a path leads to."""
+"""A user's own data: arrays, files, folders, and ``open_dataset`` for whatever a path leads to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +13,32 @@ import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
+from fallow.core.missing import Missing
 from fallow.data.catalogue.named import CATALOGUE, load
 from fallow.data.dataset import Dataset, check_finite, check_leak
+from fallow.data.own.cells import TABLES, Say, say_nothing
 from fallow.data.own.features import read_arrays
 from fallow.data.own.images import read_folder
 from fallow.data.own.labels import TaskChoice, encode, encode_test
-from fallow.data.own.table import read_table
+from fallow.data.own.pixels import as_features
+from fallow.data.own.table import Table, Wanted, read_table
 from fallow.data.partition.holdout import hold_out
+from fallow.data.reading import Reading, count_at
 
+ARRAYS = {
+    "x": "x",
+    "y": "y",
+    "site": "groups",
+    "groups": "groups",
+    "x_test": "x_test",
+    "y_test": "y_test",
+    "site_test": "groups_test",
+    "groups_test": "groups_test",
+}
+"""Arrays of a .npz file, and the argument of `from_arrays` that each is."""
+BESIDE = ("columns", "ids", "files")
+"""Further arrays of such a file: names of features, of rows, and of the images that they show."""
 Arrayish = npt.NDArray[Any] | Tensor | Sequence[Any]
-TABLES = (".csv", ".parquet", ".pq")
 
 
 def from_arrays(
@@ -42,7 +59,8 @@ def from_arrays(
 ) -> Dataset:
     """A data set from arrays; also for frozen embeddings.
 
-    x: (n, ...) numbers, used as they are.
+    x: (n, ...) numbers, used as they are; images (n, c, h, w) of uint8 or uint16 are scaled to
+    [0, 1], said in ``notes``.
     y: (n,) whole numbers or texts (classification; classes are their sorted values; -1 or "" is
     unlabelled) or other numbers (regression; NaN is unlabelled).
     classes: their names in order, for sites that do not each have a label of every class.
@@ -62,43 +80,59 @@ def from_arrays(
         )
     coded, known = encode(_array(y), task, name, tuple(classes))
     rows = _rows(x, coded, groups, ids, name)
+    notes = (*notes, *rows.notes)
     aside = None
     if x_test is not None and y_test is not None:
         aside = _rows(
             x_test, encode_test(_array(y_test), known, name), groups_test, None, name
         )
-    rows, aside, left_out = _whole(rows, aside) if drop_rows else (rows, aside, ())
-    if aside is None:
-        rows, aside = _held_out(rows, name, tuple(columns))
-    group_names, group, group_test = _grouped(rows.sites, aside.sites)
-    dataset = Dataset(
-        *(name, rows.x, torch.from_numpy(rows.y), aside.x, torch.from_numpy(aside.y)),
+    reading = _read_of(rows, aside, name)
+    left_out: tuple[str, ...] = ()
+    if drop_rows:
+        rows, aside, reading, left_out = _whole(rows, aside, reading)
+    about = _About(
+        name=name,
         classes=known,
-        groups=group,
-        groups_test=group_test,
-        group_names=group_names,
         columns=tuple(columns),
-        ids=rows.ids,
         notes=(*notes, *left_out),
+        reading=reading,
     )
-    check_leak(dataset)
-    return dataset
+    return _split(rows, aside, about)
 
 
 def from_npz(
     path: str | Path, *, classes: Sequence[str] = (), drop_rows: bool = False
 ) -> Dataset:
-    """A data set from a .npz file: x, y and perhaps groups, x_test, y_test, groups_test.
+    """A data set from a .npz file: x, y and perhaps site, x_test, y_test, site_test, ids, columns.
 
+    site: of each row; "groups" is another word for it.  columns: names of the features.
     Read without pickles, so texts must be text arrays, not object arrays.  See ``from_arrays``.
+    Raises ValueError for a file without x or y, and for one with arrays of other names.
     """
     file = _existing(path)
     arrays = read_arrays(file)
-    known = ("x", "y", "groups", "x_test", "y_test", "groups_test")
+    words = {**ARRAYS, **dict.fromkeys(BESIDE, "")}
     for key in ("x", "y"):
         if key not in arrays:
             raise ValueError(f"{file} has no array {key!r}{nearest(key, list(arrays))}")
-    given = {key: arrays[key] for key in known if key in arrays}
+    unknown = [f"{key!r}{nearest(key, list(words))}" for key in arrays if key not in words]
+    if unknown:
+        raise ValueError(
+            f"{file} has arrays that mean nothing here: {'; '.join(unknown)}; rename them or leave "
+            f"them out (known are {', '.join(words)})"
+        )
+    given: dict[str, Any] = {}
+    for key, word in ARRAYS.items():
+        if key in arrays and word in given:
+            raise ValueError(
+                f"{file} says twice where rows are from; give one of site and groups"
+            )
+        if key in arrays:
+            given[word] = arrays[key]
+    if "columns" in arrays:
+        given["columns"] = [str(column) for column in arrays["columns"]]
+    if "ids" in arrays:
+        given["ids"] = [str(row_name) for row_name in arrays["ids"]]
     return from_arrays(**given, name=file.stem, classes=classes, drop_rows=drop_rows)
 
 
@@ -108,42 +142,75 @@ def from_table(
     site: str | None = None,
     test: str | Path | None = None,
     *,
-    ids: str = "id",
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    only: Sequence[str] = (),
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
     drop_rows: bool = False,
+    say: Say = say_nothing,
 ) -> Dataset:
-    """A data set from a CSV or Parquet file with one header line; ``test`` is a second such file.
+    """A data set from a table with one header line: text (.csv, .tsv), Parquet, Feather or
+    Excel; ``test`` is a second such file.
 
+    Encoding, separator, quotes, decimal comma and thousands of a text file are found out, and said
+    in ``notes`` where they are not the usual ones.
     label: the column of labels; empty = unlabelled.  Texts and whole numbers are classes (sorted);
     other numbers are regression targets; ``task`` decides where whole numbers are targets.
-    site: the column that says which site a row belongs to.  ids: the column of row names, used when
-    there is one.  Every other column is a feature: numbers as they are, texts one-hot
-    (``column=value``, said in ``notes``).  Features are raw: ``standardise`` scales them.
-    classes: see ``from_arrays``.  drop_rows: leave out rows that lack a feature or have an infinite
-    one, said in ``notes``; nothing is ever filled in.
-    Raises ValueError for an absent column (with the nearest name), missing or infinite features
-    (with column and count), labels that are all missing or all the same, or row names among the
-    features.
+    site: the column that says which site a row belongs to.  id: the column of row names; None: the
+    one called "id", if there is one.
+    only: the columns that are features; (): every other one but those of ``drop``.  Numbers are
+    used as they are, texts one-hot (``column=value``).  A column that names rows, counts them,
+    holds dates or free text, is empty or the same in every row is left out, unless ``only`` names
+    it.  All of that is said in ``notes``.  Features are raw: ``standardise`` scales them.
+    Missing cells are NaN until the sites fill them in (``Dataset.missing``), and are marked by
+    columns of their own, ``column_missing``.  drop_rows: leave such rows out instead, and those
+    with an infinite feature.
+    classes: see ``from_arrays``.  say: is told how much of a text file has been read.
+    Raises ValueError for an absent column (with the nearest name), a text among numbers (with its
+    row), infinite features (with column and count), labels that are all missing or all the same.
     """
     file, test_file = _existing(path), None if test is None else _existing(test)
-    t = read_table(file, test_file, label, site, ids, drop_rows)
+    wanted = Wanted(label, site, id, tuple(drop), tuple(only), drop_rows)
+    t, labels, sites = read_table(file, test_file, wanted, say)
     n, m = t.rows, len(t.x)
     has_test = test_file is not None
-    return from_arrays(
-        t.x[:n],
-        t.label[:n],
-        t.site[:n] if t.site is not None else None,
-        x_test=t.x[n:m] if has_test else None,
-        y_test=t.label[n:m] if has_test else None,
-        groups_test=t.site[n:m] if has_test and t.site is not None else None,
-        columns=t.columns,
-        ids=t.ids[:n] if t.ids is not None else None,
+    y = np.array(labels, dtype=np.str_)
+    groups = None if sites is None else np.array(sites, dtype=np.str_)
+    return from_assembled(
+        t,
+        y[:n],
+        None if groups is None else groups[:n],
+        y_test=y[n:m] if has_test else None,
+        groups_test=groups[n:m] if has_test and groups is not None else None,
         name=file.stem,
         task=task,
-        classes=classes,
-        notes=t.notes,
+        classes=tuple(classes),
     )
+
+
+def from_assembled(
+    table: Table,
+    y: npt.NDArray[Any],
+    groups: npt.NDArray[Any] | None,
+    *,
+    y_test: npt.NDArray[Any] | None,
+    groups_test: npt.NDArray[Any] | None,
+    name: str,
+    task: TaskChoice,
+    classes: tuple[str, ...],
+) -> Dataset:
+    """A data set from a table whose columns were recognised, and its labels and sites."""
+    coded, known = encode(y, task, name, classes)
+    n = table.rows
+    x = torch.from_numpy(table.x)
+    ids = None if table.ids is None else table.ids[:n]
+    rows = _Rows(x[:n], coded, groups, ids)
+    aside = None
+    if y_test is not None:
+        aside = _Rows(x[n:], encode_test(y_test, known, name), groups_test, None)
+    about = _About(name, known, table.columns, table.notes, table.reading, table.missing)
+    return _split(rows, aside, about)
 
 
 def from_folder(path: str | Path, *, classes: Sequence[str] = ()) -> Dataset:
@@ -167,34 +234,71 @@ def from_folder(path: str | Path, *, classes: Sequence[str] = ()) -> Dataset:
     )
 
 
+@final
+@dataclass(frozen=True)
+class Choice:
+    """Which columns of a table are what; see `from_table`.  For other data there is none."""
+
+    label: str | None = None
+    site: str | None = None
+    id: str | None = None
+    drop: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> dict[str, str]:
+        """The options that were given, by their names, each with its first column."""
+        many = {"drop": self.drop, "columns": self.columns}
+        found = {"label": self.label, "site": self.site, "id": self.id}
+        found |= {option: names[0] for option, names in many.items() if names}
+        return {option: name for option, name in found.items() if name is not None}
+
+
 def open_dataset(
     spec: str | Path,
     *,
     data_dir: str | Path | None = None,
     label: str | None = None,
     site: str | None = None,
+    id: str | None = None,
+    drop: Sequence[str] = (),
+    columns: Sequence[str] = (),
     task: TaskChoice = "auto",
     classes: Sequence[str] = (),
     drop_rows: bool = False,
+    say: Say = say_nothing,
 ) -> Dataset:
-    """The named data set, or a user's own: a .csv, .parquet or .npz file or a folder of images.
+    """The named data set, or a user's own: a table (text, Excel, Parquet, Feather), a .npz file or a
+    folder of images.
 
-    ``label`` and ``site`` are column names of a table, and of nothing else; ``task`` matters to a
-    table alone.  ``classes`` are the agreed class names of a user's own data, and ``drop_rows``
-    leaves out its rows with missing or infinite features, see ``from_arrays``.
+    ``label``, ``site``, ``id``, ``drop`` and ``columns`` name columns of a table, and of nothing
+    else, see ``from_table``; ``task`` matters to a table alone.  ``classes`` are the agreed class
+    names of a user's own data, and ``drop_rows`` leaves out its rows with missing or infinite
+    features, see ``from_arrays``.  ``say`` is told how much of a text file has been read.
     """
     file = Path(spec)
+    choice = Choice(label, site, id, tuple(drop), tuple(columns))
     if file.suffix.lower() in TABLES:
         _existing(file)
         if label is None:
             raise ValueError(f"{file} is a table; name its column of labels with --label")
         return from_table(
-            file, label, site, task=task, classes=classes, drop_rows=drop_rows
+            file,
+            label,
+            site,
+            id=choice.id,
+            drop=choice.drop,
+            only=choice.columns,
+            task=task,
+            classes=classes,
+            drop_rows=drop_rows,
+            say=say,
         )
-    if label is not None or site is not None:
+    if choice.given:
+        named = next(iter(choice.given.values()))
+        options = ", ".join(f"--{option}" for option in choice.given)
         raise ValueError(
-            f"{spec} is not a table of your own, so it has no column {label or site!r}; "
-            "leave out --label and --site"
+            f"{spec} is not a table of your own, so it has no column {named!r}; leave out {options}"
         )
     if str(spec) in CATALOGUE or not file.exists():
         if file.suffix or len(file.parts) > 1:
@@ -210,8 +314,8 @@ def open_dataset(
     if file.suffix.lower() == ".npz":
         return from_npz(file, classes=classes, drop_rows=drop_rows)
     raise ValueError(
-        f"{file} is no data set Fallow can read; give a .csv, .parquet or .npz file or a folder of "
-        "images"
+        f"{file} is no data set Fallow can read; give a table ({', '.join(TABLES)}), a .npz file or "
+        "a folder of images"
     )
 
 
@@ -234,31 +338,89 @@ class _Rows(NamedTuple):
     y: npt.NDArray[Any]
     sites: npt.NDArray[Any] | None
     ids: tuple[str, ...] | None
+    notes: tuple[str, ...] = ()
 
     def at(self, rows: npt.NDArray[np.int64]) -> _Rows:
         sites = None if self.sites is None else self.sites[rows]
         ids = None if self.ids is None else tuple(self.ids[row] for row in rows)
-        return _Rows(self.x[rows], self.y[rows], sites, ids)
+        return _Rows(self.x[rows], self.y[rows], sites, ids, self.notes)
 
-    def whole(self) -> _Rows:
-        """The rows whose features are all finite."""
-        return self.at(np.flatnonzero(self.x.isfinite().flatten(1).all(1).numpy()))
-
-
-def _held_out(rows: _Rows, name: str, columns: tuple[str, ...]) -> tuple[_Rows, _Rows]:
-    check_finite(name, "rows", rows.x, columns)  # while all of them can be counted
-    train, test = hold_out(name, rows.x, rows.y)
-    return rows.at(train), rows.at(test)
+    @property
+    def is_whole(self) -> npt.NDArray[np.bool_]:
+        """Which rows have finite features alone: (n,)."""
+        found: npt.NDArray[np.bool_] = self.x.isfinite().flatten(1).all(1).numpy()
+        return found
 
 
-def _whole(rows: _Rows, aside: _Rows | None) -> tuple[_Rows, _Rows | None, tuple[str, ...]]:
+@dataclass(frozen=True)
+class _About:
+    """What belongs to all rows of a data set."""
+
+    name: str
+    classes: tuple[str, ...]
+    columns: tuple[str, ...]
+    notes: tuple[str, ...]
+    reading: Reading
+    missing: Missing | None = None
+
+
+def _split(rows: _Rows, aside: _Rows | None, about: _About) -> Dataset:
+    """The data set: the rows that are given aside test, else some that are held out."""
+    is_given = aside is not None
+    if aside is None:
+        if about.missing is None:  # while all of them can be counted
+            check_finite(about.name, "rows", rows.x, about.columns)
+        train, test = hold_out(about.name, rows.x, rows.y)
+        everything = rows
+        rows = everything.at(train)
+        aside = everything.at(test)
+    group_names, group, group_test = _grouped(rows.sites, aside.sites)
+    dataset = Dataset(
+        about.name,
+        rows.x,
+        torch.from_numpy(rows.y),
+        aside.x,
+        torch.from_numpy(aside.y),
+        classes=about.classes,
+        groups=group,
+        groups_test=group_test,
+        group_names=group_names,
+        columns=about.columns,
+        ids=rows.ids,
+        notes=about.notes,
+        missing=about.missing,
+        reading=about.reading,
+    )
+    if is_given:  # no copy of a row is ever held out alone
+        check_leak(dataset)
+    return dataset
+
+
+def _read_of(rows: _Rows, aside: _Rows | None, name: str) -> Reading:
+    """How many rows each site has, of both parts."""
+    n = len(rows.x) + (0 if aside is None else len(aside.x))
+    return Reading(name, count_at(_sites_of(rows, aside), np.ones(n, dtype=np.bool_)))
+
+
+def _sites_of(rows: _Rows, aside: _Rows | None) -> npt.NDArray[Any] | None:
+    if rows.sites is None or aside is None or aside.sites is None:
+        return rows.sites if aside is None else None
+    return np.concatenate([rows.sites, aside.sites])
+
+
+def _whole(
+    rows: _Rows, aside: _Rows | None, reading: Reading
+) -> tuple[_Rows, _Rows | None, Reading, tuple[str, ...]]:
     """Both parts without the rows that have a feature that is not finite, and a note on them."""
-    whole, whole_aside = rows.whole(), aside.whole() if aside else None
-    left_out = len(rows.x) - len(whole.x)
-    if aside and whole_aside:
-        left_out += len(aside.x) - len(whole_aside.x)
+    parts = [rows] if aside is None else [rows, aside]
+    keep = np.concatenate([part.is_whole for part in parts])
+    counts = count_at(_sites_of(rows, aside), ~keep)
+    reading = reading.without("a feature is missing or infinite", counts)
+    whole = rows.at(np.flatnonzero(rows.is_whole))
+    whole_aside = None if aside is None else aside.at(np.flatnonzero(aside.is_whole))
+    left_out = int((~keep).sum())
     note = f"rows with NaN or infinite features left out: {left_out}"
-    return whole, whole_aside, (note,) if left_out else ()
+    return whole, whole_aside, reading, (note,) if left_out else ()
 
 
 def _rows(
@@ -284,8 +446,9 @@ def _rows(
         if values is not None and len(values) != n:
             raise ValueError(f"{name}: {n} rows but {len(values)} {what}; give one a row")
     row_names = None if ids is None else tuple(str(row_name) for row_name in ids)
-    with np.errstate(over="ignore"):  # beyond 3.4e38 counts as infinite
-        return _Rows(torch.from_numpy(features.astype(np.float32)), y, sites, row_names)
+    numbers, said = as_features(features, name)
+    notes = () if said is None else (said,)
+    return _Rows(torch.from_numpy(numbers), y, sites, row_names, notes)
 
 
 def _grouped(

@@ -1,213 +1,365 @@
-"""Reading a CSV or Parquet table into features, labels, sites and row names."""
+"""A user's table as features, labels, sites and row names, and what was done to get there."""
 
 from __future__ import annotations
 
-import csv
-import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
 from fallow.core.build import nearest
-from fallow.data.optional import import_optional
+from fallow.core.missing import Missing
+from fallow.data.own.cells import (
+    EMPTY,
+    TABLES,
+    Cells,
+    Numbers,
+    Read,
+    Say,
+    read_file,
+    say_nothing,
+)
+from fallow.data.own.columns import (
+    MOST_LEVELS,
+    Column,
+    at_least_one,
+    encode_columns,
+    names_rows,
+    recognise,
+    sentences,
+)
+from fallow.data.own.dialect import Dialect
+from fallow.data.reading import ColumnRead, Reading, count_at
 
-MOST_LEVELS = 50  # texts of one column; more than this is a column of names
-EMPTY = frozenset(
-    {"", "na", "n/a", "nan", "null", "none", "?"}
-)  # of a feature, in lower case
+__all__ = [
+    "EMPTY",
+    "MOST_LEVELS",
+    "TABLES",
+    "Columns",
+    "Table",
+    "Wanted",
+    "assemble",
+    "read_all_cells",
+    "read_cells",
+    "read_table",
+]
 
 Columns = dict[str, list[str]]
+LACKING = "rows with missing or infinite features left out"
 
 
 @final
 @dataclass(frozen=True)
-class Table:
-    """A table as arrays.  ``rows`` of the first file come first, then those of the test file."""
+class Wanted:
+    """Which columns of a table are what.
 
-    x: npt.NDArray[np.float32]  # (rows + test rows, features)
+    id: the column of row names; None: the one called "id", if there is one.  drop: columns that are
+    left out.  only: the columns that are features, none other; (): all that can be.
+    drop_rows: rows with a missing or infinite feature are left out; else sites fill cells in.
+    """
+
+    label: str
+    site: str | None = None
+    id: str | None = None
+    drop: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    drop_rows: bool = False
+
+    def is_text(self, name: str) -> bool:
+        """Whether a column is read as it stands: labels, sites and names of rows."""
+        return name in (self.label, self.site, self.id) or names_rows(name)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table as arrays.  ``rows`` of the first file come first, then those of the test file.
+
+    missing: how empty cells are filled in; None where x has none.
+    """
+
+    x: Numbers  # (rows + test rows, features), NaN where a cell is empty
     columns: tuple[str, ...]
-    label: npt.NDArray[np.str_]  # "" = unlabelled
-    site: npt.NDArray[np.str_] | None
+    kept: npt.NDArray[np.bool_]  # (all rows read,) which are among those of x
     ids: tuple[str, ...] | None
     rows: int
     notes: tuple[str, ...]
+    reading: Reading
+    missing: Missing | None = None
 
 
 def read_table(
-    path: Path,
-    test: Path | None,
-    label: str,
-    site: str | None,
-    ids: str,
-    drop_rows: bool = False,
-) -> Table:
-    """Both files as one table, so that texts become the same columns in both."""
-    cells = read_cells(path)
-    rows = len(cells[next(iter(cells))])
-    for column in (label, *([site] if site else [])):
-        if column not in cells:
-            raise ValueError(
-                f"{path.name} has no column {column!r}{nearest(column, list(cells))}"
-            )
-    if site == label:
-        raise ValueError(f"column {label!r} is both label and site; name two columns")
+    path: Path, test: Path | None, wanted: Wanted, say: Say = say_nothing
+) -> tuple[Table, Sequence[str], Sequence[str] | None]:
+    """Both files as one table, so that texts become the same columns in both: the table, and its
+    labels ("" is none) and sites as texts.
+
+    Raises ValueError that names the file, the column, and the row where one is damaged.
+    """
+    parts = [_read_checked(path, wanted, wanted.is_text, say)]
     if test is not None:
-        cells = _joined(cells, read_cells(test), path, test)
-    if site is not None and (empty := sum(not cell for cell in cells[site])):
-        raise ValueError(
-            f"{path.name}: {empty} rows have no site in column {site!r}; fill them in"
-        )
-    has_ids = ids in cells and ids not in (label, site)
-    used = {label, site} | ({ids} if has_ids else set())
-    features = [column for column in cells if column not in used]
-    left_out = 0
-    if drop_rows:
-        cells, rows, left_out = _whole(cells, features, rows)
-    x, columns, notes = _encoded({column: cells[column] for column in features}, path)
-    if has_ids:
-        notes = (*notes, f"column {ids!r} names the rows and is no feature")
-    if left_out:
-        notes = (*notes, f"rows with missing or infinite features left out: {left_out}")
-    return Table(
-        x,
-        columns,
-        np.array(cells[label], dtype=np.str_),
-        np.array(cells[site], dtype=np.str_) if site else None,
-        tuple(cells[ids]) if has_ids else None,
+        parts.append(_read_checked(test, wanted, wanted.is_text, say_nothing))
+        _check_same(parts[0], parts[1], path, test)
+        mixed = _kinds_differ(*parts)
+        if mixed:
+            files = (path, test)
+            parts = [
+                _read_checked(file, wanted, lambda n: n in mixed or wanted.is_text(n), say)
+                for file in files
+            ]
+    rows = parts[0].rows
+    cells = _join(parts)
+    notes = tuple(note for part in parts for note in part.notes)
+    labels = cells[wanted.label].texts
+    sites = cells[wanted.site].texts if wanted.site is not None else None
+    assert labels is not None  # noqa: S101 - it was asked for as texts
+    if sites is not None:
+        empty = sum(not site for site in sites)
+        if empty:
+            raise ValueError(
+                f"{path.name}: {empty} rows have no site in column {wanted.site!r}; fill them in"
+            )
+    found = assemble(
+        cells,
+        wanted,
+        path.name,
         rows,
-        notes,
+        np.array(sites, dtype=np.str_) if sites is not None else None,
+        parts[0].dialect,
     )
-
-
-def _whole(cells: Columns, features: list[str], rows: int) -> tuple[Columns, int, int]:
-    """The rows that lack no feature, how many of them are of the first file, and how many went."""
-    total = len(next(iter(cells.values())))
-    keep = [
-        all(_is_given(cells[column][row]) for column in features) for row in range(total)
-    ]
-    kept = {column: list(compress(values, keep)) for column, values in cells.items()}
-    return kept, sum(keep[:rows]), total - sum(keep)
-
-
-def _is_given(cell: str) -> bool:
-    """Whether a cell of a feature holds something: a text or a finite number."""
-    if cell.lower() in EMPTY:
-        return False
-    number = _numbers([cell])
-    return number is None or bool(np.isfinite(number[0]))
+    found = replace(found, notes=(*notes, *found.notes))
+    if found.kept.all():
+        return found, labels, sites
+    kept_sites = None if sites is None else list(compress(sites, found.kept))
+    return found, list(compress(labels, found.kept)), kept_sites
 
 
 def read_cells(path: Path) -> Columns:
-    """Every column of a CSV or Parquet file as texts."""
-    cells = _read_csv(path) if path.suffix.lower() == ".csv" else _read_parquet(path)
-    if not cells or not next(iter(cells.values())):
-        raise ValueError(f"{path.name} has no rows; give a header and at least one row")
-    return cells
+    """Every column of a table as texts, numbers as Python writes them."""
+    return read_all_cells(path)[0]
 
 
-def _read_csv(path: Path) -> Columns:
+def read_all_cells(path: Path) -> tuple[Columns, tuple[str, ...]]:
+    """`read_cells`, and how the file is written where that is not the usual way, in sentences."""
+    read = read_file(path, lambda name: True)
+    cells = {name: _plain_texts(held, read.dialect) for name, held in read.columns.items()}
+    return cells, read.notes
+
+
+def _plain_texts(cells: Cells, dialect: Dialect) -> list[str]:
+    texts = list(cells.texts or ())
+    if dialect.is_plain:
+        return texts
+    plain = [dialect.number(text) for text in texts]
+    given = [text for text in plain if text.lower() not in EMPTY]
+    return plain if all(_is_number(text) for text in given) else texts
+
+
+def _is_number(text: str) -> bool:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            header, *rows = list(csv.reader(file, strict=True)) or [[]]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path.name} is not a CSV file in UTF-8: {error}") from error
-    names = [name.strip() for name in header]
-    double = sorted({name for name in names if names.count(name) > 1})
-    if double:
-        raise ValueError(f"{path.name} has more than one column {double[0]!r}; rename one")
-    rows = [row for row in rows if row]  # blank lines are no rows
-    for number, row in enumerate(rows, start=1):
-        if len(row) != len(names):
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_checked(
+    path: Path, wanted: Wanted, is_text: Callable[[str], bool], say: Say
+) -> Read:
+    read = read_file(path, is_text, say)
+    names = list(read.columns)
+    for column in (wanted.label, wanted.site, wanted.id, *wanted.drop, *wanted.only):
+        if column is not None and column not in read.columns:
             raise ValueError(
-                f"{path.name}: row {number} has {len(row)} cells and the header "
-                f"{len(names)}; correct that row (is the separator a comma?)"
+                f"{path.name} has no column {column!r}{nearest(column, names)}"
             )
-    return {name: [row[c].strip() for row in rows] for c, name in enumerate(names)}
-
-
-def _read_parquet(path: Path) -> Columns:
-    parquet = import_optional("pyarrow.parquet", "pyarrow", "reading a Parquet file")
-    arrow = import_optional("pyarrow", "pyarrow", "reading a Parquet file")
-    try:
-        table = parquet.read_table(path)
-    except (arrow.ArrowException, OSError) as error:
-        raise ValueError(f"{path.name} could not be read as Parquet: {error}") from error
-    return {
-        name: [_cell(value) for value in table.column(name).to_pylist()]
-        for name in table.column_names
-    }
-
-
-def _cell(value: Any) -> str:
-    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return "" if is_missing else str(value).strip()
-
-
-def _joined(cells: Columns, more: Columns, path: Path, test: Path) -> Columns:
-    for column in cells:
-        if column not in more:
+    used = [c for c in (wanted.label, wanted.site, wanted.id) if c is not None]
+    words = {wanted.label: "label", wanted.site: "site", wanted.id: "id"}
+    for column in used:
+        if used.count(column) > 1:
             raise ValueError(
-                f"{test.name} has no column {column!r} of {path.name}{nearest(column, list(more))}"
+                f"column {column!r} is both label and {words[column]}; name two columns"
             )
-    for column in more:
-        if column not in cells:
+        if column in wanted.drop:
+            raise ValueError(
+                f"column {column!r} is the {words[column]} and is dropped; choose"
+            )
+    return read
+
+
+def _check_same(first: Read, second: Read, path: Path, test: Path) -> None:
+    for column in first.columns:
+        if column not in second.columns:
+            hint = nearest(column, list(second.columns))
+            raise ValueError(f"{test.name} has no column {column!r} of {path.name}{hint}")
+    for column in second.columns:
+        if column not in first.columns:
             raise ValueError(
                 f"{test.name} has a column {column!r} that is not in {path.name}; remove it"
             )
-    return {column: values + more[column] for column, values in cells.items()}
 
 
-def _encoded(
-    cells: Columns,
-    path: Path,
-) -> tuple[npt.NDArray[np.float32], tuple[str, ...], tuple[str, ...]]:
-    """Numbers as they are, texts one-hot: (features, their names, notes)."""
-    if not cells:
-        raise ValueError(f"{path.name} has no column of features; add one")
-    blocks: list[npt.NDArray[np.float32]] = []
-    names: list[str] = []
-    notes: list[str] = []
-    for column, values in cells.items():
-        missing = sum(value.lower() in EMPTY for value in values)
-        if missing:
-            raise ValueError(
-                f"{path.name}: column {column!r} has {missing} missing values; fill "
-                "them in, leave the column out, or leave out such rows with drop_rows"
-            )
-        numbers = _numbers(values)
-        if numbers is not None:
-            infinite = int(np.isinf(numbers).sum())
-            if infinite:
-                raise ValueError(
-                    f"{path.name}: column {column!r} has {infinite} infinite values "
-                    "(beyond 3.4e38 counts); correct them, leave the column out, or leave out "
-                    "such rows with drop_rows"
-                )
-            blocks.append(numbers[:, None])
-            names.append(column)
+def _kinds_differ(first: Read, second: Read) -> set[str]:
+    """Columns that are numbers in one file and texts in the other."""
+    return {
+        name
+        for name, cells in first.columns.items()
+        if (cells.numbers is None) != (second.columns[name].numbers is None)
+    }
+
+
+def _join(parts: list[Read]) -> dict[str, Cells]:
+    if len(parts) == 1:
+        return dict(parts[0].columns)
+    first, second = parts
+    joined: dict[str, Cells] = {}
+    for name, cells in first.columns.items():
+        more = second.columns[name]
+        if cells.numbers is not None and more.numbers is not None:
+            joined[name] = Cells(np.concatenate([cells.numbers, more.numbers]))
+        else:
+            texts = [*(cells.texts or ()), *(more.texts or ())]
+            joined[name] = replace(cells, texts=texts)
+    return joined
+
+
+def assemble(
+    cells: dict[str, Cells],
+    wanted: Wanted,
+    name: str,
+    rows: int,
+    sites: npt.NDArray[np.str_] | None,
+    dialect: Dialect | None = None,
+) -> Table:
+    """The features among the columns, each recognised; ``cells`` is emptied on the way.
+
+    rows: of the first file.  sites: (n,) of all rows.  Raises ValueError where no column is left,
+    a number is infinite, or a column that was asked for cannot be used.
+    """
+    n = len(next(iter(cells.values())))
+    row_names, id_column = _row_names(cells, wanted)
+    used = [c for c in (wanted.label, wanted.site, id_column) if c is not None]
+    dropped: list[ColumnRead] = []
+    columns: list[Column] = []
+    for column in list(cells):
+        held = cells.pop(column)
+        if column in used:
             continue
-        levels = sorted(set(values))
-        if len(levels) > MOST_LEVELS:
-            raise ValueError(
-                f"{path.name}: column {column!r} holds {len(levels)} different texts, "
-                f"more than {MOST_LEVELS}; leave it out, or call it 'id'"
+        if column in wanted.drop:
+            dropped.append(ColumnRead(column, "left out", why="you dropped it"))
+        elif wanted.only and column not in wanted.only:
+            dropped.append(
+                ColumnRead(column, "left out", why="it is not among your columns")
             )
-        blocks.append((np.array(values)[:, None] == np.array(levels)).astype(np.float32))
-        names += [f"{column}={level}" for level in levels]
-        notes.append(
-            f"column {column!r} holds texts and became {len(levels)} columns of 0 and 1"
+        else:
+            must = column in wanted.only
+            columns.append(recognise(column, held, name, must=must, dialect=dialect))
+    columns = at_least_one(columns)
+    reads = [*(column.read for column in columns), *dropped]
+    columns = [column for column in columns if column.is_used]
+    if not columns:
+        gone = "; ".join(f"{c.name!r}: {c.why}" for c in reads)
+        because = f" ({gone})" if gone else ""
+        raise ValueError(f"{name} has no column of features{because}; add one")
+    reading = Reading(name, count_at(sites, np.ones(n, dtype=np.bool_)))
+    keep = np.ones(n, dtype=np.bool_)
+    if wanted.drop_rows:
+        keep = ~_lacks(columns)
+        reading = reading.without(
+            "a feature is missing or infinite", count_at(sites, ~keep)
         )
-    return np.hstack(blocks), tuple(names), tuple(notes)
+        columns = [_rows_of(column, keep) for column in columns]
+        kept_sites = None if sites is None else sites[keep]
+    else:
+        _check_infinite(columns, name)
+        kept_sites = sites
+    reads = [_with_sites(each, columns, kept_sites) for each in reads]
+    has_holes = any(column.is_missing.any() for column in columns)
+    features = encode_columns(columns)
+    notes = sentences([] if wanted.drop_rows else reads)
+    if wanted.drop_rows:
+        notes = sentences([replace(each, missing=0) for each in reads])
+    if id_column is not None:
+        notes.append(f"column {id_column!r} names the rows and is no feature")
+    gone_rows = int(n - keep.sum())
+    if gone_rows:
+        notes.append(f"{LACKING}: {gone_rows}")
+    missing = None
+    if has_holes:
+        missing = Missing(features.levels, features.marks)
+        notes.append(
+            "the sites fill missing cells in together, by the mean of a number and the most "
+            "frequent text, learnt from totals over their training rows; columns added that mark "
+            f"them: {len(features.marks)} (drop_rows=true leaves such rows out instead)"
+        )
+    return Table(
+        x=features.x,
+        columns=features.names,
+        kept=keep,
+        ids=None if row_names is None else tuple(compress(row_names, keep)),
+        rows=int(keep[:rows].sum()),
+        notes=tuple(notes),
+        reading=replace(reading, columns=tuple(reads)),
+        missing=missing,
+    )
 
 
-def _numbers(values: list[str]) -> npt.NDArray[np.float32] | None:
-    try:
-        wide = np.array([float(value) for value in values])
-    except ValueError:
-        return None
-    with np.errstate(over="ignore"):
-        return wide.astype(np.float32)
+def _row_names(
+    cells: Mapping[str, Cells], wanted: Wanted
+) -> tuple[Sequence[str] | None, str | None]:
+    """The names of rows, and the column they stand in."""
+    column = wanted.id
+    if column is None and "id" in cells and "id" not in (wanted.label, wanted.site):
+        column = "id"
+    if column is None or (wanted.id is None and column in (*wanted.only, *wanted.drop)):
+        return None, None
+    held = cells[column]
+    if held.texts is not None:
+        return held.texts, column
+    assert held.numbers is not None  # noqa: S101 - a column is one of both
+    return [f"{number:g}" for number in held.numbers], column
+
+
+def _lacks(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
+    """Rows with a missing or infinite feature: (n,)."""
+    lacks = np.zeros(len(columns[0].is_missing), dtype=np.bool_)
+    for column in columns:
+        lacks |= column.is_missing
+        if column.numbers is not None:
+            lacks |= np.isinf(column.numbers)
+    return lacks
+
+
+def _rows_of(column: Column, keep: npt.NDArray[np.bool_]) -> Column:
+    if column.codes is not None:
+        return replace(column, codes=column.codes[keep])
+    assert column.numbers is not None  # noqa: S101 - a used column is one of both
+    return replace(column, numbers=column.numbers[keep])
+
+
+def _check_infinite(columns: Sequence[Column], name: str) -> None:
+    for column in columns:
+        if column.numbers is None:
+            continue
+        infinite = int(np.isinf(column.numbers).sum())
+        if infinite:
+            row = int(np.isinf(column.numbers).argmax()) + 1
+            raise ValueError(
+                f"{name}: column {column.read.name!r} has {infinite} infinite values (beyond "
+                f"3.4e38 counts), the first in row {row}; correct them, leave the column out, or "
+                "leave out such rows with drop_rows"
+            )
+
+
+def _with_sites(
+    read: ColumnRead, columns: Sequence[Column], sites: npt.NDArray[np.str_] | None
+) -> ColumnRead:
+    """The column with its missing cells by site."""
+    if sites is None or not read.missing or read.kind == "left out":
+        return read
+    column = next(each for each in columns if each.read.name == read.name)
+    return replace(read, missing_at=count_at(sites, column.is_missing))

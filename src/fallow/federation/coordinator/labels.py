@@ -48,7 +48,7 @@ class LabelQueue:
     def deadline(self, step: str) -> str:
         """Until when the questions of a step can be answered, as ISO text."""
         name = f"deadline/{step}"
-        found = self.journal.noted(name)
+        found = self.journal.read_note(name)
         if found is None:
             found = utc(self.clock() + self.seconds)
             self.control.forget("advance")  # of an earlier step
@@ -62,7 +62,7 @@ class LabelQueue:
         A site that cannot be reached counts as open.
         """
         name = f"ended/{step}"
-        found = self.journal.noted(name)
+        found = self.journal.read_note(name)
         if found is None:
             self._open = None
             while (why := self._why_over(step, asked)) is None:
@@ -106,7 +106,7 @@ class LabelQueue:
     def _now(self) -> float:
         """The time, and a word where the clock was set back: then people have longer."""
         now = self.clock()
-        newest = float(self.journal.noted("newest time") or 0.0)
+        newest = float(self.journal.read_note("newest time") or 0.0)
         if now > newest + SLACK:
             with self.journal.transaction():
                 self.journal.note("newest time", repr(now))

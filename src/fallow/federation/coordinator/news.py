@@ -72,7 +72,7 @@ def _note(journal: Journal, name: str, step: str, sites: Iterable[SiteId]) -> No
 
 
 def _load(journal: Journal, name: str) -> dict[str, list[SiteId]]:
-    found: dict[str, list[SiteId]] = json.loads(journal.noted(name) or "{}")
+    found: dict[str, list[SiteId]] = json.loads(journal.read_note(name) or "{}")
     return found
 
 

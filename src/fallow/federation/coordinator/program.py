@@ -152,7 +152,7 @@ class Program:
                 book=journal,
                 keys=self.keys,
                 study=self.agreement.digest,
-                run=journal.about("run", name_run(self.clock())),
+                run=journal.note_once("run", name_run(self.clock())),
                 waits=self.agreement.waits,
                 say=tell,
                 border=border,
@@ -186,7 +186,7 @@ class Program:
         return ResponseCheck(
             sizes=sizes,
             sites=len(self.agreement.sites),
-            width=math.prod(schema.shape),
+            width=max(math.prod(schema.shape), parts.width),
             schema=schema.digest,
             dtype=parts.dtype,
             bounds=self.agreement.bounds,
@@ -286,7 +286,7 @@ class Program:
                 scores[words] = last[name]
         if per_site := last.get("per_site"):
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
-        saved = run.journal.finished("model")
+        saved = run.journal.load_step("model")
         is_own = saved is None or saved["state"] is None
         facts = Facts(
             owner="the coordinator",
@@ -365,7 +365,7 @@ def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
     make_folder(place)
     journal = Journal(place / "journal.sqlite", is_durable=True)
     try:
-        if journal.about("agreement", agreement.digest) != agreement.digest:
+        if journal.note_once("agreement", agreement.digest) != agreement.digest:
             raise ValueError(
                 f"study.toml has changed since {place} was started, and sites would refuse it: "
                 "restore it (lengths of time may change), or the version of Fallow if that has "

@@ -16,6 +16,7 @@ from fallow.core.ask import Ask, Carrier
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
 from fallow.core.methods import Methods
+from fallow.core.missing import Missing
 from fallow.core.types import Answer, SiteId, State
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
 from fallow.experiment.journal import Journal
@@ -61,6 +62,7 @@ class RealSites:
     journal: Journal
     desk: LabelQueue
     greeted: Mapping[str, Any]
+    encoded_by: State | None = None
     scale: Scale | None = None
     targets: State | None = None
     border: ResponseCheck = field(default_factory=ResponseCheck)
@@ -118,6 +120,10 @@ class RealSites:
         return is_shared(self.methods["query"])
 
     @property
+    def missing(self) -> Missing | None:
+        return None
+
+    @property
     def is_standardised(self) -> bool:
         return self.recipe.standardise == "federated"
 
@@ -135,13 +141,13 @@ class RealSites:
     @property
     def variance(self) -> float | None:
         """Of the first labels: errors are in units of it throughout the run."""
-        found = self.journal.noted("variance")
+        found = self.journal.read_note("variance")
         return None if found is None else float(found)
 
     @property
     def labels(self) -> dict[SiteId, dict[str, int]]:
         """Of each site: ``labelled`` rows train, ``held`` ones validate, ``pool`` are left."""
-        noted = self.journal.noted(LABELS)
+        noted = self.journal.read_note(LABELS)
         if noted is not None:
             found: dict[SiteId, dict[str, int]] = json.loads(noted)
             return found
@@ -151,11 +157,13 @@ class RealSites:
     def most_labels(self) -> dict[SiteId, int]:
         """How many labels each site can have: those that it brought, and those that it was asked
         for so far.  A site may be behind in what it says, but never beyond this."""
-        noted = self.journal.noted(MOST)
+        noted = self.journal.read_note(MOST)
         if noted is not None:
             found: dict[SiteId, int] = json.loads(noted)
             return found
-        if self.journal.noted(LABELS) is not None:  # a run that began before this was noted
+        if (
+            self.journal.read_note(LABELS) is not None
+        ):  # a run that began before this was noted
             return self.sizes
         said = {site: read_counts(answer) for site, answer in self.known.items()}
         return {site: n["labelled"] + n["held"] for site, n in said.items()}
@@ -184,6 +192,9 @@ class RealSites:
         return there or tuple(site for site in self.carrier.sites if site not in gone)
 
     # -- units ------------------------------------------------------------------------------
+
+    def encoded(self, state: State) -> RealSites:
+        return replace(self, encoded_by=state)
 
     def in_units(self, scale: Scale) -> RealSites:
         return replace(self, scale=scale)
@@ -317,7 +328,7 @@ class RealSites:
     @property
     def at_the_end(self) -> Disclosure:
         """What left the sites when the last model was handed over."""
-        return Disclosure.of(json.loads(self.journal.noted(FINISH) or "[]"))
+        return Disclosure.of(json.loads(self.journal.read_note(FINISH) or "[]"))
 
     def _select_sent(self, state: State) -> State:
         """What sites are sent of the state of the training method."""
@@ -345,7 +356,7 @@ def hello(made: BuiltStudy, carrier: Carrier, journal: Journal) -> dict[str, Any
     A study begins with all its sites, whatever the quorum: budgets are shares of the rows of each.
     Raises RuntimeError where one does not answer.
     """
-    done = journal.finished(HELLO)
+    done = journal.load_step(HELLO)
     if done is None:
         shown = Disclosure()
         verbs = made.methods["people"].contract.verbs

@@ -30,13 +30,13 @@ STRUCK = "struck"  # answers that were struck out
 LEFT = "left"  # sites that left
 STOPPED = "stopped at"  # where the run stood when it ended with an error
 HELLO = "0/hello"
-SCALING = ("/features", "/targets")
+SCALING = ("/encoder", "/encode", "/features", "/targets")
 """The ends of the keys of what all sites must take part in to take part in anything."""
 
 
 PEOPLE = ("ask", "close")
 """The ends of the keys of a step in which people are asked, and in which that is over."""
-APART = (*PEOPLE, "score", "features", "best", "last")
+APART = (*PEOPLE, "score", "encoder", "encode", "features", "best", "last")
 """The ends of keys under which more is asked in a round or step than by its method."""
 FINISH = "model/finish"
 
@@ -53,12 +53,12 @@ class Strike:
 
 def load_strikes(journal: Journal) -> list[Strike]:
     """All that was struck out in a run, oldest first."""
-    return [Strike(**line) for line in json.loads(journal.noted(STRUCK) or "[]")]
+    return [Strike(**line) for line in json.loads(journal.read_note(STRUCK) or "[]")]
 
 
 def load_left(journal: Journal) -> dict[SiteId, str]:
     """The sites that the study goes on without, and since when, as ISO text."""
-    found: dict[SiteId, str] = json.loads(journal.noted(LEFT) or "{}")
+    found: dict[SiteId, str] = json.loads(journal.read_note(LEFT) or "{}")
     return found
 
 
@@ -132,7 +132,7 @@ def strike(
     sentence, for what cannot be struck out.
     """
     _check_site(journal, agreement, site)
-    key = key or journal.noted(STOPPED)
+    key = key or journal.read_note(STOPPED)
     if key is None:
         raise ValueError(
             "the run did not stop with an error, so say which answer: --round CYCLE/ROUND, or "
@@ -228,7 +228,7 @@ def _check_place(
             f"{owner.cohort}"
         )
     is_open = is_recorded(recorded, place) or bool(find_absent(journal, place))
-    is_stop = _find_place(journal.noted(STOPPED) or "") == place
+    is_stop = _find_place(journal.read_note(STOPPED) or "") == place
     if not (is_open or is_stop or (step in finished and _is_round(place, agreement))):
         raise ValueError(f"the run has not come to {describe_key(place)} yet")
 
@@ -266,7 +266,7 @@ def _go_back(journal: Journal, place: str) -> None:
     elif of_place:
         dropped = recorded[of_place[0] :]
     journal.take_back(dropped, [step])
-    anew = {step, *map(find_step, dropped), find_step(journal.noted(STOPPED) or step)}
+    anew = {step, *map(find_step, dropped), find_step(journal.read_note(STOPPED) or step)}
     cycle, _, what = step.partition("/")
     if what == "train":  # sites may have been asked for more than was recorded
         anew |= {f"{cycle}/query", "model/finish"}
@@ -277,7 +277,7 @@ def _go_back(journal: Journal, place: str) -> None:
 def ask_anew(journal: Journal, step: str) -> None:
     """What a step asks from now on, it asks under keys that no site knows."""
     name = f"{AGAIN}{step}"
-    journal.note(name, str(int(journal.noted(name) or 0) + 1))
+    journal.note(name, str(int(journal.read_note(name) or 0) + 1))
 
 
 # -- what the server half stops on ------------------------------------------------------------
@@ -293,7 +293,7 @@ def take_back_last(journal: Journal) -> str | None:
     with journal.transaction():
         journal.take_back([key], [])
         ask_anew(journal, find_step(key))
-        before: dict[str, Any] = json.loads(journal.noted(BEFORE) or "{}")
+        before: dict[str, Any] = json.loads(journal.read_note(BEFORE) or "{}")
         if before.get("key") == key:  # what sites did in it does not count either
             for site, counted in before["counted"].items():
                 journal.note(f"counted/{site}", counted)

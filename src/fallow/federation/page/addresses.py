@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, Response
@@ -55,10 +55,13 @@ def name(request: Request, views: Page) -> Response:
 @router.get("/")
 def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
     """What comes after ``row`` for this person, or that nothing waits."""
-    about: dict[str, Any] = {"told": views.told(request.query_params, who)}
-    _, after = views.desk.around(whole_number(row), who)
-    asked = after or next(iter(views.desk.waiting(who)), None)
-    return views.sample(asked, who, **about) if asked else views.done(who, **about)
+    notice = views.describe_outcome(request.query_params, who)
+    _, asked = views.desk.around(whole_number(row), who)
+    if asked is None:  # the row itself may be the only one that waits
+        asked = next(iter(views.desk.waiting(who)), None)
+    if asked is None:
+        return views.all_done(who, notice=notice)
+    return views.sample(asked, who, notice=notice)
 
 
 @router.get("/sample/{row}")
@@ -66,12 +69,16 @@ def sample(request: Request, who: Who, views: Page, row: Row) -> Response:
     asked = views.desk.question(row)
     if asked is None:
         raise ValueError("This sample was never asked, so it takes no label here.")
-    return views.sample(asked, who, told=views.told(request.query_params, who))
+    return views.sample(
+        asked, who, notice=views.describe_outcome(request.query_params, who)
+    )
 
 
 @router.get("/conflicts")
 def conflicts(request: Request, who: Who, views: Page) -> Response:
-    return views.conflict_list(who, told=views.told(request.query_params, who))
+    return views.conflict_list(
+        who, notice=views.describe_outcome(request.query_params, who)
+    )
 
 
 @router.get("/mine")

@@ -21,33 +21,41 @@ def create_app(desk: LabelQueue, door: Door, who: str | None = None) -> FastAPI:
 
     Raises ValueError for what cannot be a name.
     """
-    routes = [*addresses.router.routes, *changes.router.routes]
+    routes = addresses.router.routes + changes.router.routes
     app = FastAPI(routes=routes, docs_url=None, redoc_url=None, openapi_url=None)
     views = Views(desk)
-    app.state.views, app.state.door = views, door
+    app.state.views = views
+    app.state.door = door
     app.state.who = None if who is None else name_of(who)
 
     @app.middleware("http")
     async def gate(
         request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        found = door.refuses(
-            request.method, request.url.path, request.headers, request.cookies
+        refusal = door.refuses(
+            request.method,
+            request.url.path,
+            headers=request.headers,
+            cookies=request.cookies,
         )
-        response = views.plain(*found) if found else await call_next(request)
+        if refusal is None:
+            response = await call_next(request)
+        else:
+            status, why = refusal
+            response = views.plain(status, why)
         response.headers.update(HEADERS)
         return response
 
     @app.exception_handler(Nameless)
-    def nameless(request: Request, error: Nameless) -> Response:
+    def ask_for_name(request: Request, error: Nameless) -> Response:
         return RedirectResponse("/name", status_code=303)
 
     @app.exception_handler(ValueError)
-    def wrong(request: Request, error: ValueError) -> Response:
+    def show_mistake(request: Request, error: ValueError) -> Response:
         return views.page("message", person(request), 400, alert=str(error))
 
     @app.exception_handler(Failed)
-    def failed(request: Request, error: Failed) -> Response:
+    def show_failure(request: Request, error: Failed) -> Response:
         return views.plain(503, str(error))
 
     return app

@@ -46,11 +46,13 @@ def answer(who: Who, given: Form, views: Page, row: Row) -> Response:
         )
     seen = field(given, "seen")
     try:
-        told = views.desk.answer(row, value_of(given, views.desk.schema), who, seen)
+        value = value_of(given, views.desk.schema)
+        outcome = views.desk.answer(row, value, who, seen)
     except (Outdated, ValueError) as error:
-        now, typed = views.desk.question(row) or asked, given.get("value", "")
+        now = views.desk.question(row) or asked
+        typed = given.get("value", "")
         return views.sample(now, who, 409, alert=str(error), typed=typed)
-    return onward("/", told, row)
+    return onward("/", outcome, row)
 
 
 @router.post("/undo")
@@ -58,7 +60,8 @@ def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
     try:
         views.desk.take_back(row, who, field(given, "said"))
     except Outdated as error:
-        asked = views.desk.question(row if error.row is None else error.row)
+        about = row if error.row is None else error.row
+        asked = views.desk.question(about)
         if asked is None:
             raise ValueError(str(error)) from error
         return views.sample(asked, who, 409, alert=str(error))
@@ -69,7 +72,8 @@ def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
 def resolve(who: Who, given: Form, views: Page, row: Row) -> Response:
     seen = field(given, "seen")
     try:
-        views.desk.resolve(row, value_of(given, views.desk.schema), who, seen)
+        value = value_of(given, views.desk.schema)
+        views.desk.resolve(row, value, who, seen)
     except (Outdated, ValueError) as error:
         return views.conflict_list(who, 409, alert=str(error))
     return onward("/conflicts", "resolved", row)

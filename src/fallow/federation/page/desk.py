@@ -15,10 +15,14 @@ from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.questions import LabelAnswer, Question
 from fallow.federation.page.words import label_of
 from fallow.federation.schema import Schema
-from fallow.federation.site.rows import Shown, SiteRows
+from fallow.federation.site.rows import ReadableRow, SiteRows
 
 ENDED = ("expired", "withdrawn")
-NOTHING, CANNOT_TELL = "", "x"  # in forms; everything else is a number
+"""States in which a question takes no answer any more."""
+NOTHING = ""
+"""How a form says that there is no answer."""
+CANNOT_TELL = "x"
+"""How a form says that somebody cannot tell; every other answer is a number."""
 
 
 @final
@@ -54,35 +58,42 @@ class LabelQueue:
     def waiting(self, who: str) -> list[Question]:
         """What this person has still to answer, as it was chosen."""
         return [
-            asked for asked in self.ledger.questions(state="open") if not mine(asked, who)
+            asked
+            for asked in self.ledger.questions(state="open")
+            if find_own_answer(asked, who) is None
         ]
 
     def around(self, row: int | None, who: str) -> tuple[Question | None, Question | None]:
         """What comes before and after a row for this person, in a circle; None: nothing else."""
-        order = [asked.row for asked in self.ledger.questions()]
-        here = order.index(row) if row in order else -1
-        others = {asked.row: asked for asked in self.waiting(who) if asked.row != row}
-        if not others:
+        rows = [asked.row for asked in self.ledger.questions()]  # as they were chosen
+        here = -1  # before all others
+        if row is not None and row in rows:
+            here = rows.index(row)
+        waiting = {asked.row: asked for asked in self.waiting(who) if asked.row != row}
+        if not waiting:
             return None, None
-        circle = [r for r in [*order[here + 1 :], *order[: max(here, 0)]] if r in others]
-        return others[circle[-1]], others[circle[0]]
+        circle = rows[here + 1 :] + rows[: max(here, 0)]
+        others = [other for other in circle if other in waiting]
+        return waiting[others[-1]], waiting[others[0]]
 
-    def answered(self, who: str) -> list[tuple[Question, LabelAnswer]]:
+    def list_answered(self, who: str) -> list[tuple[Question, LabelAnswer]]:
         """What this person has answered, newest first, also where it was decided otherwise."""
-        found = [
-            (q, given) for q in self.ledger.questions() if (given := self.said(q, who))
-        ]
-        return sorted(found, key=lambda pair: pair[1].at, reverse=True)
+        answered: list[tuple[Question, LabelAnswer]] = []
+        for asked in self.ledger.questions():
+            given = self.find_last_said(asked, who)
+            if given is not None:
+                answered.append((asked, given))
+        return sorted(answered, key=lambda pair: pair[1].at, reverse=True)
 
-    def said(self, asked: Question, who: str) -> LabelAnswer | None:
+    def find_last_said(self, asked: Question, who: str) -> LabelAnswer | None:
         """What one person has said last, whether or not it counts since a conflict was decided."""
-        found = mine(asked, who)
-        if found is None and decision(asked):
-            return last_said(self.ledger.history(asked.row, asked.cycle), who)
-        return found
+        own = find_own_answer(asked, who)
+        if own is None and decision(asked):
+            return find_last_answer(self.ledger.history(asked.row, asked.cycle), who)
+        return own
 
-    def shown(self, row: int) -> Shown:
-        return self.rows.shown(row)
+    def describe_row(self, row: int) -> ReadableRow:
+        return self.rows.describe(row)
 
     def label(self, value: float | None) -> str:
         return label_of(self.schema, value)
@@ -98,17 +109,20 @@ class LabelQueue:
         """
         with self.ledger.transaction():
             asked = self.question(row)
-            own = mine(asked, who) if asked else None
-            if own and own.value != value and sent(own) != seen:
+            own = find_own_answer(asked, who) if asked else None
+            is_other = own is not None and own.value != value
+            if own is not None and is_other and encode_answer(own) != seen:
                 raise Outdated(
                     f"You have answered {self.label(own.value)!r} for this sample since this page "
                     f"was made, and {self.label(value)!r} was not saved. To change your answer, "
                     "choose again below."
                 )
             now = self.ledger.answer(row, value, who)
-        if own and own.value == value:
+        if own is not None and not is_other:
             return "same"
-        return "conflict" if now.state == "conflict" else "changed" if own else "saved"
+        if now.state == "conflict":
+            return "conflict"
+        return "saved" if own is None else "changed"
 
     def take_back(self, row: int, who: str, said: str) -> Question:
         """Undo this person's latest answer, which the page said was about ``row``.
@@ -140,7 +154,7 @@ class LabelQueue:
             asked = self.question(row)
             if asked is None or asked.state != "conflict":
                 raise Outdated("This conflict is settled already; nothing was changed.")
-            if spoken(asked) != seen:
+            if encode_answers(asked) != seen:
                 raise Outdated(
                     "Somebody has answered meanwhile; nothing was changed. Look again."
                 )
@@ -149,11 +163,13 @@ class LabelQueue:
     def undoable(self, who: str) -> tuple[Question, LabelAnswer] | None:
         """The latest answer of this person that can be undone."""
         asked = self.ledger.undoable(who)
-        given = mine(asked, who) if asked else None
-        return (asked, given) if asked and given else None
+        if asked is None:
+            return None
+        given = find_own_answer(asked, who)
+        return None if given is None else (asked, given)
 
 
-def mine(asked: Question, who: str) -> LabelAnswer | None:
+def find_own_answer(asked: Question, who: str) -> LabelAnswer | None:
     """The current answer of one person."""
     return next((given for given in asked.answers if given.who == who), None)
 
@@ -163,24 +179,29 @@ def decision(asked: Question) -> LabelAnswer | None:
     return next((given for given in asked.answers if given.kind == "resolved"), None)
 
 
-def last_said(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | None:
+def find_last_answer(history: Sequence[LabelAnswer], who: str) -> LabelAnswer | None:
     """The last answer of one person that was not taken back, of the history of a question."""
     said: list[LabelAnswer] = []
     for given in history:
-        if given.who == who and given.kind == "taken back":
+        if given.who != who:
+            continue
+        if given.kind == "taken back":  # always the last one that was not
             said.pop()
-        elif given.who == who:
+        else:
             said.append(given)
     return said[-1] if said else None
 
 
-def sent(given: LabelAnswer | None) -> str:
+def encode_answer(given: LabelAnswer | None) -> str:
     """An answer as forms carry it."""
     if given is None:
         return NOTHING
-    return CANNOT_TELL if given.value is None else repr(given.value)
+    if given.value is None:
+        return CANNOT_TELL
+    return repr(given.value)
 
 
-def spoken(asked: Question) -> str:
+def encode_answers(asked: Question) -> str:
     """What people have said, so that a form can tell whether it has changed."""
-    return "; ".join(f"{given.who}={sent(given)}" for given in asked.answers)
+    said = [f"{given.who}={encode_answer(given)}" for given in asked.answers]
+    return "; ".join(said)

@@ -59,10 +59,16 @@ class Door:
         return hashlib.sha256(f"fallow page {self.token}".encode()).hexdigest()
 
     def opens(self, token: str) -> bool:
+        """Whether a token is the one that was printed."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
     def refuses(
-        self, method: str, path: str, headers: Mapping[str, str], cookies: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        cookies: Mapping[str, str],
     ) -> tuple[int, str] | None:
         """The status and the sentence of a refusal, or None for a request that may pass."""
         host = headers.get("host", "")

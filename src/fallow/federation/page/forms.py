@@ -12,7 +12,8 @@ from fallow.federation.page.door import LONGEST
 from fallow.federation.schema import Schema
 
 FIELDS = 20  # of a form, at most
-LONGEST_NAME, LONGEST_REASON = 60, 500  # characters
+LONGEST_NAME = 60  # characters
+LONGEST_REASON = 500  # characters
 
 
 async def form(request: Request) -> dict[str, str]:
@@ -92,12 +93,8 @@ def name_of(text: str) -> str:
     'Ann Lee'
     """
     name = " ".join(text.split())
-    if (
-        not name
-        or not name[0].isalnum()
-        or not name.isprintable()
-        or len(name) > LONGEST_NAME
-    ):
+    begins_well = name[:1].isalnum()
+    if not begins_well or not name.isprintable() or len(name) > LONGEST_NAME:
         raise ValueError(
             f"{text!r} cannot be kept as a name: begin with a letter or a digit, and use at most "
             f"{LONGEST_NAME} characters"

@@ -26,14 +26,15 @@ def person(request: Request) -> str | None:
         return None
 
 
-def known(request: Request) -> str:
+def require_name(request: Request) -> str:
     """Who is labelling; without a name there are no labels."""
-    if (who := person(request)) is None:
+    who = person(request)
+    if who is None:
         raise Nameless
     return who
 
 
-Who = Annotated[str, Depends(known)]
+Who = Annotated[str, Depends(require_name)]
 
 
 def remember(response: Response, name: str) -> None:

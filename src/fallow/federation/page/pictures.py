@@ -38,16 +38,19 @@ def picture(rows: SiteRows, row: int) -> Picture | None:
 
     Raises ValueError when the file is gone, is no image or is not the one that the site began with.
     """
-    shown = rows.shown(row)
+    shown = rows.describe(row)
     if not isinstance(shown, Path):
-        return _png(_drawn(rows.x[row])) if _is_picture(rows.x[row]) else None
+        x = rows.x[row]
+        return _png(_draw(x)) if _is_picture(x) else None
     content = rows.content(row) or b""
+    media_type = SHOWN.get(shown.suffix.lower())
+    if media_type is not None:
+        return Picture(content, media_type)
+    images = import_optional("PIL.Image", "pillow", "showing this kind of image")
     try:
-        if kind := SHOWN.get(shown.suffix.lower()):
-            return Picture(content, kind)
-        images = import_optional("PIL.Image", "pillow", "showing this kind of image")
         with images.open(BytesIO(content)) as opened:
-            return _png(opened.convert("RGBA" if "A" in opened.getbands() else "RGB"))
+            has_alpha = "A" in opened.getbands()
+            return _png(opened.convert("RGBA" if has_alpha else "RGB"))
     except (OSError, SyntaxError) as error:
         raise ValueError(f"the image {shown.name} cannot be shown: {error}") from error
 
@@ -58,13 +61,12 @@ def size(rows: SiteRows, row: int) -> tuple[int, int] | None:
     Rows without a file are pictures when they have the shape of one.
     """
     x = rows.x[row]
-    if not isinstance(rows.shown(row), Path):
+    if not isinstance(rows.describe(row), Path):
         return (x.shape[2], x.shape[1]) if _is_picture(x) else None
     try:
         content = BytesIO(rows.content(row) or b"")
-        with import_optional("PIL.Image", "pillow", "showing images").open(
-            content
-        ) as opened:
+        images = import_optional("PIL.Image", "pillow", "showing images")
+        with images.open(content) as opened:
             width, height = opened.size
     except (OSError, SyntaxError, ValueError):
         return SMALL, SMALL  # the address of the picture says what is wrong with it
@@ -76,17 +78,19 @@ def _is_picture(x: Tensor) -> bool:
     return x.dim() == 3 and len(x) in (1, 3) and min(x.shape[1:]) > 1
 
 
-def _drawn(x: Tensor) -> Any:
-    """Values from the smallest to the largest as black to white."""
-    low, high = x.min(), x.max()
-    grey = ((x - low) / (high - low).clamp_min(1e-12) * 255).round().byte().permute(1, 2, 0)
-    image = import_optional("PIL.Image", "pillow", "showing images")
-    return image.fromarray(
-        grey.squeeze(2).numpy() if len(x) == 1 else grey.contiguous().numpy()
-    )
+def _draw(x: Tensor) -> Any:  # an image of Pillow, which may not be installed
+    """Values from the smallest to the largest as black to white.  x: (1 or 3, h, w)."""
+    low = x.min()
+    high = x.max()
+    share = (x - low) / (high - low).clamp_min(1e-12)  # in [0, 1]
+    values = (share * 255).round().byte().permute(1, 2, 0)  # (h, w, 1 or 3)
+    if len(x) == 1:
+        values = values.squeeze(2)  # (h, w): grey
+    images = import_optional("PIL.Image", "pillow", "showing images")
+    return images.fromarray(values.contiguous().numpy())
 
 
-def _png(image: Any) -> Picture:
+def _png(image: Any) -> Picture:  # an image of Pillow
     png = BytesIO()
     image.save(png, "PNG")
     return Picture(png.getvalue(), "image/png")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import NamedTuple, TypedDict, final
 from urllib.parse import quote
 
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -20,20 +21,18 @@ from fallow.federation.page.desk import (
     ENDED,
     LabelQueue,
     decision,
-    mine,
-    sent,
-    spoken,
+    encode_answer,
+    encode_answers,
+    find_own_answer,
 )
 from fallow.federation.page.forms import whole_number
 from fallow.federation.page.pictures import SMALL, size
 
 HERE = Path(__file__).parent
 A_PAGE = 50  # earlier labels on one page
-QUIET = (
-    "saved",
-    "same",
-)  # said beside the answers, where it moves nothing under the pointer
-TOLD = {  # what has just happened; {id} and {label} are filled in
+QUIET = ("saved", "same")
+"""What is said beside the answers, where it moves nothing under the pointer."""
+NOTICES = {  # what has just happened; {id} and {label} are filled in
     "saved": "Saved: {label} for sample {id}.",
     "same": "{label} was saved for sample {id} already; it counts once.",
     "changed": "Corrected: sample {id} is {label} now. If your earlier label has entered training, "
@@ -47,21 +46,42 @@ TOLD = {  # what has just happened; {id} and {label} are filled in
 
 
 @cache
-def templates() -> Any:
+def templates() -> Environment:
     """The templates, each compiled once; all text is escaped, and a name they lack is an error."""
-    folder = FileSystemLoader(HERE / "templates")
-    kept: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True}
-    made = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, **kept)
-    made.filters.update(clock=words.clock, cycle=words.cycle_name)
-    return made
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(clock=words.format_time, cycle=words.cycle_name)
+    return environment
 
 
 @final
-class Told(NamedTuple):
+class Notice(NamedTuple):
     """A sentence on what has just happened."""
 
     sentence: str
     is_quiet: bool
+
+
+class Counts(TypedDict):
+    """How far the newest cycle is, None before the first.
+
+    said: the same in words.  deadline: ISO 8601, UTC.  conflicts: how many wait, over all cycles.
+    """
+
+    cycle: int | None
+    progress: dict[str, int]
+    said: str
+    deadline: str | None
+    conflicts: int
+
+
+Context = dict[str, object]
+"""Names of a template, and what they stand for."""
 
 
 @final
@@ -72,41 +92,45 @@ class Views:
     desk: LabelQueue
 
     def page(
-        self, name: str, who: str | None, status: int = 200, **more: Any
+        self, name: str, who: str | None, status: int = 200, /, **more: object
     ) -> HTMLResponse:
         """A whole page, with what every page has: who labels, how far the cycle is."""
         desk = self.desk
-        about = {
+        context: Context = {
             "desk": desk,
             "schema": desk.schema,
             "ids": desk.rows.ids,
             "label": desk.label,
+            "who": who,
+            "alert": None,
+            "notice": None,
+            **self.counts(),
+            **more,
         }
-        about |= {"who": who, "alert": None, "told": None, **self.counts()}
-        return HTMLResponse(
-            templates().get_template(f"{name}.html").render(about | more), status
-        )
+        html = templates().get_template(f"{name}.html").render(context)
+        return HTMLResponse(html, status)
 
-    def counts(self) -> dict[str, Any]:
+    def counts(self) -> Counts:
         """How far the newest cycle is, and how many conflicts wait."""
-        cycles = self.desk.ledger.cycles()
-        asked = self.desk.ledger.questions(max(cycles)) if cycles else []
-        told = self.desk.ledger.progress()
-        conflicts = len(self.desk.ledger.questions(state="conflict"))
+        ledger = self.desk.ledger
+        cycle = max(ledger.cycles(), default=None)
+        asked = [] if cycle is None else ledger.questions(cycle)
         deadline = asked[0].deadline if asked else None
-        said = f"{told.answered + told.declined} of {told.asked} done"
-        if told.conflicts:
-            said += f", {told.conflicts} in conflict"
-        if gone := sum(question.state == "withdrawn" for question in asked):
-            said += f", {gone} withdrawn"
-        if told.open or told.conflicts:
-            said += f", {words.left(deadline, datetime.now(UTC))}"
+        progress = ledger.progress()
+        said = f"{progress.answered + progress.declined} of {progress.asked} done"
+        if progress.conflicts:
+            said += f", {progress.conflicts} in conflict"
+        n_withdrawn = sum(question.state == "withdrawn" for question in asked)
+        if n_withdrawn:
+            said += f", {n_withdrawn} withdrawn"
+        if progress.open or progress.conflicts:
+            said += f", {words.describe_time_left(deadline, datetime.now(UTC))}"
         return {
-            "cycle": max(cycles, default=None),
-            "progress": asdict(told),
+            "cycle": cycle,
+            "progress": asdict(progress),
             "said": said,
             "deadline": deadline,
-            "conflicts": conflicts,
+            "conflicts": len(ledger.questions(state="conflict")),
         }
 
     # -- one sample -------------------------------------------------------------------------
@@ -117,13 +141,19 @@ class Views:
         who: str,
         status: int = 200,
         typed: str | None = None,
-        **more: Any,
+        **more: object,
     ) -> HTMLResponse:
         """One sample with its answers; typed: what was in the field of a form that was refused."""
-        own, said = mine(asked, who), self.desk.said(asked, who)
+        own = find_own_answer(asked, who)
+        said = self.desk.find_last_said(asked, who)
         before, after = self.desk.around(asked.row, who)
-        number = "" if own is None or own.value is None else f"{own.value:.10g}"
-        has_spoken = said is not None or asked.state in ("declined", *ENDED)
+        if typed is None:
+            typed = ""
+            if own is not None and own.value is not None:
+                typed = f"{own.value:.10g}"
+        # what others said is shown to those who can no longer be swayed by it
+        shows_history = said is not None or asked.state in ("declined", *ENDED)
+        history = self.desk.ledger.history(asked.row) if shows_history else []
         return self.page(
             "sample",
             who,
@@ -132,112 +162,130 @@ class Views:
             own=own,
             said_before=said,
             decided=decision(asked),
-            seen=sent(own),
+            seen=encode_answer(own),
             before=before,
             after=after,
-            typed=number if typed is None else typed,
+            typed=typed,
             is_open=asked.state not in ENDED,
             state=words.STATES[asked.state],
             reasons=words.reasons(self.desk.schema, asked.why, asked.place, asked.of),
-            history=self.desk.ledger.history(asked.row) if has_spoken else [],
+            history=history,
             **self._keys(),
             **self._row(asked.row),
             **self._undo(who),
             **more,
         )
 
-    def done(self, who: str, **more: Any) -> HTMLResponse:
+    def all_done(self, who: str, **more: object) -> HTMLResponse:
         """Nothing to answer for this person."""
         others = len(self.desk.ledger.questions(state="open"))
         return self.page("done", who, others=others, **self._undo(who), **more)
 
-    def conflict_list(self, who: str, status: int = 200, **more: Any) -> HTMLResponse:
-        found = [
-            {
-                "asked": asked,
-                "seen": spoken(asked),
-                **self._said(asked),
-                **self._row(asked.row),
-            }
-            for asked in self.desk.ledger.questions(state="conflict")
-        ]
-        return self.page("conflicts", who, status, found=found, **more)
+    def conflict_list(self, who: str, status: int = 200, **more: object) -> HTMLResponse:
+        """The questions on which people disagree, each with what they said."""
+        conflicts: list[Context] = []
+        for asked in self.desk.ledger.questions(state="conflict"):
+            about: Context = {"asked": asked, "seen": encode_answers(asked)}
+            conflicts.append(about | self._distinct_answers(asked) | self._row(asked.row))
+        return self.page("conflicts", who, status, found=conflicts, **more)
 
-    def own_labels(self, who: str, number: int, **more: Any) -> HTMLResponse:
-        found = self.desk.answered(who)
-        pages = max(1, -(-len(found) // A_PAGE))
-        number = min(number, pages)
-        shown = found[(number - 1) * A_PAGE : number * A_PAGE]
-        more |= {"found": shown, "total": len(found), "number": number, "pages": pages}
-        return self.page("mine", who, states=words.STATES, decision=decision, **more)
+    def own_labels(self, who: str, number: int, **more: object) -> HTMLResponse:
+        """A page of what this person has answered, the newest first; numbers begin with 1."""
+        answered = self.desk.list_answered(who)
+        n_pages = max(1, math.ceil(len(answered) / A_PAGE))
+        number = min(number, n_pages)
+        first = (number - 1) * A_PAGE
+        return self.page(
+            "mine",
+            who,
+            found=answered[first : first + A_PAGE],
+            total=len(answered),
+            number=number,
+            pages=n_pages,
+            states=words.STATES,
+            decision=decision,
+            **more,
+        )
 
     def withdrawal(
-        self, row: int, who: str, status: int = 200, **more: Any
+        self, row: int, who: str, status: int = 200, **more: object
     ) -> HTMLResponse:
-        about = {"why": "", **more}
-        return self.page("withdraw", who, status, row=row, **self._row(row), **about)
+        """The form by which a sample leaves."""
+        context: Context = {"why": "", "row": row}
+        context |= self._row(row)
+        context |= more
+        return self.page("withdraw", who, status, **context)
 
     def plain(self, status: int, why: str) -> HTMLResponse:
         """A sentence alone: for who may not see the page, and where the ledger cannot be read."""
         return HTMLResponse(templates().get_template("plain.html").render(why=why), status)
 
-    def live(self, who: str, row: int | None) -> dict[str, Any]:
+    def live(self, who: str, row: int | None) -> Context:
         """What a page that stays open asks for every few seconds."""
-        told, asked = self.counts(), None if row is None else self.desk.question(row)
-        own = mine(asked, who) if asked else None
+        counts = self.counts()
+        progress = counts["progress"]
+        asked = None if row is None else self.desk.question(row)
+        own = find_own_answer(asked, who) if asked else None
         return {
-            "said": told["said"],
-            "done": told["progress"]["answered"] + told["progress"]["declined"],
-            "asked": told["progress"]["asked"],
+            "said": counts["said"],
+            "done": progress["answered"] + progress["declined"],
+            "asked": progress["asked"],
             "waiting": len(self.desk.waiting(who)),
             "state": asked.state if asked else None,
-            "seen": sent(own),
+            "seen": encode_answer(own),
         }
 
     # -- pieces -----------------------------------------------------------------------------
 
-    def _row(self, row: int) -> dict[str, Any]:
+    def _row(self, row: int) -> Context:
         """A row's readable form: a picture with its size, or cells of a table."""
-        shown = self.desk.shown(row)
-        if found := size(self.desk.rows, row):
-            return {"picture": found, "is_small": max(found) <= SMALL, "cells": ()}
-        return {"picture": None, "is_small": False, "cells": shown}
+        in_pixels = size(self.desk.rows, row)
+        if in_pixels is None:
+            cells = self.desk.describe_row(row)
+            return {"picture": None, "is_small": False, "cells": cells}
+        return {"picture": in_pixels, "is_small": max(in_pixels) <= SMALL, "cells": ()}
 
-    def _said(self, asked: Question) -> dict[str, list[str]]:
+    def _distinct_answers(self, asked: Question) -> Context:
         """The different answers to a question as forms carry them, and in words."""
-        values = list(dict.fromkeys(given.value for given in asked.answers))
-        forms = [CANNOT_TELL if v is None else f"{v:.17g}" for v in values]
-        return {"said": forms, "words": [self.desk.label(v) for v in values]}
+        values = dict.fromkeys(given.value for given in asked.answers)
+        as_sent: list[str] = []
+        in_words: list[str] = []
+        for value in values:
+            as_sent.append(CANNOT_TELL if value is None else f"{value:.17g}")
+            in_words.append(self.desk.label(value))
+        return {"said": as_sent, "words": in_words}
 
-    def _keys(self) -> dict[str, Any]:
+    def _keys(self) -> Context:
+        """The number, the name and the key of each class."""
         names = self.desk.schema.classes
-        pairs = zip(names, words.hot_keys(names), strict=True)
-        return {"keys": [(i, name, key) for i, (name, key) in enumerate(pairs)]}
+        keys = zip(range(len(names)), names, words.hot_keys(names), strict=True)
+        return {"keys": list(keys)}
 
-    def _undo(self, who: str) -> dict[str, Any]:
-        found = self.desk.undoable(who)
-        if found is None:
+    def _undo(self, who: str) -> Context:
+        """What the button to undo needs; nothing where this person can undo nothing."""
+        undoable = self.desk.undoable(who)
+        if undoable is None:
             return {"undo": None}
-        asked, given = found
-        said = len(self.desk.ledger.history(asked.row))
-        return {
-            "undo": {"row": asked.row, "label": self.desk.label(given.value), "said": said}
-        }
+        asked, given = undoable
+        label = self.desk.label(given.value)
+        n_said = len(self.desk.ledger.history(asked.row))
+        return {"undo": {"row": asked.row, "label": label, "said": n_said}}
 
-    def told(self, query: Mapping[str, str], who: str) -> Told | None:
+    def describe_outcome(self, query: Mapping[str, str], who: str) -> Notice | None:
         """What has just happened, as the address of the page that a form led on to names it."""
-        what, row = query.get("told", ""), query.get("row", "")
-        if what not in TOLD or (at := whole_number(row)) is None:
+        outcome = query.get("told", "")
+        row = whole_number(query.get("row", ""))
+        ids = self.desk.rows.ids
+        if outcome not in NOTICES or row is None or row >= len(ids):
             return None
-        if at >= len(self.desk.rows.ids):
-            return None
-        own = [given for given in self.desk.ledger.history(at) if given.who == who]
+        own = [given for given in self.desk.ledger.history(row) if given.who == who]
         label = self.desk.label(own[-1].value) if own else ""
-        named = {"id": f"“{self.desk.rows.ids[at]}”", "label": f"“{label}”"}
-        return Told(TOLD[what].format(**named), what in QUIET)
+        sentence = NOTICES[outcome].format(id=f"“{ids[row]}”", label=f"“{label}”")
+        return Notice(sentence, is_quiet=outcome in QUIET)
 
 
-def onward(path: str, told: str, row: int) -> RedirectResponse:
+def onward(path: str, outcome: str, row: int) -> RedirectResponse:
     """To a page that says what happened: loading it again changes nothing."""
     joint = "&" if "?" in path else "?"
-    return RedirectResponse(f"{path}{joint}told={quote(told)}&row={row}", status_code=303)
+    address = f"{path}{joint}told={quote(outcome)}&row={row}"
+    return RedirectResponse(address, status_code=303)

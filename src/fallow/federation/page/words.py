@@ -11,9 +11,8 @@ from fallow.core.words import counted
 from fallow.federation.schema import Schema
 
 RESERVED = "uwx"  # undo, why, cannot tell
-KEYS = "123456789" + "".join(
-    letter for letter in string.ascii_lowercase if letter not in RESERVED
-)
+LETTERS = [letter for letter in string.ascii_lowercase if letter not in RESERVED]
+KEYS = "123456789" + "".join(LETTERS)
 MODELS = {
     "global": "the model that all sites train together",
     "local": "this site's own model",
@@ -38,9 +37,13 @@ def hot_keys(classes: Sequence[str]) -> list[str]:
     ''
     """
     signs = [name.lower() for name in classes]
-    if len(set(signs)) == len(signs) and all(sign in [*"0", *KEYS] for sign in signs):
+    known = {"0"} | set(KEYS)
+    are_distinct = len(set(signs)) == len(signs)
+    if are_distinct and known.issuperset(signs):
         return signs
-    return [KEYS[place] if place < len(KEYS) else "" for place in range(len(signs))]
+    with_key = list(KEYS[: len(signs)])
+    without = [""] * (len(signs) - len(with_key))
+    return with_key + without
 
 
 def label_of(schema: Schema, value: float | None) -> str:
@@ -52,44 +55,52 @@ def label_of(schema: Schema, value: float | None) -> str:
     return f"{value:.10g} {schema.unit}".strip()
 
 
-def moment(iso: str | None) -> datetime | None:
+def local_time(iso: str | None) -> datetime | None:
     """The local time of a moment in UTC."""
     if not iso:
         return None
     then = datetime.fromisoformat(iso)
-    return (then if then.tzinfo else then.replace(tzinfo=UTC)).astimezone()
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=UTC)
+    return then.astimezone()
 
 
-def clock(iso: str | None) -> str:
+def format_time(iso: str | None) -> str:
     """A moment as a person of this place writes it.
 
-    >>> clock(datetime(2025, 11, 24, 1, 5).astimezone().isoformat())
+    >>> format_time(datetime(2025, 11, 24, 1, 5).astimezone().isoformat())
     'Mon 24 Nov 2025, 01:05'
-    >>> clock(datetime(2025, 12, 5, 10, 5).astimezone().isoformat())
+    >>> format_time(datetime(2025, 12, 5, 10, 5).astimezone().isoformat())
     'Fri 5 Dec 2025, 10:05'
     """
-    then = moment(iso)
-    return f"{then:%a} {then.day} {then:%b %Y, %H:%M}" if then else ""
+    then = local_time(iso)
+    if then is None:
+        return ""
+    return f"{then:%a} {then.day} {then:%b %Y, %H:%M}"
 
 
-def left(deadline: str | None, now: datetime) -> str:
+def describe_time_left(deadline: str | None, now: datetime) -> str:
     """The time until a deadline.  The clock only tells people: what ends questions is the
     coordinator's word.
 
     >>> now = datetime(2025, 11, 21, tzinfo=UTC)
-    >>> left("2025-11-24T12:00:00+00:00", now), left("2025-11-21T00:30:00+00:00", now)
+    >>> (
+    ...     describe_time_left("2025-11-24T12:00:00+00:00", now),
+    ...     describe_time_left("2025-11-21T00:30:00+00:00", now),
+    ... )
     ('3 days left', '30 minutes left')
-    >>> left("2025-11-20T00:00:00+00:00", now), left(None, now)
+    >>> describe_time_left("2025-11-20T00:00:00+00:00", now), describe_time_left(None, now)
     ('the time is up, but answers still count until the cycle is closed', 'no deadline')
     """
-    then = moment(deadline)
+    then = local_time(deadline)
     if then is None:
         return "no deadline"
     seconds = (then - now).total_seconds()
     if seconds <= 0:
         return "the time is up, but answers still count until the cycle is closed"
     for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
-        if seconds >= unit * (2 if unit > 60 else 1):
+        least = 1 if unit == 60 else 2  # one day left is said as hours
+        if seconds >= least * unit:
             return f"{counted(int(seconds // unit), name)} left"
     return "less than a minute left"
 
@@ -102,14 +113,16 @@ def cycle_name(cycle: int) -> str:
 def reasons(schema: Schema, why: Mapping[str, Any], place: int, of: int) -> list[str]:
     """Why a sample was chosen, as sentences: its place, the guess and how sure, the score."""
     said = [f"It was chosen as number {place + 1} of {of} in its cycle."]
-    predicted, by = why.get("predicted"), MODELS.get(str(why.get("by")), "the model")
+    predicted = why.get("predicted")
+    by = MODELS.get(str(why.get("by")), "the model")
     if predicted is None:
         said.append("There is no guess: no model had learned anything when it was chosen.")
     else:
         sure = why.get("probability")
-        how = f", {100 * float(sure):.0f} % sure" if sure is not None else ""
-        guess = label_of(schema, float(predicted))
-        said.append(f"{by[0].upper()}{by[1:]} guesses “{guess}”{how}.")
+        guess = f"guesses “{label_of(schema, float(predicted))}”"
+        if sure is not None:
+            guess += f", {100 * float(sure):.0f} % sure"
+        said.append(f"{by[0].upper()}{by[1:]} {guess}.")
     if why.get("score") is not None:
         said.append(
             f"The strategy that chooses samples gave it the score {float(why['score']):.4g}."

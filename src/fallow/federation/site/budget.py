@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from fallow.federation.site.schedule import Place
+from fallow.federation.site.schedule import OrderPlace
 from fallow.settings.budgets import budgets
 from fallow.settings.recipe import Recipe
 
@@ -21,7 +21,8 @@ class Budget:
 
     Where the agreement says a share of the rows of all sites, the number follows from how many
     these are, which a site is never told.  So it goes by ``rows_of_all``: the most rows that the
-    first number it was asked for speaks of (`implied`).  Without such a number it is unknown, None.
+    first number it was asked for speaks of (`infer_rows_of_all`).  Without such a number it
+    is unknown, None.
 
     is_shared: the query spends one budget of all sites; then numbers are of all of them.
     """
@@ -33,7 +34,7 @@ class Budget:
     is_one_pass: bool = False
     rows_of_all: int | None = None
 
-    def of(self, place: Place) -> int | None:
+    def of(self, place: OrderPlace) -> int | None:
         """Labels that the step at a place may ask for."""
         recipe = self.recipe
         if place.cycle < 0:
@@ -46,7 +47,8 @@ class Budget:
             if before is None:
                 return None
             return self._of_all(a_cycle * recipe.cycles) + before
-        parts, part = recipe.queries_per_cycle, place.part
+        parts = recipe.queries_per_cycle
+        part = place.part
         of_part = a_cycle * (part + 1) // parts - a_cycle * part // parts
         if self.recipe.budget == "proportional" and self.is_shared:
             of_part = a_cycle // parts + self.sites  # every site rounds its own part
@@ -77,12 +79,13 @@ class Budget:
             return None
         return first + by_query + self.recipe.cycles * self._of_all(a_cycle)
 
-    def implied(self, place: Place, asked: int) -> int | None:
+    def infer_rows_of_all(self, place: OrderPlace, asked: int) -> int | None:
         """The most rows that all sites can have together, where so many labels are asked for; None
         where the number does not depend on that.  It grows with the rows, so halving finds it."""
         if self._with(None).of(place) is not None:
             return None
-        low, high = 0, MOST_ROWS
+        low = 0
+        high = MOST_ROWS
         while low < high:
             middle = (low + high + 1) // 2
             found = self._with(middle).of(place)
@@ -103,9 +106,10 @@ class Budget:
         )
 
     def _of_site(self, share: float | int, is_shared: bool | None = None) -> int | None:
-        """A site's number, as `lab.budgets` has it; with one budget for all sites and shares of
+        """A site's number, as `settings.budgets` has it; with one budget for all sites and shares of
         each one's rows: the number of all."""
-        is_shared = self.is_shared if is_shared is None else is_shared
+        if is_shared is None:
+            is_shared = self.is_shared
         policy = self.recipe.budget
         if isinstance(share, int):
             return share
@@ -115,14 +119,16 @@ class Budget:
             return None
         if policy == "proportional":
             return math.ceil(share * self.rows_of_all) + self.sites
-        rest = {str(site): 0 for site in range(1, self.sites)}
-        return budgets(policy, share, {"0": self.rows_of_all, **rest})["0"]
+        # the number is the same wherever the rows are: so all of them at one site
+        rows = dict.fromkeys(map(str, range(self.sites)), 0)
+        rows["0"] = self.rows_of_all
+        return budgets(policy, share, rows)["0"]
 
     def _of_all(self, of_site: int) -> int:
         """The number of all sites, where they share one budget."""
         if not self.is_shared:
             return of_site
-        is_sum = self.recipe.budget == "proportional" and not isinstance(
-            self.recipe.per_cycle, int
-        )
-        return of_site if is_sum else of_site * self.sites
+        is_share = not isinstance(self.recipe.per_cycle, int)
+        if self.recipe.budget == "proportional" and is_share:
+            return of_site  # which is the number of all already
+        return of_site * self.sites

@@ -14,7 +14,7 @@ from fallow.federation.agreement import Agreement
 from fallow.federation.folders import check_free, private_folder, read_authority
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.tables import copy_of
-from fallow.federation.site.keys import NODE, SiteKeys, kept, make_keys, read_keys
+from fallow.federation.site.keys import NODE, SiteKeys, find_key, make_keys, read_keys
 from fallow.federation.site.rows import SiteRows, read_rows, read_tests
 from fallow.federation.site.settings import Settings, settings_from, settings_text
 from fallow.federation.study_file import read_agreement
@@ -22,6 +22,8 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import digest_of, write_json, write_whole
 
 SETTINGS = "site.toml"
+AUTHORITY = "keys/authority.pem"
+"""Where the certificates lie by which the coordinator's machine is known."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class SiteFolder:
         needs; keys that an earlier attempt left are used.  Raises ValueError for a site that is not
         in the agreement and for data that does not follow its schema.
         """
-        folder, settings = Path(path), Settings(**chosen)
+        folder = Path(path)
+        settings = Settings(**chosen)
         agreement = read_agreement(study, settings.names)
         if digest is not None:
             check_digest(agreement, digest)
@@ -73,31 +76,26 @@ class SiteFolder:
         check_member(agreement, settings.name, str(study))
         drop = agreement.recipe.drop_rows
         rows = read_rows(settings.data, agreement.schema, drop)
+        data = _relative_path(folder, settings.data)
+        placed = replace(settings, data=data, test=None, certificates=None)
         if settings.test:
             read_tests(settings.test, agreement.schema, drop)
-        copied = {folder / "study.toml": Path(study).read_bytes()}
-        trusted = _trusted(settings.certificates, agreement)
-        if trusted is not None:
-            copied[folder / "keys" / "authority.pem"] = trusted
+            placed = replace(placed, test=_relative_path(folder, settings.test))
+        copied = {"study.toml": Path(study).read_bytes()}
+        authority = _choose_authority(settings.certificates, agreement)
+        if authority is not None:
+            copied[AUTHORITY] = authority
+            placed = replace(placed, certificates=AUTHORITY)
+
         private_folder(folder)
-        joining = {
-            "name": settings.name,
-            "study": agreement.digest,
-            **make_keys(folder / "keys"),
-        }
-        for to, content in copied.items():
-            write_whole(to, content)
-        placed = replace(
-            settings,
-            data=_seen_from(folder, settings.data),
-            test=_seen_from(folder, settings.test) if settings.test else None,
-            certificates=None if trusted is None else "keys/authority.pem",
-        )
-        made = SiteFolder(folder, placed)
+        keys = make_keys(folder / "keys")
+        joining = {"name": settings.name, "study": agreement.digest, **keys}
+        for name, content in copied.items():
+            write_whole(folder / name, content)
         write_json(folder / "join.json", joining)
         write_json(folder / "data.json", {"rows": len(rows.x), "digest": _digest(rows)})
         write_whole(folder / SETTINGS, settings_text(placed, agreement.name).encode())
-        return made
+        return SiteFolder(folder, placed)
 
     # -- files ------------------------------------------------------------------------------
 
@@ -112,24 +110,27 @@ class SiteFolder:
     @property
     def node_key(self) -> Path:
         """The key by which Flower's server knows this node; its public half is in ``.pub``."""
-        return kept(self.path / "keys" / NODE)
+        return find_key(self.path / "keys" / NODE)
 
     @property
     def authority(self) -> Path | None:
         """The certificates of the coordinator's authority."""
-        named = self.settings.certificates
-        if named is None or (self.path / named).is_file():
-            return None if named is None else self.path / named
-        raise Failed(
-            f"{self.path / named} is missing: restore it from a backup, or copy the coordinator's "
-            "keys/authority.pem there"
-        )
+        if self.settings.certificates is None:
+            return None
+        file = self.path / self.settings.certificates
+        if not file.is_file():
+            raise Failed(
+                f"{file} is missing: restore it from a backup, or copy the coordinator's "
+                "keys/authority.pem there"
+            )
+        return file
 
     @cached_property
     def agreement(self) -> Agreement:
         """The study, which must be the one that a person here has confirmed: its digest stands in
         ``join.json``.  It is compared before anything that the study names is built."""
-        file, joined = self.path / "study.toml", self.joined
+        file = self.path / "study.toml"
+        joined = self.joined
         found = read_agreement(file, self.settings.names)
         if self.name not in found.sites:
             raise ValueError(
@@ -171,11 +172,13 @@ class SiteFolder:
     def rows(self) -> SiteRows:
         """The rows of the data file, which must be those that the site began with: labels stand in
         the ledger under their place."""
-        file, note = self._file("data", self.settings.data), self.path / "data.json"
+        file = self._file("data", self.settings.data)
+        note = self.path / "data.json"
         found = read_rows(file, self.agreement.schema, self.agreement.recipe.drop_rows)
         try:
-            begun = json.loads(note.read_bytes())
-            rows, digest = begun["rows"], begun["digest"]
+            noted = json.loads(note.read_bytes())
+            rows = noted["rows"]
+            digest = noted["digest"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise Failed(
                 f"{note}, by which changed rows are noticed, is missing or damaged: restore it "
@@ -219,7 +222,7 @@ class SiteFolder:
 
     def open_ledger(self) -> Ledger:
         """The site's ledger; made when it is first opened."""
-        known, classes = self.settings, len(self.agreement.schema.classes)
+        own = self.settings
         copy = copy_of(self.ledger_path)
         if copy.exists() and not self.ledger_path.exists():
             raise Failed(
@@ -229,20 +232,20 @@ class SiteFolder:
         return Ledger(
             self.ledger_path,
             self.name,
-            classes,
-            known.limit,
-            known.annotators,
-            self.epsilon,
-            known.shown,
+            classes=len(self.agreement.schema.classes),
+            limit=own.limit,
+            annotators=own.annotators,
+            epsilon=self.epsilon,
+            shown=own.shown,
         )
 
     @property
     def epsilon(self) -> float | None:
         """What the site ever spends on noise, over all runs: its own limit, else what the
         agreement allows one run.  None where there is no noise."""
-        recipe = self.agreement.recipe
-        own = self.settings.epsilon
-        return own if own is not None else recipe.protected.total
+        if self.settings.epsilon is not None:
+            return self.settings.epsilon
+        return self.agreement.recipe.protected.total
 
 
 TYPED = 8  # characters of a digest that a person types at least
@@ -272,24 +275,29 @@ def check_digest(agreement: Agreement, typed: str) -> None:
         )
 
 
-def _trusted(ca: str | None, agreement: Agreement) -> bytes | None:
+def _choose_authority(ca: str | None, agreement: Agreement) -> bytes | None:
     """The certificates by which the coordinator's machine is known: those of the agreement, or,
     where it has none, of the file ``ca``.  None: those that this system trusts."""
-    agreed = None if agreement.authority is None else f"{agreement.authority}\n".encode()
     given = None if ca is None else read_authority(Path(ca))
-    if agreed is not None and given is not None and agreed.split() != given.split():
+    if agreement.authority is None:
+        return given
+    agreed = f"{agreement.authority}\n".encode()
+    if given is not None and agreed.split() != given.split():
         raise ValueError(
             f"{ca} is not the certificate that study.toml names for the coordinator's machine: "
             "leave --ca away, or ask the coordinator which of the two is right"
         )
-    return given if agreed is None else agreed
+    return agreed
 
 
 def _digest(rows: SiteRows) -> str:
     return digest_of({"x": rows.x, "ids": rows.ids})
 
 
-def _seen_from(folder: Path, path: str) -> str:
+def _relative_path(folder: Path, path: str) -> str:
     """A path as it is written into ``folder``: relative where it lies inside."""
-    whole, inside = Path(path).absolute(), folder.absolute()
-    return str(whole.relative_to(inside) if whole.is_relative_to(inside) else whole)
+    whole = Path(path).absolute()
+    inside = folder.absolute()
+    if whole.is_relative_to(inside):
+        return str(whole.relative_to(inside))
+    return str(whole)

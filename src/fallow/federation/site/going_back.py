@@ -13,10 +13,11 @@ from typing import final
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 from fallow.federation.ledger.orders import Orders
-from fallow.federation.site.schedule import Place, Schedule
+from fallow.federation.site.schedule import OrderPlace, RunSchedule
 from fallow.network.envelope import Order
 
-LEAST, MOST = 3, 10
+LEAST = 3
+MOST = 10
 """Between these two lies how often a run may go back, where a site does not say it itself."""
 
 
@@ -26,7 +27,9 @@ def limit_of_back(own: int | None, sites: int) -> int:
     >>> limit_of_back(None, 5), limit_of_back(None, 100), limit_of_back(0, 5)
     (5, 10, 0)
     """
-    return min(max(sites, LEAST), MOST) if own is None else own
+    if own is not None:
+        return own
+    return min(max(sites, LEAST), MOST)
 
 
 @final
@@ -44,13 +47,13 @@ class GoingBack:
     (`privacy.guard`).
     """
 
-    schedule: Schedule
+    schedule: RunSchedule
     orders: Orders
     site: SiteId
     most: int
     is_masked: bool = False
 
-    def follow(self, order: Order, place: Place, newest: str | None) -> None:
+    def follow(self, order: Order, place: OrderPlace, newest: str | None) -> None:
         """Go back where a new order does.  In the transaction of its turn, so that it counts also
         where the order fails.
 
@@ -73,7 +76,7 @@ class GoingBack:
         if is_back or self._has_failed(order, place):
             self._go_back(order, place)
 
-    def _check_newest(self, order: Order, place: Place) -> None:
+    def _check_newest(self, order: Order, place: OrderPlace) -> None:
         """Of all that was ever asked in a run, also where it stands no more: else a run could go
         back one exchange at a time."""
         for key in self.orders.load_every_key(order.run):
@@ -83,15 +86,14 @@ class GoingBack:
                     "with secure sums nothing but the newest exchange is asked anew"
                 )
 
-    def _has_failed(self, order: Order, place: Place) -> bool:
+    def _has_failed(self, order: Order, place: OrderPlace) -> bool:
         """Whether the exchange failed under another key.  Else what makes it fail could be searched
         for under one key after the other."""
-        return any(
-            key != order.key and self.schedule.place(key).rank == place.rank
-            for key in self.orders.load_failed_keys(order.run)
-        )
+        failed = self.orders.load_failed_keys(order.run)
+        others = [key for key in failed if key != order.key]
+        return any(self.schedule.place(key).rank == place.rank for key in others)
 
-    def _go_back(self, order: Order, place: Place) -> None:
+    def _go_back(self, order: Order, place: OrderPlace) -> None:
         times = self.orders.times_back(order.run)
         if times >= self.most:
             raise Refusal(
@@ -101,12 +103,16 @@ class GoingBack:
             )
         performed = self.orders.load_standing_keys(order.run)
         kept = [key for key in performed if self.schedule.place(key).rank < place.rank]
-        asked = [*performed, *self.orders.load_failed_keys(order.run)]
+        taken_back = [
+            key
+            for key in performed + self.orders.load_failed_keys(order.run)
+            if self.schedule.place(key).rank >= place.rank
+        ]
         models = self.orders.load_modelled_rounds(order.run)
         self.orders.go_back(
             run=order.run,
             key=order.key,
-            keys=[key for key in asked if self.schedule.place(key).rank >= place.rank],
+            keys=taken_back,
             newest=kept[-1] if kept else None,
             models=[
                 step for step in models if not self.schedule.is_made_before(step, place)

@@ -6,18 +6,20 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import cast, final
 
 import torch
 from torch import Tensor
 
+from fallow.core.events import Say, stay_silent
 from fallow.core.messages import KEYS, Request
 from fallow.core.methods import site_function
 from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, State
+from fallow.experiment.encoding import kept_features
 from fallow.experiment.steps import held_back, is_stratified
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
@@ -28,10 +30,10 @@ from fallow.federation.people import PICKED, Office, People, begin_cycle
 from fallow.federation.site.clocks import check_run
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.going_back import GoingBack, limit_of_back
-from fallow.federation.site.limits import Limits, Noted
-from fallow.federation.site.refusals import ErrorLog, told_outside
+from fallow.federation.site.limits import OrderNotes, SiteLimits
+from fallow.federation.site.refusals import ErrorLog, word_for_outside
 from fallow.federation.site.rows import SiteRows
-from fallow.federation.site.schedule import Place
+from fallow.federation.site.schedule import OrderPlace
 from fallow.federation.site.settings import RUNS
 from fallow.network.checks import check_order, size_of_statistics
 from fallow.network.envelope import Order, Reply, open_order, sign_message
@@ -48,9 +50,14 @@ from fallow.network.relays import (
 )
 from fallow.network.release import HERE, check_release
 from fallow.sites.in_process import perform
+from fallow.sites.seen import Source
 from fallow.sites.site import Parts, Site
 from fallow.sites.store import Label
 from fallow.storage.errors import Failed
+from fallow.storage.features import FeatureStore
+
+FEATURES = "features"
+"""The folder of features of rows, in that of a site."""
 
 MOST_NEWS = 50
 """Pieces of news of a run, beyond which a site remembers none that comes without a request."""
@@ -71,7 +78,8 @@ class Host:
     after the exchange that the coordinator counted last came too late: its memory is put back
     before the next order; labels, questions, releases and secrets stay.
 
-    ``clock`` tells the time of day, by which a run from the future is known.
+    ``clock`` tells the time of day, by which a run from the future is known.  ``say`` is told how
+    far the encoding of rows is.
     """
 
     def __init__(
@@ -79,31 +87,38 @@ class Host:
         folder: SiteFolder,
         ledger: Ledger,
         clock: Callable[[], float] = time.time,
+        say: Say = stay_silent,
     ) -> None:
+        self._features = FeatureStore(
+            folder.path / FEATURES, always=True, grows=True, say=say
+        )
         agreement = folder.agreement
-        self._folder, self._ledger, self._agreement = folder, ledger, agreement
+        self._folder = folder
+        self._ledger = ledger
+        self._agreement = agreement
         self._made = build_study(agreement)
         self._parts = Parts(
-            self._made.model,
-            self._made.layout,
-            self._made.methods,
-            self._made.classes,
-            agreement.seed,
-            self._made.fresh,
+            model=self._made.model,
+            layout=self._made.layout,
+            methods=self._made.methods,
+            classes=self._made.classes,
+            seed=agreement.seed,
+            fresh=self._made.fresh,
             privacy=agreement.recipe.protected,
             noise="os",
+            encoded=self._encoded,
         )
         self._x = folder.rows.x.to(self._made.dtype)
         self._tests = rows_to_score(agreement, folder.tests)
         self._draft = Draft(ledger.store)
         self._people = People()
         self._clock = clock
-        self._limits = Limits(
+        self._limits = SiteLimits(
             agreement=agreement,
             made=self._made,
             ledger=ledger,
             rows=len(self._x),
-            width=self._x[0].numel(),
+            width=max(self._x[0].numel(), self._made.width),
             scores=folder.settings.scores,
         )
         self._back = GoingBack(
@@ -120,30 +135,33 @@ class Host:
 
     def handle(self, blob: bytes) -> bytes:
         """The reply to a message, both as bytes."""
-        run = key = life = ""
-        name, order = self._folder.name, None
+        name = self._folder.name
+        order: Order | None = None
         with self._turn:
             try:
                 order = open_order(self._agreement.coordinator, blob)
-                run, key, life = order.run, order.key, order.life
-                reply = Reply(run, name, key, self._answer(order), life=life)
+                answer = self._answer(order)
+                reply = Reply(order.run, name, order.key, answer, life=order.life)
                 return sign_message(self._folder.keys.sign, reply)
             except (Exception, SystemExit) as error:
                 log = ErrorLog(self._folder.path)
-                why = told_outside(name, self._function(order), error, log)
-                refusal = Reply(run, name, key, refused=why, life=life)
+                why = word_for_outside(name, self._function(order), error, log)
+        if order is None:  # what cannot be opened names no exchange
+            refusal = Reply("", name, "", refused=why, life="")
+        else:
+            refusal = Reply(order.run, name, order.key, refused=why, life=order.life)
         return sign_message(self._folder.keys.sign, refusal)
 
     def _function(self, order: Order | None) -> str:
         """What an order asks for, in words of the order and of the agreement alone."""
         if order is None:
             return "what a message asks for"
-        if order.errand != "request":
-            return {"deliver": "the delivery of letters", "progress": "progress"}[
-                order.errand
-            ]
+        if order.errand == "deliver":
+            return "the delivery of letters"
+        if order.errand == "progress":
+            return "progress"
         try:
-            request = read_request(order)[0]
+            request, _ = read_request(order)
         except Exception:  # whatever it is, it is told once
             return "a request"
         if not request.steps:
@@ -151,7 +169,9 @@ class Host:
         step = request.steps[-1]
         method = self._made.methods.get(request.owner)
         owner = request.owner if method is None else type(method).__name__
-        return f"{owner}.{step.verb}" if step.kind != "fit" else f"the training of {owner}"
+        if step.kind == "fit":
+            return f"the training of {owner}"
+        return f"{owner}.{step.verb}"
 
     # -- which orders are performed ---------------------------------------------------------
 
@@ -172,7 +192,7 @@ class Host:
 
     def _in_turn(self, order: Order) -> Answer:
         if order.errand == "progress":
-            self._counted(order)
+            self._find_counted(order)
             self._hear_beside_orders(order)
             return self._people.progress(self._office(order.run))
         place = self._limits.schedule.place(order.key)
@@ -224,7 +244,8 @@ class Host:
 
     def _enter(self, run: str) -> None:
         """Go on with the newest run, or begin a new one, to which earlier labels are brought."""
-        orders, store = self._ledger.orders, self._ledger.store
+        orders = self._ledger.orders
+        store = self._ledger.store
         newest = orders.newest_run()
         if orders.is_left(run):
             raise Refusal(
@@ -259,35 +280,37 @@ class Host:
             orders.begin(run)
             store.clear()
             store.carry_labels_over()
-            self._bring()
+            self._enter_own_labels()
             self._site = None  # perhaps made since by a look at how labelling goes
         if run != self._acting_in:
-            self._site = (
-                None  # also where a new run was not entered, or people were asked first
-            )
-        store.run = self._acting_in = run
+            # also where a new run was not entered, or people were asked first
+            self._site = None
+        store.run = run
+        self._acting_in = run
 
-    def _bring(self) -> None:
+    def _enter_own_labels(self) -> None:
         """Enter the labels of the site's file, which cost nothing."""
-        taken = self._ledger.purchases.find_taken_rows("", -1)
-        brought = [
-            Label(row, value, -1)
-            for row, value in enumerate(self._folder.rows.labels)
-            if value is not None and row not in taken
-        ]
-        drawn = seed_of(self._agreement.seed, "validation", "brought", self._folder.name)
+        name = self._folder.name
         recipe = self._agreement.recipe
+        taken = self._ledger.purchases.find_taken_rows("", -1)
+        labels: list[Label] = []
+        for row, value in enumerate(self._folder.rows.labels):
+            if value is not None and row not in taken:
+                labels.append(Label(row, value, cycle=-1))
+        seed = seed_of(self._agreement.seed, "validation", "brought", name)
         by_class = is_stratified(recipe, self._made.classes)
-        held = held_back(brought, recipe.validation, by_class, drawn)
-        self._ledger.store.write(self._folder.name, held)
+        labels = held_back(labels, recipe.validation, by_class, seed)
+        self._ledger.store.write(name, labels)
 
-    def _take_turn(self, order: Order, place: Place) -> None:
+    def _take_turn(self, order: Order, place: OrderPlace) -> None:
         """Put back what came too late.  Raises ValueError for an order that is none of the next: a
         run goes on from step to step, and goes back so often as the site allows.
 
         The second leg of a relay goes on from the first, which does not count before both are done.
         """
-        orders, store, site = self._ledger.orders, self._ledger.store, self._folder.name
+        orders = self._ledger.orders
+        store = self._ledger.store
+        site = self._folder.name
         number, newest = orders.find_position(order.run)
         if order.place < number:
             raise Refusal(
@@ -297,93 +320,98 @@ class Host:
         if order.key == f"{newest}{DELIVER}":
             return
         self._back.follow(order, place, newest)
-        store.settle(self._counted(order))
+        store.settle(self._find_counted(order))
         orders.drop()
         if store.restore():
             self._site = None
 
-    def _counted(self, order: Order) -> int:
+    def _find_counted(self, order: Order) -> int:
         """The number of the exchange that counted last; OlderLedger where it is not known here."""
-        orders, site = self._ledger.orders, self._folder.name
-        found = (
-            0 if order.counted is None else orders.find_exchange(order.run, order.counted)
-        )
+        if order.counted is None:
+            return 0
+        found = self._ledger.orders.find_exchange(order.run, order.counted)
         if found is None:
             raise OlderLedger(
-                f"site {site} knows nothing of exchange {order.counted}, which the coordinator has "
-                "counted: its ledger is older, perhaps from a backup; put the newest one back, or "
-                "let the study go on without this site until a new run, which keeps its labels"
+                f"site {self._folder.name} knows nothing of exchange {order.counted}, which "
+                "the coordinator has counted: its ledger is older, perhaps from a backup; "
+                "put the newest one back, "
+                "or let the study go on without this site until a new run, which keeps its labels"
             )
         return found
 
     # -- what they do -----------------------------------------------------------------------
 
-    def _bring_letters(self, order: Order, place: Place) -> Answer:
-        brought = self._delivered(order, place)
-        told = "; ".join(brought.refused.values())
-        return self._finished(order, brought.verb, {"refused": told}, Noted())
+    def _bring_letters(self, order: Order, place: OrderPlace) -> Answer:
+        brought = self._receive(order, place)
+        answer: Answer = {"refused": "; ".join(brought.refused.values())}
+        return self._finish(order, brought.verb, answer, notes=OrderNotes())
 
     def _perform(
-        self, order: Order, request: Request, place: Place, to: Mapping[SiteId, bytes]
+        self, order: Order, request: Request, place: OrderPlace, to: Mapping[SiteId, bytes]
     ) -> Answer:
         """Do it; the answer and every change are written in one transaction, and last."""
         check_order(request, self._parts)
         pool = len(self._here(request).pool)
         self._limits.check_receivers(request, to)
-        noted = self._limits.check(order.run, request, place, pool)
+        notes = self._limits.check(order.run, request, place, pool)
         with self._ledger.transaction():
             self._ledger.orders.attempt(order)
-            if noted.model is not None:
+            if notes.model is not None:
                 self._ledger.orders.note_model(
-                    order.run, noted.step, noted.model, noted.is_scored
+                    order.run, notes.step, notes.model, notes.is_scored
                 )
-        if news := read_news(order):
+        news = read_news(order)
+        if news:
             self._ledger.orders.note_news(order.run, news)
         verb = request.steps[-1].verb or request.steps[-1].kind
-        is_writing = request.owner == "people" and verb in self._people.writes
-        with self._ledger.transaction() if is_writing else nullcontext():
-            answer = (
-                self._about_people(order, request)
-                if request.owner == "people"
-                else self._by_method(request, place)
-            )
+        is_of_people = request.owner == "people"
+        is_writing = is_of_people and verb in self._people.writes
+        is_closing = is_writing and verb == "close"
+        transaction: AbstractContextManager[None] = nullcontext()
+        if is_writing:  # what people do stands in the ledger at once, with the answer
+            transaction = self._ledger.transaction()
+        with transaction:
+            if is_of_people:
+                answer = self._about_people(order, request)
+            else:
+                answer = self._by_method(request, place)
             if request.steps[-1].kind == "relay":
                 answer = seal_letters(order, answer, to)
-            is_closing = is_writing and verb == "close"
-            answer = self._finished(order, verb, answer, noted, is_closing=is_closing)
-        if is_writing and verb == "close":
-            with suppress(
-                Failed, OSError
-            ):  # all is safe in the ledger; the next close tries again
+            answer = self._finish(order, verb, answer, notes=notes, is_closing=is_closing)
+        if is_closing:
+            # all is safe in the ledger; where it cannot be copied, the next close tries again
+            with suppress(Failed, OSError):
                 self._ledger.backup()
         return answer
 
-    def _finished(
+    def _finish(
         self,
         order: Order,
         verb: str,
         answer: Answer,
-        noted: Noted,
+        *,
+        notes: OrderNotes,
         is_closing: bool = False,
     ) -> Answer:
-        """A cycle that is closed stays closed, whether or not that counted."""
-        orders, store, epsilon = (
-            self._ledger.orders,
-            self._ledger.store,
-            self._draft.epsilon,
-        )
-        answer = {**answer, EPSILON: epsilon} if epsilon else answer
+        """Write what an order did, with its answer, and what noise cost added to that.  A cycle that
+        is closed stays closed, whether or not that counted."""
+        orders = self._ledger.orders
+        store = self._ledger.store
+        epsilon = self._draft.epsilon
+        if epsilon:
+            answer = {**answer, EPSILON: epsilon}
         with self._ledger.transaction():
             store.exchange = orders.finish(order, verb, answer)
-            if noted.rows_of_all is not None:
-                orders.note_rows_of_all(noted.rows_of_all)
+            if notes.rows_of_all is not None:
+                orders.note_rows_of_all(notes.rows_of_all)
             self._draft.flush(self._folder.name)
             if is_closing:
                 store.settle(store.exchange)
                 store.trust()
         return answer
 
-    def _delivered(self, order: Order, place: Place) -> Delivery:
+    def _receive(self, order: Order, place: OrderPlace) -> Delivery:
+        """Open what a relay delivers, check it, and let the site remember it."""
         sizes = {"w": self._parts.layout.d, "stats": size_of_statistics(self._parts)}
         brought = read_delivery(order, self._folder.keys.seal, sizes)
         senders = brought.letters
@@ -395,22 +423,21 @@ class Host:
         site.receive(brought.verb, brought.letters)
         return brought
 
-    def _by_method(self, request: Request, place: Place) -> Answer:
+    def _by_method(self, request: Request, place: OrderPlace) -> Answer:
         site = self._here(request)
         begin_cycle(site, max(place.cycle, 0), self._agreement.recipe)
         before = site.memory.get("picks")
         with self._fresh_held(site, request):
-            answer = perform({site.id: site}, self._made.executor, {site.id: request})[
-                site.id
-            ]
+            answers = perform({site.id: site}, self._made.executor, {site.id: request})
         if site.memory.get("picks") is not before:
             step = request.key.rpartition("/")[0]
             site.remember(PICKED, {"step": bytes_to_tensor(step.encode())})
-        return answer
+        return answers[site.id]
 
     def _about_people(self, order: Order, request: Request) -> Answer:
         """Verbs of `People`, whose answers are masked where sums are secure sums."""
-        step, site = request.steps[-1], self._here(request)
+        step = request.steps[-1]
+        site = self._here(request)
         if step.masked is not None and step.verb == KEYS:
             return site.guard.public_key(step.masked)
         if len(request.steps) > 1 or step.kind in ("fit", "relay"):
@@ -421,18 +448,26 @@ class Host:
         answer = cast(Answer, function(self._office(order.run), **step.args))
         if step.kind == "keep":
             return {"count": answer["count"]}
-        return site.guard.protect(step, request, answer) if step.kind == "sum" else answer
+        if step.kind == "sum":
+            return site.guard.protect(step, request, answer)
+        return answer
 
     # -- the site ---------------------------------------------------------------------------
+
+    def _encoded(self, site: SiteId, x: Tensor, state: State) -> tuple[Source, None]:
+        """Features of rows, (n, *shape) as they are measured: those that the folder has, or that
+        are now made and put there."""
+        encoder = self._made.encoder
+        if encoder is None:
+            raise ValueError(f"the study of site {site} has no encoder")
+        return kept_features(self._features, encoder, x, state), None
 
     def _here(self, request: Request | None = None) -> Site:
         """The site as the ledger has it.  Rows that were withdrawn leave before the first exchange
         of a round or a query: a method may remember something of each row from one exchange to the
         next."""
-        is_first, is_new = (
-            request is not None and request.key.endswith("/0"),
-            self._site is None,
-        )
+        is_first = request is not None and request.key.endswith("/0")
+        is_new = self._site is None
         if is_first:
             self._ledger.purchases.apply_withdrawals()
         site = self._site or Site(
@@ -445,21 +480,22 @@ class Host:
 
     def _own_parts(self) -> Parts:
         """With secret draws of this run, the same after a restart: from the site's own key."""
-        draws = hashlib.sha256(
-            b"draws|" + self._ledger.store.run.encode() + self._folder.keys.seal
-        )
+        run = self._ledger.store.run.encode()
+        draws = hashlib.sha256(b"draws|" + run + self._folder.keys.seal)
         return replace(self._parts, secret=int.from_bytes(draws.digest()))
 
     def _office(self, run: str) -> Office:
+        x, y = self._tests
         return Office(
-            self._here(),
-            self._ledger,
-            self._agreement,
-            *self._tests,
-            run,
-            self._folder.keys.seal_public,
-            self._folder.path,
-            self._allowance(),
+            site=self._here(),
+            ledger=self._ledger,
+            agreement=self._agreement,
+            x=x,
+            y=y,
+            run=run,
+            seal=self._folder.keys.seal_public,
+            path=self._folder.path,
+            bounds=self._allowance(),
         )
 
     def _allowance(self) -> Allowance:
@@ -478,13 +514,13 @@ class Host:
     def _fresh_held(self, site: Site, request: Request) -> Iterator[None]:
         """In the first round after a query, where the recipe says ``fresh_first``: the labels that
         it bought validate and do not train."""
-        is_round = request.owner == "training" and request.key.split("/")[-2:-1] == ["0"]
+        round_ = request.key.split("/")[-2:-1]  # of a key such as "1/train/0/2"
+        is_round = request.owner == "training" and round_ == ["0"]
         before = site.held.clone()
         if self._agreement.recipe.fresh_first and request.cycle and is_round:
-            bought = self._ledger.store.load_labels(site.id)
-            site.held[
-                [label.row for label in bought if label.cycle == request.cycle - 1]
-            ] = True
+            for label in self._ledger.store.load_labels(site.id):
+                if label.cycle == request.cycle - 1:
+                    site.held[label.row] = True
         try:
             yield
         finally:

@@ -14,7 +14,8 @@ from fallow.privacy.signing import new_signing_key, verify_key
 from fallow.storage.errors import Failed
 from fallow.storage.files import unwritable, write_whole
 
-SECRETS, NODE = "site.key", "node"
+SECRETS = "site.key"
+NODE = "node"
 AGAIN = (
     "restore it from a backup, or make the site's folder anew and send the coordinator its "
     "join.json"
@@ -43,7 +44,8 @@ def make_keys(folder: Path) -> dict[str, str]:
     Keys that an earlier attempt left are used.  Raises Failed where they cannot be written.
     """
     private_folder(folder)
-    node, public = folder / NODE, folder / f"{NODE}.pub"
+    node = folder / NODE
+    public = folder / f"{NODE}.pub"
     try:
         if not (folder / SECRETS).exists():
             fresh = {"sign": _text(new_signing_key()), "seal": _text(new_secret())}
@@ -61,7 +63,7 @@ def make_keys(folder: Path) -> dict[str, str]:
 
 def read_keys(folder: Path) -> SiteKeys:
     """The secrets that `make_keys` wrote.  Raises Failed where they are missing or damaged."""
-    file = kept(folder / SECRETS)
+    file = find_key(folder / SECRETS)
     try:
         saved = json.loads(file.read_bytes())
         return SiteKeys(b64decode(saved["sign"]), b64decode(saved["seal"]))
@@ -69,7 +71,7 @@ def read_keys(folder: Path) -> SiteKeys:
         raise Failed(f"{file} is damaged: {AGAIN}") from error
 
 
-def kept(file: Path) -> Path:
+def find_key(file: Path) -> Path:
     """The file of a key, which has to be there."""
     if not file.is_file():
         raise Failed(f"{file} is missing: {AGAIN}")

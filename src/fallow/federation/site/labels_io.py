@@ -125,7 +125,7 @@ def _build_line(
         line["probability"] = why.get("probability", "")
         line["guess_by"] = why.get("by", "")
         line["score"] = why.get("score", "")
-    shown = rows.shown(asked.row)
+    shown = rows.describe(asked.row)
     if isinstance(shown, Path):
         line["file"] = str(shown)
         return line

@@ -7,10 +7,10 @@ Nothing that an order says can raise a limit.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, final
+from typing import final
 
 from torch import Tensor
 
@@ -18,13 +18,13 @@ from fallow.core.contract import Contract
 from fallow.core.messages import KEYS, Request, Step
 from fallow.core.methods import Finishing, Method, Planning, methods_by_owner, site_function
 from fallow.core.refusal import Refusal
-from fallow.core.types import SiteId, State
+from fallow.core.types import SiteId, State, Value
 from fallow.experiment.methods import is_shared, local_plan
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
 from fallow.federation.ledger import Ledger
 from fallow.federation.site.budget import Budget
-from fallow.federation.site.schedule import Place, Schedule
+from fallow.federation.site.schedule import OrderPlace, RunSchedule
 from fallow.storage.files import digest_of
 
 PARTS = ("w", "stats")
@@ -34,7 +34,7 @@ DEADLINE = 40  # letters of a time of day
 
 
 @dataclass(frozen=True)
-class Noted:
+class OrderNotes:
     """What the ledger notes when an order is done.
 
     rows_of_all: the most rows that all sites have, as the numbers of the order imply.  model: the
@@ -49,7 +49,7 @@ class Noted:
 
 @final
 @dataclass(frozen=True)
-class Limits:
+class SiteLimits:
     """The limits of one site.  rows: how many it has; width: numbers in one of them; scores: how
     often models are scored over all runs."""
 
@@ -61,8 +61,8 @@ class Limits:
     scores: int | None = None
 
     @property
-    def schedule(self) -> Schedule:
-        return Schedule(self.agreement.recipe)
+    def schedule(self) -> RunSchedule:
+        return RunSchedule(self.agreement.recipe)
 
     @property
     def site(self) -> SiteId:
@@ -85,9 +85,9 @@ class Limits:
 
     # -- before anything is done ------------------------------------------------------------
 
-    def check(self, run: str, request: Request, place: Place, pool: int) -> Noted:
+    def check(self, run: str, request: Request, place: OrderPlace, pool: int) -> OrderNotes:
         """Raise ValueError, in a sentence, for what the agreement does not allow; what is to be
-        noted when the order is done.  pool: rows that can still be chosen."""
+        notes when the order is done.  pool: rows that can still be chosen."""
         self._check_often(run, request, place)
         self._check_fits(request, place)
         self._check_masked(request, place)
@@ -96,27 +96,30 @@ class Limits:
             self._check_words(request, last)
         if request.owner == "people":
             return self._check_people(run, request, last, place, pool)
-        noted = Noted()
+        notes = OrderNotes()
         for step in request.steps:
             if "n" in step.args and step.kind != "fit":
-                noted = self._check_asked(request.key, step.args["n"], place, pool)
-        return self._check_models(run, request, place, noted)
+                notes = self._check_asked(request.key, step.args["n"], place, pool)
+        return self._check_models(run, request, place, notes)
 
     def check_receivers(self, request: Request, to: Mapping[SiteId, bytes]) -> None:
         """Raise ValueError for receivers that are no sites of the study, or where nothing is
         relayed."""
-        is_relay = request.steps[-1].kind == "relay" if request.steps else False
+        is_relay = bool(request.steps) and request.steps[-1].kind == "relay"
         if to and not is_relay:
             raise Refusal(
                 f"the order {request.key} names receivers, and it relays nothing to them"
             )
-        if unknown := sorted(set(to) - set(self.agreement.sites)):
+        unknown = self._find_unknown(to)
+        if unknown is not None:
             raise Refusal(
-                f"the order {request.key} is to relay to {unknown[0]!r:.80}, which is no site of "
+                f"the order {request.key} is to relay to {unknown!r:.80}, which is no site of "
                 "this study"
             )
 
-    def check_delivery(self, key: str, place: Place, verb: str, senders: Any) -> None:
+    def check_delivery(
+        self, key: str, place: OrderPlace, verb: str, senders: Iterable[str]
+    ) -> None:
         """Raise ValueError unless the agreed methods relay by this verb at this place."""
         contract = self._contract(place.owner)
         if verb not in contract.relay:
@@ -124,15 +127,20 @@ class Limits:
                 f"the order {key} brings what was relayed by {verb!r}, and the contract of "
                 f"{contract.title} relays {', '.join(contract.relay) or 'nothing'}"
             )
-        if unknown := sorted(set(senders) - set(self.agreement.sites)):
+        unknown = self._find_unknown(senders)
+        if unknown is not None:
             raise Refusal(
-                f"the order {key} brings what {unknown[0]!r:.80} sent, which is no site of this "
+                f"the order {key} brings what {unknown!r:.80} sent, which is no site of this "
                 "study"
             )
 
+    def _find_unknown(self, names: Iterable[str]) -> str | None:
+        """The first name, in the order of the alphabet, that is no site of the study."""
+        return min(set(names) - set(self.agreement.sites), default=None)
+
     # -- how often --------------------------------------------------------------------------
 
-    def _check_often(self, run: str, request: Request, place: Place) -> None:
+    def _check_often(self, run: str, request: Request, place: OrderPlace) -> None:
         """A verb is asked as often as its contract says, and keys go no further than that."""
         last = request.steps[-1]
         verb = last.verb or last.kind
@@ -151,8 +159,8 @@ class Limits:
                 f"the order {request.key} is number {place.turn}, counted from 0, and there are at "
                 f"most {turns} of {place.asks}"
             )
-        before = self.ledger.orders.times(run, place.asks, verb)
-        if before >= most:
+        times = self.ledger.orders.times(run, place.asks, verb)
+        if times >= most:
             raise Refusal(
                 f"the order {request.key} asks site {self.site} for {verb!r} in {place.asks} once "
                 f"more, and the agreed method asks {most} times at most"
@@ -164,7 +172,7 @@ class Limits:
         is_masked = self.agreement.recipe.privacy.secure_sum and verb in contract.sum
         return most * self.sites if is_masked else most
 
-    def _check_masked(self, request: Request, place: Place) -> None:
+    def _check_masked(self, request: Request, place: OrderPlace) -> None:
         """A masked sum is of the step that asks for it, and among sites of the study."""
         for step in request.steps:
             about = step.masked
@@ -177,15 +185,16 @@ class Limits:
                     f"the order {request.key} is part of a masked sum {about.exchange!r:.80}, "
                     f"attempt {about.attempt}, which does not belong to it"
                 )
-            if unknown := sorted(set(about.keys) - set(self.agreement.sites)):
+            unknown = self._find_unknown(about.keys)
+            if unknown is not None:
                 raise Refusal(
-                    f"the order {request.key} has a key of {unknown[0]!r:.80}, which is no site of "
+                    f"the order {request.key} has a key of {unknown!r:.80}, which is no site of "
                     "this study"
                 )
 
     # -- local training ---------------------------------------------------------------------
 
-    def _check_fits(self, request: Request, place: Place) -> None:
+    def _check_fits(self, request: Request, place: OrderPlace) -> None:
         """A model goes where the agreed methods put it, and is trained as they train it."""
         fits = [step for step in request.steps if step.kind == "fit"]
         if len(fits) > FITS:
@@ -210,24 +219,25 @@ class Limits:
                     f"agreed one ({step.plan.epochs} epochs, batch {step.plan.batch}, rate "
                     f"{step.plan.optimiser.lr:g}, start {step.plan.start!r})"
                 )
-            if strange := [name for name in step.args if not self._is_sent(name)]:
+            strange = self._find_strange(step.args)
+            if strange is not None:
                 raise Refusal(
-                    f"the order {request.key} brings {strange[0]!r:.80} with a model, which is no "
+                    f"the order {request.key} brings {strange!r:.80} with a model, which is no "
                     "name of a part of one"
                 )
 
-    def _models(self, request: Request, place: Place) -> tuple[str, ...]:
+    def _models(self, request: Request, place: OrderPlace) -> tuple[str, ...]:
         """The names under which orders leave models at a site."""
         if place.kind in ("round", "last"):
             return ("local", *self._contract("training").models)
         if place.kind == "query":
-            own = self._contract("query").models
+            own = tuple(self._contract("query").models)
             if place.part:
-                return tuple(own)
+                return own
             return ("global", "local", *own)
         return ()
 
-    def _is_agreed(self, owner: str, step: Step, place: Place) -> bool:
+    def _is_agreed(self, owner: str, step: Step, place: OrderPlace) -> bool:
         plan = step.plan
         if plan is None:
             return False
@@ -239,8 +249,13 @@ class Limits:
             return method.trains_by(plan)
         return owner == "training" and plan == self.made.methods["training"].plan
 
-    def _is_sent(self, name: str) -> bool:
-        return name.isidentifier() and name not in self._contract("training").at_server
+    def _find_strange(self, args: Iterable[str]) -> str | None:
+        """The first name that is no part of what the training method sends; None: there is none."""
+        stays = self._contract("training").at_server
+        for name in args:
+            if not name.isidentifier() or name in stays:
+                return name
+        return None
 
     # -- what verbs are given ---------------------------------------------------------------
 
@@ -259,7 +274,9 @@ class Limits:
         }
         for name, most in sizes.items():
             value = step.args.get(name)
-            if value is not None and (type(value) is not int or value > most):
+            if value is None:
+                continue
+            if type(value) is not int or value > most:
                 raise Refusal(
                     f"the order {request.key} says {name}={value!r:.40}, and it is a whole number "
                     f"of at most {most}"
@@ -268,33 +285,35 @@ class Limits:
     # -- labels and scores ------------------------------------------------------------------
 
     def _check_people(
-        self, run: str, request: Request, step: Step, place: Place, pool: int
-    ) -> Noted:
-        verb = KEYS if step.verb == KEYS else step.verb
-        if verb != KEYS and verb != place.kind:
+        self, run: str, request: Request, step: Step, place: OrderPlace, pool: int
+    ) -> OrderNotes:
+        is_for_keys = step.verb == KEYS
+        if not is_for_keys and step.verb != place.kind:
             raise Refusal(
-                f"the order {request.key} asks for {verb!r}, and its key is of {place.kind}"
+                f"the order {request.key} asks for {step.verb!r}, and its key is of {place.kind}"
             )
         if place.kind in ("ask", "close"):
-            said = (step.args.get("step"), step.args.get("cycle"))
-            if said != (place.step, place.cycle):
+            name = step.args.get("step")
+            cycle = step.args.get("cycle")
+            if (name, cycle) != (place.step, place.cycle):
                 raise Refusal(
-                    f"the order {request.key} is for step {said[0]!r:.80} of cycle {said[1]!r:.40} "
+                    f"the order {request.key} is for step {name!r:.80} of cycle {cycle!r:.40} "
                     f"and not for {place.step!r} of cycle {place.cycle}"
                 )
         if place.kind == "ask":
             _check_deadline(request.key, step.args.get("deadline"))
             return self._check_asked(request.key, step.args["allowed"], place, pool)
-        if place.kind == "score" and verb != KEYS:
+        if place.kind == "score" and not is_for_keys:
             return self._check_score(run, request.key, step.args, place)
         if place.kind == "finish":
-            last = (
-                f"{self.agreement.recipe.cycles}/train/{self.agreement.recipe.rounds - 1}"
-            )
+            recipe = self.agreement.recipe
+            last = f"{recipe.cycles}/train/{recipe.rounds - 1}"
             self._check_same(run, request.key, last, step.args)
-        return Noted()
+        return OrderNotes()
 
-    def _check_asked(self, key: str, asked: object, place: Place, pool: int) -> Noted:
+    def _check_asked(
+        self, key: str, asked: object, place: OrderPlace, pool: int
+    ) -> OrderNotes:
         """A number of labels, which is the agreed one or less."""
         if type(asked) is not int or asked < 0:
             raise Refusal(
@@ -310,12 +329,12 @@ class Limits:
         is_of_all = budget.is_shared and place.cycle >= 0
         if most is None and (asked < pool or is_of_all):
             # a number that is cut to the rows that a site has says nothing of the rows of all
-            return Noted(rows_of_all=budget.implied(place, asked))
-        return Noted()
+            return OrderNotes(rows_of_all=budget.infer_rows_of_all(place, asked))
+        return OrderNotes()
 
     def _check_score(
-        self, run: str, key: str, args: Mapping[str, Any], place: Place
-    ) -> Noted:
+        self, run: str, key: str, args: Mapping[str, Value], place: OrderPlace
+    ) -> OrderNotes:
         recipe = self.agreement.recipe
         is_last = place.round == recipe.rounds - 1
         ends = isinstance(self.made.methods["training"], Finishing)
@@ -325,8 +344,9 @@ class Limits:
                 f"the order {key} says retained={args.get('retained')!r:.40}, and by the agreement "
                 f"it is {is_retained}"
             )
-        if strange := [name for name in args if not self._is_sent(name)]:
-            raise Refusal(f"the order {key} brings {strange[0]!r:.80} to be scored")
+        strange = self._find_strange(args)
+        if strange is not None:
+            raise Refusal(f"the order {key} brings {strange!r:.80} to be scored")
         model = self._check_same(run, key, place.step, args)
         if model is None:
             raise Refusal(f"the order {key} brings no model to score")
@@ -337,44 +357,41 @@ class Limits:
                 f"site {self.site} has scored {orders.scores()} models and allows {most} over all "
                 "runs: raise scores.limit in its site.toml, or leave the study"
             )
-        return Noted(step=place.step, model=model, is_scored=True)
+        return OrderNotes(step=place.step, model=model, is_scored=True)
 
     @property
     def most_scores(self) -> int:
         """How often models are scored over all runs: the site's own limit, or else twice what one
         run has scored, so that a run can begin anew once."""
-        return 2 * self.schedule.scores if self.scores is None else self.scores
+        if self.scores is not None:
+            return self.scores
+        return 2 * self.schedule.scores
 
     # -- one model a round ------------------------------------------------------------------
 
     def _check_models(
-        self, run: str, request: Request, place: Place, noted: Noted
-    ) -> Noted:
+        self, run: str, request: Request, place: OrderPlace, notes: OrderNotes
+    ) -> OrderNotes:
         """The model that was scored after a round is the one that the run goes on with."""
         recipe = self.agreement.recipe
         if place.kind == "best":
             model = self._check_same(run, request.key, place.step, request.steps[-1].args)
-            return Noted(step=place.step, model=model)
+            return OrderNotes(step=place.step, model=model)
         before = None
         if place.kind == "query" and not self.schedule.is_one_pass:
             before = f"{place.cycle}/train/{recipe.rounds - 1}"
         elif place.kind == "round" and not self._contract("training").own_start:
             before = self._round_before(place)
         for step in request.steps:
-            is_common = step.verb == "global" or (
-                step.verb == "local"
-                and step.plan is not None
-                and step.plan.start == "given"
-            )
-            if step.kind != "fit" or not is_common:
+            if step.kind != "fit" or not _brings_common_model(step):
                 continue
             if before is None:
                 self._check_whole(request.key, step.args)
             else:
                 self._check_same(run, request.key, before, step.args)
-        return noted
+        return notes
 
-    def _round_before(self, place: Place) -> str | None:
+    def _round_before(self, place: OrderPlace) -> str | None:
         recipe = self.agreement.recipe
         if place.round:
             return f"{place.cycle}/train/{place.round - 1}"
@@ -383,7 +400,7 @@ class Limits:
         return None
 
     def _check_same(
-        self, run: str, key: str, step: str, args: Mapping[str, Any]
+        self, run: str, key: str, step: str, args: Mapping[str, Value]
     ) -> str | None:
         """The digest of a model, which is the one of the round ``step`` where that is known; None
         where there is none."""
@@ -399,12 +416,16 @@ class Limits:
             )
         return found
 
-    def _check_whole(self, key: str, args: Mapping[str, Any]) -> State:
+    def _check_whole(self, key: str, args: Mapping[str, Value]) -> State:
         """The parts of the model that an order brings; none where it brings no model.
 
         Raises Refusal where one of them is missing: half a model can be compared with none.
         """
-        parts = {name: args[name] for name in PARTS if isinstance(args.get(name), Tensor)}
+        parts: State = {}
+        for name in PARTS:
+            part = args.get(name)
+            if isinstance(part, Tensor):
+                parts[name] = part
         missing = [name for name in PARTS if name not in parts]
         if parts and missing:
             raise Refusal(
@@ -419,6 +440,13 @@ class Limits:
 
     def _method(self, owner: str) -> Method:
         return methods_by_owner(self.made.methods)[owner]
+
+
+def _brings_common_model(step: Step) -> bool:
+    """Whether a fit brings the model that all sites have, to remember or to train on from."""
+    if step.verb == "global":
+        return True
+    return step.verb == "local" and step.plan is not None and step.plan.start == "given"
 
 
 def _check_deadline(key: str, deadline: object) -> None:

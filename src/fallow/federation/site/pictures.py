@@ -119,10 +119,16 @@ def read_pictures(folder: Path, channels: int | None = None) -> Pictures:
     for file in files:
         check_inside(file, folder)
     x = torch.from_numpy(read_images(files, channels))
-    labels = tuple(
-        "" if f.parent.name == UNLABELLED_FOLDER else f.parent.name for f in files
+    labels: list[str] = []
+    for file in files:
+        is_unlabelled = file.parent.name == UNLABELLED_FOLDER
+        labels.append("" if is_unlabelled else file.parent.name)
+    return Pictures(
+        x=x,
+        labels=tuple(labels),
+        files=tuple(files),
+        originals=Originals.of(folder, files),
     )
-    return Pictures(x, labels, tuple(files), Originals.of(folder, files))
 
 
 def check_inside(file: Path, folder: Path) -> None:

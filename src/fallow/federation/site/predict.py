@@ -13,7 +13,7 @@ from fallow.study.predict import Predicted, predict_with
 
 
 def predict_at(folder: Path, data: Path, out: Path | None = None) -> Predicted:
-    """Predict the rows of ``data`` with the model that the site uses, as `lab.predict` does.
+    """Predict the rows of ``data`` with the model that the site uses, as `study.predict` does.
 
     Raises Failed before the study has ended.
     """

@@ -69,7 +69,7 @@ class ErrorLog:
             os.close(file)
 
 
-def told_outside(site: SiteId, what: str, error: BaseException, log: ErrorLog) -> str:
+def word_for_outside(site: SiteId, what: str, error: BaseException, log: ErrorLog) -> str:
     """The sentence that leaves the site.
 
     what: which function it was, in words of the order and the agreement alone.
@@ -77,13 +77,14 @@ def told_outside(site: SiteId, what: str, error: BaseException, log: ErrorLog) -
     if isinstance(error, Refusal):
         return plain(error)
     number = log.note(what, error)
-    known = _known(error)
-    why = "" if known is None else f": {known}"
-    said = f"site {site} could not do {what} (error {number}){why}; its {LOG} has the words"
-    return plain(said, SENTENCE)
+    sentence = f"site {site} could not do {what} (error {number})"
+    cause = _describe_cause(error)
+    if cause is not None:
+        sentence += f": {cause}"
+    return plain(f"{sentence}; its {LOG} has the words", SENTENCE)
 
 
-def _known(error: BaseException) -> str | None:
+def _describe_cause(error: BaseException) -> str | None:
     """What people at the site can put right, from a closed list; None for anything else."""
     for cause in _causes(error):
         if isinstance(cause, Damaged):

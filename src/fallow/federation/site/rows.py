@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fallow.core.build import nearest
+from fallow.data.own.cells import TABLES
 from fallow.data.own.features import read_arrays
-from fallow.data.own.open import TABLES
-from fallow.data.own.table import EMPTY, Columns, read_cells
+from fallow.data.own.pixels import as_features
+from fallow.data.own.table import EMPTY, Columns, read_all_cells
 from fallow.federation.schema import Column, Schema, number_in
 from fallow.federation.site.pictures import (
     Originals,
@@ -26,7 +26,7 @@ from fallow.federation.site.pictures import (
     read_pictures,
 )
 
-Shown = tuple[tuple[str, str, str], ...] | Path
+ReadableRow = tuple[tuple[str, str, str], ...] | Path
 """A row as a person reads it: (column, text, unit) for each column of a table, or the file of an
 image."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -39,13 +39,13 @@ class SiteRows:
     x: (n, *shape) float32.  labels: class id, number, or None where unlabelled.  ids: names of the
     rows, no two alike; without a column of names their numbers in the file; of an image the name of
     its file, after that of its folder only where two are alike.  notes: what a person should know
-    of them, in sentences.  originals: the files of images that ``shown`` names.
+    of them, in sentences.  originals: the files of images that ``describe`` names.
     """
 
     x: Tensor
     labels: tuple[float | None, ...]
     ids: tuple[str, ...]
-    shown: Callable[[int], Shown]
+    describe: Callable[[int], ReadableRow]
     notes: tuple[str, ...] = ()
     originals: Originals | None = None
 
@@ -54,8 +54,10 @@ class SiteRows:
         leads out of its folder, or is another one than when the site was started."""
         if self.originals is not None:
             return self.originals.read(row)
-        file = self.shown(row)
-        return read_inside(file, file.parent) if isinstance(file, Path) else None
+        file = self.describe(row)
+        if not isinstance(file, Path):
+            return None
+        return read_inside(file, file.parent)
 
     @property
     def labelled(self) -> int:
@@ -73,25 +75,27 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
     file = Path(path)
     if not file.exists():
         raise ValueError(f"there is no file or folder {str(path)!r}; give the path of one")
-    read, ends, wanted = KINDS[schema.kind]
-    if file.is_dir() == bool(ends) or (ends and file.suffix.lower() not in ends):
+    kind = KINDS[schema.kind]
+    if not kind.suits(file):
         raise ValueError(
-            f"{file} cannot be rows of this study, which are {wanted}; give such a one"
+            f"{file} cannot be rows of this study, which are {kind.words}; give such a one"
         )
     try:
-        rows = read(file, schema, drop_rows)
+        rows = kind.read(file, schema, drop_rows)
     except OSError as error:
         raise ValueError(
             f"{file} cannot be read ({error.strerror}); make it readable"
         ) from error
     except ValueError as error:
-        said = str(error)
-        raise ValueError(said if file.name in said else f"{file.name}: {said}") from error
-    name, times = Counter(rows.ids).most_common(1)[0] if rows.ids else ("", 0)
-    if times > 1:
-        raise ValueError(
-            f"{file.name}: {times} rows are called {name!r}; give each its own name"
-        )
+        sentence = str(error)
+        if file.name not in sentence:
+            sentence = f"{file.name}: {sentence}"
+        raise ValueError(sentence) from error
+    for name, times in Counter(rows.ids).most_common(1):
+        if times > 1:
+            raise ValueError(
+                f"{file.name}: {times} rows are called {name!r}; give each its own name"
+            )
     if len(rows.x) == 0:
         raise ValueError(f"{file.name} has no row without missing features; fill some in")
     return rows
@@ -100,9 +104,9 @@ def read_rows(path: str | Path, schema: Schema, drop_rows: bool = False) -> Site
 def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> SiteRows:
     """Rows that models are tested on: as `read_rows`, each with its label."""
     rows = read_rows(path, schema, drop_rows)
-    if bare := [
-        row for row, label in zip(rows.ids, rows.labels, strict=True) if label is None
-    ]:
+    labels = zip(rows.ids, rows.labels, strict=True)
+    bare = [name for name, label in labels if label is None]
+    if bare:
         raise ValueError(
             f"{Path(path).name}: {len(bare)} test rows have no label, the first is {bare[0]!r}; "
             "label or remove them"
@@ -113,28 +117,43 @@ def read_tests(path: str | Path, schema: Schema, drop_rows: bool = False) -> Sit
 # -- tables ---------------------------------------------------------------------------------
 
 
-def _table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
-    cells = read_cells(file)
+def _read_table(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
+    cells, written = read_all_cells(file)
     _check_columns(cells, schema)
-    n = len(next(iter(cells.values())))
-    blank = [[cell.lower() in EMPTY for cell in cells[c.name]] for c in schema.columns]
-    keep = [not any(row) for row in zip(*blank, strict=True)]
-    notes: tuple[str, ...] = ()
-    if not all(keep):
-        notes = (_missing(schema, blank, n - sum(keep), drop_rows),)
-    rows = [row for row in range(n) if keep[row]]
-    kept = {name: list(compress(column, keep)) for name, column in cells.items()}
+    n_lines = len(next(iter(cells.values())))
+    blank = {
+        column.name: [cell.lower() in EMPTY for cell in cells[column.name]]
+        for column in schema.columns
+    }
+    is_whole = [not any(lacks) for lacks in zip(*blank.values(), strict=True)]
+    notes = list(written)
+    n_missing = n_lines - sum(is_whole)
+    if n_missing:
+        notes.append(_note_missing(blank, n_missing, drop_rows))
+
+    rows = [row for row in range(n_lines) if is_whole[row]]  # where each stands in the file
+    kept = {name: list(compress(column, is_whole)) for name, column in cells.items()}
     ids = kept[schema.ids] if schema.ids in kept else [str(row + 1) for row in rows]
     parts = [_features(column, kept[column.name], rows) for column in schema.columns]
     labels = _labels(schema, kept.get(schema.label, [""] * len(rows)), rows)
+    for column in schema.columns:
+        note = _note_beyond(column, kept[column.name])
+        if note is not None:
+            notes.append(note)
 
-    def shown(row: int) -> Shown:
-        return tuple((c.name, kept[c.name][row], c.unit) for c in schema.columns)
+    def describe(row: int) -> ReadableRow:
+        columns = schema.columns
+        return tuple(
+            (column.name, kept[column.name][row], column.unit) for column in columns
+        )
 
-    notes += tuple(
-        note for c in schema.columns if (note := _beyond(c, kept[c.name])) is not None
+    return SiteRows(
+        x=torch.cat(parts, dim=1),
+        labels=labels,
+        ids=tuple(ids),
+        describe=describe,
+        notes=tuple(notes),
     )
-    return SiteRows(torch.cat(parts, dim=1), labels, tuple(ids), shown, notes)
 
 
 def _check_columns(cells: Columns, schema: Schema) -> None:
@@ -152,42 +171,41 @@ def _check_columns(cells: Columns, schema: Schema) -> None:
             )
 
 
-def _missing(schema: Schema, blank: list[list[bool]], rows: int, drop_rows: bool) -> str:
-    """What is missing, as a note where such rows are left out; else ValueError."""
+def _note_missing(blank: dict[str, list[bool]], n_missing: int, drop_rows: bool) -> str:
+    """What is missing, as a note where such rows are left out; else ValueError.
+
+    blank: of each column, whether a line has nothing in it.
+    """
     if drop_rows:
-        return f"rows with missing features left out: {rows}"
-    where = ", ".join(
-        f"{c.name!r} {sum(column)}"
-        for c, column in zip(schema.columns, blank, strict=True)
-        if any(column)
-    )
+        return f"rows with missing features left out: {n_missing}"
+    counts = {name: sum(lacks) for name, lacks in blank.items()}
+    where = ", ".join(f"{name!r} {count}" for name, count in counts.items() if count)
     raise ValueError(
-        f"{rows} rows have missing features ({where}); fill them in or remove the rows, or agree "
-        "on drop_rows = true, with which every site leaves them out"
+        f"{n_missing} rows have missing features ({where}); fill them in or remove the rows, or "
+        "agree on drop_rows = true, with which every site leaves them out"
     )
 
 
 def _features(column: Column, cells: list[str], rows: list[int]) -> Tensor:
     """(n, 1) numbers, or (n, values) of 0 and 1.  rows: where each cell stands in the file."""
-    if column.values:
-        for row, cell in zip(rows, cells, strict=True):
-            if cell not in column.values:
-                raise ValueError(
-                    f"column {column.name!r}, row {row + 1}: {cell!r} is none of the agreed texts "
-                    f"{', '.join(map(repr, column.values))}{_meant(cell, column.values)}"
-                )
-        index = torch.tensor(
-            [column.values.index(cell) for cell in cells], dtype=torch.long
-        )
-        return torch.nn.functional.one_hot(index, len(column.values)).float()
-    return torch.tensor(
-        [_number(column, c, r) for c, r in zip(cells, rows, strict=True)],
-        dtype=torch.float64,
-    ).float()[:, None]
+    if not column.values:
+        at_rows = zip(cells, rows, strict=True)
+        numbers = [_number(column, cell, row) for cell, row in at_rows]
+        return torch.tensor(numbers, dtype=torch.float64).float().unsqueeze(1)
+    for row, cell in zip(rows, cells, strict=True):
+        if cell not in column.values:
+            raise ValueError(
+                f"column {column.name!r}, row {row + 1}: {cell!r} is none of the agreed texts "
+                f"{', '.join(map(repr, column.values))}{_suggest(cell, column.values)}"
+            )
+    index = [column.values.index(cell) for cell in cells]
+    values = torch.tensor(index, dtype=torch.long)
+    return torch.nn.functional.one_hot(values, len(column.values)).float()
 
 
-def _meant(cell: str, values: Sequence[str]) -> str:
-    hint = nearest(cell, list(values))
+def _suggest(text: str, known: Sequence[str]) -> str:
+    """A question such as "; did you mean 'ill'?" where a known text is near, else nothing."""
+    hint = nearest(text, list(known))
     return hint if hint.startswith("; did") else ""
 
 
@@ -203,107 +221,124 @@ def _number(column: Column, cell: str, row: int) -> float:
     return number
 
 
-def _beyond(column: Column, cells: list[str]) -> str | None:
+def _note_beyond(column: Column, cells: list[str]) -> str | None:
     """A sentence on numbers outside the agreed limits: most often another unit."""
     low = -math.inf if column.low is None else column.low
     high = math.inf if column.high is None else column.high
-    if column.values or (low, high) == (-math.inf, math.inf):
+    is_bounded = (low, high) != (-math.inf, math.inf)
+    if column.values or not is_bounded:
         return None
-    many = sum(not low <= float(cell) <= high for cell in cells)
+    n_beyond = sum(not low <= float(cell) <= high for cell in cells)
+    if not n_beyond:
+        return None
     unit = f" {column.unit}" if column.unit else ""
     return (
-        (
-            f"column {column.name!r}: {many} of {len(cells)} numbers lie outside {low:g} to "
-            f"{high:g}{unit}; check that they are in the agreed unit"
-        )
-        if many
-        else None
+        f"column {column.name!r}: {n_beyond} of {len(cells)} numbers lie outside {low:g} to "
+        f"{high:g}{unit}; check that they are in the agreed unit"
     )
 
 
 def _labels(
     schema: Schema, cells: Sequence[str], rows: Sequence[int]
 ) -> tuple[float | None, ...]:
-    found: list[float | None] = []
+    """(n,) class ids, numbers, or None for an empty cell.  rows: where each stands in the file."""
+    labels: list[float | None] = []
     for row, cell in zip(rows, cells, strict=True):
+        if not cell:
+            labels.append(None)
+            continue
         try:
-            found.append(schema.value(cell) if cell else None)
+            labels.append(schema.value(cell))
         except ValueError as error:
             raise ValueError(f"row {row + 1}: {error}") from error
-    return tuple(found)
+    return tuple(labels)
 
 
 # -- images and arrays ----------------------------------------------------------------------
 
 
-def _images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
-    found = read_pictures(folder, schema.shape[0])
-    _check_shape(found.x, schema)
-    for file, text in zip(found.files, found.labels, strict=True):
+def _read_images(folder: Path, schema: Schema, drop_rows: bool) -> SiteRows:
+    pictures = read_pictures(folder, schema.shape[0])
+    _check_shape(pictures.x, schema)
+    for file, text in zip(pictures.files, pictures.labels, strict=True):
         if text and text not in schema.classes:
             raise ValueError(
                 f"folder {file.parent} is none of the agreed classes "
-                f"{', '.join(map(repr, schema.classes))}{_meant(text, schema.classes)}"
+                f"{', '.join(map(repr, schema.classes))}{_suggest(text, schema.classes)}"
             )
-    labels = tuple(schema.value(text) if text else None for text in found.labels)
-    times = Counter(file.name for file in found.files)
-    ids = tuple(
-        f.name if times[f.name] == 1 else f.relative_to(folder).as_posix()
-        for f in found.files
-    )
+    labels = [schema.value(text) if text else None for text in pictures.labels]
     return SiteRows(
-        found.x,
-        labels,
-        ids,
-        shown=lambda row: found.files[row],
-        originals=found.originals,
+        x=pictures.x,
+        labels=tuple(labels),
+        ids=_name_images(pictures.files, folder),
+        describe=lambda row: pictures.files[row],
+        originals=pictures.originals,
     )
 
 
-def _arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
+def _name_images(files: Sequence[Path], folder: Path) -> tuple[str, ...]:
+    """The name of each file, after that of its folder where two are alike."""
+    times = Counter(file.name for file in files)
+    names: list[str] = []
+    for file in files:
+        is_alone = times[file.name] == 1
+        names.append(file.name if is_alone else file.relative_to(folder).as_posix())
+    return tuple(names)
+
+
+def _read_arrays(file: Path, schema: Schema, drop_rows: bool) -> SiteRows:
     arrays = read_arrays(file)
     if "x" not in arrays:
         raise ValueError(f"there is no array 'x'{nearest('x', list(arrays))}")
-    with np.errstate(over="ignore"):  # beyond 3.4e38 counts as infinite
-        x = torch.from_numpy(arrays["x"].astype(np.float32))
+    numbers, said = as_features(arrays["x"], file.name)
+    x = torch.from_numpy(numbers)  # (n, *shape)
     _check_shape(x, schema)
-    texts = {
-        name: [_text(value) for value in arrays[name].tolist()]
-        for name in ("y", "ids", "files")
-        if name in arrays
-    }
+    texts: dict[str, list[str]] = {}
+    for name in ("y", "ids", "files"):
+        if name in arrays:
+            texts[name] = [_text(value) for value in arrays[name].tolist()]
     for name, column in texts.items():
         if len(column) != len(x):
             raise ValueError(
                 f"{len(x)} rows in x and {len(column)} in {name}; give one a row"
             )
-    whole = x.flatten(1).isfinite().all(1)
-    notes: tuple[str, ...] = ()
-    if missing := int((~whole).sum()):
-        if not drop_rows:
-            raise ValueError(
-                f"{missing} rows have NaN or infinite features, the first is row "
-                f"{int((~whole).int().argmax()) + 1}; correct them, or agree on drop_rows = true"
-            )
-        notes = (f"rows with NaN or infinite features left out: {missing}",)
-    rows = whole.nonzero().flatten().tolist()
-    kept = {name: [column[row] for row in rows] for name, column in texts.items()}
-    ids = tuple(kept.get("ids", [str(row + 1) for row in rows]))
-    labels = _labels(schema, kept.get("y", [""] * len(rows)), rows)
-    for name in kept.get("files", []):
-        check_inside(file.parent / name, file.parent)
 
-    def shown(row: int) -> Shown:
-        if "files" in kept:
-            return file.parent / str(kept["files"][row])
-        numbers: list[float] = x[rows[row]].flatten().tolist()
+    is_whole = x.flatten(1).isfinite().all(1)  # (n,)
+    n_missing = int((~is_whole).sum())
+    notes = () if said is None else (said,)
+    if n_missing:
+        if not drop_rows:
+            first = int((~is_whole).int().argmax()) + 1
+            raise ValueError(
+                f"{n_missing} rows have NaN or infinite features, the first is row {first}; "
+                "correct them, or agree on drop_rows = true"
+            )
+        notes = (*notes, f"rows with NaN or infinite features left out: {n_missing}")
+    rows: list[int] = is_whole.nonzero().flatten().tolist()  # where each stands in the file
+    kept = {name: [column[row] for row in rows] for name, column in texts.items()}
+    ids = kept["ids"] if "ids" in kept else [str(row + 1) for row in rows]
+    labels = _labels(schema, kept.get("y", [""] * len(rows)), rows)
+    x = x[is_whole]
+
+    def describe_numbers(row: int) -> ReadableRow:
+        numbers: list[float] = x[row].flatten().tolist()
         return tuple((f"x{i}", f"{number:g}", "") for i, number in enumerate(numbers))
 
-    originals = None
-    if "files" in kept:
-        files = [file.parent / name for name in kept["files"]]
-        originals = Originals.of(file.parent, files)
-    return SiteRows(x[whole], labels, ids, shown, notes, originals)
+    if "files" not in kept:
+        return SiteRows(
+            x=x, labels=labels, ids=tuple(ids), describe=describe_numbers, notes=notes
+        )
+    files = [file.parent / name for name in kept["files"]]
+    for image in files:
+        check_inside(image, file.parent)
+    return SiteRows(
+        x=x,
+        labels=labels,
+        ids=tuple(ids),
+        describe=lambda row: files[row],
+        notes=notes,
+        originals=Originals.of(file.parent, files),
+    )
 
 
 def _check_shape(x: Tensor, schema: Schema) -> None:
@@ -313,14 +348,32 @@ def _check_shape(x: Tensor, schema: Schema) -> None:
         )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """A label or a name as text: "" where it is NaN."""
-    return "" if isinstance(value, float) and math.isnan(value) else str(value)
+    if isinstance(value, float) and math.isnan(value):
+        return ""
+    return str(value)
 
 
-KINDS: dict[str, tuple[Callable[[Path, Schema, bool], SiteRows], tuple[str, ...], str]] = {
-    "table": (_table, TABLES, "a table, .csv or .parquet"),
-    "images": (_images, (), "a folder of images in class/* and unlabelled/*"),
-    "arrays": (_arrays, (".npz",), "arrays in a file .npz"),
+@dataclass(frozen=True)
+class _Kind:
+    """How rows of a kind are read, how the names of their files end (none: they are a folder), and
+    what they are, in words."""
+
+    read: Callable[[Path, Schema, bool], SiteRows]
+    suffixes: tuple[str, ...]
+    words: str
+
+    def suits(self, file: Path) -> bool:
+        """Whether a file or a folder can be rows of this kind, by its name."""
+        if not self.suffixes:
+            return file.is_dir()
+        return not file.is_dir() and file.suffix.lower() in self.suffixes
+
+
+KINDS = {
+    "table": _Kind(_read_table, TABLES, "a table, .csv or .parquet"),
+    "images": _Kind(_read_images, (), "a folder of images in class/* and unlabelled/*"),
+    "arrays": _Kind(_read_arrays, (".npz",), "arrays in a file .npz"),
 }
-"""How rows of each kind are read, how the names of their files end, and what they are."""
+"""The kinds of rows, by the word of the schema."""

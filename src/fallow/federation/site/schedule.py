@@ -19,6 +19,8 @@ from fallow.settings.recipe import Recipe
 
 Part = Literal[
     "hello",
+    "encoder",
+    "encode",
     "features",
     "initial",
     "targets",
@@ -32,10 +34,14 @@ Part = Literal[
     "finish",
 ]
 NUMBER = r"(?P<{}>0|[1-9][0-9]{{0,8}})"
-TURN, CYCLE, ROUND = (NUMBER.format(name) for name in ("turn", "cycle", "round"))
+TURN = NUMBER.format("turn")
+CYCLE = NUMBER.format("cycle")
+ROUND = NUMBER.format("round")
 QUERY = rf"{CYCLE}/query(?:-(?P<part>[1-9][0-9]{{0,8}}))?"
 KEYS: dict[Part, re.Pattern[str]] = {
     "hello": re.compile(rf"0/hello/{TURN}"),
+    "encoder": re.compile(rf"0/initial/encoder/{TURN}"),
+    "encode": re.compile(rf"0/initial/encode/{TURN}"),
     "features": re.compile(rf"0/initial/features/{TURN}"),
     "initial": re.compile(rf"0/initial/{TURN}"),
     "ask": re.compile(rf"(?:0/initial|{QUERY})/ask/{TURN}"),
@@ -48,10 +54,14 @@ KEYS: dict[Part, re.Pattern[str]] = {
     "query": re.compile(rf"{QUERY}/{TURN}"),
     "finish": re.compile(rf"model/finish/{TURN}"),
 }
+ENCODING: tuple[Part, ...] = ("encoder", "encode")
+"""What an encoder is fitted to, and its hand-over to all sites."""
 TIMES = re.compile(r"[1-9][0-9]{0,8}")
 """How often a step was asked anew, as a key says it."""
 OWNER: dict[Part, str] = {
     "hello": "people",
+    "encoder": "encoder",
+    "encode": "encoding",
     "features": "scaling",
     "initial": "initial",
     "targets": "scaling",
@@ -66,7 +76,10 @@ OWNER: dict[Part, str] = {
 }
 """Whose verbs each part of a run asks."""
 PHASES: tuple[tuple[Part, ...], ...] = (
-    ("hello", "features", "initial", "targets", "round", "query", "finish"),
+    (
+        *("hello", "encoder", "encode", "features", "initial", "targets", "round"),
+        *("query", "finish"),
+    ),
     ("best", "ask"),
     ("last", "close"),
     ("score",),
@@ -76,7 +89,7 @@ PHASES: tuple[tuple[Part, ...], ...] = (
 
 @final
 @dataclass(frozen=True)
-class Place:
+class OrderPlace:
     """Where in a run an order stands.
 
     ``step``: what the exchange belongs to, by its name in the journal: ``2/query`` for a query and
@@ -104,12 +117,12 @@ class Place:
 
 @final
 @dataclass(frozen=True)
-class Schedule:
+class RunSchedule:
     """The exchanges of a run of the recipe, in their order."""
 
     recipe: Recipe
 
-    def place(self, key: str) -> Place:
+    def place(self, key: str) -> OrderPlace:
         """Where the order of a key stands; ValueError for a key that the recipe cannot lead to."""
         asked, mark, times = key.removesuffix(DELIVER).partition(ANEW)
         is_written_so = not mark or TIMES.fullmatch(times) is not None
@@ -122,7 +135,7 @@ class Schedule:
             "agreed recipe leads to"
         )
 
-    def check(self, request: Request, place: Place) -> None:
+    def check(self, request: Request, place: OrderPlace) -> None:
         """Raise ValueError unless the request is of the owner, cycle and round that its key says.
 
         Queries are numbered on where a cycle has several (`Run._query`).
@@ -133,16 +146,16 @@ class Schedule:
         elif place.kind == "initial":
             cycle = 0
         wanted = (place.owner, cycle, place.round)
-        found = (request.owner, request.cycle, request.round)
-        if found != wanted:
+        if (request.owner, request.cycle, request.round) != wanted:
             raise Refusal(
-                f"the order {request.key} is of {found[0]!r} in cycle {found[1]}, round {found[2]}; "
-                f"by its key it would be of {wanted[0]!r} in cycle {wanted[1]}, round {wanted[2]}"
+                f"the order {request.key} is of {request.owner!r} in cycle {request.cycle}, round "
+                f"{request.round}; by its key it would be of {place.owner!r} in cycle {cycle}, "
+                f"round {place.round}"
             )
 
     def _place(
         self, key: str, kind: Part, asked: str, groups: dict[str, str | None]
-    ) -> Place:
+    ) -> OrderPlace:
         cycle = int(groups.get("cycle") or 0)
         round_ = int(groups.get("round") or 0)
         part = int(groups.get("part") or 0)
@@ -152,20 +165,18 @@ class Schedule:
             cycle = -1
         elif kind == "finish":
             cycle = self.recipe.cycles
-        if why := self._refusal(kind, cycle, round_, part):
+        why = self._refusal(kind, cycle, round_, part)
+        if why:
             raise Refusal(f"the order {key} is none of this study: {why}")
         asks = asked.rpartition("/")[0]
         step = asks
         if kind in ("ask", "close", "best", "last", "score"):
             step = asks.rpartition("/")[0]
-        rank: tuple[int, ...] = (
-            *self._phase(kind, cycle, round_, part),
-            _within(kind),
-            turn,
-        )
+        phase = self._phase(kind, cycle, round_, part)
+        rank: tuple[int, ...] = (*phase, _within(kind), turn)
         if key.endswith(DELIVER):  # what a relay brings comes after what it sent
-            rank = (*rank, 1)
-        return Place(
+            rank += (1,)
+        return OrderPlace(
             kind=kind,
             step=step,
             asks=asks,
@@ -180,7 +191,7 @@ class Schedule:
     def _refusal(self, kind: Part, cycle: int, round_: int, part: int) -> str | None:
         """Why the recipe has no such exchange; None where it has."""
         recipe = self.recipe
-        if cycle == -1 or kind in ("hello", "features", "finish"):
+        if cycle == -1 or kind in ("hello", *ENCODING, "features", "finish"):
             return None
         is_query = kind in ("query", "ask", "close")
         first, last = self._cycles(is_query)
@@ -200,8 +211,11 @@ class Schedule:
 
     def _cycles(self, is_query: bool) -> tuple[int, int]:
         """The first and the last cycle in which the run queries, or trains."""
-        last = self.recipe.cycles - is_query
-        return (last if self.is_one_pass else 0), last
+        last = self.recipe.cycles
+        if is_query:  # none follows the last training
+            last -= 1
+        first = last if self.is_one_pass else 0
+        return first, last
 
     @property
     def is_one_pass(self) -> bool:
@@ -212,6 +226,8 @@ class Schedule:
         training; with the protocol one_pass it is the query of the cycle before that does."""
         if kind == "hello":
             return (-2, 0)
+        if kind in ENCODING:
+            return (-2, 1 + ENCODING.index(kind))
         if kind == "features":
             return (-1, 0)
         if cycle == -1:
@@ -224,11 +240,12 @@ class Schedule:
             return (2 * cycle + 1, part)
         return (2 * cycle, 1 + round_)
 
-    def is_made_before(self, step: str, place: Place) -> bool:
+    def is_made_before(self, step: str, place: OrderPlace) -> bool:
         """Whether the common model of a round, ``step``, is there before an exchange is asked: then
         the exchange cannot have changed it.  Scores come last in a round and change nothing."""
         phase = self.place(f"{step}/0").rank[:2]
-        return (*phase, _within("score")) <= place.rank
+        end_of_round = (*phase, _within("score"))
+        return end_of_round <= place.rank
 
     # -- how many there are -----------------------------------------------------------------
 
@@ -240,4 +257,5 @@ class Schedule:
 
 
 def _within(kind: Part) -> int:
+    """Where a part of a step stands among the others (`PHASES`)."""
     return next(at for at, kinds in enumerate(PHASES) if kind in kinds)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -31,7 +31,7 @@ LOCK = "site.lock"
 REACH = 3.0  # seconds to connect
 
 
-class Node(Protocol):
+class SiteNode(Protocol):
     """What connects a site to its coordinator."""
 
     @property
@@ -40,11 +40,11 @@ class Node(Protocol):
     def stop(self) -> None: ...
 
 
-Connect = Callable[[SiteFolder, Path], Node]
+Connect = Callable[[SiteFolder, Path], SiteNode]
 """Makes the node that carries messages to the site's socket."""
 
 
-def supernode(folder: SiteFolder, at: Path) -> Node:
+def supernode(folder: SiteFolder, at: Path) -> SiteNode:
     """Flower's node for the site's settings."""
     superlink = folder.settings.superlink
     if superlink is None:
@@ -52,8 +52,14 @@ def supernode(folder: SiteFolder, at: Path) -> Node:
             f'site {folder.name} does not know its coordinator: write superlink = "host:port" '
             f"into {folder.path / 'site.toml'}"
         )
-    about = (folder.path / "flower", folder.name, superlink, folder.node_key, at)
-    return Supernode(*about, folder.authority)
+    return Supernode(
+        folder=folder.path / "flower",
+        site=folder.name,
+        superlink=superlink,
+        key=folder.node_key,
+        socket=at,
+        authority=folder.authority,
+    )
 
 
 def serve(
@@ -66,17 +72,18 @@ def serve(
     """Answer orders until ``stop`` is set; one process at a time for each site.
 
     ``copies``: seconds between two copies of the ledger.  ``say`` hears ``order`` (key, bytes,
-    refused) and ``coordinator`` (problem, None once it is reached).  Raises Failed where another
-    process serves the site, and ValueError for a folder that cannot be used.
+    refused), ``encoding`` (done, rows) and ``coordinator`` (problem, None once it is reached).  Raises
+    Failed where another process serves the site, and ValueError for a folder that cannot be used.
     """
     with only_server(folder):
         tighten(folder.path)  # of a site that an earlier version has made
         ledger = folder.open_ledger()
         try:
-            host = Host(folder, ledger)
+            host = Host(folder, ledger, say=say)
             with private_socket(folder.path) as at:
-                node, often = connect(folder, at), Copies(ledger, copies)
-                _run(folder, _heard(folder, host.handle, say), at, stop, say, node, often)
+                handle = _announce_replies(folder, host.handle, say)
+                with _serving(at, handle, connect(folder, at)) as node:
+                    _watch(folder, node, stop, say=say, copies=Copies(ledger, copies))
         finally:
             ledger.close()
             (folder.path / "live.json").unlink(missing_ok=True)
@@ -106,15 +113,11 @@ def only_server(folder: SiteFolder) -> AbstractContextManager[None]:
     return alone(folder.path / LOCK, otherwise)
 
 
-def _run(
-    folder: SiteFolder,
-    handle: Callable[[bytes], bytes],
-    at: Path,
-    stop: Event,
-    say: Say,
-    node: Node,
-    copies: Copies,
-) -> None:
+@contextmanager
+def _serving(
+    at: Path, handle: Callable[[bytes], bytes], node: SiteNode
+) -> Iterator[SiteNode]:
+    """Answer what comes to the socket ``at``, and bring it there by a node, until the block ends."""
     ended = Event()
     server = Thread(
         target=serve_socket, args=(at, handle, ended), name="orders", daemon=True
@@ -122,16 +125,19 @@ def _run(
     server.start()
     node.start()
     try:
-        _watch(folder, node, stop, say, copies)
+        yield node
     finally:
         node.stop()
         ended.set()
         server.join()
 
 
-def _watch(folder: SiteFolder, node: Node, stop: Event, say: Say, copies: Copies) -> None:
+def _watch(
+    folder: SiteFolder, node: SiteNode, stop: Event, *, say: Say, copies: Copies
+) -> None:
     """Say whenever the coordinator is found or lost, keep ``live.json``, and copy the ledger."""
-    since, said = now(), list[str | None]()
+    since = now()
+    said: list[str | None] = []  # the last problem; nothing before the first look
     while True:
         problem = node.problem or unreachable(folder)
         if said != [problem]:
@@ -144,24 +150,24 @@ def _watch(folder: SiteFolder, node: Node, stop: Event, say: Say, copies: Copies
         copies.look()
 
 
-def _heard(
+def _announce_replies(
     folder: SiteFolder, handle: Callable[[bytes], bytes], say: Say
 ) -> Callable[[bytes], bytes]:
     """``handle``, said aloud, but for the coordinator's many looks at how labelling goes."""
 
     def answer(order: bytes) -> bytes:
-        reply = handle(order)
-        told = open_reply(folder.keys.verify, reply, folder.name)
-        if told.refused or not told.key.startswith("progress/"):
+        blob = handle(order)
+        reply = open_reply(folder.keys.verify, blob, folder.name)
+        if reply.refused or not reply.key.startswith("progress/"):
             say(
                 {
                     "event": "order",
-                    "key": told.key,
-                    "refused": told.refused,
-                    "bytes": len(reply),
+                    "key": reply.key,
+                    "refused": reply.refused,
+                    "bytes": len(blob),
                 }
             )
-        return reply
+        return blob
 
     return answer
 
@@ -184,7 +190,7 @@ def unreachable(folder: SiteFolder) -> str | None:
 
 
 @dataclass(frozen=True)
-class Live:
+class ServerStatus:
     """What is known of a site's process from outside of it."""
 
     pid: int | None
@@ -192,12 +198,14 @@ class Live:
     problem: str | None
 
 
-def live(folder: SiteFolder) -> Live:
+def read_status(folder: SiteFolder) -> ServerStatus:
     """Whether a process serves the site now, and what it says of the coordinator."""
     if not is_held(folder.path / LOCK):
-        return Live(None, None, unreachable(folder))
+        return ServerStatus(pid=None, since=None, problem=unreachable(folder))
     try:
         said = json.loads((folder.path / "live.json").read_bytes())
     except (OSError, ValueError):
         said = {}  # it has just started
-    return Live(said.get("pid", 0), said.get("since"), said.get("problem"))
+    return ServerStatus(
+        pid=said.get("pid", 0), since=said.get("since"), problem=said.get("problem")
+    )

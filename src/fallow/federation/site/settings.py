@@ -103,44 +103,67 @@ class Settings:
             check_address(self.superlink, "superlink")
 
 
-def settings_from(tree: Mapping[str, Any]) -> Settings:
+def settings_from(tree: Mapping[str, object]) -> Settings:
     """Settings from those of ``site.toml``; ValueError naming the one that is wrong."""
-    flat = {
-        key: (key, value)
-        for key, value in tree.items()
-        if key not in SECTIONS and key != ALLOW
-    }
-    if wrong := [key for key in flat if key not in TEXTS]:
-        raise ValueError(
-            f"{wrong[0]} is not a setting{nearest(wrong[0], [*TEXTS, *SECTIONS, ALLOW])}"
-        )
-    allow = tree.get(ALLOW, {})
-    if not isinstance(allow, Mapping):
-        raise ValueError(
-            f"{ALLOW} is {allow!r}; write [{ALLOW}] on a line of its own and below it a line such "
-            'as my-methods = "sha256:..."'
-        )
-    for section, names in SECTIONS.items():
-        found = tree.get(section, {})
-        if not isinstance(found, Mapping):
-            raise ValueError(
-                f"{section} is {found!r}; write [{section}] on a line of its own and "
-                f"{' and '.join(names)} below it"
-            )
-        for key, value in found.items():
-            if key not in names:
-                raise ValueError(
-                    f"{section}.{key} is not a setting{nearest(key, list(names))}"
-                )
-            flat[names[key]] = (f"{section}.{key}", value)
-    for setting, (name, value) in flat.items():
+    texts = _read_texts(tree)
+    allowed = _read_allowed(tree)
+    found = texts | _read_sections(tree)
+    for setting, (written_as, value) in found.items():
         kinds, wanted = KINDS[setting]
         if isinstance(value, bool) or not isinstance(value, kinds):
-            raise ValueError(f"{name} is {value!r}; give {wanted}")
+            raise ValueError(f"{written_as} is {value!r}; give {wanted}")
     for name in ("name", "data"):
-        if name not in flat:
+        if name not in found:
             raise ValueError(f"{name} is missing; write a line {name} = ...")
-    return Settings(**{name: value for name, (_, value) in flat.items()}, allow=dict(allow))
+    values: dict[str, Any] = {setting: value for setting, (_, value) in found.items()}
+    return Settings(**values, allow=allowed)
+
+
+Found = dict[str, tuple[str, object]]
+"""By field of `Settings`: what the file calls it, and what it says."""
+
+
+def _read_texts(tree: Mapping[str, object]) -> Found:
+    """The settings that stand in no section."""
+    texts: Found = {}
+    for key, value in tree.items():
+        if key in SECTIONS or key == ALLOW:
+            continue
+        if key not in TEXTS:
+            known = [*TEXTS, *SECTIONS, ALLOW]
+            raise ValueError(f"{key} is not a setting{nearest(key, known)}")
+        texts[key] = (key, value)
+    return texts
+
+
+def _read_sections(tree: Mapping[str, object]) -> Found:
+    """The settings that stand in sections."""
+    found: Found = {}
+    for section, fields in SECTIONS.items():
+        table = tree.get(section, {})
+        if not isinstance(table, Mapping):
+            raise ValueError(
+                f"{section} is {table!r}; write [{section}] on a line of its own and "
+                f"{' and '.join(fields)} below it"
+            )
+        for key, value in table.items():
+            if key not in fields:
+                raise ValueError(
+                    f"{section}.{key} is not a setting{nearest(key, list(fields))}"
+                )
+            found[fields[key]] = (f"{section}.{key}", value)
+    return found
+
+
+def _read_allowed(tree: Mapping[str, object]) -> dict[str, str]:
+    """The distributions whose classes an agreement may name; `NamePolicy` looks at the digests."""
+    allowed = tree.get(ALLOW, {})
+    if not isinstance(allowed, Mapping):
+        raise ValueError(
+            f"{ALLOW} is {allowed!r}; write [{ALLOW}] on a line of its own and below it a line "
+            'such as my-methods = "sha256:..."'
+        )
+    return dict(allowed)
 
 
 def settings_text(settings: Settings, study: str) -> str:

@@ -18,6 +18,7 @@ PARTS = {
     "initial": "first labels",
     "query": "query",
     "training": "training",
+    "encoder": "encoder",
     "scaling": "standardisation",
     "retention": "best model",
     "people": "people and scores",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fallow import training as trainers
+from fallow.core.build import find
+from fallow.core.contract import Contract
 from fallow.study.names import setting_words
 from fallow.study.strategy import Strategy
 
@@ -14,19 +17,22 @@ def call(strategy: Strategy, training: str, *, brief: bool) -> str | None:
     have is said behind the name.
 
     FALE solves at the server and has weights, FALE-local trains at the sites and has none; both
-    choose in one pass and need no first labels.
+    choose in one pass and need no first labels.  A choice with FALE's weights is FALE, however its
+    models are trained.
     """
     if strategy.key != "fale":
         return None
     fields = dict(strategy.spec.fields)
-    is_solved = (strategy.training or training).endswith("solve")
+    is_solved = _is_solved(strategy.training or training)
     is_weighted = fields.pop("weights", "importance") != "none"
-    name = "FALE" if is_solved else "FALE-local"
-    words = [name]
-    if is_weighted and not is_solved:
-        words.append("weighted")
-    if is_solved and not is_weighted:
-        words.append("no weights")
+    if is_weighted and is_solved:
+        words = ["FALE"]
+    elif is_weighted:
+        words = ["FALE", "trained at the sites"]
+    elif is_solved:
+        words = ["FALE", "no weights"]
+    else:
+        words = ["FALE-local"]
     for key, value in fields.items():
         words.append(f"{key}={value}")
 
@@ -36,3 +42,12 @@ def call(strategy: Strategy, training: str, *, brief: bool) -> str | None:
             continue
         parts.append(setting_words(setting))
     return " + ".join(parts)
+
+
+def _is_solved(training: str) -> bool:
+    """Whether a training method of Fallow's own solves for its model; no other is imported."""
+    try:
+        contract: Contract = find(trainers, training).contract
+    except ValueError:
+        return False
+    return "least-squares" in contract.tags

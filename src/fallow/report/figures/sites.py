@@ -20,6 +20,7 @@ from fallow.report.figures.style import (
     key_above,
     looks,
     new_figure,
+    plain_number,
     spread_line,
     with_band,
 )
@@ -85,7 +86,7 @@ def _fit_megabytes(axes: Axes, megabytes: Sequence[float]) -> None:
     axes.set_xscale("symlog", linthresh=straight)
     ticks = SymmetricalLogLocator(base=10, linthresh=straight, subs=[1.0, 2.0, 5.0])
     axes.xaxis.set_major_locator(ticks)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 

@@ -29,6 +29,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from fallow.report.final_table import label_of, rank_queries
 from fallow.study.records import StudyRecords, is_bound
 from fallow.study.statistics import mean_sd
+from fallow.study.strategy import Strategy
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
@@ -100,7 +101,7 @@ STYLE: dict[RcKeyType, Any] = {
     "ytick.major.size": 0,
     "legend.frameon": False,
     "axes.formatter.useoffset": False,  # ticks read as numbers
-    "axes.formatter.limits": (-6, 7),
+    "axes.formatter.limits": (-15, 15),  # beyond these, a power of ten stands at the axis
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
@@ -168,7 +169,7 @@ def colours_of(queries: Sequence[str]) -> dict[str, str]:
     """
     found = {}
     for query in sorted(queries):
-        if query == "random":
+        if is_random(query):
             found[query] = _RANDOM
             continue
         start = crc32(query.lower().replace("_", "-").encode()) % len(_COLOURS)
@@ -176,6 +177,16 @@ def colours_of(queries: Sequence[str]) -> dict[str, str]:
         free = [colour for colour in from_start if colour not in found.values()]
         found[query] = free[0] if free else from_start[0]
     return {query: found[query] for query in queries}
+
+
+def is_random(query: str) -> bool:
+    """Whether a strategy draws rows at random, trained as the study trains, however it is typed.
+
+    >>> is_random("random"), is_random("Random"), is_random("random@rounds=5")
+    (True, True, False)
+    """
+    strategy = Strategy.parse(query)
+    return strategy.key == "random" and not strategy.settings
 
 
 def new_figure(
@@ -276,8 +287,20 @@ def add_tip(axes: Axes, x: float, y: float, text: str) -> None:
 def plain_logarithm(axis: Axis) -> None:
     """A logarithmic axis whose ticks read as numbers."""
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: plain_number(value)))
     axis.set_minor_formatter(NullFormatter())
+
+
+def plain_number(value: float) -> str:
+    """A number without a power of ten, to six digits.
+
+    >>> plain_number(6.0), plain_number(2e8), plain_number(0.0000005), plain_number(-0.25)
+    ('6', '200,000,000', '0.0000005', '−0.25')
+    """
+    text = np.format_float_positional(value, precision=6, fractional=False, trim="-")
+    whole, point, decimals = text.lstrip("-").partition(".")
+    sign = "−" if value < 0 else ""
+    return f"{sign}{int(whole):,}{point}{decimals}"
 
 
 def name_ends(

@@ -150,7 +150,7 @@ def naive(
         members = [own, *(peers[i] for i in group)]
         total = sum(member.n for member in members)
         average = sum((m.w * (m.n / total) for m in members), torch.zeros_like(own.w))
-        return reward(average)
+        return float(reward(average))
 
     for j, coin in zip(order.tolist(), coins.tolist(), strict=True):
         a = max(earned([*x, j]) - earned(x), 0)
@@ -170,12 +170,12 @@ def test_running_sums_choose_what_averages_from_nothing_choose_with_half_the_eva
         order, coins = streams(seed, len(peers))
         calls = 0
 
-        def counted(w: Tensor, reward: Reward = reward) -> float:
+        def count_calls(w: Tensor, reward: Reward = reward) -> float:
             nonlocal calls
             calls += 1
-            return reward(w)
+            return float(reward(w))
 
-        found = ggc(own, peers, counted, order, coins)
+        found = ggc(own, peers, count_calls, order, coins)
         group, evaluations = naive(own, peers, reward, order, coins)
         assert found.chosen.nonzero().flatten().tolist() == group
         assert calls == found.evaluations == 2 + 2 * len(peers)

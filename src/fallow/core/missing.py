@@ -1,0 +1,45 @@
+"""Empty cells of a table: what the sites put there, learnt from totals over training rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+
+@final
+@dataclass(frozen=True)
+class Missing:
+    """A table has empty cells, which are NaN in its rows until the sites fill them in together.
+
+    levels: of each category, the places (first, last + 1) of its columns of 0 and 1.
+    marks: features that are 1 where a cell was empty, each with the column whose cells it marks.
+    """
+
+    levels: tuple[tuple[int, int], ...] = ()
+    marks: tuple[tuple[str, str], ...] = ()
+
+    def fill(self, totals: Tensor, given: Tensor) -> Tensor:
+        """What an empty cell of each column becomes: (d,).
+
+        The mean of a number; of a category the level that most rows have, the first of several.
+        totals: (d,) sums of the cells that are not empty.  given: (d,) how many those are.
+        A column without any becomes 0.
+
+        >>> totals, given = torch.tensor([6.0, 1.0, 2.0]), torch.tensor([3.0, 3.0, 3.0])
+        >>> Missing(levels=((1, 3),)).fill(totals, given).tolist()
+        [2.0, 0.0, 1.0]
+        """
+        fill = totals / given.clamp(min=1.0)
+        for first, end in self.levels:
+            most = int(totals[first:end].argmax())
+            fill[first:end] = 0.0
+            fill[first + most] = 1.0
+        return fill
+
+
+def filled(x: Tensor, fill: Tensor | None) -> Tensor:
+    """Rows without NaN: (n, d) and (d,) -> (n, d); None: the rows as they are."""
+    return x if fill is None else torch.where(x.isnan(), fill.to(x.dtype), x)

@@ -1,0 +1,427 @@
+"""The cells of a table, column by column: from text files, Excel, Parquet, Feather, frames."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.data.optional import import_optional
+from fallow.data.own.dialect import Dialect, detect
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT_FILES = (".csv", ".tsv")
+EXCEL_FILES = (".xlsx", ".xlsm")
+PARQUET_FILES = (".parquet", ".pq")
+FEATHER_FILES = (".feather", ".arrow", ".ipc")
+TABLES = (*TEXT_FILES, *PARQUET_FILES, *FEATHER_FILES, *EXCEL_FILES)
+"""Endings of files that hold a table."""
+EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+"""What stands for a missing feature, in lower case."""
+CHUNK = 20_000  # rows that are texts at one time
+SNIFFED = 500  # rows of the head that say which columns are numbers
+
+Numbers = npt.NDArray[np.float32]
+Say = Callable[[int, int], None]
+"""Is told how many bytes of how many have been read."""
+
+
+IsText = Callable[[str], bool]
+"""Says of a column, by its name, whether it is texts whatever its cells look like."""
+
+
+def no_text(name: str) -> bool:
+    """Every column whose cells are all numbers is numbers."""
+    return False
+
+
+def say_nothing(done: int, total: int) -> None:
+    """Tell nobody how far the reading is."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """One column: numbers (n,) float32 with NaN where a cell is empty, or texts as they stand.
+
+    is_category: texts that are no numbers whatever they look like, as a frame's type says.
+    is_date: dates and times, as a file or a frame with types says.
+    """
+
+    numbers: Numbers | None = None
+    texts: Sequence[str] | None = None
+    is_category: bool = False
+    is_date: bool = False
+
+    def __len__(self) -> int:
+        found = self.numbers if self.numbers is not None else self.texts
+        assert found is not None  # noqa: S101 - a column is one of both
+        return len(found)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A file's columns in its order, and what was found out about how it is written."""
+
+    columns: dict[str, Cells]
+    notes: tuple[str, ...] = ()
+    dialect: Dialect = field(default_factory=Dialect)
+
+    @property
+    def rows(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+
+def read_file(path: Path, is_text: IsText = no_text, say: Say = say_nothing) -> Read:
+    """The columns of a table; ``is_text`` says which stay texts, by name, such as labels.
+
+    Any other column is numbers where all its cells are, or empty, and texts else.  Raises
+    ValueError that names the file, and the row where one is damaged.
+    """
+    ending = path.suffix.lower()
+    if ending in TEXT_FILES:
+        read = _read_text(path, is_text, say)
+    elif ending in EXCEL_FILES:
+        read = _read_excel(path, is_text)
+    else:
+        read = _read_arrow(path, is_text)
+    if not read.columns or read.rows == 0:
+        raise ValueError(f"{path.name} has no rows; give a header and at least one row")
+    return read
+
+
+# -- text files -----------------------------------------------------------------------------
+
+
+def _read_text(path: Path, is_text: IsText, say: Say) -> Read:
+    dialect = detect(path)
+    names = _header(path, dialect)
+    notes = dialect.notes(path.name)
+    numeric = _looks_numeric(path, dialect, names)
+    numeric -= {name for name in names if is_text(name)}
+    is_usual = dialect.encoding in ("utf-8", "utf-8-sig") and dialect.is_plain
+    can_be_fast = is_usual and not any("\n" in name for name in names)
+    if can_be_fast and find_spec("pyarrow") is not None:
+        fast = _by_arrow(path, dialect, names, numeric, say)
+        if fast is not None:
+            return Read(fast, notes, dialect)
+    while True:
+        columns, mistaken = _by_lines(path, dialect, names, numeric, say)
+        if not mistaken:
+            return Read(columns, notes, dialect)
+        numeric -= mistaken  # texts among their numbers: once more, as texts
+
+
+def _lines(path: Path, dialect: Dialect) -> Iterator[list[str]]:
+    """The rows of a file, its header first; blank lines are no rows."""
+    try:
+        with path.open(newline="", encoding=dialect.encoding) as file:
+            reader = csv.reader(
+                file, strict=True, delimiter=dialect.separator, quotechar=dialect.quote
+            )
+            yield from (row for row in reader if row)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path.name} is not a CSV file: {error}") from error
+
+
+def _header(path: Path, dialect: Dialect) -> list[str]:
+    names = [name.strip() for name in next(_lines(path, dialect), [])]
+    names = [name or f"column {place}" for place, name in enumerate(names, start=1)]
+    double = sorted({name for name in names if names.count(name) > 1})
+    if double:
+        raise ValueError(f"{path.name} has more than one column {double[0]!r}; rename one")
+    return names
+
+
+def _looks_numeric(path: Path, dialect: Dialect, names: Sequence[str]) -> set[str]:
+    """The columns whose first cells are all numbers, or empty."""
+    numeric = set(names)
+    rows = _lines(path, dialect)
+    next(rows, None)
+    for _, row in zip(range(SNIFFED), rows, strict=False):
+        for name, cell in zip(names, row, strict=False):
+            if name in numeric and _number(cell.strip(), dialect) is None:
+                numeric.discard(name)
+    return numeric
+
+
+def _number(cell: str, dialect: Dialect) -> float | None:
+    """The number in a cell, NaN in an empty one; None for a text."""
+    if cell.lower() in EMPTY:
+        return math.nan
+    return number_in(dialect.number(cell))
+
+
+def number_in(cell: str) -> float | None:
+    """The number that a cell holds; None where it is a text.
+
+    >>> number_in("1e3"), number_in("63,5")
+    (1000.0, None)
+    """
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _by_arrow(
+    path: Path, dialect: Dialect, names: Sequence[str], numeric: set[str], say: Say
+) -> dict[str, Cells] | None:
+    """The columns of a file without surprises, a block at a time; None where it has one."""
+    pa = import_optional("pyarrow", "pyarrow", "reading a table fast")
+    arrow_csv = import_optional("pyarrow.csv", "pyarrow", "reading a table fast")
+    words = sorted({form for w in EMPTY for form in (w, w.upper(), w.capitalize())})
+    kinds = {name: pa.float64() if name in numeric else pa.string() for name in names}
+    total = path.stat().st_size
+    blocks: dict[str, list[Numbers]] = {name: [] for name in numeric}
+    texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
+    known: dict[str, str] = {}
+    done = 0
+    try:
+        # the header is read above, where it is checked; its names may be stripped
+        reader = arrow_csv.open_csv(
+            path,
+            read_options=arrow_csv.ReadOptions(
+                column_names=list(names), skip_rows=_lines_before(path), block_size=1 << 22
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter=dialect.separator,
+                quote_char=dialect.quote,
+                newlines_in_values=True,
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=kinds, null_values=words, strings_can_be_null=False
+            ),
+        )
+        for batch in reader:
+            done += batch.nbytes
+            say(min(done, total), total)
+            for name in numeric:
+                blocks[name].append(_as_float32(batch.column(name)))
+            for name, cells in texts.items():
+                found = [cell.strip() for cell in batch.column(name).to_pylist()]
+                cells += [known.setdefault(cell, cell) for cell in found]
+    except (pa.ArrowException, OSError):
+        return None
+    columns: dict[str, Cells] = {}
+    for name in names:
+        if name in numeric:
+            columns[name] = Cells(_joined(blocks.pop(name)))
+        else:
+            columns[name] = Cells(texts=texts[name])
+    return columns
+
+
+def _lines_before(path: Path) -> int:
+    """Lines of a file up to its header, which may stand below blank ones."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip(b"\xef\xbb\xbf \t\r\n"):
+                return number
+    return 0
+
+
+def _joined(blocks: list[Numbers]) -> Numbers:
+    return np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
+
+
+def _as_float32(column: Any) -> Numbers:
+    """An array of arrow as float32, NaN where it has nothing; beyond 3.4e38 is infinite."""
+    with np.errstate(over="ignore"):
+        wide = column.to_numpy(zero_copy_only=False)
+        narrow: Numbers = wide.astype(np.float32)
+    return narrow
+
+
+def _by_lines(
+    path: Path, dialect: Dialect, names: Sequence[str], numeric: set[str], say: Say
+) -> tuple[dict[str, Cells], set[str]]:
+    """The columns, and which of those in ``numeric`` hold a text after all."""
+    blocks: dict[str, list[Numbers]] = {name: [] for name in numeric}
+    texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
+    mistaken: set[str] = set()
+    known: dict[str, str] = {}
+    total = path.stat().st_size
+    done = 0
+    for first, rows in _chunks(path, dialect):
+        _check_widths(path, names, rows, first)
+        done += sum(len(cell) + 1 for row in rows for cell in row)
+        say(min(done, total), total)
+        for name, column in zip(names, zip(*rows, strict=True), strict=True):
+            if name not in numeric:
+                found = [cell.strip() for cell in column]
+                texts[name] += [known.setdefault(cell, cell) for cell in found]
+            elif name not in mistaken:
+                numbers = _numbers(column, dialect)
+                if numbers is None:
+                    mistaken.add(name)
+                else:
+                    blocks[name].append(numbers)
+    columns = {
+        name: Cells(texts=texts[name])
+        if name not in numeric
+        else Cells(_joined(blocks[name]))
+        for name in names
+    }
+    return columns, mistaken
+
+
+def _chunks(path: Path, dialect: Dialect) -> Iterator[tuple[int, list[list[str]]]]:
+    """Some rows at a time, and the number of the first of them, from 1."""
+    rows = _lines(path, dialect)
+    next(rows, None)
+    first = 1
+    chunk: list[list[str]] = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == CHUNK:
+            yield first, chunk
+            first += len(chunk)
+            chunk = []
+    if chunk:
+        yield first, chunk
+
+
+def _check_widths(
+    path: Path, names: Sequence[str], rows: Sequence[Sequence[str]], first: int
+) -> None:
+    for number, row in enumerate(rows, start=first):
+        if len(row) != len(names):
+            raise ValueError(
+                f"{path.name}: row {number} has {len(row)} cells and the header "
+                f"{len(names)}; correct that row (a text that holds the separator stands in "
+                "quotes)"
+            )
+
+
+def _numbers(column: Sequence[str], dialect: Dialect) -> Numbers | None:
+    """(n,) numbers of cells, NaN where one is empty; None where one is a text."""
+    wide: npt.NDArray[np.float64]
+    try:
+        if not dialect.is_plain:
+            raise ValueError("each cell has to be looked at")
+        wide = np.array(column, dtype=object).astype(np.float64)
+    except ValueError:
+        found = [_number(cell.strip(), dialect) for cell in column]
+        if None in found:
+            return None
+        wide = np.array(found, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        return wide.astype(np.float32)
+
+
+# -- files and frames whose columns have types ----------------------------------------------
+
+
+def _read_excel(path: Path, is_text: IsText) -> Read:
+    import pandas as pd
+
+    import_optional("openpyxl", "openpyxl", "reading an Excel file")
+    try:
+        with pd.ExcelFile(path, engine="openpyxl") as book:
+            sheets = book.sheet_names
+            # cells as they stand: which words mean nothing is decided in one place
+            df = book.parse(sheets[0], keep_default_na=False, na_values=[""])
+    except Exception as error:  # openpyxl raises whatever a damaged archive makes it raise
+        raise ValueError(f"{path.name} could not be read as Excel: {error}") from error
+    notes: tuple[str, ...] = ()
+    if len(sheets) > 1:
+        notes = (
+            f"{path.name}: the first of {len(sheets)} sheets, {sheets[0]!r}, was read",
+        )
+    return Read(cells_of_frame(df, path.name, is_text), notes)
+
+
+def _read_arrow(path: Path, is_text: IsText) -> Read:
+    kind = "Parquet" if path.suffix.lower() in PARQUET_FILES else "Feather"
+    purpose = f"reading a {kind} file"
+    arrow = import_optional("pyarrow", "pyarrow", purpose)
+    try:
+        if kind == "Parquet":
+            table = import_optional("pyarrow.parquet", "pyarrow", purpose).read_table(path)
+        else:
+            table = import_optional("pyarrow.feather", "pyarrow", purpose).read_table(path)
+    except (arrow.ArrowException, OSError) as error:
+        raise ValueError(f"{path.name} could not be read as {kind}: {error}") from error
+    names = [str(name) for name in table.column_names]
+    double = sorted({name for name in names if names.count(name) > 1})
+    if double:
+        raise ValueError(f"{path.name} has more than one column {double[0]!r}; rename one")
+    columns: dict[str, Cells] = {}
+    for place, name in enumerate(names):
+        column = table.column(place)
+        if is_text(name):
+            columns[name] = Cells(texts=[_cell(value) for value in column.to_pylist()])
+        else:
+            columns[name] = cells_of_series(column.to_pandas())
+    return Read(columns)
+
+
+def _cell(value: Any) -> str:
+    is_missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if is_missing else str(value).strip()
+
+
+def cells_of_frame(
+    df: pd.DataFrame, name: str, is_text: IsText = no_text
+) -> dict[str, Cells]:
+    """The columns of a frame by their names as texts; ValueError where two are alike."""
+    names = [str(column) for column in df.columns]
+    double = sorted({each for each in names if names.count(each) > 1})
+    if double:
+        raise ValueError(f"{name} has more than one column {double[0]!r}; rename one")
+    return {
+        each: cells_of_series(df.iloc[:, place], is_text(each))
+        for place, each in enumerate(names)
+    }
+
+
+def cells_of_series(values: pd.Series[Any], as_texts: bool = False) -> Cells:
+    """A column of a frame: by its type, and where that is "object" by what its cells are.
+
+    as_texts: numbers become texts too, whole ones without a point.
+    """
+    from pandas.api import types
+
+    dtype = values.dtype
+    is_date = types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype)
+    is_number = types.is_numeric_dtype(dtype) or types.is_bool_dtype(dtype)
+    if is_number and not as_texts:
+        with np.errstate(over="ignore"):
+            wide: npt.NDArray[np.float64] = values.to_numpy(np.float64, na_value=np.nan)
+            return Cells(wide.astype(np.float32))
+    cells = values.tolist()
+    absent = values.isna().to_numpy(dtype=bool)
+    given = [cell for cell, gone in zip(cells, absent, strict=True) if not gone]
+    all_numbers = bool(given) and all(_is_number(cell) for cell in given)
+    if all_numbers and not is_number and not as_texts and types.is_object_dtype(dtype):
+        numbers = [
+            np.nan if gone else float(c) for c, gone in zip(cells, absent, strict=True)
+        ]
+        with np.errstate(over="ignore"):
+            return Cells(np.array(numbers, dtype=np.float64).astype(np.float32))
+    texts = ["" if gone else _text(c) for c, gone in zip(cells, absent, strict=True)]
+    if not is_date and given:
+        is_date = all(hasattr(cell, "isoformat") for cell in given)
+    has_numbers = any(_is_number(cell) for cell in given)
+    return Cells(texts=texts, is_category=not has_numbers, is_date=bool(is_date))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()

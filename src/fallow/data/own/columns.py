@@ -1,0 +1,292 @@
+"""What each column of a table is: numbers, categories, or something that models do not see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+
+from fallow.core.words import some
+from fallow.data.own.cells import EMPTY, Cells, Numbers
+from fallow.data.own.dialect import Dialect
+from fallow.data.reading import ColumnRead
+
+MOST_LEVELS = 50  # texts of one column; more than this are names or sentences
+FEW_VALUES = 12  # a column of so few values may be categories some of which are numbers
+ENOUGH = 20  # rows from which on "nearly every row" says something
+MANY = 100  # rows from which on numbers that count them are no measurement
+NEARLY = 0.9  # of the rows with a cell
+IDS = re.compile(
+    r"(.*[\W_])?(id|ids|nr|no|number|key|uuid|guid|index|mrn|rowid)|unnamed: 0", re.I
+)
+"""Names of columns that name rows, if no two rows have the same."""
+DATE = re.compile(
+    r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))"
+    r"([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?"
+    r"|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
+)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column, recognised: numbers (n,) with NaN where a cell is empty, or levels.
+
+    codes: (n,) int32, which of the levels a cell is, -1 where it is empty.
+    A column that only seems to name rows is left out, and keeps its numbers: see `at_least_one`.
+    """
+
+    read: ColumnRead
+    numbers: Numbers | None = None
+    codes: npt.NDArray[np.int32] | None = None
+
+    @property
+    def is_used(self) -> bool:
+        return self.read.kind != "left out"
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What models see of it: itself, or ``name=level`` for each level."""
+        if self.codes is None:
+            return (self.read.name,)
+        return tuple(f"{self.read.name}={level}" for level in self.read.values)
+
+    @property
+    def is_missing(self) -> npt.NDArray[np.bool_]:
+        """Which cells are empty: (n,)."""
+        if self.codes is not None:
+            return self.codes < 0
+        assert self.numbers is not None  # noqa: S101 - a used column is one of both
+        return np.isnan(self.numbers)
+
+
+def names_rows(name: str) -> bool:
+    """Whether a column is called as columns are that name rows.
+
+    >>> names_rows("patient_id"), names_rows("Nr."), names_rows("humid")
+    (True, True, False)
+    """
+    return IDS.fullmatch(name.strip().rstrip(".")) is not None
+
+
+def at_least_one(columns: Sequence[Column]) -> list[Column]:
+    """The columns; where none of them is used, those that count rows are numbers after all, such as
+    a time."""
+    if any(column.is_used for column in columns):
+        return list(columns)
+    return [
+        column
+        if column.numbers is None
+        else replace(column, read=replace(column.read, kind="number", why=""))
+        for column in columns
+    ]
+
+
+def recognise(
+    name: str,
+    cells: Cells,
+    file: str,
+    *,
+    must: bool = False,
+    dialect: Dialect | None = None,
+) -> Column:
+    """What a column is.
+
+    must: it was asked for, so it is used, or an error.  Raises ValueError where a text stands among
+    numbers, with its row and what to do, and where a column that must be used cannot be.
+    """
+    if cells.numbers is not None:
+        return _of_numbers(name, cells.numbers, must)
+    assert cells.texts is not None  # noqa: S101 - a column is one of both
+    texts = cells.texts
+    levels = sorted({text for text in set(texts) if text.lower() not in EMPTY})
+    place = {level: code for code, level in enumerate(levels)}
+    codes = np.array([place.get(text, -1) for text in texts], dtype=np.int32)
+    missing = int((codes < 0).sum())
+    given = len(texts) - missing
+    if not levels:
+        return Column(ColumnRead(name, "left out", missing=missing, why="it is empty"))
+    if cells.is_date or _are_dates(levels):
+        why = f"it holds dates or times ({levels[0]!r}, ...)"
+        return _left_out(name, missing, why, must, file)
+    if not cells.is_category:
+        spelling = dialect or Dialect()
+        as_number = [_number(level, spelling) for level in levels]
+        if None not in as_number:
+            return _of_number_texts(name, codes, levels, as_number, must)
+        _check_mixed(name, texts, codes, as_number, file)
+    if len(levels) == 1 and not missing and not must:
+        why = f"every row has {levels[0]!r}"
+        return Column(ColumnRead(name, "left out", why=why))
+    is_unique = len(levels) >= NEARLY * given and given >= ENOUGH
+    if len(levels) > MOST_LEVELS or (is_unique and not must):
+        many = f"{len(levels):,} different texts in {given:,} rows"
+        why = f"it names rows ({many})" if is_unique else f"it is free text ({many})"
+        return _left_out(name, missing, why, must, file)
+    read = ColumnRead(name, "category", tuple(levels), missing)
+    return Column(read, codes=codes)
+
+
+def _left_out(name: str, missing: int, why: str, must: bool, file: str) -> Column:
+    if must:
+        raise ValueError(
+            f"{file}: column {name!r} cannot be a feature: {why}; leave it out, or name it with "
+            "--id (id=) if it names rows"
+        )
+    return Column(ColumnRead(name, "left out", missing=missing, why=why))
+
+
+def _of_number_texts(
+    name: str,
+    codes: npt.NDArray[np.int32],
+    levels: Sequence[str],
+    as_number: Sequence[float | None],
+    must: bool,
+) -> Column:
+    """Texts that are all numbers: those of a column that seemed to name rows, or was a label."""
+    given = int((codes >= 0).sum())
+    missing = len(codes) - given
+    if names_rows(name) and not must and len(levels) == given and given >= ENOUGH:
+        why = f"it names rows ({len(levels):,} different numbers in {given:,} rows)"
+        return Column(ColumnRead(name, "left out", missing=missing, why=why))
+    table = np.array([*as_number, np.nan], dtype=np.float64)  # the code -1 is the last
+    with np.errstate(over="ignore"):
+        numbers = table[codes].astype(np.float32)
+    return _of_numbers(name, numbers, must)
+
+
+def _of_numbers(name: str, numbers: Numbers, must: bool) -> Column:
+    is_missing = np.isnan(numbers)
+    missing = int(is_missing.sum())
+    given = numbers[~is_missing] if missing else numbers
+    if not len(given):
+        return Column(ColumnRead(name, "left out", missing=missing, why="it is empty"))
+    low, high = float(given.min()), float(given.max())
+    if low == high and np.isfinite(low) and not missing and not must:
+        return Column(ColumnRead(name, "left out", why=f"every row has {low:g}"))
+    if not must and not missing and len(given) >= MANY and _counts_rows(given):
+        why = f"it counts the rows ({low:g}, {low + 1:g}, ... {high:g})"
+        return Column(ColumnRead(name, "left out", why=why), numbers=numbers)
+    return Column(ColumnRead(name, "number", missing=missing), numbers=numbers)
+
+
+def _counts_rows(numbers: Numbers) -> bool:
+    """Whether each row has the number of the row above and one, from 0 or 1 on."""
+    if numbers[0] not in (0, 1):
+        return False
+    return bool((np.diff(numbers) == 1).all())
+
+
+def _number(text: str, dialect: Dialect) -> float | None:
+    try:
+        return float(dialect.number(text))
+    except ValueError:
+        return None
+
+
+def _are_dates(levels: Sequence[str]) -> bool:
+    matching = sum(DATE.fullmatch(level) is not None for level in levels[:1000])
+    return matching >= 0.95 * min(len(levels), 1000)
+
+
+def _check_mixed(
+    name: str,
+    texts: Sequence[str],
+    codes: npt.NDArray[np.int32],
+    as_number: Sequence[float | None],
+    file: str,
+) -> None:
+    """Raise ValueError for a text among numbers, unless few values say that they are categories."""
+    counts = np.bincount(codes[codes >= 0], minlength=len(as_number))
+    is_text = np.array([number is None for number in as_number])
+    as_texts = int(counts[is_text].sum())
+    as_numbers = int(counts.sum()) - as_texts
+    if as_numbers <= as_texts:
+        return
+    often = max(2, 0.01 * len(texts))
+    if len(as_number) <= FEW_VALUES and counts[is_text].min() >= often:
+        return
+    row = next(r for r, code in enumerate(codes) if code >= 0 and is_text[code])
+    more = "" if as_texts == 1 else f", the first of {as_texts} such cells"
+    raise ValueError(
+        f"{file}: column {name!r}, row {row + 1}: {texts[row]!r} is no number{more}, and the other "
+        f"{as_numbers:,} are; correct it, leave the cell empty if nothing is known, or leave the "
+        f"column out with --drop {name!r} (drop=)"
+    )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The columns as models see them.
+
+    x: (n, d) float32, NaN where a cell is empty.  levels: of each category, the places (first, last
+    + 1) of its columns among the d.  marks: features that mark empty cells, and of which column.
+    """
+
+    x: Numbers
+    names: tuple[str, ...]
+    levels: tuple[tuple[int, int], ...]
+    marks: tuple[tuple[str, str], ...]
+
+
+def encode_columns(columns: list[Column]) -> Features:
+    """The features of the used columns; the list is emptied on the way, to save memory.
+
+    For each column with empty cells there is one called ``name_missing`` at the end, 1 where a cell
+    was empty.
+    """
+    names = [feature for column in columns for feature in column.features]
+    marked = [column.read.name for column in columns if column.is_missing.any()]
+    taken = set(names)
+    marks = tuple((_free(f"{name}_missing", taken), name) for name in marked)
+    names += [feature for feature, _ in marks]
+    n = len(columns[0].is_missing)
+    x = np.empty((n, len(names)), dtype=np.float32)
+    levels: list[tuple[int, int]] = []
+    at = 0
+    mark_at = len(names) - len(marked)
+    columns.reverse()  # the last is popped
+    while columns:
+        column = columns.pop()
+        width = len(column.features)
+        if column.codes is None:
+            x[:, at] = column.numbers
+        else:
+            levels.append((at, at + width))
+            for code in range(width):
+                x[:, at + code] = column.codes == code
+            x[column.codes < 0, at : at + width] = np.nan
+        if column.is_missing.any():
+            x[:, mark_at] = column.is_missing
+            mark_at += 1
+        at += width
+    return Features(x, tuple(names), tuple(levels), marks)
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
+
+
+def sentences(columns: Sequence[ColumnRead]) -> list[str]:
+    """What people should know of the columns."""
+    found: list[str] = []
+    for column in columns:
+        if column.kind == "category":
+            found.append(
+                f"column {column.name!r} holds texts and became {len(column.values)} columns of 0 "
+                "and 1"
+            )
+        if column.kind == "left out":
+            found.append(f"column {column.name!r} was left out: {column.why}")
+    holes = {c.name: c.missing for c in columns if c.missing and c.kind != "left out"}
+    if holes:
+        counted = some([f"{name} {count:,}" for name, count in holes.items()])
+        found.append(f"missing cells: {sum(holes.values()):,} ({counted})")
+    return found

@@ -1,0 +1,222 @@
+"""How a text file writes its table: encoding, separator, quotes, decimal mark, thousands."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+HEAD = 1 << 18  # bytes that are looked at for separators and decimal marks
+HEAD_LINES = 500
+BLOCK = 1 << 20
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+IN_WORDS = {"cp1252": "Latin-1 (Windows-1252)", "latin-1": "Latin-1"}
+POINTS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?")  # 1.234.567,8
+COMMAS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")  # 1,234,567.8
+GAPS = re.compile(r"[+-]?\d{1,3}([ '’\u00a0\u202f]\d{3})+([.,]\d+)?")  # 1 234 567.8
+COMMA = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")  # 3,25
+POINT = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")  # 3.25
+GAP_MARKS = " '’\u00a0\u202f"
+
+
+@final
+@dataclass(frozen=True)
+class Dialect:
+    """How the cells of one file are written.
+
+    thousands: every mark that stands between groups of three digits, "" where there is none.
+    """
+
+    encoding: str = "utf-8"
+    separator: str = ","
+    quote: str = '"'
+    decimal: str = "."
+    thousands: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether numbers are written as Python writes them."""
+        return self.decimal == "." and not self.thousands
+
+    def number(self, cell: str) -> str:
+        """A cell as Python would write its number; a cell that is none stays as it is.
+
+        >>> Dialect(decimal=",", thousands=".").number("1.234,5")
+        '1234.5'
+        """
+        if self.is_plain:
+            return cell
+        grouped = POINTS if self.thousands == "." else COMMAS
+        grouped = grouped if self.thousands in (".", ",") else GAPS
+        plain = cell
+        if self.thousands and grouped.fullmatch(cell):
+            for mark in self.thousands:
+                plain = plain.replace(mark, "")
+        if self.decimal == "," and COMMA.fullmatch(plain):
+            plain = plain.replace(",", ".")
+        return plain
+
+    def notes(self, name: str) -> tuple[str, ...]:
+        """What is not as a reader of CSV files expects, in sentences."""
+        found: list[str] = []
+        if self.encoding not in ("utf-8", "utf-8-sig"):
+            word = IN_WORDS.get(self.encoding, self.encoding.upper())
+            found.append(f"{name} was read as {word}")
+        if self.separator != ",":
+            found.append(f"{name}: cells are separated by {SEPARATORS[self.separator]}")
+        if self.quote != '"':
+            found.append(f"{name}: texts stand in {self.quote} quotes")
+        if self.decimal == ",":
+            found.append(f"{name}: numbers are written with a decimal comma")
+        if self.thousands:
+            marks = "commas" if self.thousands == "," else "points"
+            marks = marks if self.thousands in (",", ".") else "gaps"
+            found.append(f"{name}: thousands are set off by {marks}")
+        return tuple(found)
+
+
+def detect(path: Path) -> Dialect:
+    """The dialect of a text file, from its marks and its first lines.
+
+    Raises ValueError for a file that is no text.
+    """
+    encoding = _encoding(path)
+    lines = _first_lines(path, encoding)
+    quote = _quote(lines)
+    separator = _separator(lines, quote)
+    cells = [
+        cell.strip()
+        for row in csv.reader(lines[1:], delimiter=separator, quotechar=quote)
+        for cell in row
+    ]
+    # where commas separate cells, one such number is more likely a slip than a way of writing
+    least = 3 if separator == "," else 1
+    decimal, thousands = _marks(cells, least)
+    return Dialect(encoding, separator, quote, decimal, thousands)
+
+
+def _encoding(path: Path) -> str:
+    """By its mark, else UTF-8 if all of the file is, else UTF-16 or Latin-1."""
+    with path.open("rb") as file:
+        head = file.read(BLOCK)
+        for mark, name in MARKS:
+            if head.startswith(mark):
+                return name
+        if b"\0" in head:
+            return _without_mark(path, head)
+        check = codecs.getincrementaldecoder("utf-8")()
+        try:
+            block = head
+            while block:
+                check.decode(block)
+                block = file.read(BLOCK)
+            check.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return _one_byte(path)
+    return "utf-8"
+
+
+def _without_mark(path: Path, head: bytes) -> str:
+    """UTF-16 without a mark: letters of most tables have a zero as one of their two bytes."""
+    zeros_first = head[0::2].count(0)
+    zeros_second = head[1::2].count(0)
+    half = len(head) // 2
+    if zeros_second > 0.4 * half and zeros_first < 0.1 * half:
+        return "utf-16-le"
+    if zeros_first > 0.4 * half and zeros_second < 0.1 * half:
+        return "utf-16-be"
+    raise ValueError(
+        f"{path.name} is no table in text: it holds bytes of 0; give a CSV file"
+    )
+
+
+def _one_byte(path: Path) -> str:
+    """Windows-1252 where it has a letter for every byte, else Latin-1, which always has."""
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(BLOCK), b""):
+            try:
+                block.decode("cp1252")
+            except UnicodeDecodeError:
+                return "latin-1"
+    return "cp1252"
+
+
+def _first_lines(path: Path, encoding: str) -> list[str]:
+    """Lines of the head of a file that are not blank; the last, which may be cut, is left out."""
+    with path.open("rb") as file:
+        raw = file.read(HEAD)
+    text = codecs.getincrementaldecoder(encoding)(errors="replace").decode(raw)
+    lines = io.StringIO(text, newline=None).readlines()
+    if len(raw) == HEAD and len(lines) > 1:
+        lines = lines[:-1]
+    return [line for line in lines if line.strip()][:HEAD_LINES]
+
+
+def _quote(lines: Sequence[str]) -> str:
+    """Single quotes where texts stand in them and nothing stands in double ones."""
+    text = "".join(lines)
+    if '"' in text:
+        return '"'
+    quoted = re.findall(r"(?:^|[,;\t|])'[^'\n]*'(?=[,;\t|\r\n]|$)", text, re.MULTILINE)
+    return "'" if len(quoted) >= 2 else '"'
+
+
+def _separator(lines: Sequence[str], quote: str) -> str:
+    """The mark that cuts the header and most lines into equally many cells, at least two."""
+    best, chosen = (0.0, 0), ","
+    for mark in SEPARATORS:
+        counts = [len(row) for row in _rows(lines, mark, quote)]
+        if not counts or counts[0] < 2:
+            continue
+        agreeing = sum(count == counts[0] for count in counts) / len(counts)
+        score = (agreeing, counts[0])
+        if score > best:
+            best, chosen = score, mark
+    return chosen
+
+
+def _rows(lines: Sequence[str], separator: str, quote: str) -> Iterator[list[str]]:
+    try:
+        yield from csv.reader(lines, delimiter=separator, quotechar=quote)
+    except csv.Error:
+        return
+
+
+def _marks(cells: Sequence[str], least: int) -> tuple[str, str]:
+    """The decimal mark and the marks of thousands that the cells show.
+
+    A number such as 1,234 may be both; then a cell that can only be one of them decides, such as
+    3,25 or 1,234.5, and without one its commas set off thousands.  1.234 has a decimal point,
+    unless another cell shows that commas are decimal.  Decimal commas are believed where at least
+    ``least`` cells show them and none shows a point.
+    """
+    has_comma = [cell for cell in cells if "," in cell]
+    decimal = "."
+    thousands = ""
+    only_decimal = [c for c in has_comma if COMMA.fullmatch(c) and not COMMAS.fullmatch(c)]
+    mixed = [c for c in has_comma if POINTS.fullmatch(c)]
+    grouped = [c for c in has_comma if COMMAS.fullmatch(c)]
+    clearly_grouped = [c for c in grouped if c.count(",") > 1 or "." in c]
+    has_points = any(POINT.fullmatch(c) and not POINTS.fullmatch(c) for c in cells)
+    shows_comma = len(only_decimal) >= least and not clearly_grouped and not has_points
+    if mixed or shows_comma:
+        decimal = ","
+        if any("." in c and POINTS.fullmatch(c) for c in cells):
+            thousands = "."
+    elif grouped and not only_decimal:
+        thousands = ","
+    if not thousands and any(GAPS.fullmatch(c) for c in cells):
+        thousands = GAP_MARKS
+    return decimal, thousands

@@ -1,0 +1,142 @@
+"""What an encoder is: how rows become features, the same everywhere and fixed for a study."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from fallow.core.methods import Encoder
+from fallow.core.types import State
+
+Shape = tuple[int, ...]
+"""Of one row, as it is measured."""
+FINE = 12  # binary digits that are kept of what is fitted
+DIGITS = 32  # of a digest, hexadecimal
+
+
+@runtime_checkable
+class Weighing(Protocol):
+    """An encoder with weights that do not follow from its fields."""
+
+    def weights_digest(self) -> str:
+        """A digest of all weights."""
+        ...
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """An encoder some of whose fields are decided by the shape of a row."""
+
+    def settled(self, shape: Shape) -> Encoder:
+        """The same encoder with these fields decided."""
+        ...
+
+
+def encode_rows(encoder: Encoder, x: Tensor, state: State) -> Tensor:
+    """Features of rows, (m, *shape) -> (m, D) float32, without a graph.
+
+    Raises ValueError for another width than the encoder promised, and for NaN.
+    """
+    wanted = encoder.width(tuple(x.shape[1:]))
+    if not len(x):
+        return torch.zeros(0, wanted)
+    with torch.no_grad():
+        z = encoder.encode(x, state)
+    title = encoder.contract.title
+    if tuple(z.shape) != (len(x), wanted):
+        raise ValueError(
+            f"the encoder {title} made {tuple(z.shape)} features of {len(x)} rows, and said "
+            f"that a row has {wanted}"
+        )
+    z = z.detach().float()
+    if is_half(encoder):
+        z = z.half().float()
+    wrong = ~z.isfinite().all(1)
+    if bool(wrong.any()):
+        raise ValueError(
+            f"the encoder {title} made NaN or infinite features of {int(wrong.sum())} rows, the "
+            f"first is row {int(wrong.int().argmax()) + 1}; look at these rows, or use another "
+            "encoder"
+        )
+    return z
+
+
+def is_half(encoder: Encoder) -> bool:
+    """Whether features are rounded to float16, which takes half the space on a disk."""
+    return bool(getattr(encoder, "half", False))
+
+
+def encoder_digest(encoder: Encoder, state: State | None = None) -> str:
+    """32 hexadecimal digits of everything that decides the features: class and version, fields,
+    weights and what was fitted.  Without ``state``: what is known before anything is fitted.
+    """
+    cls = type(encoder)
+    about: dict[str, Any] = {
+        "class": cls.__qualname__,
+        "version": getattr(cls, "version", 1),  # an encoder of a person's own may have none
+        "fields": _plain_fields(encoder),
+    }
+    if isinstance(encoder, Weighing):
+        about["weights"] = encoder.weights_digest()
+    h = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name, value in sorted((state or {}).items()):
+        h.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
+        h.update(value.detach().contiguous().numpy().tobytes())
+    return h.hexdigest()[:DIGITS]
+
+
+def _plain_fields(encoder: Encoder) -> dict[str, Any]:
+    """The fields of an encoder that can be written down; others are weights."""
+    if not dataclasses.is_dataclass(encoder):
+        raise ValueError(f"{encoder!r} is no encoder: make its class a frozen dataclass")
+    found = {}
+    for field in dataclasses.fields(encoder):
+        value = getattr(encoder, field.name)
+        if value is None or isinstance(value, bool | int | float | str | list | tuple):
+            found[field.name] = value
+    return found
+
+
+def rounded(value: Tensor, digits: int = FINE) -> Tensor:
+    """Numbers with so many binary digits, float64.
+
+    Totals depend on the order in which sites are added, in the last digits.  Features must not.
+
+    >>> rounded(torch.tensor([0.1, 3.0], dtype=torch.float64), digits=4)
+    tensor([0.1016, 3.0000], dtype=torch.float64)
+    """
+    parts, power = torch.frexp(value.double())
+    steps = 2.0**digits
+    return torch.ldexp((parts * steps).round() / steps, power)
+
+
+def to_grid(value: Tensor, digits: int = FINE) -> Tensor:
+    """Numbers as multiples of ``2 ** -digits``, float64: as `rounded`, with one step for all."""
+    steps = 2.0**digits
+    return (value.double() * steps).round() / steps
+
+
+def check_positive(encoder: Encoder, *names: str) -> None:
+    """Raise ValueError for a field that is no number above 0."""
+    for name in names:
+        value = getattr(encoder, name)
+        if not (math.isfinite(value) and value > 0):
+            raise ValueError(
+                f"{encoder.contract.title}: {name} is {value}; it must be above 0"
+            )
+
+
+def words_of(shape: Sequence[int]) -> str:
+    """The shape of a row in words.
+
+    >>> words_of((1, 28, 28)), words_of((5,))
+    ('1 x 28 x 28', '5')
+    """
+    return " x ".join(map(str, shape))

@@ -1,0 +1,31 @@
+"""An encoder by its name, for rows of a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fallow import encoders
+from fallow.core.build import build
+from fallow.core.methods import Encoder
+from fallow.core.names import OWN, NamePolicy
+from fallow.encoders.base import Settling, words_of
+
+
+def build_encoder(
+    name: str, shape: Sequence[int], policy: NamePolicy = OWN, /, **fields: Any
+) -> Encoder:
+    """The encoder called ``name`` for rows of ``shape``; ``policy`` says which names resolve.
+
+    Raises ValueError for an unknown name or field, and for rows that it cannot encode.
+
+    >>> build_encoder("convolution", (1, 28, 28), filters=8).width((1, 28, 28))
+    128
+    """
+    built: Encoder = build(encoders, name, policy, **fields)
+    if isinstance(built, Settling):
+        built = built.settled(tuple(shape))
+    width = built.width(tuple(shape))
+    if width < 1:
+        raise ValueError(f"{name} makes no features of rows that are {words_of(shape)}")
+    return built

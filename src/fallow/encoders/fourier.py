@@ -1,0 +1,130 @@
+"""Random Fourier features (Rahimi, Recht: Random Features for Large-Scale Kernel Machines, 2007).
+
+Algorithm 1 for the Gaussian kernel, whose length comes from totals over sites.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final, get_args
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.streams import stream
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.encoders.base import Shape, check_positive, rounded
+from fallow.encoders.rows import all_blocks
+
+Units = Literal["auto", "columns", "none"]
+BATCH = 4096  # rows at a time
+LOST = 1e-11  # a variance below this share of the mean square is rounding of float64
+ASIDE = 0.1234  # as good as any; a ratio of small numbers never lies half way then
+
+
+@final
+@dataclass(frozen=True)
+class Fourier:
+    """Features whose inner products approximate exp(-|x - x'|^2 / (2 l^2)).
+
+    features: D.  gamma: l^2 over the mean of |x - x'|^2 over pairs of rows; smaller is rougher.
+    seed: of the directions and phases.  units: "columns" divides each column by its standard
+    deviation first, "none" takes rows as they are, "auto" divides in tables and not in pictures.
+    half: features are rounded to float16.
+
+    Sites tell rows, totals and squares of each column, over all their rows, labelled or not: of
+    them follow the variances, and the mean of |x - x'|^2 is twice their sum.
+
+    >>> Fourier(features=256).width((13,))
+    256
+    """
+
+    features: int = 1024  # D
+    gamma: float = 0.25  # in {0.05, 0.1, 0.25, 0.5, 1}
+    seed: int = 0
+    units: Units = "auto"
+    half: bool = False
+
+    version: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(
+        title="Fourier",
+        paper="Random Features for Large-Scale Kernel Machines",
+        year=2007,
+        sum={"moments": "totals over sites of rows, of each column and of its squares"},
+    )
+
+    def __post_init__(self) -> None:
+        check_positive(self, "features", "gamma")
+        if self.units not in get_args(Units):
+            raise ValueError(
+                f"Fourier: units is {self.units!r}; use one of {', '.join(get_args(Units))}"
+            )
+
+    def width(self, shape: Shape) -> int:
+        return self.features
+
+    # -- server half ------------------------------------------------------------------------
+
+    def fit(self, ask: Ask, shape: Shape) -> State:
+        """``length`` (): l.  ``centre``, ``spread`` (d,): of columns; a constant one has spread 0.
+
+        Raises ValueError where all rows are the same.
+        """
+        total = sum_of_all(ask, "moments")
+        mean = total["columns"] / total["rows"]  # (d,)
+        square = total["squares"] / total["rows"]
+        variance = square - mean.square()
+        variance = torch.where(variance > LOST * square, variance, 0.0)
+        deviation = rounded(variance.sqrt())
+        if not bool((deviation > 0).any()):
+            raise ValueError(
+                "all rows of all sites are the same, so there is nothing to encode; bring rows "
+                "that differ"
+            )
+        is_table = len(shape) == 1
+        spread = torch.ones_like(deviation)
+        if self.units == "columns" or (self.units == "auto" and is_table):
+            spread = deviation
+        # Where rows are moved to changes no distance; near 0 float32 has the most digits.  Whole
+        # deviations do not depend on the order of sites.
+        whole = (mean / torch.where(deviation > 0, deviation, 1.0) + ASIDE).round()
+        centre = torch.where(deviation > 0, whole * deviation, 0.0)
+        spread = torch.where(deviation > 0, spread, 0.0)
+        distance = 2 * torch.where(spread > 0, deviation / spread, 0.0).square().sum()
+        length = rounded((self.gamma * distance).sqrt())
+        return {"length": length, "centre": centre, "spread": spread}
+
+    # -- site half --------------------------------------------------------------------------
+
+    def moments(self, view: View) -> Answer:
+        rows = 0
+        columns = torch.zeros((), dtype=torch.float64)
+        squares = torch.zeros((), dtype=torch.float64)
+        for block in all_blocks(view):  # (b, d)
+            rows += len(block)
+            columns = columns + block.sum(0)
+            squares = squares + block.square().sum(0)
+        return {"rows": float(rows), "columns": columns, "squares": squares}
+
+    # -- everywhere -------------------------------------------------------------------------
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        d = math.prod(x.shape[1:])
+        draw = stream(self.seed, "fourier", self.features, d)
+        normal = torch.randn(self.features, d, generator=draw, dtype=torch.float64)
+        phase = torch.rand(self.features, generator=draw, dtype=torch.float64)
+        w = (normal / state["length"]).float()  # (D, d)
+        c = (2 * math.pi * phase).float()  # (D,)
+        height = math.sqrt(2 / self.features)
+        spread = torch.where(state["spread"] > 0, state["spread"], 1.0)
+        parts = []
+        for block in torch.split(x.flatten(1), BATCH):
+            away = (block.double() - state["centre"]) / spread
+            near = torch.where(state["spread"] > 0, away, 0.0).float()
+            parts.append(torch.addmm(c, near, w.T).cos_().mul_(height))
+        return torch.cat(parts)

@@ -1,0 +1,40 @@
+"""Rows as they are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import State
+from fallow.encoders.base import Shape
+
+
+@final
+@dataclass(frozen=True)
+class Identity:
+    """The numbers of a row, in one line: for tables.
+
+    half: features are rounded to float16.
+
+    >>> Identity().width((3, 8, 8))
+    192
+    """
+
+    half: bool = False
+
+    version: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(title="Identity")
+
+    def width(self, shape: Shape) -> int:
+        return math.prod(shape)
+
+    def fit(self, ask: Ask, shape: Shape) -> State:
+        return {}
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        return x.flatten(1).float()

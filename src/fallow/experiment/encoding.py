@@ -1,0 +1,120 @@
+"""The encoder of a recipe, and the features of a simulation: computed once for all sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.methods import Encoder, Methods
+from fallow.core.names import OWN, NamePolicy
+from fallow.core.types import SiteId, State
+from fallow.encoders.base import Shape, encode_rows, encoder_digest, is_half
+from fallow.encoders.build import build_encoder
+from fallow.encoders.encoding import Encoding
+from fallow.settings.recipe import Recipe
+from fallow.sites.seen import Source
+from fallow.storage.features import FeatureStore
+
+
+def encoder_of(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Encoder | None:
+    """The recipe's encoder for rows of ``shape``; None where it has none.
+
+    Raises ValueError for an unknown name or field, and for rows that it cannot encode.
+    """
+    if recipe.encoder is None:
+        return None
+    return build_encoder(recipe.encoder.name, shape, policy, **recipe.encoder.fields)
+
+
+def shape_seen(recipe: Recipe, shape: Shape, policy: NamePolicy = OWN) -> Shape:
+    """The shape of a row as models see it."""
+    encoder = encoder_of(recipe, shape, policy)
+    return shape if encoder is None else (encoder.width(shape),)
+
+
+def with_encoder(methods: Methods, encoder: Encoder | None, shape: Shape) -> Methods:
+    """The methods of a run with what its encoder asks of sites: sums first, then the hand-over."""
+    found = methods.copy()
+    if encoder is not None:
+        found["encoder"] = encoder
+        found["encoding"] = Encoding(encoder, shape)
+    return found
+
+
+def kept_features(store: FeatureStore, encoder: Encoder, x: Tensor, state: State) -> Source:
+    """Features of rows (n, *shape), as a store has or makes them."""
+    shape = tuple(x.shape[1:])
+    if not len(x):
+        return torch.zeros(0, encoder.width(shape))
+    return store.features(
+        encoder_digest(encoder, state),
+        x,
+        encoder.width(shape),
+        partial(_encode, encoder, state),
+        is_half(encoder),
+    )
+
+
+def _encode(encoder: Encoder, state: State, x: Tensor) -> Tensor:
+    return encode_rows(encoder, x, state)
+
+
+@final
+@dataclass(frozen=True)
+class CommonFeatures:
+    """Features of all rows of a data set, whichever site holds them.
+
+    They do not depend on who holds a row, so partitions, strategies and seeds share them.
+    x: (n, *shape) all rows.  at: of each site, which of them it holds.
+    """
+
+    encoder: Encoder
+    x: Tensor
+    at: Mapping[SiteId, Tensor]
+    store: FeatureStore = field(default_factory=FeatureStore)
+
+    def of_site(self, site: SiteId, rows: Tensor, state: State) -> tuple[Source, Tensor]:
+        """Features of all rows, and which of them are the site's."""
+        return kept_features(self.store, self.encoder, self.x, state), self.at[site]
+
+    def of_tests(self, x: Tensor, state: State) -> Tensor:
+        """Features of rows to test on, (m, d)."""
+        found = kept_features(self.store, self.encoder, x, state)
+        return found if isinstance(found, Tensor) else found.take(torch.arange(len(x)))
+
+
+def encoded(
+    recipe: Recipe, saved: Mapping[str, Any], x: Tensor, policy: NamePolicy = OWN
+) -> Tensor:
+    """Rows (n, *shape) by the encoder of a saved model; the rows themselves where it has none.
+
+    Raises ValueError where the encoder is no longer the one that the model was trained with.
+    """
+    encoder = encoder_of(recipe, tuple(x.shape[1:]), policy)
+    if encoder is None:
+        return x
+    kept = saved.get("encoder")
+    if not kept:
+        raise ValueError(
+            f"the model was saved without what its encoder {recipe.encoder} was fitted to; train "
+            "it again"
+        )
+    state: State = kept["state"]
+    if encoder_digest(encoder, state) != kept["digest"]:
+        raise ValueError(
+            f"the encoder {recipe.encoder} is not the one that this model was trained with: it has "
+            "another version or other weights here; install the same ones"
+        )
+    return encode_rows(encoder, x, state)
+
+
+def saved_encoder(encoder: Encoder | None, state: State | None) -> dict[str, Any]:
+    """What a saved model needs of an encoder, beside its name; nothing where there is none."""
+    if encoder is None or state is None:
+        return {}
+    return {"encoder": {"state": state, "digest": encoder_digest(encoder, state)}}

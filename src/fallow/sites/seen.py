@@ -1,0 +1,66 @@
+"""The rows of a site as models see them: encoded, and in the units that were agreed on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.missing import filled
+from fallow.core.types import State
+
+
+class Features(Protocol):
+    """Features of rows that are not all in memory."""
+
+    def __len__(self) -> int: ...
+    def take(self, at: Tensor) -> Tensor: ...  # (k,) positions -> (k, d) float32
+
+
+Source = Tensor | Features
+"""What an encoder made of rows, (n, d)."""
+
+
+@final
+@dataclass(frozen=True)
+class SeenRows:
+    """Rows whose features stand in a file; ``seen[rows]`` reads those that are asked for.
+
+    at: (n,) positions of the rows in the file.  unit: mean (d,) and std (d,), or None.
+    """
+
+    source: Features
+    at: Tensor
+    unit: State | None
+    dtype: torch.dtype
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """(k, d): rows by their positions, by a mask, or a slice of them."""
+        z = self.source.take(self.at[rows])
+        return in_unit(z, self.unit, self.dtype)
+
+
+def seen_rows(
+    source: Source, at: Tensor | None, unit: State | None, dtype: torch.dtype
+) -> Tensor | SeenRows:
+    """The rows ``at`` (all: None) of features, in units of ``unit``; in memory where these are."""
+    if isinstance(source, Tensor):
+        return in_unit(source if at is None else source[at], unit, dtype)
+    rows = torch.arange(len(source)) if at is None else at
+    return SeenRows(source, rows, unit, dtype)
+
+
+def in_unit(x: Tensor, unit: State | None, dtype: torch.dtype) -> Tensor:
+    """Rows (n, *shape) about their mean in units of their deviation; constant columns are 0, and
+    empty cells what fills them."""
+    if unit is None:
+        return x.to(dtype)
+    varies = unit["std"] > 0
+    rows = filled(x.double(), unit.get("fill"))
+    away = (rows - unit["mean"]) / torch.where(varies, unit["std"], 1.0)
+    return torch.where(varies, away, 0.0).to(dtype)

@@ -1,0 +1,173 @@
+"""Missing cells: filled in by the sites together, from training rows alone."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import fallow as fl
+from fallow.data import Dataset, open_dataset
+from fallow.experiment.journal import Journal
+from fallow.experiment.run import Run
+from fallow.experiment.world import World, world_of
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.sites.store import MemoryStore
+
+KINDS = ("mild", "grave", "grave", "grave", "")
+
+
+def ward(path: Path, n: int = 60, low: float = 0.0) -> Path:
+    """n patients at three hospitals; every 4th age and every 5th kind is missing.  low: is added to
+    the ages of the last ten rows."""
+    rng = np.random.default_rng(5)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(["age", "kind", "dose", "hospital", "sick"])
+        for i in range(n):
+            age = round(40 + 10 * rng.normal(), 2) + (low if i >= n - 10 else 0)
+            shown = "" if i % 4 == 0 else f"{age:.2f}"
+            dose = f"{rng.normal():.3f}"
+            lines.writerow([shown, KINDS[i % 5], dose, "abc"[i % 3], ("no", "yes")[i % 2]])
+    return path
+
+
+def begun(found: Dataset, **settings: object) -> World:
+    """The sites once they have agreed on units and on what fills empty cells."""
+    recipe = Recipe(
+        "missing",
+        data="ward.csv",
+        partition=Spec("natural"),
+        sites=3,
+        cycles=0,
+        rounds=1,
+        initial=5,
+        **settings,  # type: ignore[arg-type] - settings of a recipe
+    )
+    run = Run(world_of(recipe, 0, found, MemoryStore()), Journal())
+    run.initial()
+    assert isinstance(run.world, World)
+    return run.world
+
+
+def test_empty_cells_become_the_mean_of_a_number_and_the_most_frequent_text(
+    tmp_path: Path,
+) -> None:
+    d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
+    assert d.columns == (
+        "age",
+        "kind=grave",
+        "kind=mild",
+        "dose",
+        "age_missing",
+        "kind_missing",
+    )
+    assert len(d.x) + len(d.x_test) == 60
+    assert any("missing cells: 27 (age 15 and kind 12)" in note for note in d.notes)
+    world = begun(d, standardise="none")
+    scale = world.scale
+    assert scale is not None and scale.fill is not None
+    ages = d.x[:, 0]
+    expected = float(ages[~ages.isnan()].double().mean())
+    assert float(scale.fill[0]) == pytest.approx(expected)
+    assert scale.fill[1:3].tolist() == [1.0, 0.0]  # most are grave
+    for site in world.members.values():
+        empty = site.x[:, 0].isnan()
+        assert bool(empty.any()) and bool(site.seen.isfinite().all())
+        torch.testing.assert_close(
+            site.seen[empty, 0], torch.full_like(site.seen[empty, 0], expected)
+        )
+        assert torch.equal(site.seen[:, 4], empty.float())
+    assert bool(world.dataset.x_test.isfinite().all())
+
+
+def test_what_fills_them_is_learnt_from_training_rows_alone(tmp_path: Path) -> None:
+    """Test rows may be anything: units and fillings stay the same to the last bit."""
+    d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
+    assert d.missing is not None
+    other = torch.where(d.x_test.isnan(), d.x_test, d.x_test + 1000.0)
+    changed = Dataset(
+        d.name,
+        d.x,
+        d.y,
+        other,
+        d.y_test,
+        d.classes,
+        d.groups,
+        d.groups_test,
+        d.group_names,
+        d.columns,
+        missing=d.missing,
+    )
+    one = begun(d).scale
+    two = begun(changed).scale
+    assert one is not None and two is not None and one.fill is not None
+    for name, values in one.state.items():
+        assert torch.equal(values, two.state[name])
+
+
+def test_units_are_those_of_the_filled_rows_and_say_what_left_the_sites(
+    tmp_path: Path,
+) -> None:
+    d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
+    world = begun(d)
+    assert world.scale is not None and world.scale.fill is not None
+    whole = torch.where(d.x.isnan(), world.scale.fill.float(), d.x).double()
+    torch.testing.assert_close(world.scale.mean, whole.mean(0))
+    torch.testing.assert_close(world.scale.std, whole.std(0, correction=0))
+    run = fl.run(
+        fl.Federation(d), fl.Random(), model="linear", cycles=0, rounds=1, initial=5
+    )
+    told = run.revealed
+    assert "cells" in set(told["verb"]) and "columns" not in set(told["verb"])
+    assert "of its cells that are not empty" in " ".join(told["what"])
+
+
+def test_secure_sums_fill_the_same_cells(tmp_path: Path) -> None:
+    d = open_dataset(ward(tmp_path / "ward.csv"), label="sick", site="hospital")
+    plain = begun(d).scale
+    masked = begun(d, privacy=fl.Privacy(secure_sum=True)).scale
+    assert plain is not None and masked is not None
+    for name, values in plain.state.items():
+        torch.testing.assert_close(values, masked.state[name], rtol=1e-3, atol=1e-3)
+
+
+def test_a_model_that_knows_empty_cells_predicts_rows_with_them(tmp_path: Path) -> None:
+    import pandas as pd
+
+    path = ward(tmp_path / "ward.csv")
+    df = pd.read_csv(path)
+    d = fl.from_frame(df, label="sick", site="hospital")
+    read = open_dataset(path, label="sick", site="hospital")
+    assert (d.columns, d.missing) == (read.columns, read.missing)
+    run = fl.run(fl.Federation(d), fl.Random(), cycles=0, rounds=2, initial=5)
+    shares = run.predict_proba(df)
+    assert shares.shape == (60, 2) and np.isfinite(shares).all()
+    # an empty cell and the number that fills it differ by the column that marks it
+    at = df.index[df["age"].isna()][0]
+    given = df.assign(age=df["age"].fillna(df["age"].mean()))
+    assert not np.allclose(run.predict_proba(given)[at], shares[at])
+
+
+def test_a_table_without_empty_cells_asks_for_what_it_always_asked(tmp_path: Path) -> None:
+    import pandas as pd
+
+    df = pd.read_csv(ward(tmp_path / "ward.csv")).dropna()
+    d = fl.from_frame(df, label="sick", site="hospital")
+    assert d.missing is None
+    run = fl.run(fl.Federation(d), fl.Random(), cycles=0, rounds=1, initial=3)
+    assert "cells" not in set(run.revealed["verb"])
+
+
+def test_frozen_features_of_rows_with_empty_cells_are_refused(tmp_path: Path) -> None:
+    from fallow.data import embed_rows
+
+    d = open_dataset(ward(tmp_path / "ward.csv"), label="sick")
+    with pytest.raises(
+        ValueError, match="has missing cells, and a frozen model needs whole"
+    ):
+        embed_rows(d, torch.nn.Linear(6, 2))

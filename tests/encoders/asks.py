@@ -1,0 +1,71 @@
+"""An encoder at sites in memory: rows are cut, its totals asked for, and features made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fallow.core import Ask, Disclosure, Layout, State, stream
+from fallow.core.methods import Encoder
+from fallow.encoders.base import encode_rows
+from fallow.engine import Loop, row_loss
+from fallow.experiment.encoding import with_encoder
+from fallow.experiment.journal import Journal
+from fallow.models import Linear
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import MemoryStore
+from fallow.training import FedAvg
+
+
+def members(encoder: Encoder, parts: Sequence[Tensor]) -> dict[str, Site]:
+    """A site for each part of the rows, none of which is labelled."""
+    shape = tuple(parts[0].shape[1:])
+    model = Linear((encoder.width(shape),), 2)
+    layout = Layout.of(model)
+    plain: Any = {"training": FedAvg(), "plain": FedAvg()}
+    methods = with_encoder(plain, encoder, shape)
+
+    def fresh(generator: torch.Generator) -> State:
+        return layout.flatten(model)
+
+    def encoded(site: str, x: Tensor, state: State) -> tuple[Tensor, None]:
+        return encode_rows(encoder, x, state), None
+
+    about = Parts(model, layout, methods, 2, 0, fresh, encoded=encoded)
+    store = MemoryStore()
+    return {f"s{i}": Site(f"s{i}", x, about, store) for i, x in enumerate(parts)}
+
+
+def ask_of(sites: dict[str, Site], owner: str, key: str = "0/initial/encoder") -> Ask:
+    """The door to these sites, for the encoder or its hand-over."""
+    some = next(iter(sites.values())).parts
+    executor = Loop(some.model, some.layout, row_loss("classification"))
+    carrier = InProcess(sites, executor)
+    return Ask(carrier, Journal(), Disclosure(), key, owner)
+
+
+def fitted(encoder: Encoder, parts: Sequence[Tensor]) -> State:
+    """What the encoder is fitted to, from totals over sites with these rows."""
+    sites = members(encoder, parts)
+    return encoder.fit(ask_of(sites, "encoder"), tuple(parts[0].shape[1:]))
+
+
+def cuts(x: Tensor, sites: int, seed: int) -> list[Tensor]:
+    """Rows in a random order, cut into unequal parts with at least one row each."""
+    draw = stream(seed, "cuts")
+    order = torch.randperm(len(x), generator=draw)
+    inner = 1 + torch.randperm(len(x) - 1, generator=draw)[: sites - 1]
+    ends = [0, *sorted(inner.tolist()), len(x)]
+    return [x[order[a:b]] for a, b in pairwise(ends)]
+
+
+def pictures(rows: int, *shape: int, seed: int = 0) -> Tensor:
+    """Smooth random pictures (rows, *shape) float32, brighter in some places than in others."""
+    draw = stream(seed, "pictures")
+    x = torch.randn(rows, *shape, generator=draw)
+    return (x + x.roll(1, -1) + 0.5 * x.roll(2, -2) + 0.3).float()

@@ -1,0 +1,181 @@
+"""What holds for every encoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.core import Contract
+from fallow.core.ask import Ask
+from fallow.core.methods import Encoder
+from fallow.core.types import State
+from fallow.encoders import Convolution, Fourier, Identity
+from fallow.encoders.base import encode_rows, encoder_digest, rounded, to_grid
+from fallow.encoders.build import build_encoder
+from tests.encoders.asks import ask_of, cuts, fitted, members, pictures
+
+ENCODERS: dict[str, Encoder] = {
+    "identity": Identity(),
+    "fourier": Fourier(features=32),
+    "grey": Convolution(filters=4, patch=3, whiten=False),
+    "colour": Convolution(filters=4, patch=3),
+}
+
+
+@dataclass(frozen=True)
+class Odd:
+    """An encoder that does what it is told to."""
+
+    does: str = "well"
+
+    version: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(title="Odd")
+
+    def width(self, shape: tuple[int, ...]) -> int:
+        return 2
+
+    def fit(self, ask: Ask, shape: tuple[int, ...]) -> State:
+        return {}
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        z = x.flatten(1)[:, :2].clone()
+        if self.does == "nan":
+            z[1, 0] = torch.nan
+        return z[:, :1] if self.does == "narrow" else z
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_features_do_not_depend_on_who_holds_a_row(name: str) -> None:
+    encoder = ENCODERS[name]
+    x = pictures(61, 3, 9, 9)
+    whole = fitted(encoder, [x])
+    z = encode_rows(encoder, x, whole)
+    for sites, seed in ((2, 0), (7, 1), (20, 2)):
+        state = fitted(encoder, cuts(x, sites, seed))
+        assert encoder_digest(encoder, state) == encoder_digest(encoder, whole)
+        assert torch.equal(encode_rows(encoder, x, state), z)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_features_are_as_wide_as_promised_and_not_all_alike(name: str) -> None:
+    encoder = ENCODERS[name]
+    x = pictures(11, 3, 9, 9)
+    z = encode_rows(encoder, x, fitted(encoder, [x]))
+    assert z.shape == (11, encoder.width((3, 9, 9)))
+    assert z.dtype == torch.float32
+    assert float(z.var(0).sum()) > 0
+    assert encode_rows(encoder, x[:0], fitted(encoder, [x])).shape == (0, z.shape[1])
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_row_has_the_same_features_in_any_company(name: str) -> None:
+    encoder = ENCODERS[name]
+    x = pictures(40, 3, 9, 9)
+    state = fitted(encoder, [x])
+    alone = torch.cat([encode_rows(encoder, x[i : i + 1], state) for i in range(40)])
+    assert torch.allclose(alone, encode_rows(encoder, x, state), atol=1e-6)
+
+
+def test_half_features_are_rounded_to_float16() -> None:
+    x = pictures(5, 2, 6, 6)
+    full = encode_rows(Identity(), x, {})
+    half = encode_rows(Identity(half=True), x, {})
+    assert torch.equal(half, full.half().float())
+    assert not torch.equal(half, full)
+
+
+def test_a_digest_names_all_that_decides_the_features() -> None:
+    state = {"length": torch.tensor(2.0)}
+    known = [
+        encoder_digest(Fourier(), state),
+        encoder_digest(Fourier(), {"length": torch.tensor(2.5)}),
+        encoder_digest(Fourier(), {"length": torch.tensor(2.0, dtype=torch.float64)}),
+        encoder_digest(Fourier(), None),
+        encoder_digest(Fourier(gamma=0.5), state),
+        encoder_digest(Fourier(half=True), state),
+        encoder_digest(Identity(), state),
+    ]
+    assert len(set(known)) == len(known)
+    assert encoder_digest(Fourier(), dict(state)) == known[0]
+
+
+def test_another_version_has_another_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = encoder_digest(Fourier())
+    monkeypatch.setattr(Fourier, "version", 2)
+    assert encoder_digest(Fourier()) != before
+
+
+@pytest.mark.parametrize(
+    ("does", "words"),
+    [
+        ("nan", r"Odd made NaN or infinite features of 1 rows, the first is row 2"),
+        ("narrow", r"Odd made \(4, 1\) features of 4 rows, and said that a row has 2"),
+    ],
+)
+def test_features_that_are_none_are_refused(does: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        encode_rows(Odd(does), pictures(4, 3), {})
+
+
+def test_features_beyond_float16_are_refused_where_it_was_asked_for() -> None:
+    with pytest.raises(ValueError, match="infinite features of 4 rows"):
+        encode_rows(Identity(half=True), torch.full((4, 2), 1e6), {})
+
+
+def test_a_site_with_another_version_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Fourier(features=4)
+    sites = members(encoder, [pictures(5, 3), pictures(5, 3, seed=1)])
+    ask = ask_of(sites, "encoding", "0/initial/encode")
+    state = fitted(encoder, [pictures(5, 3)])
+    with pytest.raises(
+        RuntimeError, match=r"site s0 encodes rows by Fourier .* another ver"
+    ):
+        ask.keep("encode", None, digest="0" * 32, **state)
+
+
+def test_a_site_refuses_what_it_cannot_encode_by() -> None:
+    encoder = Fourier(features=4)
+    sites = members(encoder, [pictures(5, 3)])
+    ask = ask_of(sites, "encoding", "0/initial/encode")
+    with pytest.raises(RuntimeError, match="site s0 cannot encode its rows by what it was"):
+        ask.keep("encode", None, digest=encoder_digest(encoder))
+
+
+def test_sites_see_features_once_they_were_handed_over() -> None:
+    encoder = Fourier(features=4)
+    x = pictures(9, 3)
+    sites = members(encoder, [x[:4], x[4:]])
+    assert torch.equal(torch.as_tensor(sites["s0"].seen[:]), x[:4])
+    state = encoder.fit(ask_of(sites, "encoder"), (3,))
+    about = sites["s0"].parts.methods["encoding"]
+    about.hand_over(ask_of(sites, "encoding", "0/initial/encode"), state)
+    assert torch.equal(sites["s1"].seen[:], encode_rows(encoder, x[4:], state))
+
+
+def test_names_fields_and_shapes_are_checked_when_an_encoder_is_built() -> None:
+    built = build_encoder("convolution", (3, 32, 32), filters=8)
+    assert built == replace(Convolution(8), whiten=True, threshold=0.9, grid=3)
+    with pytest.raises(
+        ValueError, match="'furier' is not one of the encoders; did you mean"
+    ):
+        build_encoder("furier", (3,))
+    with pytest.raises(ValueError, match="has no field 'feature'; did you mean 'features'"):
+        build_encoder("fourier", (3,), feature=3)
+    with pytest.raises(ValueError, match="encodes pictures"):
+        build_encoder("convolution", (3,))
+
+
+@pytest.mark.parametrize("value", [0.1, -3.7, 1e-9, 12345.678, 0.0])
+def test_rounding_keeps_twelve_binary_digits(value: float) -> None:
+    found = float(rounded(torch.tensor(value, dtype=torch.float64)))
+    assert found == pytest.approx(value, rel=2**-12)
+    again: Any = rounded(torch.tensor(found * (1 + 1e-13), dtype=torch.float64))
+    assert float(again) == found
+
+
+def test_a_grid_has_one_step_for_all() -> None:
+    assert to_grid(torch.tensor([0.0001, 1.0001]), digits=2).tolist() == [0.0, 1.0]

@@ -1,0 +1,282 @@
+"""A run with an encoder: features in place of rows, from the first exchange to the saved model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.core.names import BUILT_IN
+from fallow.data import Dataset
+from fallow.encoders.base import encode_rows
+from fallow.experiment.journal import Journal
+from fallow.experiment.phases import Phases
+from fallow.experiment.run import Run
+from fallow.experiment.world import World, world_of
+from fallow.settings.recipe import Recipe, recipe_from, with_settings
+from fallow.settings.spec import Spec
+from fallow.sites.seen import SeenRows
+from fallow.storage.features import FeatureStore
+from fallow.storage.files import load_tree, save_tree
+from fallow.study.cell import Cell, Setup
+from fallow.study.predict import outputs_of
+from fallow.study.study import run_study
+from tests.encoders.asks import pictures
+
+TINY = Recipe(
+    "tiny",
+    partition=Spec("dirichlet", {"alpha": 1.0}),
+    sites=4,
+    encoder=Spec("convolution", {"filters": 3, "patch": 3}),
+    query=Spec("entropy"),
+    initial=0.1,
+    per_cycle=0.1,
+    cycles=1,
+    rounds=2,
+    score_rounds=1,
+    bounds=(),
+)
+
+
+def photos(rows: int = 80) -> Dataset:
+    x = pictures(rows, 3, 9, 9)
+    y = (x.mean((1, 2, 3)) > x.mean()).long()
+    cut = rows * 3 // 4
+    return Dataset("photos", x[:cut], y[:cut], x[cut:], y[cut:], classes=("dark", "light"))
+
+
+def begun(recipe: Recipe, found: Dataset, kept: FeatureStore | None = None) -> Run:
+    """A run whose sites see features."""
+    journal = Journal()
+    run = Run(world_of(recipe, 0, found, journal, kept=kept), journal)
+    run.initial()
+    return run
+
+
+def seen_by_row(run: Run, found: Dataset) -> torch.Tensor:
+    """What sites see of each row of a data set, in its order."""
+    world = run.world
+    assert isinstance(world, World)
+    assert world.features is not None
+    seen = torch.zeros(len(found.x), world.features.encoder.width((3, 9, 9)))
+    for name, at in world.features.at.items():
+        seen[at] = world.members[name].seen[:]
+    return seen
+
+
+@pytest.mark.parametrize("name", ["convolution", "fourier", "identity"])
+def test_features_are_the_same_for_every_partition(name: str) -> None:
+    found = photos()
+    fields = {"convolution": {"filters": 3, "patch": 3}, "fourier": {"features": 20}}
+    recipe = replace(TINY, encoder=Spec(name, fields.get(name, {})))
+    kept = FeatureStore()
+    runs = [
+        begun(replace(recipe, partition=partition, sites=sites), found, kept)
+        for partition, sites in (
+            (Spec("dirichlet", {"alpha": 0.01}), 3),
+            (Spec("dirichlet", {"alpha": 1.0}), 5),
+            (Spec("iid"), 6),
+        )
+    ]
+    states = [run.world.encoded_by for run in runs]
+    for state in states[1:]:
+        assert state is not None
+        assert states[0] is not None
+        assert {k: v.tolist() for k, v in state.items()} == {
+            k: v.tolist() for k, v in states[0].items()
+        }
+    raw = []
+    for run in runs:
+        assert isinstance(run.world, World)
+        assert run.world.features is not None
+        some = next(iter(run.world.members.values()))
+        source, _ = run.world.features.of_site(some.id, some.x, some.memory["encode"])
+        raw.append(source)
+    assert all(source is raw[0] for source in raw), "features were computed again"
+
+
+def test_features_have_mean_0_and_a_mean_square_length_of_1() -> None:
+    found = photos()
+    run = begun(TINY, found)
+    seen = seen_by_row(run, found).double()
+    assert seen.mean(0).abs().max() < 1e-6
+    is_constant = seen.square().sum(0) == 0
+    wanted = float((~is_constant).double().mean())
+    assert float(seen.square().sum(1).mean()) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_test_rows_are_seen_as_the_rows_of_sites_are() -> None:
+    found = photos()
+    twin = replace(found, x_test=found.x[:7], y_test=found.y[:7])
+    run = begun(TINY, twin)
+    assert isinstance(run.world, World)
+    assert torch.allclose(run.world.x_test, seen_by_row(run, found)[:7], atol=1e-6)
+
+
+def test_units_are_left_out_where_the_recipe_says_so() -> None:
+    found = photos()
+    run = begun(replace(TINY, standardise="none"), found)
+    assert run.world.scale is None
+    assert isinstance(run.world, World)
+    assert run.world.features is not None
+    state = run.world.encoded_by
+    assert state is not None
+    z = encode_rows(run.world.features.encoder, found.x, state)
+    assert torch.allclose(seen_by_row(run, found), z, atol=1e-6)
+
+
+def test_a_study_keeps_many_features_in_its_folder_and_few_in_memory(
+    tmp_path: Path,
+) -> None:
+    found = photos()
+    small = Run(world_of(TINY, 0, found, journal := Journal()), journal)
+    records = small.go()
+    kept = FeatureStore(tmp_path / "features", memory=0)
+    large = Run(world_of(TINY, 0, found, journal := Journal(), kept=kept), journal)
+    again = large.go()
+    assert isinstance(large.world, World)
+    some = next(iter(large.world.members.values()))
+    assert isinstance(some.seen, SeenRows)
+    for one, other in zip(records, again, strict=True):
+        assert one["accuracy"] == other["accuracy"]
+    # the rows of all sites, and the rows to test on
+    assert len([path for path in (tmp_path / "features").iterdir() if path.is_dir()]) == 2
+
+
+def test_a_run_goes_on_from_its_journal_with_the_same_features(tmp_path: Path) -> None:
+    found = photos()
+    whole = Run(world_of(TINY, 0, found, journal := Journal()), journal).go()
+    journal = Journal(tmp_path / "journal.sqlite")
+    Run(world_of(TINY, 0, found, journal), journal).first_phase()
+    journal.close()
+    journal = Journal(tmp_path / "journal.sqlite")
+    again = Run(world_of(TINY, 0, found, journal), journal).go()
+    assert [r["accuracy"] for r in again] == [r["accuracy"] for r in whole]
+    journal.close()
+
+
+def test_an_encoder_without_fitted_numbers_is_remembered_too(tmp_path: Path) -> None:
+    found = photos()
+    recipe = replace(TINY, encoder=Spec("identity"))
+    path = tmp_path / "journal.sqlite"
+    journal = Journal(path)
+    Run(world_of(recipe, 0, found, journal), journal).initial()
+    journal.close()
+    journal = Journal(path)
+    run = Run(world_of(recipe, 0, found, journal), journal)
+    run.initial()
+    assert isinstance(run.world, World)
+    assert next(iter(run.world.members.values())).seen[:].shape[1] == 3 * 9 * 9
+    journal.close()
+
+
+def test_strategies_share_the_first_phase_and_its_features(tmp_path: Path) -> None:
+    found = photos()
+    phases = Phases(tmp_path)
+    records = []
+    for query in ("entropy", "random", "entropy"):
+        recipe = replace(TINY, query=Spec(query))
+        run = Run(world_of(recipe, 0, found, journal := Journal()), journal, phases)
+        records.append([r["accuracy"] for r in run.go()])
+    assert records[0] == records[2]
+    assert len(list(tmp_path.glob("*.safetensors"))) == 1
+    other = replace(TINY, encoder=Spec("fourier", {"features": 12}))
+    Run(world_of(other, 0, found, journal := Journal()), journal, phases).go()
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+
+
+# -- the saved model ----------------------------------------------------------------------------
+
+
+def finished(recipe: Recipe, folder: Path) -> tuple[Run, Path]:
+    journal = Journal(folder / "journal.sqlite")
+    run = Run(world_of(recipe, 0, photos(), journal), journal, folder=folder)
+    run.go()
+    journal.close()
+    return run, folder / "model.safetensors"
+
+
+def test_a_saved_model_encodes_new_rows_as_it_was_trained(tmp_path: Path) -> None:
+    run, path = finished(TINY, tmp_path)
+    saved = load_tree(path, tmp_path)
+    found = photos()
+    outputs = outputs_of(TINY, saved, found.x_test)
+    hits = float((outputs.argmax(1) == found.y_test).double().mean())
+    records = (tmp_path / "records.jsonl").read_text().splitlines()
+    assert f'"accuracy": {hits}' in records[-1]
+    assert run.recipe.encoder == TINY.encoder
+
+
+def test_a_model_from_before_there_were_encoders_still_predicts(tmp_path: Path) -> None:
+    recipe = replace(TINY, encoder=None)
+    _, path = finished(recipe, tmp_path)
+    saved = load_tree(path, tmp_path)
+    assert "encoder" not in saved
+    assert outputs_of(recipe, saved, photos().x_test).shape == (20, 2)
+
+
+def test_a_model_of_another_version_of_its_encoder_is_refused(tmp_path: Path) -> None:
+    _, path = finished(TINY, tmp_path)
+    saved = load_tree(path, tmp_path)
+    saved["encoder"]["digest"] = "0" * 32
+    save_tree(path, saved)
+    with pytest.raises(ValueError, match="is not the one that this model was trained with"):
+        outputs_of(TINY, load_tree(path, tmp_path), photos().x_test)
+    del saved["encoder"]
+    with pytest.raises(ValueError, match="saved without what its encoder"):
+        outputs_of(TINY, saved, photos().x_test)
+
+
+# -- settings -----------------------------------------------------------------------------------
+
+
+def test_an_encoder_is_named_in_words_objects_and_toml() -> None:
+    wanted = Spec("convolution", {"filters": 8})
+    assert with_settings(TINY, {"encoder": "convolution:filters=8"}).encoder == wanted
+    written = {"name": "a", "encoder": {"name": "convolution", "filters": 8}}
+    assert recipe_from(written).encoder == wanted
+    assert recipe_from({"name": "a", "encoder": "convolution:filters=8"}).encoder == wanted
+
+
+def test_an_encoder_beside_features_is_refused() -> None:
+    with pytest.raises(ValueError, match="both make features of rows: leave one out"):
+        replace(TINY, features=Spec("lenet"))
+
+
+def test_a_name_that_is_not_allowed_is_refused_before_it_is_imported() -> None:
+    from fallow.federation.agreement import check_names
+
+    with pytest.raises(ValueError, match="encoder: 'subprocess:Popen' names code"):
+        check_names(replace(TINY, encoder=Spec("subprocess:Popen")), BUILT_IN)
+
+
+def test_rows_that_an_encoder_cannot_take_are_refused_before_anything_is_done() -> None:
+    table = Dataset(
+        "table",
+        torch.rand(40, 5),
+        torch.arange(40) % 2,
+        torch.rand(9, 5),
+        torch.arange(9) % 2,
+        classes=("a", "b"),
+    )
+    with pytest.raises(ValueError, match="encodes pictures"):
+        world_of(TINY, 0, table, Journal())
+
+
+def test_a_study_with_an_encoder_runs_in_several_processes(tmp_path: Path) -> None:
+    found = photos()
+    np.savez(
+        tmp_path / "photos.npz",
+        x=found.x.numpy(),
+        y=found.y.numpy(),
+        x_test=found.x_test.numpy(),
+        y_test=found.y_test.numpy(),
+    )
+    recipe = replace(TINY, data=str(tmp_path / "photos.npz"), cycles=0)
+    cells = [Cell("random", 0), Cell("random", 1)]
+    setup = Setup(recipe, tmp_path / "study")
+    assert run_study(setup, cells, jobs=2) == []
+    assert all((cell.folder(setup.out) / "records.jsonl").exists() for cell in cells)

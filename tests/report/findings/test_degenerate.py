@@ -1,0 +1,80 @@
+"""Runs whose scores say little are flagged where a reader looks first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fallow.report import tables
+from fallow.report.findings.degenerate import find_equals, find_one_class
+from fallow.report.words import summary
+from tests.report.conftest import rewrite
+from tests.report.reading import read_study, write_report
+
+
+def test_a_model_that_predicts_one_class_is_flagged_in_table_sentence_and_page(
+    study_dir: Path,
+) -> None:
+    one = {"per_class": [0.0, 1.0, 0.0, None]}
+    rewrite(study_dir, lambda r, _: one if (r["query"], r["seed"]) == ("random", 2) else {})
+    study = read_study(study_dir)
+    assert find_one_class(study) == {"random": [2]}
+    table = tables.final_table(study)
+    assert "random (one class)" in tables.columns(table)["Query"]
+    assert summary(study, table).startswith(
+        "Models that predict one class only: 1 run of random ended so"
+    )
+    page = write_report([study_dir]).read_text()
+    assert (
+        "One class: at least one seed ends with a model that gives every test row" in page
+    )
+
+
+@pytest.mark.parametrize(
+    "per_class",
+    [
+        [0.0, 0.99, 0.0],
+        [0.01, 1.0, 0.0],
+        [1.0, 1.0, 0.0],
+        [None, 1.0, None],
+        [0.0, 0.0],
+        None,
+    ],
+)
+def test_other_models_are_not(
+    study_dir: Path, per_class: list[float | None] | None
+) -> None:
+    rewrite(study_dir, lambda *_: {"per_class": per_class})
+    assert find_one_class(read_study(study_dir)) == {}
+
+
+def test_strategies_that_agree_in_every_score_are_flagged(
+    make_study: Callable[..., Path],
+) -> None:
+    root = make_study(queries=("random", "entropy", "ahfal"), reference="random")
+    level = lambda r: 0.5 + 0.01 * r["cycle"] + 0.001 * r["seed"]
+    rewrite(root, lambda r, _: {"accuracy": level(r)} if r["query"] != "ahfal" else {})
+    study = read_study(root)
+    assert find_equals(study) == {"entropy": "random"}
+    table = tables.final_table(study)
+    assert "entropy (same as random)" in tables.columns(table)["Query"]
+    assert "The scores of random and entropy agree to the last digit." in summary(
+        study, table
+    )
+    assert "Same as: all scores" in " ".join(tables.footnotes(table))
+
+
+def test_strategies_that_agree_before_anything_is_chosen_alone_are_not(
+    make_study: Callable[..., Path],
+) -> None:
+    root = make_study(queries=("random", "entropy"), reference="random", cycles=1)
+    rewrite(root, lambda *_: {"accuracy": 0.5})
+    assert find_equals(read_study(root)) == {}
+
+
+def test_one_digit_apart_is_not_the_same(study_dir: Path) -> None:
+    assert find_equals(read_study(study_dir)) == {}
+    rewrite(study_dir, lambda r, _: {"accuracy": 0.5 + 1e-12 * (r["query"] == "ahfal")})
+    assert "ahfal" not in find_equals(read_study(study_dir))

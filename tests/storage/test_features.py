@@ -1,0 +1,232 @@
+"""Features that are computed once: kept, checked, gone on with after a kill, added to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fallow.storage import features
+from fallow.storage.errors import Unwritable
+from fallow.storage.features import BLOCK, DATA, JOURNAL, FeatureFile, FeatureStore
+
+KEY = "e" * 32
+
+
+class Doubled:
+    """An encoder of rows (n, 3) that counts what it does."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.rows.append(len(x))
+        return torch.cat([2 * x, x[:, :1]], 1)
+
+
+def rows(n: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, 3, generator=torch.Generator().manual_seed(seed))
+
+
+def store(folder: Path, **more: Any) -> FeatureStore:
+    return FeatureStore(folder, **{"memory": 0, **more})
+
+
+def place_of(folder: Path) -> Path:
+    (found,) = [path for path in folder.iterdir() if path.is_dir()]
+    return found
+
+
+def test_features_in_a_file_are_those_of_the_encoder(tmp_path: Path) -> None:
+    x, encode = rows(2 * BLOCK + 5), Doubled()
+    found = store(tmp_path).features(KEY, x, 4, encode)
+    assert isinstance(found, FeatureFile)
+    assert encode.rows == [BLOCK, BLOCK, 5]
+    at = torch.tensor([2 * BLOCK + 4, 0, BLOCK, 0])
+    assert torch.equal(found.take(at), Doubled()(x[at]))
+    assert torch.equal(found.whole(), Doubled()(x))
+    assert found.take(at[:0]).shape == (0, 4)
+
+
+def test_what_is_kept_is_not_computed_again(tmp_path: Path) -> None:
+    x, again = rows(BLOCK + 7), Doubled()
+    store(tmp_path).features(KEY, x, 4, Doubled())
+    found = store(tmp_path).features(KEY, x, 4, again)
+    assert again.rows == []
+    assert len(found) == BLOCK + 7
+
+
+def test_other_rows_and_other_encoders_have_files_of_their_own(tmp_path: Path) -> None:
+    for x, key in ((rows(9), KEY), (rows(9, seed=1), KEY), (rows(9), "f" * 32)):
+        encode = Doubled()
+        store(tmp_path).features(key, x, 4, encode)
+        assert encode.rows == [9]
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 3
+
+
+def test_few_features_stay_in_memory_and_are_computed_once(tmp_path: Path) -> None:
+    x, encode = rows(50), Doubled()
+    kept = FeatureStore(tmp_path)
+    first = kept.features(KEY, x, 4, encode)
+    assert kept.features(KEY, x.clone(), 4, encode) is first
+    assert encode.rows == [50]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_site_keeps_few_features_in_a_file_too(tmp_path: Path) -> None:
+    x, again = rows(50), Doubled()
+    FeatureStore(tmp_path, always=True).features(KEY, x, 4, Doubled())
+    found = FeatureStore(tmp_path, always=True).features(KEY, x, 4, again)
+    assert isinstance(found, Tensor)
+    assert torch.equal(found, Doubled()(x))
+    assert again.rows == []
+
+
+def test_half_features_take_half_the_space(tmp_path: Path) -> None:
+    x = rows(100).half().float()
+    found = store(tmp_path).features(KEY, x, 4, Doubled(), is_half=True)
+    assert isinstance(found, FeatureFile)
+    assert found.path.stat().st_size == 100 * 4 * 2
+    assert torch.equal(found.whole(), Doubled()(x))
+
+
+@pytest.mark.parametrize("block", [0, 1])
+def test_a_damaged_block_is_made_again_with_what_follows(
+    tmp_path: Path, block: int
+) -> None:
+    x, again = rows(2 * BLOCK), Doubled()
+    store(tmp_path).features(KEY, x, 4, Doubled())
+    data = place_of(tmp_path) / DATA
+    content = bytearray(data.read_bytes())
+    content[block * BLOCK * 16 + 3] ^= 1
+    data.write_bytes(bytes(content))
+    found = store(tmp_path).features(KEY, x, 4, again)
+    assert again.rows == [BLOCK] * (2 - block)
+    assert isinstance(found, FeatureFile)
+    assert torch.equal(found.whole(), Doubled()(x))
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda text: text[:-5],  # the last line is torn
+        lambda text: text + '[16384, 999999, "00"',
+        lambda text: text.replace("float32", "float99"),
+        lambda text: "",
+        lambda text: "no journal\n",
+    ],
+)
+def test_a_damaged_journal_costs_time_and_no_bit(tmp_path: Path, harm: Any) -> None:
+    x = rows(2 * BLOCK)
+    store(tmp_path).features(KEY, x, 4, Doubled())
+    journal = place_of(tmp_path) / JOURNAL
+    whole = journal.read_text()
+    journal.write_text(harm(whole))
+    found = store(tmp_path).features(KEY, x, 4, Doubled())
+    assert isinstance(found, FeatureFile)
+    assert torch.equal(found.whole(), Doubled()(x))
+    assert journal.read_text() == whole
+
+
+def test_rows_that_were_added_behind_others_are_added_to_their_file(tmp_path: Path) -> None:
+    x, more, again = rows(BLOCK + 50), Doubled(), Doubled()
+    store(tmp_path, grows=True).features(KEY, x[: BLOCK + 10], 4, Doubled())
+    found = store(tmp_path, grows=True).features(KEY, x, 4, more)
+    assert more.rows == [40]
+    assert isinstance(found, FeatureFile)
+    assert torch.equal(found.whole(), Doubled()(x))
+    place_of(tmp_path)  # there is one file
+    store(tmp_path, grows=True).features(KEY, x, 4, again)
+    assert again.rows == []
+
+
+def test_rows_that_were_changed_are_not_taken_for_added_ones(tmp_path: Path) -> None:
+    x, again = rows(60), Doubled()
+    store(tmp_path, grows=True).features(KEY, x[:40], 4, Doubled())
+    x[3, 0] += 1
+    store(tmp_path, grows=True).features(KEY, x, 4, again)
+    assert again.rows == [60]
+
+
+def test_an_encoder_of_another_width_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="5 for each were promised"):
+        store(tmp_path).features(KEY, rows(3), 5, Doubled())
+
+
+def test_files_in_a_private_folder_are_private(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    store(tmp_path / "features").features(KEY, rows(30), 4, Doubled())
+    for path in (tmp_path / "features").rglob("*"):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "features").write_text("in the way")
+    with pytest.raises(Unwritable, match="cannot be written"):
+        store(tmp_path / "features").features(KEY, rows(3), 4, Doubled())
+
+
+def test_progress_is_said_where_it_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[dict[str, Any]] = []
+    x = rows(3 * BLOCK)
+    store(tmp_path, say=said.append).features(KEY, x, 4, Doubled())
+    assert said == []
+    monkeypatch.setattr(features, "SLOW", -1.0)
+    store(tmp_path / "b", say=said.append).features(KEY, x, 4, Doubled())
+    assert said[-1] == {"event": "encoding", "done": 3 * BLOCK, "rows": 3 * BLOCK}
+
+
+CHILD = """
+import sys, time
+from pathlib import Path
+import torch
+from fallow.storage.features import FeatureStore
+from tests.storage.test_features import Doubled, rows, KEY
+pause = float(sys.argv[2])
+class Slow(Doubled):
+    def __call__(self, x):
+        z = super().__call__(x)
+        print(len(self.rows), flush=True)
+        time.sleep(pause)
+        return z
+FeatureStore(Path(sys.argv[1]), memory=0).features(KEY, rows(int(sys.argv[3])), 4, Slow())
+"""
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_after_a_kill_the_work_goes_on_at_the_last_whole_block(
+    tmp_path: Path, after: int
+) -> None:
+    n = 5 * BLOCK - 3
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path), "0.05", str(n)],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    assert child.stdout is not None
+    for _ in range(after):
+        child.stdout.readline()
+    time.sleep(0.01 * after)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    lines = (place_of(tmp_path) / JOURNAL).read_text().splitlines()
+    done = [json.loads(line) for line in lines[1:]]
+    assert after - 1 <= len(done) < 5
+    again = Doubled()
+    found = store(tmp_path).features(KEY, rows(n), 4, again)
+    assert len(again.rows) == 5 - len(done)
+    assert isinstance(found, FeatureFile)
+    assert torch.equal(found.whole(), Doubled()(rows(n)))
