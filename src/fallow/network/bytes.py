@@ -33,11 +33,13 @@ class Bytes:
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
+        """All sites, in sorted order."""
         return tuple(sorted(self.members))
 
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
     ) -> Delivered:
+        """What sites answer, after every message was packed and read again."""
         sent = {site: pack_request(request) for site, request in requests.items()}
         received = {site: unpack_request(blob) for site, blob in sent.items()}
         down = sum(len(blob) for blob in sent.values())

@@ -94,6 +94,7 @@ class ReplyCollector:
 
     @property
     def answers(self) -> dict[SiteId, Answer]:
+        """What has arrived and was accepted, sites in sorted order."""
         return {site: self.found[site] for site in sorted(self.found)}
 
     @property
@@ -103,6 +104,7 @@ class ReplyCollector:
 
     @property
     def missing(self) -> set[SiteId]:
+        """Sites that have neither answered nor refused."""
         return set(self.orders) - self.found.keys() - self.refused.keys()
 
     def gather(self) -> ReplyCollector:
@@ -245,6 +247,7 @@ class ReplyCollector:
 
     @property
     def key(self) -> str:
+        """Of the exchange, as sites know it."""
         return next(iter(self.orders.values())).key if self.orders else "nothing"
 
     def _report(self, kind: str, site: SiteId, why: str | None = None) -> None:

@@ -42,6 +42,7 @@ class PlausibleSums:
     failed: list[str] = field(default_factory=list)
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None:
+        """Raise RuntimeError when too few sites are left for a secure sum."""
         self.inner.check(sites, verb)
 
     def total(

@@ -107,6 +107,7 @@ class Remote:
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
+        """The sites that are in the study, in sorted order."""
         return tuple(sorted(self.keys.sites.keys() - self.left))
 
     def wire_key(self, key: str) -> str:

@@ -188,6 +188,7 @@ class CoordinatorFolder:
 
     @property
     def tls(self) -> Tls:
+        """The files of certificates by which sites know this machine."""
         return Tls.in_folder(self.path / "keys")
 
     @property

@@ -45,10 +45,12 @@ class Control:
     folder: Path
 
     def tell(self, what: Command) -> None:
+        """Ask the running coordinator for something."""
         private_folder(self.folder)
         (self.folder / what).touch(mode=FILE)
 
     def forget(self, what: Command) -> None:
+        """Take a request back, if there is one."""
         (self.folder / what).unlink(missing_ok=True)
 
     def check(self) -> None:
@@ -93,9 +95,11 @@ class Live:
         self.write()
 
     def update_site(self, name: SiteId, **about: Any) -> None:
+        """Note something of a site; it is on disk with the next state."""
         self.sites.setdefault(name, {}).update(about)
 
     def note_refusal(self, site: SiteId, why: str) -> None:
+        """An answer that did not count, and why: on disk when this returns."""
         line = {"at": utc(self.clock()), "site": site, "why": why}
         others = [
             told for told in self.refusals if (told["site"], told["why"]) != (site, why)
@@ -130,11 +134,13 @@ class Watched:
     control: Control
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        """Pass messages on, and note since when their sites are awaited."""
         for site in messages:
             self.live.update_site(site, awaited=utc(self.live.clock()))
         self.link.send(messages)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        """What has arrived; raises Stopped or Advanced where somebody asked for that."""
         self.control.check()
         waiting = self.live.about.get("waiting") or {}
         if waiting.get("can_advance") and self.control.take("advance"):
@@ -151,9 +157,11 @@ class Watched:
         return found
 
     def online(self) -> set[SiteId]:
+        """The sites that are there now."""
         return self.link.online()
 
     def close(self) -> None:
+        """End the connection to all sites."""
         self.link.close()
 
 

@@ -96,6 +96,7 @@ class Program:
 
     @property
     def cell(self) -> Cell:
+        """The one run of the study: its query and its seed."""
         return Cell(str(self.agreement.recipe.query), self.agreement.seed)
 
     @property
@@ -105,6 +106,7 @@ class Program:
 
     @property
     def is_done(self) -> bool:
+        """Whether records, model and model card are written."""
         made = [self.place / name for name in ("records.jsonl", "model.safetensors")]
         return all(path.exists() for path in (*made, self.folder / CARD))
 

@@ -86,30 +86,37 @@ class RealSites:
 
     @property
     def recipe(self) -> Recipe:
+        """As all parties have agreed on it."""
         return self.agreement.recipe
 
     @property
     def seed(self) -> int:
+        """Of every draw that is no secret."""
         return self.agreement.seed
 
     @property
     def methods(self) -> Methods:
+        """The methods of the study, by the part that they play."""
         return self.made.methods
 
     @property
     def fresh(self) -> Callable[[torch.Generator], State]:
+        """Makes new initial weights from a stream."""
         return self.made.fresh
 
     @property
     def executor(self) -> str:
+        """The name of how sites train, for records."""
         return self.made.trainer
 
     @property
     def classes(self) -> Sequence[str]:
+        """Their names in order; none where numbers are predicted."""
         return self.agreement.schema.classes
 
     @cached_property
     def masking(self) -> PlausibleSums | None:
+        """The half of secure sums that the server has; None without them."""
         privacy = self.recipe.privacy
         if not privacy.secure_sum:
             return None
@@ -117,6 +124,7 @@ class RealSites:
 
     @property
     def is_shared(self) -> bool:
+        """Whether all sites spend one budget."""
         return is_shared(self.methods["query"])
 
     @property
@@ -125,6 +133,7 @@ class RealSites:
 
     @property
     def is_standardised(self) -> bool:
+        """Whether sites scale their columns by totals over all of them."""
         return self.recipe.standardise == "federated"
 
     @property
@@ -136,6 +145,7 @@ class RealSites:
 
     @property
     def sizes(self) -> dict[SiteId, int]:
+        """How many rows each site has."""
         return {site: int(answer["rows"]) for site, answer in self.known.items()}  # type: ignore[arg-type]
 
     @property
@@ -174,9 +184,11 @@ class RealSites:
 
     @property
     def held(self) -> int:
+        """How many labels validate, over all sites."""
         return sum(n["held"] for n in self.labels.values())
 
     def wanted(self, share: float | int) -> dict[SiteId, int]:
+        """The budget of each site: a share of its rows, or a number of labels."""
         return budgets(self.recipe.budget, share, self.sizes)
 
     def within(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
@@ -197,12 +209,15 @@ class RealSites:
         return replace(self, encoded_by=state)
 
     def in_units(self, scale: Scale) -> RealSites:
+        """The same sites, with columns in units that they have agreed on."""
         return replace(self, scale=scale)
 
     def with_targets(self, targets: State | None) -> RealSites:
+        """The same sites, with numbers to predict in units of those bought so far."""
         return replace(self, targets=targets)
 
     def targets_by(self, ask: Ask) -> State | None:
+        """The units of numbers to predict, by totals over sites; None where there are none."""
         if (
             self.classes
             or self.recipe.target_scale == "none"
@@ -290,6 +305,7 @@ class RealSites:
     def first_phase(
         self, phases: Phases, train: Callable[[], TrainedPhase]
     ) -> tuple[TrainedPhase, None]:
+        """Real sites keep no phase for another strategy: they train."""
         return train(), None
 
     def restore(self, memory: None) -> None:

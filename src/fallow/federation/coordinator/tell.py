@@ -76,6 +76,7 @@ class Teller:
         self._away -= left.keys()
 
     def note_greetings(self, known: Mapping[SiteId, Answer]) -> None:
+        """What every site has said of itself when the run began."""
         for site, answer in known.items():
             self.live.update_site(site, rows=answer["rows"], test=answer.get("test"))
         self({"event": "met", "sites": sorted(known), "awaited": sorted(self._away)})

@@ -57,6 +57,7 @@ class Parcel:
     node: Node | None = None  # to which it was sent last
 
     def send_again(self, due: float) -> None:
+        """Send it once more, not before ``due``, wherever it was sent last."""
         self.due = due
         self.node = None
 
@@ -85,6 +86,7 @@ class Hub:
         ]
 
     def start(self) -> None:
+        """Listen for the app, and push what is due."""
         for thread in self._threads:
             thread.start()
 
@@ -94,11 +96,13 @@ class Hub:
         return self._app is not None
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        """Replace the open message of each site; it is sent until it is answered."""
         with self._lock:
             for site, content in messages.items():
                 self._parcels[site] = Parcel(content, silence=self._silence)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        """Answers that came, after waiting so many seconds for the first one."""
         found = []
         try:
             found.append(self._answers.get(timeout=max(seconds, 0.0)))
@@ -108,10 +112,12 @@ class Hub:
             return found
 
     def online(self) -> set[SiteId]:
+        """The sites whose SuperNode is there now."""
         with self._lock:
             return set(self._nodes)
 
     def close(self) -> None:
+        """End the connection and both threads."""
         self._stop.set()
         self._drop(self._app)
         for thread in self._threads:

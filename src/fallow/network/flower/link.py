@@ -70,15 +70,19 @@ class FlowerLink:
             self._admitted = False
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        """Replace the open message of each site; it is sent until it is answered."""
         self.hub.send(messages)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        """Answers that came, after waiting so many seconds for the first one."""
         return self.hub.receive(seconds)
 
     def online(self) -> set[SiteId]:
+        """The sites whose SuperNode is there now."""
         return self.hub.online()
 
     def close(self) -> None:
+        """End the app, the SuperLink and everything that was started for them."""
         self._stop.set()
         self._thread.join()
         self.hub.close()

@@ -129,6 +129,7 @@ class Child:
             return log.read().decode(errors="replace").strip().rpartition("\n")[2]
 
     def start(self) -> None:
+        """Start the process, and start it again whenever it ends."""
         private_folder(self.log.parent)
         self._thread.start()
 

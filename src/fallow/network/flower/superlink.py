@@ -65,10 +65,12 @@ class Superlink:
 
     @property
     def problem(self) -> str | None:
+        """Why it does not run well, in a sentence; None where it does."""
         return self._child.problem
 
     @property
     def pid(self) -> int | None:
+        """Of its process, where it runs."""
         return self._child.pid
 
     @property
@@ -79,6 +81,7 @@ class Superlink:
         return f"{host}:{self._port}"
 
     def start(self) -> None:
+        """Write its configuration and start it."""
         home = Path(self._env["FLWR_HOME"])
         private_folder(home)
         here = {
@@ -90,6 +93,7 @@ class Superlink:
         self._child.start()
 
     def stop(self) -> None:
+        """End it, by force where it takes too long."""
         self._child.stop()
 
     def is_ready(self) -> bool:

@@ -53,6 +53,7 @@ class Supernode:
 
     @property
     def problem(self) -> str | None:
+        """Why it does not reach the coordinator, in a sentence; None where it does."""
         if self._child.problem or "Connection attempt failed" not in self._child.last():
             return self._child.problem
         return (
@@ -62,12 +63,15 @@ class Supernode:
 
     @property
     def pid(self) -> int | None:
+        """Of its process, where it runs."""
         return self._child.pid
 
     def start(self) -> None:
+        """Start it, and start it again whenever it ends."""
         self._child.start()
 
     def stop(self) -> None:
+        """End it, by force where it takes too long."""
         self._child.stop()
 
     def _line(self) -> list[str]:
