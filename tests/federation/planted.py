@@ -201,10 +201,10 @@ def numbers() -> list[bytes]:
     """The planted numbers as bytes."""
     rounded = [float(np.float32(value)) for value in (*NUMBERS, NUMBER)]
     row = struct.pack(f"<{len(NUMBERS)}f", *NUMBERS)
-    return packed((*NUMBERS, NUMBER)) + packed(rounded) + in_base64(row)
+    return pack_floats((*NUMBERS, NUMBER)) + pack_floats(rounded) + in_base64(row)
 
 
-def packed(values: Sequence[float]) -> list[bytes]:
+def pack_floats(values: Sequence[float]) -> list[bytes]:
     """Neighbours as 8 bytes: each number as 8, two as 4, four as 2, in both orders of bytes."""
     return [
         struct.pack(f"{end}{many}{kind}", *values[i : i + many])
@@ -216,7 +216,7 @@ def packed(values: Sequence[float]) -> list[bytes]:
 
 def hidden_in(blob: bytes, rows: Sequence[Tensor] = ()) -> list[bytes]:
     """What of the planted site stands in these bytes; ``rows``: other forms of its row, (d,)."""
-    seen = [needle for row in rows for needle in packed(row[: len(NUMBERS)].tolist())]
+    seen = [needle for row in rows for needle in pack_floats(row[: len(NUMBERS)].tolist())]
     return [needle for needle in (*texts(), *numbers(), *seen) if needle in blob]
 
 

@@ -94,7 +94,7 @@ def recipe_of(name: str) -> Recipe:
     return Recipe("hospitals", **{**COMMON, **STUDIES[name]})
 
 
-def simulated(world: Federation, folder: Path) -> tuple[Run, list[Record]]:
+def simulate(world: Federation, folder: Path) -> tuple[Run, list[Record]]:
     """The study of the agreement as `fallow run` would run it."""
     agreed = world.agreement
     journal = Journal()
@@ -139,7 +139,7 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     world = federation(tmp_path / "real", recipe_of(name), ground(name))
     program = world.program()
     assert program.go()
-    run, records = simulated(world, tmp_path)
+    run, records = simulate(world, tmp_path)
     for site, labels in world.labels().items():
         assert lines(labels) == lines(run.journal.load_labels(site)), site
         assert labels, "nothing was labelled, so nothing was compared"

@@ -64,7 +64,7 @@ def raising(error: Callable[[], BaseException]) -> Callable[..., NoReturn]:
     return fail
 
 
-def chained() -> BaseException:
+def chain_errors() -> BaseException:
     error = RuntimeError("in other words")
     error.__cause__ = KeyError(QUOTED)
     return error
@@ -88,7 +88,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "type": lambda: TypeError(QUOTED),
     "own": Talkative,
     "exit": lambda: SystemExit(QUOTED),
-    "chain": chained,
+    "chain": chain_errors,
     "name": lambda: type(f"Error of {QUOTED}", (Exception,), {})("x"),
     "huge": lambda: ValueError(QUOTED * 100_000),
 }
@@ -117,11 +117,6 @@ def method_of(owner: str, name: str) -> Any:
     return others[owner]
 
 
-def sent(leader: Leader, order: Order) -> tuple[bytes, Reply]:
-    blob = leader.host.handle(sign_message(SECRET, order))
-    return blob, leader.send(order)
-
-
 def assert_silent(leader: Leader, order: Order, what: str) -> None:
     """The order is refused by a number, and nothing of the canaries is in what leaves."""
     blob = leader.host.handle(sign_message(SECRET, order))
@@ -140,7 +135,7 @@ def assert_silent(leader: Leader, order: Order, what: str) -> None:
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def asked(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
+def make_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
     """A request for a verb, where the agreement has one of its owner."""
     is_people = owner == "people"
     key = f"{PLACES[verb if is_people else owner]}/{0 if is_people else turn}"
@@ -183,7 +178,7 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
                 continue  # an errand of its own, below
             monkeypatch.setattr(type(method), verb, raising(ERRORS["value"]))
             seen += 1
-            order = leader.order(asked(leader, owner, kind, verb, seen))
+            order = leader.order(make_request(leader, owner, kind, verb, seen))
             assert_silent(leader, order, f"{type(method).__name__}.{verb}")
             monkeypatch.undo()
             monkeypatch.setitem(leader.host._made.methods, owner, method)

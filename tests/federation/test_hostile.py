@@ -34,7 +34,7 @@ QUORUM = Waits(10.0, quorum=3, patience=100.0)
 ONE_AWAY = AgreedWaits(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
 
 
-def trained(there: Federation) -> Any:
+def train_round(there: Federation) -> Any:
     """The state after a round of FedAvg."""
     site = there.world.members["a"]
     state = site.memory["global"]
@@ -55,10 +55,10 @@ def model_of(there: Federation, size: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("size", [1e300, 5e40, 1e19, 1e7])
 def test_one_finite_number_of_a_site_neither_ends_nor_steers_a_round(size: float) -> None:
-    honest = trained(federation(AHFAL(), FOUR, QUORUM, link={"down": {"d"}}))
+    honest = train_round(federation(AHFAL(), FOUR, QUORUM, link={"down": {"d"}}))
     there = federation(AHFAL(), FOUR, QUORUM)
     says(there, "d", w=model_of(there, size))
-    found = trained(there)
+    found = train_round(there)
     assert found["w"].float().square().sum().isfinite()
     torch.testing.assert_close(found, honest)
     assert there.refusals.keys() == {"d"}
@@ -91,7 +91,7 @@ def test_a_model_without_statistics_is_refused_also_where_it_is_the_first_of_two
 def test_a_refusal_of_a_far_model_names_the_bound_and_the_setting() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
     says(there, "d", w=model_of(there, 1e7))
-    trained(there)
+    train_round(there)
     for word in ("beyond 1000 times", "median over sites", "federation.farthest"):
         assert word in there.refusals["d"]
 
@@ -101,14 +101,14 @@ def test_a_study_may_allow_models_that_are_farther_away() -> None:
     there.remote.border.bounds = Bounds(farthest=float("inf"))
     there.remote.border.dtype = torch.float64
     says(there, "d", w=model_of(there, 1e7))
-    assert float(trained(there)["w"].norm()) > 1e4
+    assert float(train_round(there)["w"].norm()) > 1e4
     assert there.refusals == {}
 
 
 def test_a_site_without_labels_adds_nothing_to_a_model() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
     says(there, "d", n=0.0, w=model_of(there, 5.0))
-    trained(there)
+    train_round(there)
     assert "w is not 0 although n is 0" in there.refusals["d"]
 
 
@@ -186,7 +186,7 @@ def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> N
     there = federation(AHFAL(), FOUR, QUORUM)
     there.remote.border.labels = dict.fromkeys(FOUR, 8)
     says(there, "c", n=9.0)
-    trained(there)
+    train_round(there)
     assert there.refusals == {"c": "n is 9, and the site brought or was asked for 8 labels"}
 
 
@@ -198,7 +198,7 @@ def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
         return {**answer, "n": 1e6, "w": mean * 1e6}
 
     there.signing["c"].change = claim
-    trained(there)
+    train_round(there)
     (event,) = [event for event in there.said if event["event"] == "weighed"]
     assert event["site"] == "c"
     assert there.refusals == {}

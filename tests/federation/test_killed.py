@@ -34,7 +34,7 @@ PHASES = {
 """The exchange that a site has just answered; the coordinator may not have heard of it yet."""
 
 
-def restarted(*names: str) -> Callable[[Real], None]:
+def restart(*names: str) -> Callable[[Real], None]:
     def act(study: Real) -> None:
         study.kill(*names)
         study.start(*names)
@@ -42,7 +42,7 @@ def restarted(*names: str) -> Callable[[Real], None]:
     return act
 
 
-def ended(name: str, of: str) -> Callable[[Real], None]:
+def end(name: str, of: str) -> Callable[[Real], None]:
     """Kill a process of Flower below the coordinator or a site; it may be away just then."""
 
     def act(study: Real) -> None:
@@ -55,13 +55,13 @@ def ended(name: str, of: str) -> Callable[[Real], None]:
 
 
 VICTIMS = {
-    "the coordinator": restarted(LEADER),
-    "a site": restarted(SITE),
-    "the coordinator and a site": restarted(LEADER, SITE),
-    "the SuperLink": ended("flower-superlink", LEADER),
-    "the ServerApp": ended("flwr-serverapp", LEADER),
-    "a SuperNode": ended("flower-supernode", SITE),
-    "a ClientApp": ended("flwr-clientapp", SITE),
+    "the coordinator": restart(LEADER),
+    "a site": restart(SITE),
+    "the coordinator and a site": restart(LEADER, SITE),
+    "the SuperLink": end("flower-superlink", LEADER),
+    "the ServerApp": end("flwr-serverapp", LEADER),
+    "a SuperNode": end("flower-supernode", SITE),
+    "a ClientApp": end("flwr-clientapp", SITE),
 }
 
 

@@ -31,13 +31,13 @@ STATUS, START = ("site", "status", "north"), ("site", "start", "north")
 IMPORT = ("site", "import", "north")
 
 
-def opened() -> Ledger:
+def open_once() -> Ledger:
     return SiteFolder.open("north").open_ledger()
 
 
 def labels() -> dict[int, list[float | None]]:
     """What was said about the rows that were asked for."""
-    with closing(opened()) as ledger:
+    with closing(open_once()) as ledger:
         return {q.row: [given.value for given in q.answers] for q in ledger.questions()}
 
 
@@ -75,7 +75,7 @@ def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(command: Sa
     assert command(*IMPORT, "labels.csv")[0] == 0
     edited(Path("north/site.toml"), "# limit = 100", "limit = 1")
     assert "2 asked of 1 at most; nobody is asked for more" in command(*STATUS)[1]
-    with closing(opened()) as ledger:
+    with closing(open_once()) as ledger:
         ledger.purchases.close(RUN, "0/query", lambda found: found)
         ask(ledger, (0,), cycle=1)
         assert ledger.questions(cycle=1) == []
@@ -176,7 +176,7 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
 
 
 def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
-    with closing(opened()) as ledger:
+    with closing(open_once()) as ledger:
         ledger.backup()
     file = Path("north/ledger.sqlite")
     blob = bytearray(file.read_bytes())
@@ -285,7 +285,7 @@ class Yesterday(datetime):
 def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_last(
     command: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(opened()) as ledger:
+    with closing(open_once()) as ledger:
         desk = LabelQueue("study", "north", TABLE, SiteFolder.open("north").rows, ledger)
         desk.answer(2, 1.0, "Ann", NOTHING)
         monkeypatch.setattr(questions, "datetime", Yesterday)

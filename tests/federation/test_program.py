@@ -177,7 +177,7 @@ def test_a_refusal_is_shown_with_its_reason(tmp_path: Path) -> None:
 # -- the folder -----------------------------------------------------------------------------
 
 
-def stopped_at(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
+def run_until(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
     def say(event: Event) -> None:
         world.label(event)
         if when(event):
@@ -190,7 +190,7 @@ def stopped_at(world: Federation, when: Callable[[Event], bool]) -> Callable[[Ev
 def test_stop_ends_in_order_and_start_goes_on(kind: str, tmp_path: Path) -> None:
     world = tiny(tmp_path / "a", seed=3)
     whole = tiny(tmp_path / "b", seed=3)
-    assert not world.program(stopped_at(world, lambda event: event["event"] == kind)).go()
+    assert not world.program(run_until(world, lambda event: event["event"] == kind)).go()
     live = read_live(world.place)
     assert live is not None and live["state"] == "stopped"
     assert world.program().go()
@@ -213,9 +213,7 @@ def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
 
 def test_a_changed_study_is_refused_and_other_waits_are_not(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    assert not world.program(
-        stopped_at(world, lambda event: event["event"] == "round")
-    ).go()
+    assert not world.program(run_until(world, lambda event: event["event"] == "round")).go()
     agreed = world.agreement
     world.agreement = replace(agreed, recipe=replace(agreed.recipe, per_cycle=5))
     with pytest.raises(ValueError, match=r"study.toml has changed"):

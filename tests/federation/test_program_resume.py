@@ -57,7 +57,7 @@ class Left:
     steps: list[str]
 
 
-def left(world: Federation) -> Left:
+def read_left(world: Federation) -> Left:
     place = world.program().place
     files = [*world.place.rglob("*.safetensors"), *world.folder.glob("*/model.safetensors")]
     weights = {str(p.relative_to(world.folder)): p.read_bytes() for p in sorted(files)}
@@ -101,7 +101,7 @@ def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
     untouched = fresh.again(tmp_path / "untouched")
     untouched.close()
     assert work(untouched) == WELL
-    whole = left(untouched)
+    whole = read_left(untouched)
     points = int((untouched.folder / "points").read_text())
     assert points > 100
     for deadly in range(0, points, STRIDE):
@@ -109,4 +109,4 @@ def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
         world.close()
         assert work(world, deadly) == KILLED
         assert work(world) == WELL
-        assert left(world) == whole, f"killed at point {deadly}"
+        assert read_left(world) == whole, f"killed at point {deadly}"

@@ -78,7 +78,7 @@ def test_receivers_hold_what_those_of_the_simulator_hold(
     assert there.world.shown.bytes_down == here.shown.bytes_down
 
 
-def seen(there: Federation) -> Iterator[bytes]:
+def list_passing(there: Federation) -> Iterator[bytes]:
     """Everything that the coordinator can read of what crosses the link."""
     public = there.signing["a"].public
     for site, blob in there.link.delivered:
@@ -98,7 +98,7 @@ def test_the_coordinator_sees_no_model_that_is_passed_on() -> None:
     there = federation(Passing(), THREE)
     there.ask().relay("model", ALL)
     models = [there.world.members[s].memory["model/b"]["w"].numpy().tobytes() for s in "ac"]
-    crossed = b"".join(seen(there))
+    crossed = b"".join(list_passing(there))
     assert len(crossed) > 1000
     assert not any(model[:16] in crossed for model in models)
 
@@ -229,7 +229,7 @@ def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
 # -- what a hostile sender can do ----------------------------------------------------------------
 
 
-def passed_on(content: dict[str, torch.Tensor]) -> Delivery:
+def pass_on(content: dict[str, torch.Tensor]) -> Delivery:
     """What a receiver makes of one letter."""
     secret = new_secret()
     order = Order("study", RUN, "b", "0/query/0/deliver", 1, "deliver")
@@ -243,12 +243,12 @@ def passed_on(content: dict[str, torch.Tensor]) -> Delivery:
 @pytest.mark.parametrize("size", [1e300, 5e40, 1e20])
 def test_a_model_that_no_average_can_hold_is_kept_out(size: float) -> None:
     w = torch.full((3,), size, dtype=torch.float64)
-    found = passed_on({"w": w, "labels": torch.tensor(4.0)})
+    found = pass_on({"w": w, "labels": torch.tensor(4.0)})
     assert "w has the norm" in found.refused["a"] or "NaN or infinite" in found.refused["a"]
 
 
 def test_a_model_with_less_than_no_labels_is_kept_out() -> None:
-    found = passed_on({"w": torch.ones(3), "labels": torch.tensor(-4.0)})
+    found = pass_on({"w": torch.ones(3), "labels": torch.tensor(-4.0)})
     assert "labels is below 0" in found.refused["a"]
 
 

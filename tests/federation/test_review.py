@@ -206,10 +206,10 @@ def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
 def test_a_refusal_names_no_folder_of_the_site(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def locked(*about: object) -> None:
+    def fail_as_locked(*about: object) -> None:
         raise leader.ledger._tables.damage_error("a page")
 
-    monkeypatch.setattr(leader.ledger.orders, "find_position", locked)
+    monkeypatch.setattr(leader.ledger.orders, "find_position", fail_as_locked)
     refused = str(leader.send(leader.order(about("hello", "0/hello"))).refused)
     assert "its ledger is damaged" in refused and str(leader.site.path) not in refused
     assert "ledger.sqlite" in (leader.site.path / "errors.log").read_text()
@@ -248,12 +248,12 @@ def test_handing_over_the_last_model_is_among_what_left_each_site(tmp_path: Path
     world = tiny(tmp_path)
     assert world.program().go()
 
-    def left() -> list[Any]:
+    def list_left() -> list[Any]:
         return [row for row in world.records()[-1]["revealed"] if row["verb"] == "finish"]
 
-    (row,) = left()
+    (row,) = list_left()
     assert (row["kind"], row["sites"], row["exchanges"]) == ("keep", len(NAMES[:3]), 1)
     (world.place / "model-card.md").unlink()  # killed before its very last file
     assert world.program().go()
-    assert left() == [row]
+    assert list_left() == [row]
     assert "finish (keep)" in (world.place / "model-card.md").read_text()

@@ -27,7 +27,7 @@ def teller(folder: Path, now: list[float], events: list[Event]) -> Teller:
     return made
 
 
-def shown(folder: Path) -> dict[str, dict[str, str]]:
+def read_columns(folder: Path) -> dict[str, dict[str, str]]:
     live = read_live(folder)
     assert live is not None
     columns = site_columns(live)
@@ -49,7 +49,7 @@ def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
     now[0] = 3600.0
     tell(asking("0/query", south=NORTH | {"answered": 2, "open": 2}))
     assert events[-1]["earlier"] == {"north": (NORTH, utc(0.0))}
-    found = shown(tmp_path)
+    found = read_columns(tmp_path)
     assert (found["north"]["Answered"], found["north"]["Counted, UTC"]) == (
         "1 of 4",
         "1 Jan 00:00",
@@ -61,7 +61,7 @@ def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
     again = teller(tmp_path, now, events)  # the coordinator was started anew
     again(asking("0/query"))
     assert set(events[-1]["earlier"]) == {"north", "south"}
-    assert shown(tmp_path)["north"]["Answered"] == "1 of 4"
+    assert read_columns(tmp_path)["north"]["Answered"] == "1 of 4"
 
 
 def test_counts_of_an_earlier_step_are_not_shown_for_the_next(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_counts_of_an_earlier_step_are_not_shown_for_the_next(tmp_path: Path) ->
     tell(asking("0/initial", north=NORTH, south=NORTH))
     tell(asking("0/query", south=NORTH))
     assert events[-1]["earlier"] == {}
-    assert shown(tmp_path)["north"]["Answered"] == "–"
+    assert read_columns(tmp_path)["north"]["Answered"] == "–"
 
 
 def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> None:
@@ -81,12 +81,12 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
     again = teller(tmp_path, [0.0], [])  # started anew, and told the same
     again({"event": "labelled", "step": "0/query", "why": "advance"})
     assert said in standing(read_live(tmp_path) or {})
-    found = shown(tmp_path)
+    found = read_columns(tmp_path)
     assert [found[site]["Open"] for site in ("north", "south")] == ["0", "0"]
     assert found["south"]["Conflicts"] == "1"  # these can still be decided
     again(asking("1/query", north=NORTH))
     assert "closed" not in standing(read_live(tmp_path) or {})
-    assert shown(tmp_path)["north"]["Open"] == "3"
+    assert read_columns(tmp_path)["north"]["Open"] == "3"
 
 
 def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_a_step_without_masks_takes_no_room_for_them() -> None:
 # -- malformed messages ---------------------------------------------------------------------------
 
 
-def cut(n: int) -> list[bytes]:
+def list_beginnings(n: int) -> list[bytes]:
     """``n`` beginnings of a sound message."""
     return [SOUND[: len(SOUND) * k // n] for k in range(n)]
 
@@ -132,7 +132,7 @@ def noise(n: int) -> list[bytes]:
     return [bytes(torch.randint(0, 256, (k,), generator=draw).tolist()) for k in sizes]
 
 
-def holed(n: int) -> list[bytes]:
+def list_damaged(n: int) -> list[bytes]:
     """``n`` sound messages with a few bytes replaced in the part that describes the rest."""
     draw = stream(0, "holes")
     damaged = []
@@ -199,14 +199,14 @@ WRONG: list[bytes] = [
 
 
 @pytest.mark.parametrize(
-    "blob", [*cut(100), *noise(100), *WRONG], ids=lambda b: f"{len(b)} bytes"
+    "blob", [*list_beginnings(100), *noise(100), *WRONG], ids=lambda b: f"{len(b)} bytes"
 )
 def test_a_malformed_request_is_a_value_error(blob: bytes) -> None:
     with pytest.raises(ValueError, match="could not be read"):
         unpack_request(blob)
 
 
-@pytest.mark.parametrize("blob", holed(100), ids=range(100))
+@pytest.mark.parametrize("blob", list_damaged(100), ids=range(100))
 def test_a_damaged_request_is_a_value_error_or_still_a_request(blob: bytes) -> None:
     try:
         assert isinstance(unpack_request(blob), Request)

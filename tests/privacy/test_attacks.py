@@ -94,7 +94,7 @@ def test_a_relay_without_receivers_brings_nothing_to_the_server_under_secure_sum
     assert sent.answers == {"a": {"bytes": 0}}
 
 
-def keyed(site: Any, others: dict[str, bytes]) -> Masked:
+def make_keys(site: Any, others: dict[str, bytes]) -> Masked:
     """What a site is told of a sum with ``others``, who have these public halves."""
     about = Masked("0/query/0", 0, None)
     keys = {
@@ -107,7 +107,7 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
     """This attack succeeds: masks protect from a coordinator that follows the protocol."""
     site = protected(SECURE).members["a"]
     secrets = {s: new_secret() for s in "bc"}
-    about = keyed(site, {s: public_half(secret) for s, secret in secrets.items()})
+    about = make_keys(site, {s: public_half(secret) for s, secret in secrets.items()})
     sent = request("sum", "share", masked=about)
     part = torch.as_tensor(answer_step(site, sent.steps[0], sent)["counts"])
     publics = {s: bytes(torch.as_tensor(key).tolist()) for s, key in about.keys.items()}
@@ -125,7 +125,7 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
 def test_a_public_key_that_gives_no_secret_is_refused_with_its_owner(key: bytes) -> None:
     site = protected(SECURE).members["a"]
     sent = request(
-        "sum", "share", masked=keyed(site, {"b": key, "c": public_half(new_secret())})
+        "sum", "share", masked=make_keys(site, {"b": key, "c": public_half(new_secret())})
     )
     with pytest.raises(ValueError, match="site a cannot use the public key of site b"):
         answer_step(site, sent.steps[0], sent)

@@ -14,7 +14,7 @@ DRAWS = 4000
 SMALL = 1e-4  # a sound sampler fails once in ten thousand runs; seeded ones never change
 
 
-def drawn(
+def draw_many(
     counts: torch.Tensor,
     *,
     epsilon: float,
@@ -36,7 +36,7 @@ def test_seeded_laplace_noise_has_scale_sensitivity_over_epsilon(scale: float) -
 
 
 def test_laplace_noise_of_the_operating_system_has_the_same_scale() -> None:
-    noise = drawn(torch.full((DRAWS,), 7.0), epsilon=0.5).numpy() - 7
+    noise = draw_many(torch.full((DRAWS,), 7.0), epsilon=0.5).numpy() - 7
     assert stats.kstest(noise, stats.laplace(scale=4.0).cdf).pvalue > SMALL
     assert stats.kstest(noise, stats.laplace(scale=5.0).cdf).pvalue < SMALL
 
@@ -46,7 +46,7 @@ def test_discrete_noise_is_whole_and_two_sided_geometric(source: str) -> None:
     counts = torch.full((DRAWS,), 3.0)
     scale = 2.0
     if source == "os":
-        noisy = drawn(counts, epsilon=1.0, mechanism="discrete_laplace")
+        noisy = draw_many(counts, epsilon=1.0, mechanism="discrete_laplace")
     else:
         noisy = draw_seeded(counts, scale, "discrete_laplace", stream(0, "noise", "a"))
     noise = (noisy - counts).numpy()
@@ -59,7 +59,7 @@ def test_discrete_noise_is_whole_and_two_sided_geometric(source: str) -> None:
 
 
 def test_noise_of_the_operating_system_is_different_every_time() -> None:
-    a, b = (drawn(torch.zeros(8), epsilon=1.0) for _ in range(2))
+    a, b = (draw_many(torch.zeros(8), epsilon=1.0) for _ in range(2))
     assert not torch.equal(a, b)
 
 

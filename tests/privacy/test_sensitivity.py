@@ -56,11 +56,11 @@ def releasing() -> list[tuple[type, str]]:
         (method, verb)
         for method in methods()
         for verb in method.contract.verbs  # type: ignore[attr-defined]
-        if Release in _returned(getattr(method, verb))
+        if Release in _types_returned(getattr(method, verb))
     ]
 
 
-def _returned(verb: Callable[..., Any]) -> tuple[Any, ...]:
+def _types_returned(verb: Callable[..., Any]) -> tuple[Any, ...]:
     found = get_type_hints(verb).get("return")
     return (found, *getattr(found, "__args__", ()))
 
@@ -148,7 +148,7 @@ def shapes() -> Iterator[tuple[str, dict[str, Any], tuple[int, ...]]]:
 SHAPES = [(about, sizes) for _, about, sizes in shapes()]
 
 
-def labelled(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], ...]]:
+def list_labellings(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], ...]]:
     """All labels of purchases of these sizes."""
     for values in itertools.product(map(float, range(CLASSES)), repeat=sum(sizes)):
         ends = list(itertools.accumulate(sizes, initial=0))
@@ -228,7 +228,7 @@ def test_one_label_changes_counts_by_no_more_than_is_declared(
 ) -> None:
     found = {
         labels: released(small_site(method(), labels, **about), verb)
-        for labels in labelled(sizes)
+        for labels in list_labellings(sizes)
     }
     declared = {release.sensitivity for release in found.values()}
     assert len(declared) == 1, "the sensitivity itself would tell of the labels"
@@ -240,7 +240,7 @@ def test_one_label_changes_counts_by_no_more_than_is_declared(
 def test_one_row_changes_counts_by_no_more_than_is_declared(method: Any, verb: str) -> None:
     """Its features and its label, among other rows with labels and in the pool."""
     about: dict[str, Any] = {"validation": 0.5}
-    for (labels,) in labelled((3,)):
+    for (labels,) in list_labellings((3,)):
         one = released(small_site(method(), [labels], **about), verb)
         for at, value in itertools.product(range(3), range(CLASSES)):
             changed = [(*labels[:at], float(value), *labels[at + 1 :])]
@@ -259,7 +259,7 @@ def test_what_follows_the_noise_sees_nothing_but_noisy_counts(
 ) -> None:
     noisy = [torch.tensor(row).double() for row in ([2.5, -1, 4], [0, 0, 0], [-1, -2, -3])]
     sent: list[list[Any]] = []
-    for (labels,) in labelled((3,)):
+    for (labels,) in list_labellings((3,)):
         release = released(small_site(method(), [labels], epsilon=epsilon), verb)
         posts = (release.post, release.post_noisy or release.post)
         sent.append([post(counts) for post in posts for counts in noisy])
@@ -276,7 +276,7 @@ def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -
     about: dict[str, Any] = {"validation": 0.5}
     counts: dict[Any, list[Tensor]] = {}
     sensitivity = 0.0
-    for (labels,) in labelled((4,)):
+    for (labels,) in list_labellings((4,)):
         for second in map(float, range(CLASSES)):
             before = released(small_site(method(), [labels], **about), verb)
             after = small_site(method(), [labels], corrected={2: second}, **about)
@@ -309,7 +309,7 @@ def test_under_local_privacy_no_label_says_which_ones_are_held_back(
                 [Label(row, y, 0) for row, y in enumerate(values)], share, by_class, 3
             )
         )
-        for (values,) in labelled((n,))
+        for (values,) in list_labellings((n,))
     }
     assert len(held) == 1
 

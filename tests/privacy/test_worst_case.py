@@ -49,7 +49,7 @@ def test_a_site_without_a_secret_draws_nothing_that_others_could_repeat() -> Non
         assert SiteView(Site("a", x, safe, MemoryStore()), 0).secret("rotation") is not None
 
 
-def simulated(**more: object) -> tuple[World, list[Record]]:
+def simulate(**more: object) -> tuple[World, list[Record]]:
     tiny = {
         "name": "tiny",
         "data": "digits",
@@ -69,7 +69,7 @@ def simulated(**more: object) -> tuple[World, list[Record]]:
 
 
 def test_a_simulation_asks_for_seeded_noise_and_can_be_repeated() -> None:
-    first, again = (simulated(privacy={"epsilon": 0.1})[1][-1] for _ in range(2))
+    first, again = (simulate(privacy={"epsilon": 0.1})[1][-1] for _ in range(2))
     assert first["accuracy"] == again["accuracy"]
     assert first["revealed"] == again["revealed"]
 
@@ -81,7 +81,7 @@ def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
     """The same rows are bought first, once with other labels at two sites of four."""
     held = []
     for flip in (0, 2):
-        world, _ = simulated(
+        world, _ = simulate(
             validation=0.5,
             flip=flip,
             rows=200,
@@ -161,7 +161,7 @@ def test_what_was_spent_is_never_rounded() -> None:
 
 
 def test_a_site_whose_noisy_counts_are_all_below_0_answers_with_equal_shares() -> None:
-    release = AHFAL().share(SiteView(_labelled(), 0))
+    release = AHFAL().share(SiteView(_make_labelled(), 0))
     assert release.post_noisy is not None
     sent = release.post_noisy(torch.tensor([-1.0, -3.0], dtype=torch.float64))
     assert torch.equal(torch.as_tensor(sent["share"]), torch.tensor([0.5, 0.5]).double())
@@ -189,7 +189,7 @@ def test_the_guard_sends_what_noisy_counts_are_made_into() -> None:
         assert float(total["share"].sum()) == pytest.approx(len(federation.members))
 
 
-def _labelled() -> Site:
+def _make_labelled() -> Site:
     site = Site("a", torch.zeros(3, 2), parts(), MemoryStore())
     site.buy([Label(0, 1.0, -1)])
     return site
@@ -198,4 +198,4 @@ def _labelled() -> Site:
 def test_a_release_that_is_kept_is_no_release() -> None:
     """It has no noise, so no contract lists it under keep; and it is not sent."""
     assert "share" not in AHFAL.contract.keep
-    assert isinstance(AHFAL().share(SiteView(_labelled(), 0)), Release)
+    assert isinstance(AHFAL().share(SiteView(_make_labelled(), 0)), Release)
