@@ -109,12 +109,12 @@ def leader(place: SiteFolder, tmp_path: Path) -> Iterator[Leader]:
 def method_of(owner: str, name: str) -> Any:
     if owner in KINDS:
         return build(KINDS[owner], name)  # type: ignore[arg-type]
-    others: dict[str, Any] = {
-        "scaling": Scaling(),
-        "retention": Retention(fallow.training.FedAvg()),
-        "people": People(),
+    builders: dict[str, Callable[[], object]] = {
+        "scaling": Scaling,
+        "retention": lambda: Retention(fallow.training.FedAvg()),
+        "people": People,
     }
-    return others[owner]
+    return builders[owner]()
 
 
 def assert_silent(leader: Leader, order: Order, what: str) -> None:
@@ -135,7 +135,7 @@ def assert_silent(leader: Leader, order: Order, what: str) -> None:
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def make_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
+def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
     """A request for a verb, where the agreement has one of its owner."""
     is_people = owner == "people"
     key = f"{PLACES[verb if is_people else owner]}/{0 if is_people else turn}"
@@ -178,7 +178,7 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
                 continue  # an errand of its own, below
             monkeypatch.setattr(type(method), verb, raising(ERRORS["value"]))
             seen += 1
-            order = leader.order(make_request(leader, owner, kind, verb, seen))
+            order = leader.order(build_request(leader, owner, kind, verb, seen))
             assert_silent(leader, order, f"{type(method).__name__}.{verb}")
             monkeypatch.undo()
             monkeypatch.setitem(leader.host._made.methods, owner, method)

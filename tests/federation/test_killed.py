@@ -42,7 +42,7 @@ def restart(*names: str) -> Callable[[Real], None]:
     return act
 
 
-def end(name: str, of: str) -> Callable[[Real], None]:
+def kill_below(name: str, of: str) -> Callable[[Real], None]:
     """Kill a process of Flower below the coordinator or a site; it may be away just then."""
 
     def act(study: Real) -> None:
@@ -58,10 +58,10 @@ VICTIMS = {
     "the coordinator": restart(LEADER),
     "a site": restart(SITE),
     "the coordinator and a site": restart(LEADER, SITE),
-    "the SuperLink": end("flower-superlink", LEADER),
-    "the ServerApp": end("flwr-serverapp", LEADER),
-    "a SuperNode": end("flower-supernode", SITE),
-    "a ClientApp": end("flwr-clientapp", SITE),
+    "the SuperLink": kill_below("flower-superlink", LEADER),
+    "the ServerApp": kill_below("flwr-serverapp", LEADER),
+    "a SuperNode": kill_below("flower-supernode", SITE),
+    "a ClientApp": kill_below("flwr-clientapp", SITE),
 }
 
 

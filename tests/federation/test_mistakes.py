@@ -151,7 +151,7 @@ COORDINATE: list[tuple[str, ...]] = [
     ("coordinate", word, "X") for word in ("start", "status", "advance", "stop")
 ]
 COORDINATE += [("coordinate", "admit", "X", "north/join.json")]
-OWN = [
+OWN: list[tuple[str, ...]] = [
     ("site", "start", "X"),
     ("site", "status", "X"),
     ("site", "import", "X", "labels.csv"),

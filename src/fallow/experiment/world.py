@@ -22,10 +22,12 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
 from fallow.core.methods import Methods
 from fallow.core.missing import Missing
+from fallow.core.names import OWN
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
-from fallow.engine import Loop, Stacked, Workers, row_loss
+from fallow.engine import row_loss
+from fallow.engine.executors import find_executor
 from fallow.experiment.encoding import CommonFeatures, encoder_of, with_encoder
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
@@ -45,7 +47,7 @@ from fallow.privacy import SecureSum
 from fallow.settings.budgets import budgets
 from fallow.settings.recipe import Recipe
 from fallow.sites import Parts, Site
-from fallow.sites.in_process import Executor, InProcess
+from fallow.sites.in_process import InProcess
 from fallow.sites.oracle import Simulated
 from fallow.sites.store import Store
 from fallow.storage.features import FeatureStore
@@ -332,12 +334,9 @@ def _carrier(
     loss: RowLoss,
 ) -> Carrier:
     parts = next(iter(members.values())).parts
-    about = (parts.model, parts.layout, loss)
-    engine: Executor
-    if executor == "stacked":
-        engine = Stacked(*about)
-    else:
-        engine = (Workers if executor == "workers" else Loop)(*about, recipe.channels_last)
+    engine = find_executor(executor, OWN).build(
+        parts.model, parts.layout, loss, channels_last=recipe.channels_last
+    )
     return Bytes(members, engine) if runtime == "bytes" else InProcess(members, engine)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from fallow.core.names import BUILT_IN, NamePolicy, check_name
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
+from fallow.engine.executors import in_one_process
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
@@ -189,8 +190,6 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
             "target_scale 'oracle' reads labels that nobody has given yet; use 'labelled' or 'none'"
         )
     title = recipe.title if recipe.data == name else ""  # else it speaks of other data
-    # a site trains in its own process alone
-    executor = "loop" if recipe.executor == "workers" else recipe.executor
     units = is_standardised(replace(recipe, data="-"), _kind_of_rows(recipe, schema))
     return replace(
         recipe,
@@ -207,7 +206,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         sites=sites,
         standardise="federated" if units else "none",
         test="own",
-        executor=executor,
+        executor=in_one_process(recipe.executor),
         queries=(str(recipe.query),),
         reference=None,
         seeds=1,

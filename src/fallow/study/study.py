@@ -17,8 +17,10 @@ from typing import Any
 import torch
 
 from fallow.core.events import Event, Say, name_run, stay_silent
+from fallow.core.names import OWN
 from fallow.core.own import lend
 from fallow.data.dataset import Dataset
+from fallow.engine.executors import takes_all_cores
 from fallow.engine.processes import deaf, end_with_parent
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import each_budget, is_one_pass
@@ -49,9 +51,10 @@ def run_study(
     """Run every cell that is not finished; returns those that failed, with the reason.
 
     ``jobs``: processes of ``setup.threads`` threads each.  Results do not depend on it.  Runs whose
-    executor is "workers" go one after the other, whatever ``jobs`` says: each has all cores.
+    executor takes all cores go one after the other, whatever ``jobs`` says.
     """
-    jobs = 1 if setup.recipe.executor == "workers" else jobs
+    if takes_all_cores(setup.recipe.executor, OWN):
+        jobs = 1
     tasks = _tasks(cells, jobs)
     if jobs == 1 or len(tasks) == 1:
         with _threads(setup.threads):
