@@ -14,7 +14,7 @@ import torch
 from fallow.core.events import Event
 from fallow.core.messages import Request, Step
 from fallow.core.types import Answer
-from fallow.core.weights import capped
+from fallow.core.weights import cap_weights
 from fallow.federation.agreement import Waits as AgreedWaits
 from fallow.federation.coordinator.live import Control
 from fallow.network.checks import ResponseCheck
@@ -165,7 +165,7 @@ def of_sum(verb: str = "upload", **args: Any) -> Request:
 def test_no_site_weighs_more_than_its_share(
     weights: list[float], bounds: Bounds, counted: list[float]
 ) -> None:
-    found = capped(weights, bounds.largest_share, bounds.largest_ratio)
+    found = cap_weights(weights, bounds.largest_share, bounds.largest_ratio)
     assert found == pytest.approx(counted)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import SiteId
-from fallow.core.words import counted, size
+from fallow.core.words import count_noun, size
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.schema import Column
@@ -162,5 +162,5 @@ def _describe_privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
     for row in facts.left:
         epsilon = row.get("epsilon")
         noise = f", ε = {epsilon:g}" if epsilon else ""
-        cost = f"{counted(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
+        cost = f"{count_noun(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
         yield f"  - {row['verb']} ({row['kind']}): {row['what']}; {cost}"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fallow.core.messages import Request
 from fallow.core.types import Answer, SiteId
-from fallow.core.weights import capped, lower_median
+from fallow.core.weights import cap_weights, lower_median
 
 MODELS = ("w", "stats", "body")
 """Fields that hold a model, or a part of one; in a sum they are multiplied by the rows ``n``."""
@@ -209,7 +209,7 @@ def cut_weights(
         n = number_of(answer[ROWS]) if _is_model(answer) else None
         if n is not None:
             weights[site] = n
-    limits = capped(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
+    limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
 
     found: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}
@@ -232,7 +232,7 @@ def cut_sums(
     same rows shrink alike, because that number stays the same.
     """
     weights = {site: float(registered[site]) for site in answers}
-    limits = capped(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
+    limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
 
     found: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}

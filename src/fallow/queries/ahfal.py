@@ -14,7 +14,7 @@ from fallow.core.types import Answer
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy, least_confidence, margin
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import fill, ranked
+from fallow.queries.parts import fill, rank_rows
 
 SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
 AT_TAU = 1e-9  # a spread this close to τ is τ: rounding must not decide what "strictly below" means
@@ -25,6 +25,19 @@ AT_TAU = 1e-9  # a spread this close to τ is τ: rounding must not decide what 
 class AHFAL:
     """Where sites agree on a class, its rows are scored by both models; elsewhere by the local one.
     Each site then splits its budget over pseudo-classes in favour of those it has few labels of.
+
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> sites = {
+    ...     "north": fl.Site(pool, labelled=([[0.5]], [0]), outputs=outputs),
+    ...     "south": fl.Site(pool, labelled=([[8.0]], [1]), outputs=outputs),
+    ... }
+    >>> fl.select(fl.AHFAL(tau=12.0), sites=sites, n=1)
+    {'north': array([1]), 'south': array([1])}
 
     Notes
     -----
@@ -123,7 +136,7 @@ class AHFAL:
         if bool(low.any()):  # Eq. 3
             both = self.mix * h + (1 - self.mix) * score(view.logits("global"))
             h = torch.where(low[label], both, h)
-        order = ranked(h, view.stream("ties"))
+        order = rank_rows(h, view.stream("ties"))
         if self.balance == "none":
             return Picks(order[:n], score=h[order[:n]])
         scored = order[

@@ -18,7 +18,7 @@ from fallow.core.types import Answer
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import Gradients, k_center, ranked, residuals
+from fallow.queries.parts import Gradients, k_center, rank_rows, residuals
 
 
 @final
@@ -29,6 +29,17 @@ class FairFAL:
     The global model scores where classes are imbalanced over the federation and it agrees with the
     site's own; else the local one does.  The local model is one that the site trains from scratch,
     unless the recipe says otherwise.
+
+    >>> import fallow as fl
+    >>> labelled = ([[0.5], [8.0]], [0, 1])
+    >>> sure = [[0.9, 0.1], [0.1, 0.9]]  # what both models say of the labelled rows
+    >>> outputs = {
+    ...     "local": ([[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]], sure),
+    ...     "global": ([[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]], sure),
+    ... }
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(fl.FairFAL(), pool=pool, labelled=labelled, outputs=outputs, n=1)
+    array([2])
 
     Notes
     -----
@@ -102,7 +113,7 @@ class FairFAL:
         model = self.chosen(view, gamma)
         h = entropy(view.logits(model))
         h = h.masked_fill(~view.embed("global").isfinite().all(1), torch.nan)
-        order = ranked(h, view.stream("ties"))
+        order = rank_rows(h, view.stream("ties"))
         scored = order[
             h[order].isfinite()
         ]  # a row without a score has no class: it comes last

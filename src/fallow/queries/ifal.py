@@ -16,7 +16,7 @@ from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import clusters, most_similar, ranked
+from fallow.queries.parts import clusters, most_similar, rank_rows
 
 TEMPERATURE, TAUGHT = 4.0, 0.9  # of the distillation: T, and its share of the loss
 MODELS = ("global", "local", "kd")
@@ -32,6 +32,13 @@ class IFAL:
     model every row lists the rows of the pool that are most like it; the classes of those that list
     a row are its class distribution.  Of the rows where these distributions differ most, the picks
     are those nearest to the centres of k-means on the local features.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     world, query=fl.IFAL(neighbours=5, epochs=5), model="mlp", cycles=1, rounds=2
+    ... )
+    Run(ifal:neighbours=5:epochs=5 on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
 
     Notes
     -----
@@ -102,7 +109,9 @@ class IFAL:
     ) -> dict[str, TrainState]:
         teacher = learn.predict(w_t, b.x)
         return {
-            "w": learn.descend(s["w"], b, objective=lambda f: taught(f(b.x), teacher, b))
+            "w": learn.descend(
+                s["w"], b, objective=lambda f: distillation_loss(f(b.x), teacher, b)
+            )
         }
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
@@ -115,7 +124,7 @@ class IFAL:
         inter, intra = self.inconsistencies(view, at)
         score = torch.full((view.pool,), torch.nan, dtype=torch.float64)
         score[at] = inter * intra
-        order = ranked(score, view.stream("ties"))
+        order = rank_rows(score, view.stream("ties"))
         for value in (inter * intra, inter):
             rows = at[value > otsu(value)]
             if len(rows) >= n:
@@ -147,7 +156,7 @@ class IFAL:
         return disagreement(between_both, between_local), distance(own, predicted)
 
 
-def taught(outputs: Tensor, teacher: Tensor, b: Batch) -> Tensor:
+def distillation_loss(outputs: Tensor, teacher: Tensor, b: Batch) -> Tensor:
     """0.1 cross-entropy + 0.9 T² KL(teacher || model) at temperature T.  (..., b, C) -> (...)."""
     loss = -outputs.log_softmax(-1).gather(-1, b.y.unsqueeze(-1)).squeeze(-1)
     warm = (outputs / TEMPERATURE).log_softmax(-1)

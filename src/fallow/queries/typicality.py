@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import clusters, ranked, typicality
+from fallow.queries.parts import clusters, rank_rows, typicality
 
 MOST = 500  # clusters, as in the paper
 
@@ -25,6 +25,11 @@ class Typicality:
     that has no label yet.  For small budgets, where uncertainty picks outliers.
 
     Typicality is 1 / the mean distance to the ``neighbours`` nearest rows of the same cluster.
+
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.1, 0.0], [1.2, 0.0], [9.0, 9.0]]
+    >>> fl.select(fl.Typicality(neighbours=2), pool=pool, outputs=[[0.5, 0.5]] * 4, n=1)
+    array([1])
 
     Notes
     -----
@@ -62,7 +67,7 @@ class Typicality:
         pool = view.embed(self.model)
         is_whole = pool.isfinite().all(1)
         level = torch.zeros(len(pool)).masked_fill(~is_whole, torch.nan)  # NaN comes last
-        mixed = ranked(level, view.stream("ties"))
+        mixed = rank_rows(level, view.stream("ties"))
         good = mixed[is_whole[mixed]]
         x = torch.cat([pool[good], self.labelled(view)])
         k = min(n + len(x) - len(good), MOST)

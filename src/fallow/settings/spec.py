@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, get_type_hints
 
 from fallow.core.plan import Plan
-from fallow.core.spelling import spelled
+from fallow.core.spelling import spell_class
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Spec:
                 raise ValueError(f"{given!r} has settings without a name; give name=value")
             return Spec(name_of(given.func), dict(given.keywords))
         if is_dataclass(given):
-            return Spec(name_of(type(given)), _chosen(given))
+            return Spec(name_of(type(given)), _list_chosen(given))
         raise ValueError(
             f"{given!r} names no method, partition or model; give an object such as "
             "fl.Entropy(), its class, or a text such as 'entropy:model=global'"
@@ -78,7 +78,7 @@ def name_of(cls: type[Any]) -> str:
         if ":" in alias:  # a class that is always named with its module
             return str(alias)
     if home.startswith("fallow."):
-        return spelled(cls)
+        return spell_class(cls)
     return f"{home}:{cls.__name__}"
 
 
@@ -87,7 +87,7 @@ WRITTEN = "alpha"
 of a partition names the random stream that draws it, so the text must not depend on who wrote it."""
 
 
-def _chosen(given: Any) -> dict[str, Any]:
+def _list_chosen(given: Any) -> dict[str, Any]:
     """The fields of a dataclass instance that differ from their defaults, as plain values."""
     hints = get_type_hints(type(given))
     found = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fallow.core.words import listed
+from fallow.core.words import join_words
 from fallow.papers.fale.wins import (
     CHECKPOINTS,
     Count,
@@ -26,7 +26,7 @@ from fallow.report.section import Across, Place, Section
 from fallow.study.published import Tally
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL
-from fallow.study.strategy import Strategy, folded
+from fallow.study.strategy import Strategy, fold_name
 
 # -- wins, ties and losses --------------------------------------------------------------------
 
@@ -39,7 +39,7 @@ def wins(study: StudyRecords, key: str) -> Blocks:
     cycles = checkpoints(study, CHECKPOINTS)
     seeds = max(len(study.final(block.subject)) for block in found)
     text = (
-        f"{len(cycles)} checkpoints (cycles {listed([str(c) for c in cycles])}) x {seeds} seeds. "
+        f"{len(cycles)} checkpoints (cycles {join_words([str(c) for c in cycles])}) x {seeds} seeds. "
         f"At each a paired t-test over seeds: won or lost where p ≤ {LEVEL}, else tied. The "
         "checkpoints of one run are not independent, as each goes on from the one before or shares "
         "its data, and nothing corrects for so many tests: ten wins are not ten findings."
@@ -94,12 +94,14 @@ def printed_tallies(study: StudyRecords, subject: str) -> list[Tally]:
     data = str(where["setting"]).removeprefix("dataset=")
     method = label_of(subject, study.study)
     rows = tables.tallies(where["table"])
-    return [t for t in rows if (t.dataset, folded(t.method)) == (data, folded(method))]
+    return [
+        t for t in rows if (t.dataset, fold_name(t.method)) == (data, fold_name(method))
+    ]
 
 
 def _tally(study: StudyRecords, rival: str, prints: Iterable[Tally]) -> Tally | None:
-    name = folded(label_of(rival, study.study))
-    return next((t for t in prints if folded(t.rival) == name), None)
+    name = fold_name(label_of(rival, study.study))
+    return next((t for t in prints if fold_name(t.rival) == name), None)
 
 
 def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
