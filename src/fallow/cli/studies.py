@@ -120,11 +120,11 @@ def _study(
 ) -> None:
     from fallow.cli.progress import Watch
     from fallow.study.estimate import estimate
-    from fallow.study.opening import open_study, prepared
+    from fallow.study.opening import open_study, prepare_study
     from fallow.study.study import run_study, study_cells
 
     console, cores = opt.console(), os.cpu_count() or 1
-    setup, world = prepared(setup, queries, seeds[0])
+    setup, world = prepare_study(setup, queries, seeds[0])
     jobs = jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)
     if dry_run:

@@ -33,6 +33,10 @@ def find_recipe(name: str) -> Recipe:
 
     A file may name a recipe to start from: ``base = "demo"``.  Raises ValueError for an unknown
     name (with the nearest), a missing or unreadable file, and a bad setting (with its key).
+
+    >>> demo = find_recipe("demo")
+    >>> demo.data, demo.sites, demo.queries
+    ('digits', 10, ('random', 'entropy', 'ahfal'))
     """
     if not name.endswith(".toml"):
         if name not in RECIPES:
@@ -49,8 +53,12 @@ def find_recipe(name: str) -> Recipe:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
     base = settings.pop("base", None)
-    start = find_recipe(base) if base else None
-    usual = {"name": path.stem} if base else {"name": path.stem, "queries": QUERIES}
+    if base:
+        start = find_recipe(base)
+        usual: dict[str, object] = {"name": path.stem}
+    else:
+        start = None
+        usual = {"name": path.stem, "queries": QUERIES}
     try:
         return recipe_from({**usual, **settings}, start)
     except ValueError as error:

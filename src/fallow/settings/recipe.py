@@ -19,7 +19,7 @@ from fallow.core.own import own_class
 from fallow.core.plan import Plan, Segment
 from fallow.privacy import Privacy
 from fallow.settings.budgets import POLICIES
-from fallow.settings.resolved import resolved
+from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
 
 TEXTS = (str, str | None)
@@ -34,7 +34,17 @@ MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides a run but its seed.  All fields travel into ``study.json``."""
+    """Everything that decides a run but its seed.  All fields travel into ``study.json``.
+
+    Raises ValueError for a value that cannot be, with the name of the setting.
+
+    >>> import fallow as fl
+    >>> recipe = fl.Recipe("mine", query=fl.Spec("badge"), rounds=5)
+    >>> recipe.rounds, recipe.data, str(recipe.training)
+    (5, 'digits', 'fedavg')
+    >>> fl.run(recipe=recipe, sites=3, cycles=1)
+    Run(badge on digits, seed 0: 2 phases, 216 labels, accuracy 0.90)
+    """
 
     name: str
     title: str = ""
@@ -226,7 +236,9 @@ class Recipe:
         does not let resolve."""
         is_default = {f.name: getattr(self, f.name) == f.default for f in fields(self)}
         unused = tuple(name for name in LATER if is_default[name])
-        text = json.dumps(resolved(self, policy, (*OUTSIDE, *unused)), sort_keys=True)
+        text = json.dumps(
+            resolve_settings(self, policy, (*OUTSIDE, *unused)), sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

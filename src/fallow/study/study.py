@@ -67,7 +67,7 @@ def run_study(
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), context, _begin_worker, (events, setup)
     ) as pool:
-        with deaf(), _copied_knowingly():
+        with deaf(), _allow_copies():
             futures = {pool.submit(_worker, task): task for task in tasks}
         try:
             return _collect(futures, events, say)
@@ -103,7 +103,7 @@ def _processes(setup: Setup) -> BaseContext | None:
 
 
 @contextmanager
-def _copied_knowingly() -> Iterator[None]:
+def _allow_copies() -> Iterator[None]:
     """Python warns of copies of a process with several threads; `_processes` says why these work."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
@@ -213,11 +213,11 @@ def run_cell(
         sweep(folder)
         data = {} if found is None else found
         features = FeatureStore(setup.out / FEATURES) if kept is None else kept
-        _go(setup, cell, say, data, features)
+        _run_unfinished(setup, cell, say, data, features)
     say({"event": "done", "cached": False})
 
 
-def _go(
+def _run_unfinished(
     setup: Setup, cell: Cell, say: Say, found: dict[int, Dataset], kept: FeatureStore
 ) -> None:
     folder, recipe = cell.folder(setup.out), variant(setup.recipe, cell.query)
@@ -226,20 +226,20 @@ def _go(
         found[cell.seed] = open_data(recipe, cell.seed, setup.data_dir, setup.dataset)
 
     def budget(place: Path, cycle: int) -> None:
-        with _opened(setup, cell, recipe, found[cell.seed], place, say, kept) as run:
+        with _open_run(setup, cell, recipe, found[cell.seed], place, say, kept) as run:
             run.one_pass(cycle)
 
     if is_one_pass(recipe):
         each_budget(recipe, folder, budget)
         return
-    with _opened(setup, cell, recipe, found[cell.seed], folder, say, kept) as run:
+    with _open_run(setup, cell, recipe, found[cell.seed], folder, say, kept) as run:
         with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
             run.first_phase()
         run.go()
 
 
 @contextmanager
-def _opened(
+def _open_run(
     setup: Setup,
     cell: Cell,
     recipe: Recipe,
