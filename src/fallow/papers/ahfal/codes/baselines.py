@@ -17,7 +17,7 @@ from fallow.papers.ahfal.codes.kmeans import k_means
 from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.feal import FEAL
 from fallow.queries.logo import in_turn
-from fallow.queries.parts import ranked, top
+from fallow.queries.parts import rank_rows, top
 
 CHUNK = 256  # rows whose pixel gradients are taken at once
 
@@ -55,7 +55,7 @@ class PixelBADGE:
         state = view.model("local")
         parts = torch.split(view.rows(), CHUNK)
         gradient = torch.cat([pixel_gradients(view, state, rows) for rows in parts])
-        order = ranked(0 * gradient.sum(1), view.stream("ties"))  # 0 · NaN is NaN: last
+        order = rank_rows(0 * gradient.sum(1), view.stream("ties"))  # 0 · NaN is NaN: last
         good = order[gradient[order].isfinite().all(1)]
         if n >= len(good):
             return Picks(order[:n])
@@ -140,7 +140,7 @@ class PlainLoGo:
         z = view.embed("local")
         h = entropy(view.logits("global"))
         h = h.masked_fill(~z.isfinite().all(1), torch.nan)
-        order = ranked(h, view.stream("ties"))
+        order = rank_rows(h, view.stream("ties"))
         good = order[h[order].isfinite()]
         if n >= len(good):
             return Picks(order[:n])
