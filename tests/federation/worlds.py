@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fallow.core.events import Event
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data import Dataset
 from fallow.federation.agreement import Agreement, Waits, at_sites
@@ -31,7 +32,7 @@ from tests.federation.loopback import Faults, Loopback
 NAMES = ("basel", "chur", "davos", "genf")
 FEATURES = 5
 WAITS = Waits(timeout=30.0, patience=60.0, deadline=3600.0)
-Say = Callable[[dict[str, Any]], None]
+Say = Callable[[Event], None]
 
 
 def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
@@ -50,7 +51,8 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Da
     target = x @ np.arange(1, FEATURES + 1) + draw.normal(size=len(x))
     labels = torch.from_numpy(y) if classes else torch.from_numpy(target.astype(np.float32))
     test = np.arange(len(group)) % 3 == 2
-    features, groups = torch.from_numpy(x), torch.from_numpy(group)
+    features = torch.from_numpy(x)
+    groups = torch.from_numpy(group)
     columns = tuple(f"x{i}" for i in range(FEATURES))
     return Dataset(
         "hospitals",
@@ -114,7 +116,7 @@ class Federation:
     away: set[str] = field(default_factory=set)
     who: Callable[[str, int], float | None] | None = None
     ledgers: dict[str, Ledger] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.link = Loopback(
@@ -143,7 +145,7 @@ class Federation:
         at = (self.data.groups == self.data.group_names.index(site)).nonzero().squeeze(1)
         return float(self.data.y[at[row]])
 
-    def label(self, event: dict[str, Any]) -> None:
+    def label(self, event: Event) -> None:
         """People answer whatever is open when the coordinator looks."""
         self.events.append(event)
         if event["event"] == "labels":
@@ -193,7 +195,7 @@ class Federation:
         sites = {name: SiteFolder.open(folder / name) for name in self.sites}
         return Federation(folder, self.agreement, self.data, self.secret, sites)
 
-    def said(self, event: str) -> list[dict[str, Any]]:
+    def said(self, event: str) -> list[Event]:
         return [found for found in self.events if found["event"] == event]
 
 
@@ -209,7 +211,9 @@ def federation(
     """Folders of sites and a coordinator's keys for ``recipe``; ``labelled``: how many of a site's
     first rows come with a label."""
     data = data or rows()
-    schema, names, secret = schema_for(data), data.group_names, new_signing_key()
+    schema = schema_for(data)
+    names = data.group_names
+    secret = new_signing_key()
     agreed = Agreement(
         "hospitals",
         at_sites(recipe, "hospitals", len(names), schema),
