@@ -85,7 +85,8 @@ class Federation:
 
     def rounds(self, *numbers: int) -> Federation:
         for r in numbers:
-            key, verbs = f"0/train/{r}", self.method.contract.verbs
+            key = f"0/train/{r}"
+            verbs = self.method.contract.verbs
             ask = Ask(
                 self.watch, Forgetful(), self.shown, key, "training", round=r, reveals=verbs
             )
@@ -94,7 +95,7 @@ class Federation:
             self.history.append(self.state)
         return self
 
-    def kept(self, name: str) -> Tensor:
+    def stack_models(self, name: str) -> Tensor:
         """A model that every site remembers, (N, d)."""
         return torch.stack([self.members[s].memory[name]["w"] for s in self.watch.sites])
 
