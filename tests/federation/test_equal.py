@@ -21,7 +21,7 @@ from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from tests.federation.worlds import Federation, federation, rows
+from tests.federation.worlds import Federation, federation, photos, rows
 
 PLAN = Plan((Segment(2),), 8, Optimiser(lr=0.05, momentum=0.9))
 COMMON: dict[str, Any] = {
@@ -40,6 +40,12 @@ NUMBERS: dict[str, Any] = {
     "training": Spec("server-solve"),
     "initial_by": "query",
     "cycles": 1,
+}
+CLOSED: dict[str, Any] = {
+    "query": Spec("margin"),
+    "training": Spec("closed-form"),
+    "encoder": Spec("fourier", {"features": 24}),
+    "rounds": 1,
 }
 STUDIES: dict[str, dict[str, Any]] = {
     "ahfal": {},
@@ -70,10 +76,36 @@ STUDIES: dict[str, dict[str, Any]] = {
     },
     "secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},
     "an encoder": {"encoder": Spec("fourier", {"features": 24}), "cycles": 1},
+    "an encoder of pictures": {
+        "encoder": Spec("convolution", {"filters": 4, "patch": 3}),
+        "cycles": 1,
+    },
     "an encoder that nothing is fitted to": {"encoder": Spec("identity"), "cycles": 1},
     "an encoder with secure sums": {
         "encoder": Spec("fourier", {"features": 24}),
         "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "a head in closed form": CLOSED,
+    "a head in closed form with secure sums": {
+        **CLOSED,
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "a head in closed form, of which sites see the head alone": {
+        **CLOSED,
+        "training": Spec("closed-form", {"reveal": "head", "local_head": "own"}),
+        "query": Spec("ksas"),
+        "cycles": 1,
+    },
+    "a head in closed form for each site": {
+        **CLOSED,
+        "training": Spec("closed-form-heads"),
+        "cycles": 1,
+    },
+    "an exact head on a trained body": {
+        "head": "exact",
+        "model": Spec("mlp", {"hidden": [6]}),
         "cycles": 1,
     },
     "leverage of numbers": NUMBERS,
@@ -87,6 +119,8 @@ STUDIES: dict[str, dict[str, Any]] = {
 
 
 def ground(name: str) -> Dataset:
+    if "pictures" in name:
+        return photos()
     return rows(classes=0 if "numbers" in name else 3)
 
 

@@ -231,7 +231,10 @@ def test_no_part_of_the_federation_resolves_a_name_without_the_policy_of_its_mac
 ):
     """What simulations may resolve by default, an agreement may not."""
     root = Path(importlib.import_module("fallow.federation").__path__[0])
-    called = {"build", "build_model", "check_task", "features", "find", "methods_of"}
+    called = {
+        *("build", "build_encoder", "build_model", "check_task", "encoder_of", "features"),
+        *("find", "methods_of", "shape_seen"),
+    }
     calls = [
         (file.name, ast.unparse(node))
         for file in root.rglob("*.py")

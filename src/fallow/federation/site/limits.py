@@ -16,7 +16,14 @@ from torch import Tensor
 
 from fallow.core.contract import Contract
 from fallow.core.messages import KEYS, Request, Step
-from fallow.core.methods import Finishing, Method, Planning, methods_by_owner, site_function
+from fallow.core.methods import (
+    Finishing,
+    Method,
+    Planning,
+    methods_by_owner,
+    server_parts,
+    site_function,
+)
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, State, Value
 from fallow.experiment.methods import is_shared, local_plan
@@ -98,6 +105,8 @@ class SiteLimits:
         last = request.steps[-1]
         if last.kind != "fit" and last.verb != KEYS:
             self._check_words(request, last)
+        if place.kind == "encode" and last.verb != KEYS:
+            self._check_encoding(last)
         if request.owner == "people":
             return self._check_people(run, request, last, place, pool)
         notes = OrderNotes()
@@ -234,6 +243,8 @@ class SiteLimits:
         """The names under which orders leave models at a site."""
         if place.kind in ("round", "last"):
             return ("local", *self._contract("training").models)
+        if place.kind == "head":
+            return tuple(self._contract("head").models)
         if place.kind == "query":
             own = tuple(self._contract("query").models)
             if place.part:
@@ -255,7 +266,7 @@ class SiteLimits:
 
     def _find_strange(self, args: Iterable[str]) -> str | None:
         """The first name that is no part of what the training method sends; None: there is none."""
-        stays = self._contract("training").at_server
+        stays = server_parts(self.made.methods)
         for name in args:
             if not name.isidentifier() or name in stays:
                 return name
@@ -285,6 +296,12 @@ class SiteLimits:
                     f"the order {request.key} says {name}={value!r:.40}, and it is a whole number "
                     f"of at most {most}"
                 )
+
+    def _check_encoding(self, step: Step) -> None:
+        """Raise unless rows can be encoded by what the step brings."""
+        encoding = self.made.methods.get("encoding")
+        if encoding is not None:
+            encoding.check(self.site, dict(step.args))
 
     # -- labels and scores ------------------------------------------------------------------
 
@@ -341,7 +358,8 @@ class SiteLimits:
     ) -> OrderNotes:
         recipe = self.agreement.recipe
         is_last = place.round == recipe.rounds - 1
-        ends = isinstance(self.made.methods["training"], Finishing)
+        methods = self.made.methods
+        ends = isinstance(methods["training"], Finishing) or "head" in methods
         is_retained = recipe.validation > 0 and not (ends and is_last)
         if args.get("retained") is not is_retained:
             raise Refusal(
