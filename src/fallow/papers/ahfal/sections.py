@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fallow.core.words import listed
+from fallow.core.words import join_words
 from fallow.papers.ahfal import figures as draw
 from fallow.papers.ahfal.families import FAMILIES, Family
 from fallow.papers.ahfal.oracle import oracle_pairs
@@ -115,7 +115,7 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
     if found is None:
         return []
     first = sweep[0]
-    names = listed([s.study.name for s in sweep])
+    names = join_words([s.study.name for s in sweep])
     caption = (
         "Above zero, strategies that read the global model end better than those that "
         "read each site's own; a line that crosses zero is the trade-off. Means of the "
@@ -192,7 +192,7 @@ def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
 def who(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
     """A sentence with the members of each family."""
     names = (
-        f"{FAMILIES[kind]}: {listed([label_of(q, study.study) for q in queries])}"
+        f"{FAMILIES[kind]}: {join_words([label_of(q, study.study) for q in queries])}"
         for kind, queries in members.items()
     )
     return "Strategies by what they read; " + "; ".join(names) + "."

@@ -16,13 +16,18 @@ from fallow.models.scores import entropy
 from fallow.papers.ahfal.codes.ratio import allocate, spill
 from fallow.queries.ahfal import AHFAL, AT_TAU, interleave, moments
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import ranked
+from fallow.queries.parts import rank_rows
 
 
 @final
 @dataclass(frozen=True)
 class RatioAHFAL:
     """AHFAL with the class budgets and the routing of its public code.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:RatioAHFAL", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:RatioAHFAL on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes
     -----
@@ -110,7 +115,7 @@ class RatioAHFAL:
             is_low |= low[common.argmax(1)]
         h = entropy(local)
         h = torch.where(is_low, (h + entropy(common)) / 2, h)
-        order = ranked(h, view.stream("ties"))
+        order = rank_rows(h, view.stream("ties"))
         scored = order[h[order].isfinite()]
         without_score = order[len(scored) :]  # such a row has no class: it comes last
         buckets = [scored[label[scored] == c] for c in range(view.classes)]

@@ -17,7 +17,7 @@ from fallow.papers.ahfal.codes.kmeans import k_means
 from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.feal import FEAL
 from fallow.queries.logo import in_turn
-from fallow.queries.parts import ranked, top
+from fallow.queries.parts import rank_rows, top
 
 CHUNK = 256  # rows whose pixel gradients are taken at once
 
@@ -26,6 +26,11 @@ CHUNK = 256  # rows whose pixel gradients are taken at once
 @dataclass(frozen=True)
 class PixelBADGE:
     """k-means on gradients by input pixels, where BADGE stands.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:PixelBADGE", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:PixelBADGE on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes
     -----
@@ -55,7 +60,7 @@ class PixelBADGE:
         state = view.model("local")
         parts = torch.split(view.rows(), CHUNK)
         gradient = torch.cat([pixel_gradients(view, state, rows) for rows in parts])
-        order = ranked(0 * gradient.sum(1), view.stream("ties"))  # 0 · NaN is NaN: last
+        order = rank_rows(0 * gradient.sum(1), view.stream("ties"))  # 0 · NaN is NaN: last
         good = order[gradient[order].isfinite().all(1)]
         if n >= len(good):
             return Picks(order[:n])
@@ -87,6 +92,11 @@ def without(rows: Tensor, at: Tensor) -> Tensor:
 class PlainFEAL:
     """FEAL's query on networks trained with cross-entropy.  For reproduction only.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:PlainFEAL", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:PlainFEAL on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
     Notes
     -----
     The query is that of `fallow.queries.FEAL`; what differs is what stands before it.  FEAL trains
@@ -115,6 +125,11 @@ class PlainFEAL:
 class PlainLoGo:
     """LoGo without its gradients and its model from scratch.  For reproduction only.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:PlainLoGo", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:PlainLoGo on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
     Notes
     -----
     What differs from `fallow.queries.LoGo`: k-means (ten starts) runs on the plain features, not
@@ -140,7 +155,7 @@ class PlainLoGo:
         z = view.embed("local")
         h = entropy(view.logits("global"))
         h = h.masked_fill(~z.isfinite().all(1), torch.nan)
-        order = ranked(h, view.stream("ties"))
+        order = rank_rows(h, view.stream("ties"))
         good = order[h[order].isfinite()]
         if n >= len(good):
             return Picks(order[:n])
@@ -152,6 +167,11 @@ class PlainLoGo:
 @dataclass(frozen=True)
 class PlainNoise:
     """The rows whose features move most when weights are shaken.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:PlainNoise", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:PlainNoise on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes
     -----
