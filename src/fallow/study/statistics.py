@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fallow.core.words import counted
+from fallow.core.words import count_noun
 
 LEVEL = 0.05
 """The level at which a difference counts as distinguishable from chance."""
@@ -234,7 +234,7 @@ def _compare(
     note = ""
     if lowest > LEVEL:
         note = (
-            f"{n} pairs are too few: over {counted(m, 'comparison')} the exact test "
+            f"{n} pairs are too few: over {count_noun(m, 'comparison')} the exact test "
             f"cannot go below {lowest:.3g} after Holm; with {seeds_needed(m)} seeds it could reach "
             f"{LEVEL}"
         )
