@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 from fallow.core.build import nearest
+from fallow.data import CATALOGUE
 from fallow.papers.ahfal.paper import AHFAL
 from fallow.papers.dpfl.paper import DPFL
 from fallow.papers.fairfal.paper import FAIRFAL
@@ -32,7 +33,8 @@ def find_recipe(name: str) -> Recipe:
     """The recipe called ``name``, or the one in the file ``name`` ends in ``.toml``.
 
     A file may name a recipe to start from: ``base = "demo"``.  Raises ValueError for an unknown
-    name (with the nearest), a missing or unreadable file, and a bad setting (with its key).
+    name (with the nearest), a missing or unreadable file, and a bad setting (with its key).  Paths
+    in a file are relative to it.
     """
     if not name.endswith(".toml"):
         if name not in RECIPES:
@@ -49,9 +51,19 @@ def find_recipe(name: str) -> Recipe:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
     base = settings.pop("base", None)
-    start = find_recipe(base) if base else None
+    start = (
+        find_recipe(_beside(path, base, is_file=base.endswith(".toml"))) if base else None
+    )
+    if isinstance(settings.get("data"), str):
+        data = settings["data"]
+        settings["data"] = _beside(path, data, is_file=data not in CATALOGUE)
     usual = {"name": path.stem} if base else {"name": path.stem, "queries": QUERIES}
     try:
         return recipe_from({**usual, **settings}, start)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _beside(file: Path, named: str, *, is_file: bool) -> str:
+    """What a file names, as the current folder sees it: its paths are relative to the file."""
+    return str(file.parent / named) if is_file else named
