@@ -14,7 +14,8 @@ import torch
 from bench.local_training import Sides, Task
 from bench.timing import WALL, Entry, Race
 from fallow.core.plan import Optimiser, Plan, Segment
-from fallow.engine import Fitted, Job, Workers
+from fallow.engine import Fitted, Job
+from fallow.engine.workers import Workers
 from fallow.training import FedAvg
 
 PLAN = Plan((Segment(1),), 32, Optimiser("sgd", 0.01, momentum=0.9))

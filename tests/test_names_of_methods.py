@@ -42,7 +42,7 @@ WORDS = {
 """Names that are also ordinary words, which no search can tell apart."""
 
 
-def folded(text: str) -> str:
+def fold_name(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
@@ -58,7 +58,9 @@ def known_names() -> set[str]:
         found |= {code.word.partition(":")[0].rpartition(".")[2] for code in paper.codes}
     found |= {name.partition("/")[0] for name in RECIPES}
     found |= {path.name for path in (SOURCE / "papers").iterdir() if path.is_dir()}
-    kept = {folded(name) for name in found} - {folded(name) for name in (*PLAIN, *WORDS)}
+    kept = {fold_name(name) for name in found} - {
+        fold_name(name) for name in (*PLAIN, *WORDS)
+    }
     return kept - {"", "pycache", "personalal", "strategies"}
 
 
@@ -72,7 +74,7 @@ def words_of(text: str) -> Iterator[str]:
     ['1', 'core', 'coreset', 'coreset1', 'set', 'set1']
     """
     parts = [part for part in re.split(r"[^A-Za-z0-9+]+", text) if part]
-    parts = [folded(part) for part in parts]
+    parts = [fold_name(part) for part in parts]
     yield from parts
     for many in (2, 3):
         yield from ("".join(parts[i : i + many]) for i in range(len(parts) - many + 1))

@@ -91,6 +91,12 @@ KINDS = (
         FACE,
     ),
     Kind(
+        "executor",
+        "Workers",
+        ("engine/workers.py", "engine/executors.py"),
+        ("docs/glossary.md",),
+    ),
+    Kind(
         "encoder",
         "Fourier",
         ("encoders/fourier.py", "encoders/__init__.py"),
@@ -142,7 +148,7 @@ def test_contributing_prints_how_many_places_each_kind_touches() -> None:
 
 @pytest.fixture(scope="module")
 def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A study of the toy paper's recipe: its query, training method, model and partition."""
+    """A study of the toy paper's recipe: its query, training method, model, partition, executor."""
     out = tmp_path_factory.mktemp("toys") / "study"
     recipe = recipes_of([toys.PAPER])["toys/digits"]
     setup = Setup(recipe, out)
@@ -152,13 +158,15 @@ def toy_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_query_a_training_method_a_model_and_a_partition_run_from_outside(
+def test_a_query_a_training_method_a_model_a_partition_and_an_executor_run_from_outside(
     toy_study: Path,
 ) -> None:
     study = read_study(toy_study)
     assert len(study.cells) == 4
     for query in toys.RECIPE.queries:
         assert len(study.final(query)) == 2
+    for cell in study.cells:
+        assert {record["executor"] for record in cell.records} == {"tests.toys:Backwards"}
 
 
 def test_a_paper_from_outside_names_its_strategies_and_adds_its_section(

@@ -15,9 +15,11 @@ import torch
 from torch import Generator, Tensor, nn
 
 from fallow.core import Ask, Contract, Picks, View
-from fallow.core.local import Batch, Learner, TrainState
+from fallow.core.banks import Layout
+from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
+from fallow.engine import Fitted, Job, Loop
 from fallow.queries.base import Budget, Memo, orders
 from fallow.report.blocks import Blocks, Text
 from fallow.report.paper import Paper, Sections
@@ -125,6 +127,32 @@ class Stripes:
         return [np.arange(site, len(y), sites) for site in range(sites)]
 
 
+@final
+@dataclass(frozen=True)
+class Backwards:
+    """An executor: one site after another, the last one first."""
+
+    loop: Loop
+
+    models: ClassVar[str] = "every model"
+    takes_all_cores: ClassVar[bool] = False
+
+    @classmethod
+    def build(
+        cls, model: nn.Module, layout: Layout, loss: RowLoss, *, channels_last: bool = False
+    ) -> Backwards:
+        return Backwards(Loop(model, layout, loss, channels_last))
+
+    @staticmethod
+    def can_train(model: nn.Module) -> bool:
+        return True
+
+    def fit(
+        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+    ) -> list[Fitted]:
+        return self.loop.fit(method, plan, round_, jobs[::-1])[::-1]
+
+
 def count_runs(study: StudyRecords, key: str) -> Blocks:
     """A report section: how many runs there are."""
     return [Text(f"{len(study.cells)} runs of the toy.")]
@@ -153,6 +181,7 @@ RECIPE = Recipe(
     per_cycle=4,
     cycles=1,
     score_rounds=1,
+    executor="tests.toys:Backwards",
     queries=("random", "tests.toys:First"),
     reference="random",
     seeds=1,

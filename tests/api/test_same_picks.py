@@ -56,7 +56,7 @@ class Begun:
 
     def picks_of_run(self) -> dict[str, list[int]]:
         """The rows of each site that the first query buys, ascending."""
-        wanted = self.run.world.wanted(self.run.recipe.per_cycle)
+        wanted = self.run.world.budget_for(self.run.recipe.per_cycle)
         self.run._query(0, 0, {}, self.state, wanted)
         return {
             name: [
@@ -66,7 +66,7 @@ class Begun:
         }
 
     def picks_of_arrays(self, strategy: Any) -> dict[str, list[int]]:
-        wanted = self.run.world.wanted(self.run.recipe.per_cycle)
+        wanted = self.run.world.budget_for(self.run.recipe.per_cycle)
         found = fl.select(strategy, sites=self.sites, n=wanted, seed=3)
         return {name: sorted(self.rows[name][at].tolist()) for name, at in found.items()}
 
@@ -91,7 +91,7 @@ def begun(data: fl.Dataset, strategy: Any, **settings: Any) -> Begun:
     journal = Journal()
     run = Run(world_of(recipe, 3, data, journal), journal)
     run.initial()
-    state = run._state(run._phase(0, None))
+    state = run._load_state(run._phase(0, None))
     world = run.world
     assert isinstance(world, World)
     sites, rows = {}, {}

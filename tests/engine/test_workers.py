@@ -22,8 +22,8 @@ from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, LocalTraining, TrainState
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.types import State
-from fallow.engine import Fitted, Job, Loop, Workers, row_loss
-from fallow.engine.workers import Worker, dealt
+from fallow.engine import Fitted, Job, Loop, row_loss
+from fallow.engine.workers import Worker, Workers, dealt
 from fallow.study.cell import Cell, Setup
 from fallow.study.study import run_study
 from fallow.training import KCFU, FedAvg, FedProx

@@ -22,7 +22,7 @@ from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 from fallow.study.cell import Cell, Setup
-from fallow.study.opening import open_study, prepared
+from fallow.study.opening import open_study, prepare_study
 from fallow.study.predict import predict_file
 from fallow.study.study import run_cell
 from tests.experiment.crash import KILLED, WELL, exchanges, work
@@ -143,9 +143,9 @@ def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(
     with pytest.raises(
         ValueError, match="core-set looks at a model, and under protocol=one_pass"
     ):
-        prepared(Setup(recipe, Path()), ["core-set@protocol=one_pass"], 0)
+        prepare_study(Setup(recipe, Path()), ["core-set@protocol=one_pass"], 0)
     with pytest.raises(ValueError, match="only protocol=one_pass does"):
-        prepared(Setup(recipe, Path()), ["random@initial_by=query"], 0)
+        prepare_study(Setup(recipe, Path()), ["random@initial_by=query"], 0)
     assert not is_one_pass(variant(recipe, "fale@protocol=cycles"))
 
 
@@ -226,7 +226,7 @@ def test_predictions_are_in_the_units_of_the_data(recipe: Recipe, tmp_path: Path
         initial=1.0,
         cycles=0,
     )
-    setup, _ = prepared(Setup(own, tmp_path / "out"), ["random"], 0)
+    setup, _ = prepare_study(Setup(own, tmp_path / "out"), ["random"], 0)
     open_study(setup, [Cell("random", 0)], "test", resume=False)
     run_cell(setup, Cell("random", 0))
     new = tmp_path / "new.csv"

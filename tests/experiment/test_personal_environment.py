@@ -16,7 +16,7 @@ from fallow.data.dataset import Dataset
 from fallow.engine import predict
 from fallow.experiment.journal import Journal
 from fallow.experiment.over_sites import of_accuracy
-from fallow.experiment.rows import own_tests, split
+from fallow.experiment.rows import split_rows, split_tests
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, build_world, partition_of
 from fallow.settings.recipe import Recipe, recipe_from
@@ -224,7 +224,7 @@ def test_natural_sites_are_tested_on_the_rows_of_their_group() -> None:
     recipe = Recipe("a", partition=Spec("natural"), sites=3, test="own")
     for y, classes in ((torch.arange(10) % 2, ("no", "yes")), (torch.randn(10), ())):
         found = grouped(y, classes)
-        tests = own_tests(recipe, found, split(recipe, found, 0), 0)
+        tests = split_tests(recipe, found, split_rows(recipe, found, 0), 0)
         assert tests is not None
         assert [rows.tolist() for rows in tests.values()] == [[1, 3], [0, 2], []]
 
@@ -233,7 +233,7 @@ def test_numbers_without_natural_sites_have_no_test_rows_of_their_own() -> None:
     recipe = Recipe("a", partition=Spec("iid"), sites=2, test="own")
     found = grouped(torch.randn(10), ())
     with pytest.raises(ValueError, match="has numbers to predict; use test=common"):
-        own_tests(recipe, found, split(recipe, found, 0), 0)
+        split_tests(recipe, found, split_rows(recipe, found, 0), 0)
 
 
 def test_scores_over_sites_by_hand() -> None:

@@ -28,7 +28,7 @@ def no_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Open]:
+def open_ledger(tmp_path: Path) -> Iterator[Open]:
     """A ledger of 3 classes in which rows 4, 2 and 9 were asked for in cycle 0."""
     ledgers = []
 
@@ -74,22 +74,22 @@ def leader(site: SiteFolder) -> Iterator[Leader]:
 
 
 @pytest.fixture(scope="session")
-def made_offices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def offices_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("cryptography")
     return offices(tmp_path_factory.mktemp("offices"))
 
 
 @pytest.fixture
 def command(
-    made_offices: Path,
+    offices_template: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Said:
     """The command in a folder with what `offices` makes: exit code, what it wrote, its error."""
-    monkeypatch.chdir(moved(made_offices, tmp_path))
+    monkeypatch.chdir(moved(offices_template, tmp_path))
 
-    def called(*words: str) -> tuple[int, str, str]:
+    def run_command(*words: str) -> tuple[int, str, str]:
         if words[:2] == ("site", "init") and "--digest" not in words:
             words = (*words, "--digest", read_out(Path("study")))
         monkeypatch.setattr(sys, "argv", ["fallow", *words])
@@ -98,4 +98,4 @@ def command(
         out, err = capsys.readouterr()
         return int(ended.value.code or 0), out, " ".join(err.split())
 
-    return called
+    return run_command

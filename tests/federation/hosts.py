@@ -12,7 +12,7 @@ import numpy as np
 
 from fallow.core import Ask, Delivered, Disclosure, Plan, Request, Step
 from fallow.core.plan import Optimiser, Segment
-from fallow.core.types import Answer, SiteId, State
+from fallow.core.types import Answer, SiteId, State, Value
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Agreement, at_sites
 from fallow.federation.ledger import Ledger
@@ -29,8 +29,8 @@ SECRET = b"coordinator's signing key, 32 b."
 STRANGER = b"somebody else's signing key, 32."
 SITE, SITES = "north", ("north", "south", "west")
 RUN, SECOND = "0000000001-" + 16 * "a", "0000000002-" + 16 * "b"
-ASK = {"step": "0/query", "cycle": 0, "allowed": 3}
-CLOSE = {"step": "0/query", "cycle": 0}
+ASK: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3}
+CLOSE: dict[str, Value] = {"step": "0/query", "cycle": 0}
 CLASSES, FEATURES, ROWS, TESTS = 3, 4, 18, 12
 SCHEMA = Schema(
     "table",
@@ -160,12 +160,10 @@ class Leader:
 
     # -- what a program does ----------------------------------------------------------------
 
-    def people(self, verb: str, key: str, owned: int = 0, **args: Any) -> Answer:
-        about: dict[str, int] = (
-            {"round": int(key.rsplit("/", 1)[1])} if verb == "score" else {}
-        )
-        ask = self.ask(keyed(key, verb), "people", owned, **about)
-        return ask.each(verb, **args)[self.site.name]
+    def people(self, verb: str, key: str, cycle: int = 0, /, **args: Value) -> Answer:
+        round_ = int(key.rsplit("/", 1)[1]) if verb == "score" else 0
+        ask = self.ask(key_of_people(key, verb), "people", cycle, round=round_)
+        return ask.each(verb, None, **args)[self.site.name]
 
     def label(self, who: str = "ann") -> None:
         """Somebody answers everything that is open, and is right."""
@@ -208,22 +206,24 @@ class Leader:
         return state
 
 
-def keep(key: str, verb: str, **args: Any) -> Request:
+def keep(key: str, verb: str, **args: Value) -> Request:
     """An order to pick rows by the query."""
     return Request(key, "query", 0, 0, (Step("keep", verb, args),))
 
 
-def about(verb: str, key: str, **args: Any) -> Request:
+def about(verb: str, key: str, **args: Value) -> Request:
     """An order of people."""
-    return Request(f"{keyed(key, verb)}/0", "people", 0, 0, (Step("each", verb, args),))
+    return Request(
+        f"{key_of_people(key, verb)}/0", "people", 0, 0, (Step("each", verb, args),)
+    )
 
 
-def keyed(key: str, verb: str) -> str:
+def key_of_people(key: str, verb: str) -> str:
     """The key under which people are asked: with the verb behind that of the step."""
     return key if verb == "hello" else f"{key}/{verb}"
 
 
-def picked(leader: Leader) -> Order:
+def order_picks(leader: Leader) -> Order:
     """The models of a round are at the site; now the order to pick 3 rows by them."""
     state = leader.first_model()
     leader.round(0, state)

@@ -23,7 +23,7 @@ pytest.importorskip("flwr")
 pytestmark = NEEDS
 
 
-def opened(browser: Any, study: Real, site: str) -> Any:
+def open_page(browser: Any, study: Real, site: str) -> Any:
     """The labelling page of a site, by the address that its process prints."""
     name = f"page of {site}"
     with study.log(name).open("wb") as out:
@@ -43,7 +43,7 @@ def opened(browser: Any, study: Real, site: str) -> Any:
     return page
 
 
-def typed(page: Any, samples: int) -> dict[str, float]:
+def label_by_keyboard(page: Any, samples: int) -> dict[str, float]:
     """Label what the page shows next, by the keyboard: the classes in turn, by sample."""
     given = {}
     for number in range(samples):
@@ -57,7 +57,7 @@ def typed(page: Any, samples: int) -> dict[str, float]:
     return given
 
 
-def kept(study: Real, site: str) -> dict[str, tuple[float, int]]:
+def load_labels(study: Real, site: str) -> dict[str, tuple[float, int]]:
     """The labels that a site trains on, each with its cycle, by the name of the sample."""
     rows = study.sites[site].rows.ids
     found = dict(zip(sorted(study.sites), study.labels().values(), strict=True))[site]
@@ -68,15 +68,20 @@ def test_what_is_typed_in_the_browser_is_what_the_next_cycle_learns(tmp_path: Pa
     with real(tmp_path, FEW) as study, chromium() as browser:
         study.done.set()  # nobody labels but the browser
         study.start(LEADER, *study.sites)
-        pages = {site: opened(browser, study, site) for site in study.sites}
-        first = {site: typed(page, FEW.initial) for site, page in pages.items()}
-        second = {site: typed(page, FEW.per_cycle) for site, page in pages.items()}
+        pages = {site: open_page(browser, study, site) for site in study.sites}
+        first = {
+            site: label_by_keyboard(page, int(FEW.initial)) for site, page in pages.items()
+        }
+        second = {
+            site: label_by_keyboard(page, int(FEW.per_cycle))
+            for site, page in pages.items()
+        }
         study.finish(LONG)
 
         for site in study.sites:
             before = {sample: (value, -1) for sample, value in first[site].items()}
             asked = {sample: (value, 0) for sample, value in second[site].items()}
-            assert kept(study, site) == before | asked
+            assert load_labels(study, site) == before | asked
         place = study.office.path / study.alike.program().cell.folder(Path())
         assert [record["labelled"] for record in records(place)] == [4, 6]
 

@@ -63,7 +63,7 @@ def raising(error: Callable[[], BaseException]) -> Callable[..., NoReturn]:
     return fail
 
 
-def chained() -> BaseException:
+def chain_errors() -> BaseException:
     error = RuntimeError("in other words")
     error.__cause__ = KeyError(QUOTED)
     return error
@@ -87,7 +87,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "type": lambda: TypeError(QUOTED),
     "own": Talkative,
     "exit": lambda: SystemExit(QUOTED),
-    "chain": chained,
+    "chain": chain_errors,
     "name": lambda: type(f"Error of {QUOTED}", (Exception,), {})("x"),
     "huge": lambda: ValueError(QUOTED * 100_000),
 }
@@ -108,14 +108,15 @@ def leader(place: SiteFolder, tmp_path: Path) -> Iterator[Leader]:
 def method_of(owner: str, name: str) -> Any:
     if owner in KINDS:
         return build(KINDS[owner], name)  # type: ignore[arg-type]
-    return {
+    builders: dict[str, Callable[[], object]] = {
         "scaling": Scaling,
         "retention": lambda: Retention(fallow.training.FedAvg()),
         "people": People,
-    }[owner]()
+    }
+    return builders[owner]()
 
 
-def sent(leader: Leader, order: Order) -> tuple[bytes, Reply]:
+def send_twice(leader: Leader, order: Order) -> tuple[bytes, Reply]:
     blob = leader.host.handle(sign_message(SECRET, order))
     return blob, leader.send(order)
 
@@ -138,7 +139,7 @@ def assert_silent(leader: Leader, order: Order, what: str) -> None:
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def asked(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
+def build_request(leader: Leader, owner: str, kind: str, verb: str, turn: int) -> Request:
     """A request for a verb, where the agreement has one of its owner."""
     is_people = owner == "people"
     key = f"{PLACES[verb if is_people else owner]}/{0 if is_people else turn}"
@@ -171,7 +172,7 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
     owner: str, name: str, leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = method_of(owner, name)
-    monkeypatch.setitem(leader.host._made.methods, owner, method)  # type: ignore[misc]
+    monkeypatch.setitem(leader.host._made.methods, owner, method)
     if owner == "people":
         monkeypatch.setattr(leader.host, "_people", method)
     seen = 0
@@ -181,10 +182,10 @@ def test_what_a_site_function_says_when_it_fails_stays_at_the_site(
                 continue  # an errand of its own, below
             monkeypatch.setattr(type(method), verb, raising(ERRORS["value"]))
             seen += 1
-            order = leader.order(asked(leader, owner, kind, verb, seen))
+            order = leader.order(build_request(leader, owner, kind, verb, seen))
             assert_silent(leader, order, f"{type(method).__name__}.{verb}")
             monkeypatch.undo()
-            monkeypatch.setitem(leader.host._made.methods, owner, method)  # type: ignore[misc]
+            monkeypatch.setitem(leader.host._made.methods, owner, method)
             if owner == "people":
                 monkeypatch.setattr(leader.host, "_people", method)
     if seen:

@@ -11,7 +11,7 @@ import torch
 
 from fallow.core import Request, Step
 from fallow.core.messages import KEYS, Masked
-from fallow.core.types import State
+from fallow.core.types import State, Value
 from fallow.federation.site.going_back import limit_of_back
 from fallow.network.envelope import Order, Reply
 from tests.federation.hosts import Leader, agreement, folder
@@ -31,7 +31,7 @@ def anew(leader: Leader, request: Request, times: int) -> Order:
     return replace(leader.order(request), key=f"{request.key}~{times}")
 
 
-def counted(leader: Leader, order: Order) -> Reply:
+def send_and_count(leader: Leader, order: Order) -> Reply:
     reply = leader.send(order)
     assert reply.refused is None, reply.refused
     leader.count(order)
@@ -49,34 +49,34 @@ def score(state: State, r: int = 1) -> Request:
     return Request(f"0/train/{r}/score/0", "people", 0, r, (step,))
 
 
-def trained(leader: Leader) -> State:
+def train_cycle(leader: Leader) -> State:
     """Both rounds of the first cycle."""
     state = leader.first_model()
     for r in (0, 1):
-        counted(leader, leader.order(upload(leader, r, state)))
+        send_and_count(leader, leader.order(upload(leader, r, state)))
     return state
 
 
 def test_what_was_struck_out_is_asked_anew_with_another_model(leader: Leader) -> None:
-    state = trained(leader)
+    state = train_cycle(leader)
     other = {**state, "w": state["w"] + 1}
-    first = counted(leader, anew(leader, upload(leader, 1, state), 1))
-    second = counted(leader, anew(leader, upload(leader, 1, other), 2))
+    first = send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
+    second = send_and_count(leader, anew(leader, upload(leader, 1, other), 2))
     assert (first.answer["w"] != second.answer["w"]).any()
 
 
 def test_one_going_back_reaches_to_all_that_comes_after_it(leader: Leader) -> None:
-    state = trained(leader)
+    state = train_cycle(leader)
     for r in (0, 1):
-        counted(leader, anew(leader, upload(leader, r, state), 1))
+        send_and_count(leader, anew(leader, upload(leader, r, state), 1))
     assert leader.ledger.orders.times_back(leader.run) == 1
 
 
 def test_a_run_goes_back_as_often_as_the_site_allows(leader: Leader) -> None:
-    state = trained(leader)
+    state = train_cycle(leader)
     most = limit_of_back(None, len(leader.site.agreement.sites))
     for times in range(1, most + 1):
-        counted(leader, anew(leader, upload(leader, 0, state), times))
+        send_and_count(leader, anew(leader, upload(leader, 0, state), times))
     leader.again()
     for _ in range(2):
         why = str(leader.send(anew(leader, upload(leader, 0, state), most + 1)).refused)
@@ -86,7 +86,7 @@ def test_a_run_goes_back_as_often_as_the_site_allows(leader: Leader) -> None:
 
 def test_a_site_says_itself_how_often_a_run_goes_back(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, brought=range(6), back=0))
-    state = trained(leader)
+    state = train_cycle(leader)
     why = leader.send(anew(leader, upload(leader, 0, state), 1)).refused
     assert "has gone back 0 times" in str(why)
     leader.ledger.close()
@@ -95,11 +95,11 @@ def test_a_site_says_itself_how_often_a_run_goes_back(tmp_path: Path) -> None:
 def test_an_order_that_comes_before_is_refused_unless_it_is_asked_anew(
     leader: Leader,
 ) -> None:
-    state = trained(leader)
+    state = train_cycle(leader)
     again = upload(leader, 0, state)
     over = leader.order(again)
     assert "it is over" in str(leader.send(over).refused)
-    counted(leader, anew(leader, again, 1))
+    send_and_count(leader, anew(leader, again, 1))
     replay = leader.order(upload(leader, 1, state))
     assert "it is over" in str(leader.send(replay).refused)
 
@@ -107,8 +107,8 @@ def test_an_order_that_comes_before_is_refused_unless_it_is_asked_anew(
 def test_a_step_that_was_never_asked_goes_on_under_its_new_key(leader: Leader) -> None:
     """A site that was away when the others were asked the first time."""
     state = leader.first_model()
-    counted(leader, anew(leader, upload(leader, 0, state), 3))
-    counted(leader, leader.order(upload(leader, 1, state)))
+    send_and_count(leader, anew(leader, upload(leader, 0, state), 3))
+    send_and_count(leader, leader.order(upload(leader, 1, state)))
     assert leader.ledger.orders.times_back(leader.run) == 0
 
 
@@ -121,52 +121,52 @@ def test_a_key_that_says_no_number_of_times_is_refused(leader: Leader, times: st
 
 
 def test_the_model_of_a_round_may_be_another_after_going_back(leader: Leader) -> None:
-    state = trained(leader)
-    counted(leader, leader.order(score(state)))
+    state = train_cycle(leader)
+    send_and_count(leader, leader.order(score(state)))
     other = {**state, "w": state["w"] + 1}
-    counted(leader, anew(leader, upload(leader, 1, state), 1))
-    counted(leader, anew(leader, score(other), 1))
+    send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
+    send_and_count(leader, anew(leader, score(other), 1))
     assert leader.ledger.orders.scores() == 2
 
 
 def test_scores_that_are_asked_anew_are_of_the_same_model(leader: Leader) -> None:
-    state = trained(leader)
-    counted(leader, leader.order(score(state)))
+    state = train_cycle(leader)
+    send_and_count(leader, leader.order(score(state)))
     other = {**state, "w": state["w"] + 1}
     why = leader.send(anew(leader, score(other), 1)).refused
     assert "another common model of 0/train/1" in str(why)
-    counted(leader, anew(leader, score(state), 2))
+    send_and_count(leader, anew(leader, score(state), 2))
     assert leader.ledger.orders.scores() == 1
 
 
 def test_going_back_gives_no_score_back(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, brought=range(6), scores=1))
-    state = trained(leader)
-    counted(leader, leader.order(score(state)))
-    counted(leader, anew(leader, upload(leader, 1, state), 1))
+    state = train_cycle(leader)
+    send_and_count(leader, leader.order(score(state)))
+    send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
     why = leader.send(anew(leader, score(state), 1)).refused
     assert "has scored 1 models and allows 1" in str(why)
     leader.ledger.close()
 
 
 def test_a_step_that_is_asked_anew_shows_nobody_more_questions(leader: Leader) -> None:
-    state = trained(leader)
+    state = train_cycle(leader)
     select = Request("0/query/0", "query", 0, 0, (Step("keep", "select", {"n": 3}),))
-    given = {"step": "0/query", "cycle": 0, "allowed": 3}
+    given: dict[str, Value] = {"step": "0/query", "cycle": 0, "allowed": 3}
     ask = Request("0/query/ask/0", "people", 0, 0, (Step("each", "ask", given),))
     model = Step("fit", "global", dict(state))
     select = replace(select, steps=(model, *select.steps))
-    counted(leader, leader.order(select))
-    assert counted(leader, leader.order(ask)).answer["asked"] == 3
-    counted(leader, anew(leader, select, 1))
-    assert counted(leader, anew(leader, ask, 1)).answer["asked"] == 3
+    send_and_count(leader, leader.order(select))
+    assert send_and_count(leader, leader.order(ask)).answer["asked"] == 3
+    send_and_count(leader, anew(leader, select, 1))
+    assert send_and_count(leader, anew(leader, ask, 1)).answer["asked"] == 3
     assert (leader.ledger.purchases.asked, leader.ledger.purchases.shown) == (3, 3)
 
 
 def test_what_makes_an_order_fail_is_not_searched_for_under_new_keys(
     leader: Leader,
 ) -> None:
-    trained(leader)
+    train_cycle(leader)
     most = limit_of_back(None, len(leader.site.agreement.sites))
     for times in range(1, most + 3):
         why = str(leader.send(anew(leader, upload(leader, 0, {}, cycle=1), times)).refused)
@@ -177,7 +177,7 @@ def test_what_makes_an_order_fail_is_not_searched_for_under_new_keys(
 def test_what_failed_under_a_new_key_is_not_tried_for_nothing_under_the_old_one(
     leader: Leader,
 ) -> None:
-    trained(leader)
+    train_cycle(leader)
     assert leader.send(anew(leader, upload(leader, 0, {}, cycle=1), 1)).refused
     assert leader.ledger.orders.times_back(leader.run) == 0
     assert leader.send(leader.order(upload(leader, 0, {}, cycle=1))).refused
@@ -187,8 +187,8 @@ def test_what_failed_under_a_new_key_is_not_tried_for_nothing_under_the_old_one(
 def test_every_going_back_is_kept_and_its_line_is_noticed_where_it_is_changed(
     leader: Leader,
 ) -> None:
-    state = trained(leader)
-    counted(leader, anew(leader, upload(leader, 1, state), 1))
+    state = train_cycle(leader)
+    send_and_count(leader, anew(leader, upload(leader, 1, state), 1))
     leader.again()
     assert leader.ledger.orders.times_back(leader.run) == 1
     assert leader.ledger.orders.is_taken_back(leader.run, "0/train/1/0")
@@ -206,10 +206,10 @@ def test_with_secure_sums_a_run_goes_back_to_its_newest_exchange_alone(
         step = Step("each", KEYS, {}, masked=masked)
         return Request(f"0/train/0/{turn}", "training", 0, 0, (step,))
 
-    first = counted(leader, leader.order(keys(0)))
-    again = counted(leader, anew(leader, keys(0), 1))
+    first = send_and_count(leader, leader.order(keys(0)))
+    again = send_and_count(leader, anew(leader, keys(0), 1))
     assert torch.equal(first.answer["key"], again.answer["key"])
-    counted(leader, leader.order(keys(1)))
+    send_and_count(leader, leader.order(keys(1)))
     said = "with secure sums nothing but the newest exchange is asked anew"
     assert said in str(leader.send(anew(leader, keys(0), 2)).refused)
     wrong = replace(keys(1), steps=(replace(keys(1).steps[0], masked=None),))

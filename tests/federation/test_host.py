@@ -11,6 +11,7 @@ import torch
 
 from fallow.core import Request, Step
 from fallow.core.plan import Plan
+from fallow.core.types import Value
 from fallow.storage.errors import Failed
 from tests.federation.hosts import (
     ASK,
@@ -25,7 +26,7 @@ from tests.federation.hosts import (
     agreement,
     folder,
     keep,
-    picked,
+    order_picks,
 )
 
 pytest.importorskip("cryptography")
@@ -42,6 +43,7 @@ def test_a_site_says_what_it_has(leader: Leader) -> None:
         ROWS - 6,
     )
     assert told["schema"] == leader.site.agreement.schema.digest
+    assert isinstance(told["seal"], torch.Tensor)
     assert told["seal"].tolist() == list(leader.site.keys.seal_public)
 
 
@@ -130,7 +132,7 @@ def test_the_arguments_of_people_are_looked_at(leader: Leader) -> None:
 
 
 def test_an_order_twice_has_one_answer_and_is_performed_once(leader: Leader) -> None:
-    order = picked(leader)
+    order = order_picks(leader)
     first = leader.send(order)
     assert (
         first == leader.send(replace(order, place=order.place + 1))
@@ -164,20 +166,20 @@ def test_a_stored_answer_with_a_changed_byte_is_not_sent(leader: Leader) -> None
 
 
 def test_one_key_with_other_contents_is_refused(leader: Leader) -> None:
-    order = picked(leader)
+    order = order_picks(leader)
     other = leader.order(keep("0/query/0", "select", n=2), counted=order.counted)
     assert "with other contents" in str(leader.send(other).refused)
     assert leader.ledger.questions() == []
 
 
 def test_an_answer_that_has_counted_is_not_given_again(leader: Leader) -> None:
-    order = picked(leader)
+    order = order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     assert "it is over: this is a replay" in str(leader.send(order).refused)
 
 
 def test_an_order_of_an_earlier_place_is_refused(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     late = replace(leader.order(about("ask", "0/query", **ASK)), place=0)
     assert "is number 0: this is a replay" in str(leader.send(late).refused)
 
@@ -229,7 +231,7 @@ def test_what_an_order_did_before_it_failed_is_not_written_with_the_next_one(
 
 
 def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     order = leader.order(about("ask", "0/query", **ASK))
     assert leader.send(order).answer == {"asked": 3}
     leader.again()
@@ -243,7 +245,7 @@ def test_questions_are_asked_once_however_often_the_order_comes(leader: Leader) 
 
 
 def test_a_close_that_comes_twice_enters_each_label_once(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
     order = leader.order(about("close", "0/query", **CLOSE))
@@ -263,8 +265,11 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
         leader = Leader(folder(tmp_path / name, brought=range(6)))
         state = leader.round(0, leader.first_model())
         if name == "late":
-            other = {"w": torch.ones_like(state["w"]), "stats": state["stats"]}
-            step = Step("fit", "local", other, leader.site.agreement.recipe.plan)
+            model: dict[str, Value] = {
+                "w": torch.ones_like(state["w"]),
+                "stats": state["stats"],
+            }
+            step = Step("fit", "local", model, leader.site.agreement.recipe.plan)
             missed = Request(
                 "0/train/1/0", "training", 0, 1, (step, Step("sum", "upload", {}))
             )
@@ -287,7 +292,7 @@ def test_work_that_came_too_late_leaves_no_trace_in_what_comes_next(tmp_path: Pa
 def test_questions_that_were_asked_too_late_stay_and_their_labels_count(
     leader: Leader,
 ) -> None:
-    picked(leader)
+    order_picks(leader)
     late = leader.order(about("ask", "0/query", **ASK))
     assert leader.send(late).answer == {"asked": 3}
     leader.miss(late)
@@ -296,7 +301,7 @@ def test_questions_that_were_asked_too_late_stay_and_their_labels_count(
 
 
 def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
     late = leader.order(about("close", "0/query", **CLOSE))
@@ -311,7 +316,7 @@ def test_a_close_that_came_too_late_has_closed(leader: Leader) -> None:
 
 
 def test_a_new_run_starts_with_the_labels_of_the_one_before(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
     leader.people("close", "0/query", **CLOSE)
@@ -367,7 +372,7 @@ def test_a_ledger_that_cannot_be_written_is_a_refusal_and_the_site_goes_on(
     tables = leader.ledger._tables
     pages = tables.read("PRAGMA page_count")[0][0]
     tables.read(f"PRAGMA max_page_count = {pages}")
-    big = {"mean": torch.zeros(40_000), "std": torch.ones(40_000)}
+    big: dict[str, Value] = {"mean": torch.zeros(40_000), "std": torch.ones(40_000)}
     request = Request("0/train/targets/0", "scaling", 0, 0, (Step("keep", "targets", big),))
     order = leader.order(request)
     assert "free some space" in str(leader.send(order).refused)

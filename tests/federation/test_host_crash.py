@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fallow.core.types import Value
 from fallow.engine import Stacked
 from fallow.experiment.journal import Journal
 from fallow.federation.site.folder import SiteFolder
@@ -30,7 +31,7 @@ class Left:
     sent: list[Any]
 
 
-def left(site: SiteFolder) -> Left:
+def describe_end(site: SiteFolder) -> Left:
     ledger = site.open_ledger()
     try:
         questions = [
@@ -48,12 +49,13 @@ def life(site: SiteFolder, deadly: int | None = None) -> int:
 
     def act() -> None:
         points = Points(site.path, deadly)
-        Database.commit = points.around(Database.commit)
-        Stacked.fit = points.around(Stacked.fit)
+        # in the process that dies
+        Database.commit = points.around(Database.commit)  # type: ignore[method-assign]
+        Stacked.fit = points.around(Stacked.fit)  # type: ignore[method-assign]
         leader = Leader(site, journal=Journal(site.path / "journal.sqlite"))
         state = leader.round(0, leader.first_model())
         leader.query(state)
-        about = {"step": "0/query", "cycle": 0}
+        about: dict[str, Value] = {"step": "0/query", "cycle": 0}
         leader.people("ask", "0/query", **about, allowed=3)
         leader.label()
         leader.people("close", "0/query", **about)
@@ -70,13 +72,13 @@ def check(tmp_path: Path, every: int) -> None:
     warm.ledger.close()
     whole = SiteFolder.open(shutil.copytree(template, tmp_path / "whole"))
     assert life(whole) == WELL
-    expected, points = left(whole), int((whole.path / "points").read_text())
+    expected, points = describe_end(whole), int((whole.path / "points").read_text())
     assert points > 20 and len(expected.labels) == 9 and len(expected.sent) == 4
     for deadly in range(0, points, every):
         site = SiteFolder.open(shutil.copytree(template, tmp_path / f"point {deadly}"))
         assert life(site, deadly) == KILLED
         assert life(site) == WELL
-        assert left(site) == expected, deadly
+        assert describe_end(site) == expected, deadly
 
 
 def test_a_site_that_dies_ends_as_one_that_never_did(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fallow.core import Request, Step
+from fallow.core.types import Answer
 from fallow.network.envelope import Order
 from tests.federation.hosts import (
     ASK,
@@ -19,7 +20,7 @@ from tests.federation.hosts import (
     about,
     agreement,
     folder,
-    picked,
+    order_picks,
     truth,
 )
 
@@ -29,7 +30,7 @@ pytest.importorskip("cryptography")
 
 
 def test_a_question_says_why_its_row_was_chosen(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     questions = leader.ledger.questions()
     assert [question.place for question in questions] == [0, 1, 2]
@@ -45,7 +46,7 @@ def test_the_first_questions_say_only_their_place(tmp_path: Path) -> None:
     leader.host._made.methods["initial"].query(
         leader.ask("0/initial", "initial"), {"north": 4}, {}
     )
-    told = {"step": "0/initial", "cycle": -1, "allowed": 4}
+    told: Answer = {"step": "0/initial", "cycle": -1, "allowed": 4}
     assert leader.people("ask", "0/initial", -1, **told) == {"asked": 4}
     assert [question.why for question in leader.ledger.questions(-1)] == 4 * [{}]
     leader.ledger.close()
@@ -53,13 +54,13 @@ def test_the_first_questions_say_only_their_place(tmp_path: Path) -> None:
 
 def test_a_site_asks_no_more_than_its_own_limit(tmp_path: Path) -> None:
     leader = Leader(folder(tmp_path, brought=range(6), limit=2))
-    picked(leader)
+    order_picks(leader)
     assert leader.people("ask", "0/query", **ASK) == {"asked": 2}
     leader.ledger.close()
 
 
 def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.ledger.answer(leader.ledger.questions()[0].row, 1, "ann")
     sent = leader.ledger.traffic()
@@ -71,7 +72,7 @@ def test_progress_changes_nothing_and_needs_no_turn(leader: Leader) -> None:
 
 
 def test_labels_train_from_the_close_on(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     leader.label()
     before = len(leader.host._here().labelled)
@@ -82,7 +83,7 @@ def test_labels_train_from_the_close_on(leader: Leader) -> None:
 
 
 def test_the_memory_of_a_cycle_ends_with_it(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     leader.people("close", "0/query", **CLOSE)
     assert leader.ledger.store.load_states("north") == {}
 
@@ -177,6 +178,6 @@ def test_under_secure_sums_a_score_leaves_masked_or_not_at_all(tmp_path: Path) -
 def test_the_end_leaves_a_model_and_its_card_at_the_site(leader: Leader) -> None:
     state = leader.round(0, leader.first_model())
     ask = leader.ask("model/finish", "people", 2)
-    assert ask.keep("finish", **state) == 0  # the common model, none of its own
+    assert ask.keep("finish", None, **state) == 0  # the common model, none of its own
     assert (leader.site.path / "model.safetensors").exists()
     assert "Model card" in (leader.site.path / "model-card.md").read_text()

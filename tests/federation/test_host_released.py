@@ -48,7 +48,7 @@ def test_without_noise_labels_are_held_back_by_class(tmp_path: Path) -> None:
     assert any(other != plain for other in found)
 
 
-def held_of_brought(path: Path, *settings: str) -> list[int]:
+def count_held_of_brought(path: Path, *settings: str) -> list[int]:
     """Of labels that stand in the site's file."""
     path.mkdir()
     leader = Leader(
@@ -65,6 +65,6 @@ def held_of_brought(path: Path, *settings: str) -> list[int]:
 def test_labels_that_were_brought_are_held_back_in_the_same_way(tmp_path: Path) -> None:
     """By class it is two of each four."""
     pytest.importorskip("opendp")
-    assert held_of_brought(tmp_path / "plain") == [2, 2, 2]
-    behind = held_of_brought(tmp_path / "noise", "privacy.epsilon=0.5")
+    assert count_held_of_brought(tmp_path / "plain") == [2, 2, 2]
+    behind = count_held_of_brought(tmp_path / "noise", "privacy.epsilon=0.5")
     assert sum(behind) == 6 and behind != [2, 2, 2]

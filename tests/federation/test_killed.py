@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ PHASES = {
 """The exchange that a site has just answered; the coordinator may not have heard of it yet."""
 
 
-def restarted(*names: str) -> Callable[[Real], None]:
+def restart(*names: str) -> Callable[[Real], None]:
     def act(study: Real) -> None:
         study.kill(*names)
         study.start(*names)
@@ -41,7 +42,7 @@ def restarted(*names: str) -> Callable[[Real], None]:
     return act
 
 
-def ended(name: str, of: str) -> Callable[[Real], None]:
+def kill_below(name: str, of: str) -> Callable[[Real], None]:
     """Kill a process of Flower below the coordinator or a site; it may be away just then."""
 
     def act(study: Real) -> None:
@@ -54,13 +55,13 @@ def ended(name: str, of: str) -> Callable[[Real], None]:
 
 
 VICTIMS = {
-    "the coordinator": restarted(LEADER),
-    "a site": restarted(SITE),
-    "the coordinator and a site": restarted(LEADER, SITE),
-    "the SuperLink": ended("flower-superlink", LEADER),
-    "the ServerApp": ended("flwr-serverapp", LEADER),
-    "a SuperNode": ended("flower-supernode", SITE),
-    "a ClientApp": ended("flwr-clientapp", SITE),
+    "the coordinator": restart(LEADER),
+    "a site": restart(SITE),
+    "the coordinator and a site": restart(LEADER, SITE),
+    "the SuperLink": kill_below("flower-superlink", LEADER),
+    "the ServerApp": kill_below("flwr-serverapp", LEADER),
+    "a SuperNode": kill_below("flower-supernode", SITE),
+    "a ClientApp": kill_below("flwr-clientapp", SITE),
 }
 
 
@@ -99,9 +100,7 @@ def test_killed_again_while_they_recover_they_end_as_if_nothing_had_happened(
             study.until_answered(key, SITE, LONG)
             VICTIMS["the coordinator and a site"](study)
             pid = study.running[LEADER].pid
-            wait_until(
-                lambda pid=pid: has(pid, "flwr-serverapp"), LONG, "Flower's app starts"
-            )
+            wait_until(partial(has, pid, "flwr-serverapp"), LONG, "Flower's app starts")
             VICTIMS["the coordinator and a site"](study)
         study.finish(LONG)
         assert_as_undisturbed(study)

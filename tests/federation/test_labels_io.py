@@ -39,7 +39,7 @@ def take(desk: LabelQueue, path: Path, lines: Iterable[str], **more: Any) -> Imp
     return import_labels(*about(desk), path, "Ann", **more)
 
 
-def read(path: Path) -> list[dict[str, str]]:
+def read_csv(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -50,7 +50,7 @@ def test_open_questions_are_exported_with_their_features_and_no_guess(
     desk, path = make_desk(tmp_path, asked={3: WHY, 1: WHY}), tmp_path / "ask.csv"
     desk.ledger.answer(1, 1.0, "Bo")
     assert export_questions(*about(desk), path) == 1
-    assert read(path) == [
+    assert read_csv(path) == [
         {
             "id": "patient-3",
             "row": "3",
@@ -66,7 +66,7 @@ def test_open_questions_are_exported_with_their_features_and_no_guess(
         }
     ]
     export_questions(*about(desk), path, guess=True)
-    (line,) = read(path)
+    (line,) = read_csv(path)
     assert (line["guess"], line["probability"], line["guess_by"]) == (
         "ill",
         "0.62",
@@ -92,7 +92,7 @@ def test_labels_are_exported_with_who_gave_them(tmp_path: Path) -> None:
 def test_pictures_are_exported_as_paths(tmp_path: Path) -> None:
     desk, path = make_desk(tmp_path, DIGITS, picture_rows(tmp_path)), tmp_path / "ask.csv"
     export_questions(*about(desk), path)
-    assert read(path)[0]["file"] == str(tmp_path / "scan-3.png")
+    assert read_csv(path)[0]["file"] == str(tmp_path / "scan-3.png")
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
@@ -210,7 +210,7 @@ def task(row: int, *annotations: Any, **data: Any) -> dict[str, Any]:
     }
 
 
-def chosen(value: dict[str, Any], by: Any = None, tag: str = "label", **more: Any) -> Any:
+def annotate(value: dict[str, Any], by: Any = None, tag: str = "label", **more: Any) -> Any:
     part = {
         "from_name": tag,
         "to_name": "sample",
@@ -223,22 +223,24 @@ def chosen(value: dict[str, Any], by: Any = None, tag: str = "label", **more: An
 def test_the_full_json_of_label_studio_is_taken(tmp_path: Path) -> None:
     desk, path = make_desk(tmp_path, asked=(3, 1, 4, 0, 5)), tmp_path / "tasks.json"
     comment = {"from_name": "note", "type": "textarea", "value": {"text": ["see scan"]}}
-    with_note = chosen({"choices": ["healthy"]}, 7)
+    with_note = annotate({"choices": ["healthy"]}, 7)
     with_note["result"].append(comment)
     path.write_text(
         json.dumps(
             [
-                task(3, chosen({"choices": ["ill"]}, {"id": 1, "email": "ann@h.example"})),
+                task(
+                    3, annotate({"choices": ["ill"]}, {"id": 1, "email": "ann@h.example"})
+                ),
                 task(1, with_note),
                 task(
                     4,
-                    chosen(
+                    annotate(
                         {"choices": ["cannot tell"]},
                         {"id": 2, "first_name": "Bo"},
                         tag="any",
                     ),
                 ),
-                task(0, chosen({"choices": ["ill"]}, was_cancelled=True)),
+                task(0, annotate({"choices": ["ill"]}, was_cancelled=True)),
                 task(5),
             ]
         )
@@ -251,7 +253,7 @@ def test_the_full_json_of_label_studio_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [{"number": 2.5}, {"text": ["2.5"]}, {"text": "2,5"}])
 def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path) -> None:
     desk, path = make_desk(tmp_path, DOSE), tmp_path / "tasks.json"
-    path.write_text(json.dumps([task(3, chosen(value))]))
+    path.write_text(json.dumps([task(3, annotate(value))]))
     assert import_labels(*about(desk), path, "Cy").recorded == 1
     assert [(g.who, g.value) for g in desk.ledger.history(3)] == [("Cy", 2.5)]
 
@@ -260,14 +262,14 @@ def test_numbers_of_label_studio_are_taken(value: dict[str, Any], tmp_path: Path
     ("annotation", "said"),
     [
         (
-            chosen({"rectanglelabels": ["ill"], "x": 1}),
+            annotate({"rectanglelabels": ["ill"], "x": 1}),
             "entry 1: an annotation holds 'rectangl",
         ),
         (
             {
                 "result": [
-                    chosen({"choices": ["ill"]}, tag="a")["result"][0],
-                    chosen({"choices": ["ill"]}, tag="b")["result"][0],
+                    annotate({"choices": ["ill"]}, tag="a")["result"][0],
+                    annotate({"choices": ["ill"]}, tag="b")["result"][0],
                 ]
             },
             "entry 1: an annotation fills in 2 tags; name the one that counts 'label'",
@@ -285,7 +287,7 @@ def test_an_annotation_that_is_no_label_is_named(
 
 def test_two_choices_for_one_sample_are_refused_with_their_line(tmp_path: Path) -> None:
     desk, path = make_desk(tmp_path), tmp_path / "tasks.json"
-    path.write_text(json.dumps([task(3, chosen({"choices": ["ill", "healthy"]}))]))
+    path.write_text(json.dumps([task(3, annotate({"choices": ["ill", "healthy"]}))]))
     found = import_labels(*about(desk), path, "Cy")
     assert found.refused[0].startswith(
         "entry 1: label 'ill, healthy' is not one of the agreed"

@@ -15,8 +15,8 @@ from tests.federation.ledgers import RUN, STEP, Open, close, state, values
 # -- one answer -----------------------------------------------------------------------------
 
 
-def test_questions_stand_in_the_order_in_which_rows_were_chosen(opened: Open) -> None:
-    questions = opened().questions()
+def test_questions_stand_in_the_order_in_which_rows_were_chosen(open_ledger: Open) -> None:
+    questions = open_ledger().questions()
     assert [(q.row, q.place, q.of, q.state) for q in questions] == [
         (4, 0, 3, "open"),
         (2, 1, 3, "open"),
@@ -24,23 +24,23 @@ def test_questions_stand_in_the_order_in_which_rows_were_chosen(opened: Open) ->
     ]
 
 
-def test_the_first_answer_settles_a_question(opened: Open) -> None:
-    found = opened().answer(2, 1, "ann")
+def test_the_first_answer_settles_a_question(open_ledger: Open) -> None:
+    found = open_ledger().answer(2, 1, "ann")
     assert (found.state, found.value, found.answers[0].who) == ("answered", 1.0, "ann")
 
 
 def test_an_answer_enters_training_when_its_step_is_closed_and_no_earlier(
-    opened: Open,
+    open_ledger: Open,
 ) -> None:
-    ledger = opened()
+    ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     assert ledger.store.load_labels("north") == []
     assert close(ledger) == [Label(2, 1.0, 0)]
 
 
 @pytest.mark.parametrize("value", [3, -1, 0.5])
-def test_an_unknown_class_is_refused_and_named(opened: Open, value: float) -> None:
-    ledger = opened()
+def test_an_unknown_class_is_refused_and_named(open_ledger: Open, value: float) -> None:
+    ledger = open_ledger()
     with pytest.raises(
         ValueError, match=f"{value:g} of row 2 at site north is no class.* 0 to 2"
     ):
@@ -59,18 +59,18 @@ def test_a_number_that_is_not_finite_is_refused(tmp_path: Path, value: float) ->
     ledger.close()
 
 
-def test_a_label_for_a_row_that_was_never_asked_is_refused(opened: Open) -> None:
+def test_a_label_for_a_row_that_was_never_asked_is_refused(open_ledger: Open) -> None:
     with pytest.raises(ValueError, match="row 7 of site north was never asked"):
-        opened().answer(7, 1, "ann")
+        open_ledger().answer(7, 1, "ann")
 
 
-def test_an_answer_without_a_name_is_refused(opened: Open) -> None:
+def test_an_answer_without_a_name_is_refused(open_ledger: Open) -> None:
     with pytest.raises(ValueError, match="row 2 says not who"):
-        opened().answer(2, 1, " ")
+        open_ledger().answer(2, 1, " ")
 
 
-def test_the_same_answer_twice_is_one_line_of_history(opened: Open) -> None:
-    ledger = opened()
+def test_the_same_answer_twice_is_one_line_of_history(open_ledger: Open) -> None:
+    ledger = open_ledger()
     assert ledger.answer(2, 1, "ann") == ledger.answer(2, 1, "ann")
     assert len(ledger.history(2)) == 1
 
@@ -78,8 +78,8 @@ def test_the_same_answer_twice_is_one_line_of_history(opened: Open) -> None:
 # -- another answer -------------------------------------------------------------------------
 
 
-def test_a_person_changes_their_answer_and_the_last_one_counts(opened: Open) -> None:
-    ledger = opened()
+def test_a_person_changes_their_answer_and_the_last_one_counts(open_ledger: Open) -> None:
+    ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     assert ledger.answer(2, 0, "ann").state == "answered"
     assert [given.value for given in ledger.history(2)] == [1.0, 0.0]
@@ -87,9 +87,9 @@ def test_a_person_changes_their_answer_and_the_last_one_counts(opened: Open) -> 
 
 
 def test_a_label_that_has_entered_training_is_corrected_at_the_next_close(
-    opened: Open,
+    open_ledger: Open,
 ) -> None:
-    ledger = opened()
+    ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     close(ledger)
     ledger.answer(2, 0, "ann")
@@ -97,8 +97,10 @@ def test_a_label_that_has_entered_training_is_corrected_at_the_next_close(
     assert close(ledger, "1/query") == [Label(2, 0.0, 0)]
 
 
-def test_a_correction_keeps_cycle_weight_and_whether_it_is_held_back(opened: Open) -> None:
-    ledger = opened(rows=())
+def test_a_correction_keeps_cycle_weight_and_whether_it_is_held_back(
+    open_ledger: Open,
+) -> None:
+    ledger = open_ledger(rows=())
     ledger.purchases.ask(
         RUN,
         "1/query",
@@ -114,9 +116,9 @@ def test_a_correction_keeps_cycle_weight_and_whether_it_is_held_back(opened: Ope
 
 
 def test_two_people_who_disagree_are_a_conflict_until_somebody_decides(
-    opened: Open,
+    open_ledger: Open,
 ) -> None:
-    ledger = opened()
+    ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     found = ledger.answer(2, 0, "bob")
     assert found.state == "conflict" and found.value is None
@@ -129,24 +131,24 @@ def test_two_people_who_disagree_are_a_conflict_until_somebody_decides(
     assert close(ledger)[0].value == 0.0
 
 
-def test_a_conflict_is_over_when_one_of_them_agrees(opened: Open) -> None:
-    ledger = opened()
+def test_a_conflict_is_over_when_one_of_them_agrees(open_ledger: Open) -> None:
+    ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     ledger.answer(2, 0, "bob")
     assert ledger.answer(2, 0, "ann").state == "answered"
 
 
-def test_what_is_no_conflict_cannot_be_decided(opened: Open) -> None:
-    ledger = opened()
+def test_what_is_no_conflict_cannot_be_decided(open_ledger: Open) -> None:
+    ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     with pytest.raises(ValueError, match="row 2 of site north is not in conflict"):
         ledger.resolve(2, 0, "bob")
 
 
 def test_whoever_decided_may_decide_otherwise_and_it_stays_the_last_word(
-    opened: Open,
+    open_ledger: Open,
 ) -> None:
-    ledger = opened(annotators=2)
+    ledger = open_ledger(annotators=2)
     for who, value in (("ann", 1), ("bob", 0)):
         ledger.answer(2, value, who)
     ledger.resolve(2, 0, "cy")
@@ -154,9 +156,9 @@ def test_whoever_decided_may_decide_otherwise_and_it_stays_the_last_word(
 
 
 def test_a_conflict_over_a_trained_label_leaves_it_alone_until_decided(
-    opened: Open,
+    open_ledger: Open,
 ) -> None:
-    ledger = opened()
+    ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     close(ledger)
     ledger.answer(2, 0, "bob")
@@ -167,9 +169,9 @@ def test_a_conflict_over_a_trained_label_leaves_it_alone_until_decided(
 
 
 def test_a_conflict_at_the_close_costs_and_leaves_the_pool_until_it_is_decided(
-    opened: Open,
+    open_ledger: Open,
 ) -> None:
-    ledger = opened(rows=(2,), limit=1)
+    ledger = open_ledger(rows=(2,), limit=1)
     ledger.answer(2, 1, "ann")
     ledger.answer(2, 0, "bob")
     assert close(ledger) == [] and ledger.purchases.find_excluded_rows() == [2]
@@ -187,7 +189,7 @@ def test_a_conflict_at_the_close_costs_and_leaves_the_pool_until_it_is_decided(
     )
 
 
-def test_with_two_annotators_a_question_is_open_until_two_agree(opened: Open) -> None:
-    ledger = opened(annotators=2)
+def test_with_two_annotators_a_question_is_open_until_two_agree(open_ledger: Open) -> None:
+    ledger = open_ledger(annotators=2)
     assert ledger.answer(2, 1, "ann").state == "open"
     assert ledger.answer(2, 1, "bob").state == "answered"

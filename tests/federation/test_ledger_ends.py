@@ -9,8 +9,8 @@ from fallow.sites.store import Label
 from tests.federation.ledgers import RUN, STEP, Open, close, state
 
 
-def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(opened: Open) -> None:
-    ledger = opened(limit=3)
+def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(open_ledger: Open) -> None:
+    ledger = open_ledger(limit=3)
     assert ledger.answer(2, None, "ann").state == "declined"
     closed = ledger.purchases.close(RUN, STEP, lambda labels: labels)
     assert (closed.asked, closed.answered, closed.declined) == (3, 0, 1)
@@ -24,8 +24,8 @@ def test_cannot_tell_costs_leaves_the_pool_and_is_not_replaced(opened: Open) -> 
     )  # of 3 one is spent
 
 
-def test_a_row_that_nobody_could_tell_comes_back_with_a_label(opened: Open) -> None:
-    ledger = opened()
+def test_a_row_that_nobody_could_tell_comes_back_with_a_label(open_ledger: Open) -> None:
+    ledger = open_ledger()
     ledger.answer(2, None, "ann")
     close(ledger)
     ledger.answer(2, 1, "ann")
@@ -35,8 +35,8 @@ def test_a_row_that_nobody_could_tell_comes_back_with_a_label(opened: Open) -> N
     )
 
 
-def test_a_label_becomes_cannot_tell_and_trains_no_more(opened: Open) -> None:
-    ledger = opened()
+def test_a_label_becomes_cannot_tell_and_trains_no_more(open_ledger: Open) -> None:
+    ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     close(ledger)
     ledger.answer(2, None, "ann")
@@ -44,9 +44,9 @@ def test_a_label_becomes_cannot_tell_and_trains_no_more(opened: Open) -> None:
 
 
 def test_a_person_takes_back_their_latest_answer_and_then_the_one_before(
-    opened: Open,
+    open_ledger: Open,
 ) -> None:
-    ledger = opened()
+    ledger = open_ledger()
     ledger.answer(4, 1, "ann")
     ledger.answer(2, 1, "ann")
     ledger.answer(2, 0, "bob")
@@ -58,8 +58,8 @@ def test_a_person_takes_back_their_latest_answer_and_then_the_one_before(
     assert [given.kind for given in ledger.history(4)] == ["answer", "taken back"]
 
 
-def test_an_answer_that_has_entered_training_is_not_taken_back(opened: Open) -> None:
-    ledger = opened()
+def test_an_answer_that_has_entered_training_is_not_taken_back(open_ledger: Open) -> None:
+    ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     close(ledger)
     assert ledger.take_back("ann") is None
@@ -68,8 +68,10 @@ def test_an_answer_that_has_entered_training_is_not_taken_back(opened: Open) -> 
     assert back is not None and back.value == 1.0
 
 
-def test_a_withdrawn_sample_takes_no_labels_and_is_never_asked_again(opened: Open) -> None:
-    ledger = opened()
+def test_a_withdrawn_sample_takes_no_labels_and_is_never_asked_again(
+    open_ledger: Open,
+) -> None:
+    ledger = open_ledger()
     ledger.answer(4, 1, "ann")
     for row in (4, 2, 7):
         ledger.withdraw(row, "ann", "consent withdrawn")
@@ -90,16 +92,16 @@ def test_a_withdrawn_sample_takes_no_labels_and_is_never_asked_again(opened: Ope
     )
 
 
-def test_a_withdrawn_sample_has_left_once_it_was_let_go(opened: Open) -> None:
-    ledger = opened()
+def test_a_withdrawn_sample_has_left_once_it_was_let_go(open_ledger: Open) -> None:
+    ledger = open_ledger()
     ledger.withdraw(2, "ann")
     assert ledger.purchases.find_excluded_rows() == []
     ledger.purchases.apply_withdrawals()
     assert ledger.purchases.find_excluded_rows() == [2]
 
 
-def test_only_rows_of_the_site_are_withdrawn(opened: Open) -> None:
-    ledger = opened()
+def test_only_rows_of_the_site_are_withdrawn(open_ledger: Open) -> None:
+    ledger = open_ledger()
     ledger.orders.check_rows(10)
     with pytest.raises(ValueError, match="no row 10"):
         ledger.withdraw(10, "ann")
@@ -108,8 +110,8 @@ def test_only_rows_of_the_site_are_withdrawn(opened: Open) -> None:
 # -- ends -----------------------------------------------------------------------------------
 
 
-def test_an_open_question_expires_at_the_close_and_is_given_back(opened: Open) -> None:
-    ledger = opened(limit=3)
+def test_an_open_question_expires_at_the_close_and_is_given_back(open_ledger: Open) -> None:
+    ledger = open_ledger(limit=3)
     ledger.answer(4, 1, "ann")
     close(ledger)
     assert state(ledger, 2) == "expired"
@@ -122,27 +124,30 @@ def test_an_open_question_expires_at_the_close_and_is_given_back(opened: Open) -
     )
 
 
-def test_a_close_twice_enters_nothing_twice(opened: Open) -> None:
-    ledger = opened()
+def test_a_close_twice_enters_nothing_twice(open_ledger: Open) -> None:
+    ledger = open_ledger()
     ledger.answer(2, 1, "ann")
     assert close(ledger) == close(ledger) == [Label(2, 1.0, 0)]
 
 
-def test_labels_enter_in_the_order_in_which_rows_were_chosen(opened: Open) -> None:
-    ledger = opened()
+def test_labels_enter_in_the_order_in_which_rows_were_chosen(open_ledger: Open) -> None:
+    ledger = open_ledger()
     for row in (9, 4, 2):
         ledger.answer(row, 1, "ann")
     order: list[int] = []
-    ledger.purchases.close(
-        RUN, STEP, lambda found: order.extend(at.row for at in found) or found
-    )
+
+    def hold(labels: list[Label]) -> list[Label]:
+        order.extend(label.row for label in labels)
+        return labels
+
+    ledger.purchases.close(RUN, STEP, hold)
     assert order == [4, 2, 9]
 
 
 def test_what_was_answered_in_a_step_that_was_never_closed_enters_later(
-    opened: Open,
+    open_ledger: Open,
 ) -> None:
-    ledger = opened(rows=(2, 4))
+    ledger = open_ledger(rows=(2, 4))
     ledger.answer(2, 1, "ann")
     lines = [ChosenRow(row) for row in (2, 4, 5)]
     assert (
@@ -153,8 +158,8 @@ def test_what_was_answered_in_a_step_that_was_never_closed_enters_later(
     assert close(ledger, "1/query") == [Label(2, 1.0, 0), Label(5, 0.0, 1)]
 
 
-def test_progress_counts_each_kind_of_the_newest_cycle(opened: Open) -> None:
-    ledger = opened(rows=(1, 2, 3, 4))
+def test_progress_counts_each_kind_of_the_newest_cycle(open_ledger: Open) -> None:
+    ledger = open_ledger(rows=(1, 2, 3, 4))
     ledger.answer(1, 1, "ann")
     ledger.answer(2, None, "ann")
     ledger.answer(3, 1, "ann")

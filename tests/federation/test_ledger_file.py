@@ -24,7 +24,7 @@ from tests.experiment.crash import KILLED, begun, ended
 RUN, STEP = "run", "0/query"
 
 
-def made(folder: Path, limit: int | None = None, rows: int = 0) -> Ledger:
+def make_ledger(folder: Path, limit: int | None = None, rows: int = 0) -> Ledger:
     """A ledger in which so many rows were asked for."""
     ledger = Ledger(folder / "ledger.sqlite", "north", 3, limit)
     if ledger.orders.newest_run() is None:
@@ -55,7 +55,7 @@ def test_a_ledger_and_its_copy_are_for_their_owner_alone_whatever_the_umask(
 ) -> None:
     before = os.umask(0)
     try:
-        ledger = made(tmp_path, rows=1)
+        ledger = make_ledger(tmp_path, rows=1)
         ledger.backup()
     finally:
         os.umask(before)
@@ -69,7 +69,7 @@ def test_a_ledger_and_its_copy_are_for_their_owner_alone_whatever_the_umask(
 
 
 def test_a_step_asks_no_more_than_it_is_allowed(tmp_path: Path) -> None:
-    ledger = made(tmp_path)
+    ledger = make_ledger(tmp_path)
     lines = [ChosenRow(row) for row in range(5)]
     assert (
         ledger.purchases.ask(RUN, "1/query", cycle=1, allowed=3, deadline=None, rows=lines)
@@ -79,7 +79,7 @@ def test_a_step_asks_no_more_than_it_is_allowed(tmp_path: Path) -> None:
 
 
 def test_a_step_that_asked_keeps_its_questions(tmp_path: Path) -> None:
-    ledger = made(tmp_path, rows=2)
+    ledger = make_ledger(tmp_path, rows=2)
     assert (
         ledger.purchases.ask(
             RUN,
@@ -95,7 +95,7 @@ def test_a_step_that_asked_keeps_its_questions(tmp_path: Path) -> None:
 
 
 def test_the_limit_of_the_site_holds_over_all_steps(tmp_path: Path) -> None:
-    ledger = made(tmp_path, limit=3, rows=2)
+    ledger = make_ledger(tmp_path, limit=3, rows=2)
     ledger.answer(0, 1, "ann")
     ledger.answer(1, 1, "ann")
     lines = [ChosenRow(row) for row in range(2, 9)]
@@ -106,8 +106,8 @@ def test_the_limit_of_the_site_holds_over_all_steps(tmp_path: Path) -> None:
 
 
 def test_a_limit_below_what_was_asked_stops_further_questions(tmp_path: Path) -> None:
-    made(tmp_path, rows=3).close()
-    ledger = made(tmp_path, limit=1)
+    make_ledger(tmp_path, rows=3).close()
+    ledger = make_ledger(tmp_path, limit=1)
     for row in range(3):
         ledger.answer(row, 1, "ann")
     assert (
@@ -139,7 +139,7 @@ def test_a_limit_below_what_was_asked_stops_further_questions(tmp_path: Path) ->
     ],
 )
 def test_the_database_itself_refuses(tmp_path: Path, sql: str, why: str) -> None:
-    ledger = made(tmp_path, limit=2, rows=2)
+    ledger = make_ledger(tmp_path, limit=2, rows=2)
     ledger.answer(0, 1, "ann")
     ledger.answer(1, 1, "ann")
     ledger.purchases.close(RUN, STEP, lambda labels: labels)
@@ -149,7 +149,7 @@ def test_the_database_itself_refuses(tmp_path: Path, sql: str, why: str) -> None
 
 
 def test_the_database_itself_refuses_to_ask_twice_in_a_cycle(tmp_path: Path) -> None:
-    ledger = made(tmp_path, rows=1)
+    ledger = make_ledger(tmp_path, rows=1)
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         by_hand(
             ledger,
@@ -159,7 +159,7 @@ def test_the_database_itself_refuses_to_ask_twice_in_a_cycle(tmp_path: Path) -> 
 
 
 def test_writers_at_the_same_time_never_ask_beyond_the_limit(tmp_path: Path) -> None:
-    ledgers = [made(tmp_path, limit=7) for _ in range(4)]
+    ledgers = [make_ledger(tmp_path, limit=7) for _ in range(4)]
     asked: list[int] = []
 
     def ask(ledger: Ledger, step: str, first: int) -> None:
@@ -187,10 +187,10 @@ def test_writers_at_the_same_time_never_ask_beyond_the_limit(tmp_path: Path) -> 
 
 
 def test_another_process_answers_while_this_one_writes(tmp_path: Path) -> None:
-    ledger = made(tmp_path, rows=3)
+    ledger = make_ledger(tmp_path, rows=3)
 
     def answers() -> None:
-        page = made(tmp_path)
+        page = make_ledger(tmp_path)
         for row in range(3):
             page.answer(row, row, "ann")
 
@@ -207,19 +207,22 @@ def test_another_process_answers_while_this_one_writes(tmp_path: Path) -> None:
 
 
 def test_a_process_that_dies_before_the_commit_leaves_nothing(tmp_path: Path) -> None:
-    made(tmp_path, rows=2).close()
+    make_ledger(tmp_path, rows=2).close()
 
     def dies() -> None:
-        Database.commit = lambda database: os.kill(os.getpid(), signal.SIGKILL)
+        def kill(self: Database) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        Database.commit = kill  # type: ignore[method-assign]  # in the process that dies
         Ledger(tmp_path / "ledger.sqlite", "north", 3, None)
 
     assert ended(begun(dies)) == KILLED
-    ledger = made(tmp_path)
+    ledger = make_ledger(tmp_path)
     assert [question.state for question in ledger.questions()] == ["open", "open"]
 
 
 def test_an_exception_in_a_transaction_undoes_all_of_it(tmp_path: Path) -> None:
-    ledger = made(tmp_path, rows=2)
+    ledger = make_ledger(tmp_path, rows=2)
     with pytest.raises(ValueError, match="never asked"), ledger.transaction():
         ledger.answer(0, 1, "ann")
         ledger.answer(7, 1, "ann")
@@ -230,7 +233,7 @@ def test_an_exception_in_a_transaction_undoes_all_of_it(tmp_path: Path) -> None:
 
 
 def test_a_draft_is_read_as_if_it_were_written_and_writes_nothing(tmp_path: Path) -> None:
-    ledger = made(tmp_path)
+    ledger = make_ledger(tmp_path)
     ledger.store.keep("north", "model/south", {"w": torch.zeros(2)})
     draft = Draft(ledger.store)
     draft.keep("north", "local", {"w": torch.ones(2)})
@@ -249,7 +252,7 @@ def test_a_draft_is_read_as_if_it_were_written_and_writes_nothing(tmp_path: Path
 
 
 def test_memory_is_put_back_to_what_it_was_when_it_last_counted(tmp_path: Path) -> None:
-    store = made(tmp_path).store
+    store = make_ledger(tmp_path).store
     store.keep("north", "global", {"w": torch.zeros(2)})
     store.keep("north", "best", {"w": torch.zeros(2)})
     store.settle(0)
@@ -266,7 +269,7 @@ def test_memory_is_put_back_to_what_it_was_when_it_last_counted(tmp_path: Path) 
 def test_undo_reaches_back_to_the_exchange_that_counted_and_no_further(
     tmp_path: Path,
 ) -> None:
-    store = made(tmp_path).store
+    store = make_ledger(tmp_path).store
     for number in (1, 2):
         store.exchange = number
         store.keep("north", "global", {"w": torch.full((2,), float(number))})

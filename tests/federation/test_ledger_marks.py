@@ -17,7 +17,7 @@ from tests.federation.ledgers import close, values
 RUN, STEP = "run", "0/query"
 
 
-def filled(folder: Path) -> Ledger:
+def fill_ledger(folder: Path) -> Ledger:
     """A ledger with a line in every table that has checksums."""
     ledger = Ledger(folder / "ledger.sqlite", "north", 3, 9)
     if ledger.orders.newest_run() is None:
@@ -80,12 +80,12 @@ CHANGES = {
 def test_a_changed_line_is_noticed_when_the_ledger_is_opened(
     tmp_path: Path, sql: str
 ) -> None:
-    filled(tmp_path).close()
+    fill_ledger(tmp_path).close()
     table = sql.split()[0]
     only = f" WHERE rowid = (SELECT min(rowid) FROM {table})"
     damage(tmp_path / "ledger.sqlite", f"UPDATE {sql}{only}")
     with pytest.raises(Failed, match=f"of its table {table} was changed"):
-        filled(tmp_path)
+        fill_ledger(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_changed_line_is_noticed_when_the_ledger_is_opened(
 )
 def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> None:
     """Also where it changes while the site is at work."""
-    ledger = filled(tmp_path)
+    ledger = fill_ledger(tmp_path)
     damage(ledger.path, f"UPDATE {sql}")
     with pytest.raises(Failed, match="was changed"):
         close(ledger)
@@ -102,7 +102,7 @@ def test_a_changed_answer_never_becomes_a_label(tmp_path: Path, sql: str) -> Non
 
 
 def test_a_changed_cost_of_noise_is_noticed_before_more_is_spent(tmp_path: Path) -> None:
-    ledger = filled(tmp_path)
+    ledger = fill_ledger(tmp_path)
     damage(ledger.path, "UPDATE spent SET epsilon = 0.0")
     with pytest.raises(Failed, match="of its table spent was changed"):
         ledger.store.spend("north", "1/query/0", Released(0.5, "laplace", {}))
@@ -110,7 +110,7 @@ def test_a_changed_cost_of_noise_is_noticed_before_more_is_spent(tmp_path: Path)
 
 
 def test_every_table_has_checksums_or_holds_what_has_its_own(tmp_path: Path) -> None:
-    ledger = filled(tmp_path)
+    ledger = fill_ledger(tmp_path)
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     found = {name for (name,) in ledger._tables.read(sql)}
     assert found - MARKED.keys() == {"kept", "undo", "secret", "label"}
@@ -121,12 +121,12 @@ def test_every_table_has_checksums_or_holds_what_has_its_own(tmp_path: Path) -> 
 
 
 def test_lines_that_change_as_they_may_are_whole(tmp_path: Path) -> None:
-    ledger = filled(tmp_path)
+    ledger = fill_ledger(tmp_path)
     ledger.take_back("ann")
     ledger.answer(1, 2, "ann")
     close(ledger)
     ledger.close()
-    again = filled(tmp_path)
+    again = fill_ledger(tmp_path)
     assert values(again) == {0: 1.0, 1: 2.0}
     again.close()
 

@@ -313,7 +313,7 @@ def test_a_line_that_was_being_written_when_the_power_went_is_none(tmp_path: Pat
 # -- what the coordinator says --------------------------------------------------------------
 
 
-def rolled_back(path: Path) -> Leader:
+def roll_back(path: Path) -> Leader:
     """A site whose folder went back as a whole, so that nothing in it says so."""
     leader = noisy(path)
     release(leader, 0)
@@ -335,7 +335,7 @@ def rolled_back(path: Path) -> Leader:
 def test_a_coordinator_that_counted_what_the_site_forgot_proves_that_it_is_older(
     tmp_path: Path,
 ) -> None:
-    leader = rolled_back(tmp_path)
+    leader = roll_back(tmp_path)
     assert leader.ledger.store.spent() == EACH
     for _ in range(2):
         refused = str(leader.send(leader.order(share(2))).refused)
@@ -439,10 +439,10 @@ def test_the_second_book_is_on_the_disk_before_the_ledger_has_a_release(
     ledger = Ledger(tmp_path / "ledger.sqlite", "north", 3, None, epsilon=1.0)
     seen = []
 
-    def synced(file: int) -> None:
+    def watch_fsync(file: int) -> None:
         seen.append((os.fstat(file).st_size, ledger.store.spent()))
 
-    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "fsync", watch_fsync)
     before = (tmp_path / NAME).stat().st_size
     ledger.store.spend("north", "0/query/0", Released(0.5, "d", {}))
     assert [(size > before, spent) for size, spent in seen] == [(True, 0.0)]

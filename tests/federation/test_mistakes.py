@@ -147,9 +147,11 @@ def test_an_attempt_that_failed_halfway_makes_certificates_for_the_hosts_of_the_
 
 # -- folders of the other kind, or none ---------------------------------------------------------
 
-COORDINATE = [("coordinate", word, "X") for word in ("start", "status", "advance", "stop")]
+COORDINATE: list[tuple[str, ...]] = [
+    ("coordinate", word, "X") for word in ("start", "status", "advance", "stop")
+]
 COORDINATE += [("coordinate", "admit", "X", "north/join.json")]
-OWN = [
+OWN: list[tuple[str, ...]] = [
     ("site", "start", "X"),
     ("site", "status", "X"),
     ("site", "import", "X", "labels.csv"),

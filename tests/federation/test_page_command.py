@@ -27,7 +27,7 @@ pytest.importorskip("flwr")
 WAIT = 120.0
 
 
-def made(folder: Path) -> SiteFolder:
+def make_site(folder: Path) -> SiteFolder:
     """A site that was asked for its third row."""
     write_agreement(folder / "study.toml", agreed())
     data = str(table(folder / "rows.csv"))
@@ -43,7 +43,7 @@ def made(folder: Path) -> SiteFolder:
 
 @pytest.mark.processes
 def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> None:
-    site = made(tmp_path)
+    site = make_site(tmp_path)
     line = [
         sys.executable,
         "-c",
@@ -74,7 +74,7 @@ def test_the_command_serves_the_page_until_it_is_told_to_end(tmp_path: Path) -> 
 
 
 def test_a_name_that_cannot_be_kept_is_refused_at_once(tmp_path: Path) -> None:
-    site = made(tmp_path)
+    site = make_site(tmp_path)
     done = CliRunner().invoke(app, ["label", str(site.path), "--who", "=cmd", "--no-open"])
     assert isinstance(done.exception, ValueError) and "cannot be kept as a name" in str(
         done.exception

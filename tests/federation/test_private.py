@@ -211,8 +211,9 @@ def test_a_study_of_real_processes_leaves_nothing_that_others_may_read(
         study.start(LEADER, *study.sites)
         study.finish(FINISHED)
         assert (study.office.path / "flower" / "superlink.sqlite").exists()
-        for folder in (study.office, *study.sites.values()):
-            assert open_to_others(folder.path) == {}, folder.path.name
+        places = [study.office.path, *(site.path for site in study.sites.values())]
+        for place in places:
+            assert open_to_others(place) == {}, place.name
 
 
 def test_the_commands_of_real_sites_write_for_their_owner_alone(

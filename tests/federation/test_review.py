@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fallow.core import Request, Step
+from fallow.core.types import Answer
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.program import new_run, opened
@@ -18,7 +19,7 @@ from fallow.federation.site.terms import describe_rows
 from fallow.network.checks import ResponseCheck
 from fallow.queries import AHFAL
 from tests.federation.agreed import TABLE, table
-from tests.federation.hosts import ASK, CLOSE, Leader, about, agreement, folder, picked
+from tests.federation.hosts import ASK, CLOSE, Leader, about, agreement, folder, order_picks
 from tests.federation.remotes import federation
 from tests.federation.worlds import NAMES, tiny
 
@@ -35,7 +36,7 @@ def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
     """The coordinator began a run, began anew, and somebody kept an order of the first."""
     late = leader.order(about("hello", "0/hello"), run=new_run(1e9))
     leader.run = new_run(1.5e9)
-    picked(leader)
+    order_picks(leader)
     memory = leader.ledger.store.load_states("north").keys()
     assert "this is a replay, or the coordinator's clock" in str(leader.send(late).refused)
     assert leader.ledger.store.load_states("north").keys() == memory != set()
@@ -43,7 +44,7 @@ def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
 
 
 def test_a_replayed_ask_of_a_finished_cycle_asks_nobody(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     leader.people("ask", "0/query", **ASK)
     ask = leader.orders[-1]
     leader.people("close", "0/query", **CLOSE)
@@ -59,8 +60,8 @@ def test_picks_of_a_cycle_that_a_site_missed_are_not_asked_in_a_later_one(
     leader: Leader,
 ) -> None:
     """The site picked, then was away for ask, close and training, and is chosen nothing from."""
-    picked(leader)
-    told = {"step": "1/query", "cycle": 1, "allowed": 3}
+    order_picks(leader)
+    told: Answer = {"step": "1/query", "cycle": 1, "allowed": 3}
     assert leader.people("ask", "1/query", 1, **told) == {"asked": 0}
 
 
@@ -69,26 +70,28 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
     tmp_path: Path, restart: str
 ) -> None:
     agreed = agreement("query=entropy", "training=ditto", f"restart={restart}")
-    after, kept = [], []
+    after, read_durability = [], []
     for name, misses in (("there", False), ("away", True)):
         (tmp_path / name).mkdir()
         leader = Leader(folder(tmp_path / name, agreed, brought=range(6)))
-        picked(leader)
+        order_picks(leader)
         leader.people("ask", "0/query", **ASK)
         if not misses:
             leader.people("close", "0/query", **CLOSE)  # nobody has answered
         after.append(leader.round(0, leader.first_model(), cycle=1))
-        kept.append(leader.ledger.store.load_states("north"))
+        read_durability.append(leader.ledger.store.load_states("north"))
         leader.ledger.close()
-    assert kept[0].keys() == kept[1].keys() >= {"own/v"}
+    assert read_durability[0].keys() == read_durability[1].keys() >= {"own/v"}
     torch.testing.assert_close(after[0], after[1], rtol=0, atol=0)
-    torch.testing.assert_close(kept[0]["own/v"], kept[1]["own/v"], rtol=0, atol=0)
+    torch.testing.assert_close(
+        read_durability[0]["own/v"], read_durability[1]["own/v"], rtol=0, atol=0
+    )
 
 
 # -- what people answer, in the coordinator's hands -----------------------------------------
 
 W = torch.ones(2).double()
-TOLD = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
+TOLD: Answer = {"rows": 9.0, "hits": 3.0, "class_rows": W, "class_hits": W}
 STANDING = {"labelled": 1, "held": 0, "pool": 8}
 
 
@@ -131,12 +134,12 @@ def test_progress_in_words_is_refused() -> None:
 
 def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None:
     found = federation(AHFAL())
-    answers = dict.fromkeys(found.remote.sites, TOLD)
+    answers: dict[str, Answer] = dict.fromkeys(found.remote.sites, TOLD)
     first = found.remote.sites[0]
     answers[first] = {**TOLD, "class_rows": torch.ones(3).double()}
     for site, signing in found.signing.items():
         signing.told["0/query/score/0"] = answers[site]
-    found.remote.waits = replace(found.remote.waits, quorum=2)
+    found.remote.waits = Waits(found.remote.waits.timeout, quorum=2)
     asked = {site: about("score", "0/query") for site in found.remote.sites}
     assert set(found.remote.exchange(asked).answers) == set(found.remote.sites) - {first}
 
@@ -159,7 +162,7 @@ def test_runs_begun_again_do_not_average_noise_away(tmp_path: Path) -> None:
 
 
 def test_a_row_withdrawn_after_it_was_picked_is_not_asked(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     row = int(leader.ledger.store.load_states("north")["picks"]["rows"][0])
     leader.ledger.withdraw(row, "ann")
     assert leader.people("ask", "0/query", **ASK) == {"asked": 2}
@@ -170,7 +173,7 @@ def test_a_row_withdrawn_after_it_was_picked_is_not_asked(leader: Leader) -> Non
 
 
 def test_nobody_else_reads_a_ledger_or_its_copy(leader: Leader) -> None:
-    picked(leader)
+    order_picks(leader)
     leader.people("close", "0/query", **CLOSE)
     files = sorted(leader.site.path.glob("ledger*"))
     assert {file.name for file in files} >= {"ledger.sqlite", "ledger-backup.sqlite"}
@@ -204,10 +207,10 @@ def test_rows_that_are_trained_and_tested_on_are_told(tmp_path: Path) -> None:
 def test_a_refusal_names_no_folder_of_the_site(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def locked(*about: object) -> None:
+    def report_damage(*about: object) -> None:
         raise leader.ledger._tables.damage_error("a page")
 
-    monkeypatch.setattr(leader.ledger.orders, "find_position", locked)
+    monkeypatch.setattr(leader.ledger.orders, "find_position", report_damage)
     refused = str(leader.send(leader.order(about("hello", "0/hello"))).refused)
     assert "its ledger is damaged" in refused and str(leader.site.path) not in refused
     assert "ledger.sqlite" in (leader.site.path / "errors.log").read_text()
@@ -219,12 +222,12 @@ def test_a_coordinators_journal_survives_a_power_cut(
     monkeypatch.undo()
     full, normal = 2, 1
 
-    def kept(journal: Journal) -> int:
+    def read_durability(journal: Journal) -> int:
         return int(journal._file.read("PRAGMA synchronous")[0][0])
 
     with opened(tmp_path, agreement("query=entropy")) as journal:
-        assert kept(journal) == full
-    assert kept(Journal(tmp_path / "simulated.sqlite")) == normal
+        assert read_durability(journal) == full
+    assert read_durability(Journal(tmp_path / "simulated.sqlite")) == normal
 
 
 # -- the coordinator's program --------------------------------------------------------------
@@ -245,12 +248,12 @@ def test_handing_over_the_last_model_is_among_what_left_each_site(tmp_path: Path
     world = tiny(tmp_path)
     assert world.program().go()
 
-    def left() -> list[Any]:
+    def list_finishes() -> list[Any]:
         return [row for row in world.records()[-1]["revealed"] if row["verb"] == "finish"]
 
-    (row,) = left()
+    (row,) = list_finishes()
     assert (row["kind"], row["sites"], row["exchanges"]) == ("keep", len(NAMES[:3]), 1)
     (world.place / "model-card.md").unlink()  # killed before its very last file
     assert world.program().go()
-    assert left() == [row]
+    assert list_finishes() == [row]
     assert "finish (keep)" in (world.place / "model-card.md").read_text()

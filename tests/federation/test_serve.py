@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from fallow.cli.site import site
 from fallow.cli.site_words import SiteLines, describe_end, describe_event
+from fallow.core import events
 from fallow.federation.site.folder import SiteFolder
 from fallow.federation.site.serve import Copies, read_status, serve, unreachable
 from fallow.federation.study_file import write_agreement
@@ -76,8 +77,8 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def served(
-    folder: SiteFolder, heard: list[dict[str, Any]], copies: float = 3600.0
+def serving(
+    folder: SiteFolder, heard: list[events.Event], copies: float = 3600.0
 ) -> Iterator[Wire]:
     """The site at work in a thread; its events in ``heard``."""
     stop, wires = Event(), list[Wire]()
@@ -104,8 +105,8 @@ def progress(study: str) -> bytes:
 def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
-    folder, heard = north(tmp_path), list[dict[str, Any]]()
-    with served(folder, heard) as wire:
+    folder, heard = north(tmp_path), list[events.Event]()
+    with serving(folder, heard) as wire:
         reply = open_reply(
             folder.keys.verify, wire.send(progress(folder.agreement.digest)), "north"
         )
@@ -121,17 +122,17 @@ def test_a_site_answers_orders_at_its_socket_and_leaves_nothing_behind(
 
 
 def test_an_order_of_another_study_is_refused_aloud(tmp_path: Path) -> None:
-    folder, heard = north(tmp_path), list[dict[str, Any]]()
-    with served(folder, heard) as wire:
+    folder, heard = north(tmp_path), list[events.Event]()
+    with serving(folder, heard) as wire:
         wire.send(progress("another"))
-    assert "has agreed on study" in heard[1]["refused"]
+    assert "has agreed on study" in str(heard[1]["refused"])
     assert describe_event(heard[1]).startswith("refused: site north")
 
 
 def test_a_site_at_work_copies_its_ledger_again_and_again(tmp_path: Path) -> None:
     folder = north(tmp_path)
     copy = folder.path / "ledger-backup.sqlite"
-    with served(folder, [], copies=0.05):
+    with serving(folder, [], copies=0.05):
         until(copy.exists)
         first = copy.stat().st_ino
         until(lambda: copy.exists() and copy.stat().st_ino != first)
@@ -166,15 +167,15 @@ def test_a_ledger_that_was_put_back_says_so(tmp_path: Path) -> None:
     folder = north(tmp_path)
     with closing(folder.open_ledger()) as ledger:
         ledger.backup()
-    assert "was put back" not in called("status", folder.path)
+    assert "was put back" not in run_site_command("status", folder.path)
     shutil.copy(folder.path / "ledger-backup.sqlite", folder.ledger_path)
-    assert "was put back from its copy of" in called("status", folder.path)
+    assert "was put back from its copy of" in run_site_command("status", folder.path)
 
 
 def test_one_process_serves_a_site(tmp_path: Path) -> None:
     folder = north(tmp_path)
     with (
-        served(folder, []),
+        serving(folder, []),
         pytest.raises(Failed, match="a process serves site north already"),
     ):
         serve(folder, Event(), lambda event: None)
@@ -201,7 +202,7 @@ def test_a_site_needs_the_address_of_its_coordinator(tmp_path: Path) -> None:
 # -- the command ------------------------------------------------------------------------------
 
 
-def called(*words: str | Path) -> str:
+def run_site_command(*words: str | Path) -> str:
     """What ``fallow site`` writes."""
     done = CliRunner().invoke(site, [str(word) for word in words], catch_exceptions=False)
     assert done.exit_code == 0
@@ -210,16 +211,17 @@ def called(*words: str | Path) -> str:
 
 def test_init_shows_the_study_the_rows_and_what_to_send(tmp_path: Path) -> None:
     write_agreement(tmp_path / "study.toml", agreed())
-    about = {
+    about: dict[str, str | Path] = {
         "--study": tmp_path / "study.toml",
         "--name": "north",
         "--superlink": "127.0.0.1:1",
         "--data": table(tmp_path / "rows.csv"),
         "--digest": agreed().digest[:8],
     }
-    shown = called(
-        "init", tmp_path / "SITE", *(word for pair in about.items() for word in pair)
-    )
+    options: list[str | Path] = []
+    for option, value in about.items():
+        options += [option, value]
+    shown = run_site_command("init", tmp_path / "SITE", *options)
     for words in (
         "Site north",
         "4 rows, 2 of them with labels",
@@ -234,26 +236,28 @@ def test_init_shows_the_study_the_rows_and_what_to_send(tmp_path: Path) -> None:
 
 def test_status_tells_what_waits_what_was_sent_and_what_runs(tmp_path: Path) -> None:
     folder = north(tmp_path)
-    shown = called("status", folder.path)
+    shown = run_site_command("status", folder.path)
     assert "does not run; start it with: fallow site start" in shown
     assert "0 asked" in shown
-    about = json.loads(called("status", folder.path, "--json"))
+    about = json.loads(run_site_command("status", folder.path, "--json"))
     assert (about["pid"], about["labels"]["open"], about["sent"]) == (None, 0, [])
     assert about["problem"].startswith("the coordinator at 127.0.0.1:1 is not reached")
 
 
 def test_labels_go_out_and_come_in_by_files(tmp_path: Path) -> None:
     folder = north(tmp_path)
-    assert "wrote 0 questions" in called("export", folder.path, tmp_path / "ask.csv")
+    assert "wrote 0 questions" in run_site_command(
+        "export", folder.path, tmp_path / "ask.csv"
+    )
     bad = tmp_path / "given.csv"
     bad.write_text("id,label\np1,yes\n")
     with pytest.raises(
         ValueError, match=r"1 line of .* cannot be taken, so nothing was taken"
     ):
-        called("import", folder.path, bad)
+        run_site_command("import", folder.path, bad)
     with pytest.raises(ValueError, match="so nothing would be taken"):
-        called("import", folder.path, bad, "--dry-run")
-    assert "would be taken: 0 labels" in called(
+        run_site_command("import", folder.path, bad, "--dry-run")
+    assert "would be taken: 0 labels" in run_site_command(
         "import", folder.path, bad, "--dry-run", "--partial"
     )
 
@@ -274,8 +278,16 @@ def test_of_many_lines_that_are_refused_the_first_are_shown(tmp_path: Path) -> N
 def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Path) -> None:
     heard = io.StringIO()
     lines = SiteLines(Console(file=heard), tmp_path)
-    gone = {"event": "coordinator", "problem": "the coordinator is not reached"}
-    end = {"event": "order", "key": "model/finish/0", "refused": None, "bytes": 9}
+    gone: events.Event = {
+        "event": "coordinator",
+        "problem": "the coordinator is not reached",
+    }
+    end: events.Event = {
+        "event": "order",
+        "key": "model/finish/0",
+        "refused": None,
+        "bytes": 9,
+    }
     for event in (gone, end, gone):
         lines(event)
     assert heard.getvalue().count("is not reached") == 1
@@ -283,7 +295,12 @@ def test_after_the_end_it_is_no_news_that_the_coordinator_has_gone(tmp_path: Pat
 
 
 def test_a_site_is_told_what_to_do_when_the_study_is_over(tmp_path: Path) -> None:
-    event = {"event": "order", "key": "model/finish/0", "refused": None, "bytes": 9}
+    event: events.Event = {
+        "event": "order",
+        "key": "model/finish/0",
+        "refused": None,
+        "bytes": 9,
+    }
     assert f"fallow predict {tmp_path} ROWS" in " ".join(describe_end(event, tmp_path))
     assert not describe_end({**event, "key": "0/train/0/1"}, tmp_path)
     assert not describe_end({**event, "refused": "no"}, tmp_path)

@@ -29,7 +29,7 @@ def test_a_table_is_no_wider_than_a_hundred_columns_where_nobody_knows_the_width
     assert " ".join(told).count("weighted") == 4
 
 
-def told(world: Federation) -> dict[str, str]:
+def list_reveals(world: Federation) -> dict[str, str]:
     return {verb: what for _, verb, what, _ in list_disclosures(world.sites["basel"])}
 
 
@@ -37,9 +37,12 @@ def test_a_study_of_classes_says_nothing_of_numbers_and_its_sites_tell_none(
     tmp_path: Path,
 ) -> None:
     world = tiny(tmp_path)
-    assert {"columns", "spread"} <= told(world).keys()
-    assert not {"labelled", "deviation"} & told(world).keys()
-    assert "hits" in told(world)["score"] and "squared" not in told(world)["score"]
+    assert {"columns", "spread"} <= list_reveals(world).keys()
+    assert not {"labelled", "deviation"} & list_reveals(world).keys()
+    assert (
+        "hits" in list_reveals(world)["score"]
+        and "squared" not in list_reveals(world)["score"]
+    )
     assert (
         build_study(world.agreement).methods["scaling"].contract.refusal("labelled", "sum")
     )
@@ -48,5 +51,8 @@ def test_a_study_of_classes_says_nothing_of_numbers_and_its_sites_tell_none(
 def test_a_study_of_numbers_says_nothing_of_classes(tmp_path: Path) -> None:
     recipe = replace(TINY, query=Spec("random"))
     world = federation(tmp_path, recipe, rows(("basel", "chur"), 0))
-    assert {"columns", "spread", "labelled", "deviation"} <= told(world).keys()
-    assert "squared" in told(world)["score"] and "hits" not in told(world)["score"]
+    assert {"columns", "spread", "labelled", "deviation"} <= list_reveals(world).keys()
+    assert (
+        "squared" in list_reveals(world)["score"]
+        and "hits" not in list_reveals(world)["score"]
+    )

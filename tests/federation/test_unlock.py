@@ -14,7 +14,7 @@ pytest.importorskip("cryptography")
 FAR = "00ffffffff-" + 16 * "f"  # the year 2106
 
 
-def locked(path: Path) -> Leader:
+def lock_out(path: Path) -> Leader:
     """A site with labels of a run from the future, which an earlier version let in."""
     leader = Leader(folder(path))
     leader.initial()
@@ -35,7 +35,7 @@ def unlock(leader: Leader, answer: str, *more: str) -> tuple[int, str]:
 
 
 def test_a_site_in_a_run_from_the_future_says_how_to_leave_it(tmp_path: Path) -> None:
-    leader = locked(tmp_path)
+    leader = lock_out(tmp_path)
     assert "fallow site unlock" in str(hello(leader))
     leader.ledger.close()
 
@@ -43,7 +43,7 @@ def test_a_site_in_a_run_from_the_future_says_how_to_leave_it(tmp_path: Path) ->
 def test_a_run_that_people_leave_makes_room_for_another_and_labels_stay(
     tmp_path: Path,
 ) -> None:
-    leader = locked(tmp_path)
+    leader = lock_out(tmp_path)
     code, said = unlock(leader, "y\n")
     assert code == 0
     assert f"Newest run: {FAR}; began at 2106-02-07" in said
@@ -58,7 +58,7 @@ def test_a_run_that_people_leave_makes_room_for_another_and_labels_stay(
 
 @pytest.mark.parametrize("answer", ["n\n", "\n"])
 def test_nothing_is_left_without_a_yes(tmp_path: Path, answer: str) -> None:
-    leader = locked(tmp_path)
+    leader = lock_out(tmp_path)
     code, said = unlock(leader, answer)
     assert code == 0 and "Nothing was changed." in said
     assert not leader.ledger.orders.is_left(FAR) and hello(leader) is not None
@@ -66,7 +66,7 @@ def test_nothing_is_left_without_a_yes(tmp_path: Path, answer: str) -> None:
 
 
 def test_only_the_newest_run_can_be_left(tmp_path: Path) -> None:
-    leader = locked(tmp_path)
+    leader = lock_out(tmp_path)
     done = CliRunner().invoke(app, ["site", "unlock", str(leader.site.path), "--run", RUN])
     assert done.exit_code != 0 and f"is in run {FAR} and not in {RUN}" in str(
         done.exception

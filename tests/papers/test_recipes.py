@@ -12,7 +12,7 @@ from fallow.core.build import build
 from fallow.data import CATALOGUE, Dataset
 from fallow.data.partition import partitions as rules
 from fallow.experiment.methods import methods_of
-from fallow.experiment.rows import flipped
+from fallow.experiment.rows import draw_flipped_sites
 from fallow.papers import KNOWN, RECIPES
 from fallow.settings.recipe import Recipe
 from fallow.settings.variants import variant
@@ -216,7 +216,7 @@ def test_who_sends_and_never_averages_are_the_sites_with_flipped_labels() -> Non
         classes=tuple("0123456789"),
     )
     sites = [f"site-{k:02d}" for k in range(recipe.sites)]
-    drawn = {flipped(recipe, found, sites, seed) for seed in range(recipe.seeds)}
+    drawn = {draw_flipped_sites(recipe, found, sites, seed) for seed in range(recipe.seeds)}
     assert len(drawn) == recipe.seeds == 5
     for wrong in drawn:
         training = methods_of(one_way, wrong)["training"]

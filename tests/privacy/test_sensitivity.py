@@ -22,7 +22,7 @@ from fallow import compat, queries, training
 from fallow.core import Release
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
-from fallow.experiment.steps import held_back, is_stratified
+from fallow.experiment.steps import hold_back, is_stratified
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.sites import Parts, Site
@@ -110,7 +110,7 @@ def small_site(
             weight = 1.0 if weights is None else weights[row]
             labels.append(Label(row, value, turn - 1, weight))
             row += 1
-        site.buy(held_back(labels, validation, is_stratified(recipe, CLASSES), turn))
+        site.buy(hold_back(labels, validation, is_stratified(recipe, CLASSES), turn))
     labels = site.store.load_labels("a")
     if corrected:  # keeps all but its value, as in a site's ledger
         site.reread([e._replace(value=corrected.get(e.row, e.value)) for e in labels])
@@ -304,7 +304,7 @@ def test_under_local_privacy_no_label_says_which_ones_are_held_back(
     held = {
         tuple(
             label.held
-            for label in held_back(
+            for label in hold_back(
                 [Label(row, y, 0) for row, y in enumerate(values)], share, by_class, 3
             )
         )

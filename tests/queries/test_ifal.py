@@ -261,7 +261,9 @@ def made(folder, query, executor):
     state = run.train(0, None)["state"]
     ask = run._ask("0/query", "query", 0, Disclosure())
     ask.fit(None, "global", None, **state)
-    federation.methods["query"].query(ask, federation.within(federation.wanted(0.1)), {})
+    federation.methods["query"].query(
+        ask, federation.cap_budget(federation.budget_for(0.1)), {}
+    )
     return federation.members
 
 

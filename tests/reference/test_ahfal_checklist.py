@@ -14,7 +14,7 @@ import torch
 from fallow.core import stream
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal
-from fallow.experiment.rows import split
+from fallow.experiment.rows import split_rows
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
 from fallow.papers import find_recipe
@@ -52,7 +52,7 @@ def counts_of(
     kept = found.rows(recipe.rows or len(found.x), stream(seed, "rows", found.name))
     draw = stream(seed, "first labels")
     bought, held = [], []
-    for rows in split(recipe, kept, seed).values():
+    for rows in split_rows(recipe, kept, seed).values():
         y = kept.y[torch.from_numpy(rows)]
         drawn = torch.randperm(len(y), generator=draw)[: len(y) // 10]
         bought.append(torch.bincount(y[drawn], minlength=kept.n_classes).double())

@@ -66,7 +66,7 @@ def test_a_whole_number_is_labels_per_site_under_every_policy() -> None:
 def test_a_site_never_buys_more_than_its_pool(tmp_path: Path) -> None:
     recipe = replace(tiny(tmp_path), initial=19, per_cycle=1, cycles=1)
     world = build_world(recipe, 0, MemoryStore())
-    bought = world.within(world.wanted(recipe.initial))
+    bought = world.cap_budget(world.budget_for(recipe.initial))
     assert bought == {site: min(19, n) for site, n in world.sizes.items()}
     assert min(world.sizes.values()) < 19
 
@@ -74,7 +74,7 @@ def test_a_site_never_buys_more_than_its_pool(tmp_path: Path) -> None:
 def test_a_policy_that_rounds_every_budget_to_nothing_is_refused(tmp_path: Path) -> None:
     recipe = replace(tiny(tmp_path), budget="equal_rounded", initial=0.01)
     with pytest.raises(ValueError, match="gives no site a whole label"):
-        build_world(recipe, 0, MemoryStore()).wanted(recipe.initial)
+        build_world(recipe, 0, MemoryStore()).budget_for(recipe.initial)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from fallow.core.names import BUILT_IN
 from fallow.experiment.journal import Journal
 from fallow.papers import RECIPES
 from fallow.settings.recipe import LATER, OUTSIDE, Recipe
-from fallow.settings.resolved import resolved
+from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Spec
 from fallow.study.cell import Cell, Setup
 from fallow.study.opening import check_same, open_study
@@ -39,13 +39,13 @@ class Later:
 
 def test_every_setting_that_decides_a_run_is_digested() -> None:
     named = {field.name for field in fields(Recipe)} - set(OUTSIDE)
-    assert set(resolved(Recipe("a"), BUILT_IN, OUTSIDE)) == named
+    assert set(resolve_settings(Recipe("a"), BUILT_IN, OUTSIDE)) == named
 
 
 def test_a_default_of_the_recipe_is_digested_with_its_value() -> None:
-    assert resolved(Recipe("a"), BUILT_IN, OUTSIDE)["rounds"] == 15
+    assert resolve_settings(Recipe("a"), BUILT_IN, OUTSIDE)["rounds"] == 15
     assert (
-        resolved(Recipe("a"), BUILT_IN, OUTSIDE)["plan"]["optimiser"]["lr"]
+        resolve_settings(Recipe("a"), BUILT_IN, OUTSIDE)["plan"]["optimiser"]["lr"]
         == Recipe("a").plan.optimiser.lr
     )
 

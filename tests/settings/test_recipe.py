@@ -101,7 +101,7 @@ def test_other_data_does_not_keep_the_name_and_numbers_of_a_recipe() -> None:
         ),
         (
             {"executor": "gpu"},
-            "executor: Input should be 'auto', 'loop', 'stacked' or 'workers', not 'gpu'",
+            "executor 'gpu' is unknown; use 'auto', 'loop', 'stacked' or 'workers'",
         ),
     ],
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
 
 from fallow.core import Contract, Layout, View, stream
 from fallow.core.messages import Request, Step
+from fallow.core.methods import Methods
 from fallow.core.types import Answer
 from fallow.core.view import Picks
 from fallow.sites import Parts, Site
@@ -42,9 +43,17 @@ class Choosing:
 
 def ask(query: Choosing, kind: Any, verb: str, **args: Any) -> tuple[Site, Answer]:
     model = mlp()
-    methods = {"training": FedAvg(), "plain": FedAvg(), "query": query}
+    methods = cast(
+        Methods,
+        {"training": FedAvg(), "plain": FedAvg(), "query": query},
+        # toys, which have what is asked of them
+    )
     x = torch.randn(ROWS, 6, generator=stream(0, "rows"), dtype=torch.float64)
-    site = Site("a", x, Parts(model, Layout.of(model), methods, 3, 0, None), MemoryStore())
+    layout = Layout.of(model)
+    parts = Parts(
+        model, layout, methods, classes=3, seed=0, fresh=lambda gen: layout.flatten(model)
+    )
+    site = Site("a", x, parts, MemoryStore())
     step = Step(kind, verb, args)
     return site, answer_step(site, step, Request("0/query/0", "query", 0, 0, (step,)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, cast, final
 
 import pytest
 import torch
@@ -24,6 +24,7 @@ from fallow.core import (
 )
 from fallow.core.local import Batch, Learner, TrainState, slot, weighted_mean
 from fallow.core.messages import Request, Step
+from fallow.core.methods import Methods
 from fallow.engine import Job, Loop, row_loss
 from fallow.network.bytes import Bytes
 from fallow.sites import Parts, Site
@@ -84,7 +85,11 @@ class Choosing:
 def world(query: Any, kind: type = InProcess, pool: int = 5) -> Any:
     model = mlp()
     layout, store = Layout.of(model), MemoryStore()
-    methods = {"training": FedAvg(PLAN), "plain": FedAvg(), "query": query}
+    methods = cast(
+        Methods,
+        {"training": FedAvg(PLAN), "plain": FedAvg(), "query": query},
+        # toys, which have what is asked of them
+    )
     parts = Parts(model, layout, methods, 3, 0, partial(_fresh, layout))
     members = {}
     for name in ("a", "b"):
@@ -99,15 +104,16 @@ def _fresh(layout: Layout, generator: torch.Generator) -> State:
     return {"w": w, "stats": torch.zeros(0, dtype=torch.float64)}
 
 
-def ordered(
-    carrier: Any, name: str, plan: Plan, owner: str = "query", **state: Tensor
+def order_fit(
+    carrier: Any, name: str, plan: Plan, owner: str = "query", /, **state: Tensor
 ) -> None:
+    """Have a model trained at every site, as a query or the training method orders it."""
     ask = Ask(carrier, Forgetful(), Disclosure(), name, owner, cycle=1)
     ask.fit(plan, name, None, **state)
     ask.flush()
 
 
-def sent() -> State:
+def initial_model() -> State:
     return Layout.of(mlp()).flatten(mlp())
 
 
@@ -115,9 +121,9 @@ def sent() -> State:
 def test_a_query_with_a_step_trains_what_it_orders_by_it(kind: type) -> None:
     query = Distilling()
     carrier = world(query, kind)
-    ordered(carrier, "pupil", SCRATCH, **sent())
+    order_fit(carrier, "pupil", SCRATCH, **initial_model())
     assert len(query.seen) == 2 * 2 * 2  # sites, epochs, batches
-    assert all(torch.equal(teacher, sent()["w"]) for teacher, _ in query.seen)
+    assert all(torch.equal(teacher, initial_model()["w"]) for teacher, _ in query.seen)
     for site in carrier.members.values():
         begun = site.parts.fresh(site.streams("init", "pupil", 1, 0))["w"]
         assert not torch.equal(site.memory["pupil"]["w"], begun)
@@ -127,7 +133,7 @@ def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
     query, plain = Distilling(), Choosing()
     theirs, ours = world(query), world(plain)
     for carrier in (theirs, ours):
-        ordered(carrier, "local", SCRATCH, **sent())
+        order_fit(carrier, "local", SCRATCH, **initial_model())
     assert not query.seen
     for name, site in ours.members.items():
         agree(
@@ -137,17 +143,17 @@ def test_the_local_model_is_trained_in_the_plain_way_by_every_query() -> None:
 
 def test_a_query_without_a_step_has_its_models_trained_in_the_plain_way() -> None:
     carrier = world(Choosing())
-    ordered(carrier, "other", PLAN, **sent())
-    ordered(carrier, "local", PLAN, owner="training", **sent())
+    order_fit(carrier, "other", PLAN, **initial_model())
+    order_fit(carrier, "local", PLAN, "training", **initial_model())
     for site in carrier.members.values():  # other batches, but the same kind of training
-        assert not torch.equal(site.memory["other"]["w"], sent()["w"])
+        assert not torch.equal(site.memory["other"]["w"], initial_model()["w"])
         assert not torch.equal(site.memory["other"]["w"], site.memory["local"]["w"])
 
 
 def test_where_nothing_was_sent_the_fresh_model_is_what_training_started_from() -> None:
     query = Distilling()
     carrier = world(query)
-    ordered(carrier, "pupil", SCRATCH)
+    order_fit(carrier, "pupil", SCRATCH)
     first = carrier.members["a"]
     fresh = first.parts.fresh(first.streams("init", "pupil", 1, 0))["w"]
     assert torch.equal(query.seen[0][0], fresh)
@@ -157,9 +163,9 @@ def test_a_query_that_sends_nothing_has_the_global_model_for_a_teacher() -> None
     query = Distilling()
     carrier = world(query)
     for site in carrier.members.values():
-        site.remember("global", sent())
-    ordered(carrier, "pupil", SCRATCH)
-    assert all(torch.equal(teacher, sent()["w"]) for teacher, _ in query.seen)
+        site.remember("global", initial_model())
+    order_fit(carrier, "pupil", SCRATCH)
+    assert all(torch.equal(teacher, initial_model()["w"]) for teacher, _ in query.seen)
 
 
 def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site() -> None:
@@ -169,13 +175,14 @@ def test_what_a_query_trains_begins_with_the_statistics_that_stayed_at_the_site(
     site.remember("own/bn", kept._asdict())
 
     def job(plan: Plan, owner: str) -> Job:
-        step = Step("fit", "local", dict(sent()), plan)
-        return site.job(step, Request("key", owner, 1, 0, (step,)))
+        step = Step("fit", "local", dict(initial_model()), plan)
+        made: Job = site.job(step, Request("key", owner, 1, 0, (step,)))
+        return made
 
     assert torch.equal(job(PLAN, "query").start["stats"], stats)
     assert torch.equal((job(SCRATCH, "query").sent or {})["stats"], stats)
     assert torch.equal(
-        job(PLAN, "training").start["stats"], sent()["stats"]
+        job(PLAN, "training").start["stats"], initial_model()["stats"]
     )  # its step decides
 
 
@@ -185,7 +192,7 @@ def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_the_plan_mixes() -
     mixing = Plan((Segment(1),), 4, Optimiser(), mix=2.0)
     for plan in (PLAN, mixing):
         query.seen.clear()
-        ordered(carrier, "pupil", plan, **sent())
+        order_fit(carrier, "pupil", plan, **initial_model())
         for at, (_, b) in enumerate(query.seen):
             site = carrier.members["ab"[at // (len(query.seen) // 2)]]
             assert b.counts.tolist() == [4.0, 4.0, 0.0]
@@ -197,7 +204,7 @@ def test_a_batch_knows_the_labels_of_its_site_and_its_pool_if_the_plan_mixes() -
 def test_a_model_of_another_name_has_streams_of_its_own() -> None:
     carrier = world(Choosing())
     for name in ("one", "two"):
-        ordered(carrier, name, SCRATCH, **sent())
+        order_fit(carrier, name, SCRATCH, **initial_model())
     site = carrier.members["a"]
     assert not torch.equal(site.memory["one"]["w"], site.memory["two"]["w"])
 
@@ -239,7 +246,7 @@ def test_a_plan_may_start_at_a_model_that_the_site_remembers(kind: type) -> None
         site.remember(
             "average", {**site.parts.fresh(stream(7, name)), "score": torch.ones(())}
         )
-    ordered(carrier, "local", replace(PLAN, start="average"), owner="training")
+    order_fit(carrier, "local", replace(PLAN, start="average"), "training")
     for site in carrier.members.values():
         assert torch.equal(site.memory["local"]["w"], 2**4 * site.memory["average"]["w"])
 
@@ -248,26 +255,26 @@ def test_a_plan_cannot_start_at_a_model_that_the_site_has_not() -> None:
     with pytest.raises(
         ValueError, match=r"site a has no model 'best' .* it remembers nothing"
     ):
-        ordered(world(Choosing()), "local", replace(PLAN, start="best"), owner="training")
+        order_fit(world(Choosing()), "local", replace(PLAN, start="best"), "training")
 
 
 def test_where_a_model_comes_along_it_is_the_teacher_of_one_that_starts_elsewhere() -> None:
     site = world(Choosing()).members["a"]
     site.remember("own", kept := site.parts.fresh(stream(7)))
-    step = Step("fit", "local", dict(sent()), replace(PLAN, start="own"))
+    step = Step("fit", "local", dict(initial_model()), replace(PLAN, start="own"))
     job = site.job(step, Request("key", "training", 1, 0, (step,)))
     assert torch.equal(job.start["w"], kept["w"])
-    assert torch.equal((job.sent or {})["w"], sent()["w"])
+    assert torch.equal((job.sent or {})["w"], initial_model()["w"])
 
 
 def test_the_step_and_the_slots_of_a_training_method_are_for_its_local_model_alone() -> (
     None
 ):
     carrier, plain = doubling(), world(Choosing())
-    ordered(carrier, "local", PLAN, owner="training", **sent())
+    order_fit(carrier, "local", PLAN, "training", **initial_model())
     before = {name: dict(site.memory) for name, site in carrier.members.items()}
     for each in (carrier, plain):
-        ordered(each, "tuned", PLAN, owner="training", **sent())
+        order_fit(each, "tuned", PLAN, "training", **initial_model())
     for name, site in carrier.members.items():
         agree(site.memory["tuned"], plain.members[name].memory["tuned"], atol=0)
         assert set(site.memory) == {"local", "own/kept", "tuned"}
@@ -284,7 +291,7 @@ def test_a_model_is_handed_over_as_it_is_deployed_but_for_those_beside_the_local
         ("training", "average", 1),
     ):
         ask = Ask(carrier, Forgetful(), Disclosure(), name, owner)
-        ask.fit(None, name, None, **sent())
+        ask.fit(None, name, None, **initial_model())
         ask.flush()
         for site in carrier.members.values():
-            assert torch.equal(site.memory[name]["w"], times * sent()["w"])
+            assert torch.equal(site.memory[name]["w"], times * initial_model()["w"])

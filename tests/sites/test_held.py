@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fallow.core import Contract, Layout, Optimiser, Plan, Segment, State, View, stream
 from fallow.core.messages import Request, Step
+from fallow.core.methods import Methods
 from fallow.engine import predict
 from fallow.sites import Parts, Site
 from fallow.sites.store import Label, MemoryStore
@@ -34,20 +35,27 @@ def site(
     store: MemoryStore | None = None, training: object = FedAvg(), classes: int = 3
 ) -> Site:
     model = mlp()
-    methods = {"training": training, "plain": FedAvg()}
-    parts = Parts(model, Layout.of(model), methods, classes, 0, None)
+    methods = cast(
+        Methods,
+        {"training": training, "plain": FedAvg()},
+        # toys, which have what is asked of them
+    )
+    layout = Layout.of(model)
+    parts = Parts(
+        model, layout, methods, classes, seed=0, fresh=lambda gen: layout.flatten(model)
+    )
     x = torch.randn(12, 6, generator=stream(0, "rows"), dtype=torch.float64)
     return Site("a", x, parts, store or MemoryStore())
 
 
-def bought(**more: object) -> Site:
+def site_with_labels(**more: object) -> Site:
     made = site(**more)  # type: ignore[arg-type]
     made.buy(LABELS)
     return made
 
 
 def test_a_row_is_in_the_pool_or_trains_or_validates() -> None:
-    made = bought()
+    made = site_with_labels()
     kinds = {"pool": [8, 9, 10, 11], "labelled": [0, 1, 3, 4, 6, 7], "validation": [2, 5]}
     view = SiteView(made, 0)
     for kind, rows in kinds.items():
@@ -61,14 +69,14 @@ def test_a_row_is_in_the_pool_or_trains_or_validates() -> None:
 
 
 def test_a_row_is_never_bought_twice() -> None:
-    made = bought()
+    made = site_with_labels()
     with pytest.raises(ValueError, match="site a has a label for row 3 already"):
         made.buy([Label(9, 0, 1), Label(3, 1, 1)])
     assert made.pool.tolist() == [8, 9, 10, 11]
 
 
 def test_held_labels_do_not_train() -> None:
-    made = bought()
+    made = site_with_labels()
     step = Step("fit", "local", {}, Plan((Segment(1),), 4, Optimiser()))
     job = made.job(step, Request("key", "training", 0, 0, (step,)))
     assert torch.equal(job.x, made.x[[0, 1, 3, 4, 6, 7]])
@@ -78,19 +86,19 @@ def test_held_labels_do_not_train() -> None:
 
 def test_they_are_held_back_after_the_store_is_opened_again() -> None:
     store = MemoryStore()
-    bought(store=store)
+    site_with_labels(store=store)
     assert site(store).validation.tolist() == [2, 5]
 
 
 def test_held_numbers_are_in_the_units_that_were_agreed_on() -> None:
-    made = bought(classes=0)
+    made = site_with_labels(classes=0)
     made.remember("targets", {"mean": torch.tensor(1.0), "std": torch.tensor(0.5)})
     assert SiteView(made, 0).held.tolist() == [2, 2]
     assert SiteView(made, 0).held.dtype == made.x.dtype
 
 
 def test_looking_gives_features_and_the_outputs_of_a_forward_pass() -> None:
-    made, view = bought(), SiteView(bought(), 0)
+    made, view = site_with_labels(), SiteView(site_with_labels(), 0)
     state = Layout.of(mlp()).flatten(mlp())
     features, outputs = view.look(state, made.x)
     assert not outputs.requires_grad
@@ -103,7 +111,7 @@ def test_looking_gives_features_and_the_outputs_of_a_forward_pass() -> None:
 
 
 def test_a_training_method_may_predict_in_its_own_way() -> None:
-    made = bought(training=Constant())
+    made = site_with_labels(training=Constant())
     state = Layout.of(mlp()).flatten(mlp())
     assert SiteView(made, 0).outputs(state, made.x[:2]).tolist() == [[7.0] * 3] * 2
 

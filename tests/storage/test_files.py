@@ -12,13 +12,13 @@ import torch
 
 from fallow.storage.files import load_tree, save_tree, write_whole
 
-Synced = list[tuple[str, str]]
+DiskCalls = list[tuple[str, str]]
 
 
 @pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> Synced:
+def disk_calls(monkeypatch: pytest.MonkeyPatch) -> DiskCalls:
     """What is done to files, in its order: each fsync is done, and each rename."""
-    seen: Synced = []
+    seen: DiskCalls = []
     fsync: Callable[[int], None] = os.fsync
     replace = os.replace
 
@@ -38,21 +38,21 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> Synced:
 
 
 def test_a_file_is_on_the_disk_before_its_name_and_its_name_before_anything_else(
-    tmp_path: Path, synced: Synced
+    tmp_path: Path, disk_calls: DiskCalls
 ) -> None:
     path = tmp_path / "a.json"
     write_whole(path, b"whole")
     file, folder = str(path.stat().st_ino), str(tmp_path.stat().st_ino)
-    assert synced == [("fsync file", file), ("rename", file), ("fsync folder", folder)]
+    assert disk_calls == [("fsync file", file), ("rename", file), ("fsync folder", folder)]
 
 
 def test_a_checkpoint_is_on_the_disk_when_it_is_written(
-    tmp_path: Path, synced: Synced
+    tmp_path: Path, disk_calls: DiskCalls
 ) -> None:
     path = tmp_path / "checkpoints" / "cycle-0.safetensors"
     saved = save_tree(path, {"w": torch.ones(3)})
     file, folder = str(path.stat().st_ino), str(path.parent.stat().st_ino)
-    assert synced == [("fsync file", file), ("rename", file), ("fsync folder", folder)]
+    assert disk_calls == [("fsync file", file), ("rename", file), ("fsync folder", folder)]
     assert torch.equal(load_tree(path, tmp_path, saved)["w"], torch.ones(3))
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 

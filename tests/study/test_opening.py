@@ -15,7 +15,7 @@ from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
 from fallow.study.cell import Setup
-from fallow.study.opening import check_task, prepared, strategies_for
+from fallow.study.opening import check_task, prepare_study, strategies_for
 
 CLASSES = Recipe("c", data="digits", sites=3)
 NUMBERS = Recipe("n", data="diabetes", partition=Spec("iid"), sites=3)
@@ -75,7 +75,7 @@ def test_a_method_for_other_data_is_refused_with_what_to_use(
     recipe: Recipe, query: str, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=said):
-        prepared(Setup(recipe, tmp_path / "study"), ["random", query], 0)
+        prepare_study(Setup(recipe, tmp_path / "study"), ["random", query], 0)
     assert not (tmp_path / "study").exists()
 
 
@@ -98,7 +98,7 @@ def test_a_setting_that_was_made_for_a_method_no_strategy_trains_by_is_refused(
     setup = Setup(FRESH, tmp_path / "study")
     said = "fresh_first is a setting for dpfl, and no strategy of this study trains by it"
     with pytest.raises(ValueError, match=said):
-        prepared(setup, ["random", "entropy"], 0)
+        prepare_study(setup, ["random", "entropy"], 0)
     assert not (tmp_path / "study").exists()
 
 
@@ -106,5 +106,5 @@ def test_one_strategy_that_trains_by_the_method_brings_its_setting_for_all(
     tmp_path: Path,
 ) -> None:
     setup = Setup(FRESH, tmp_path / "study")
-    made, _ = prepared(setup, ["random", "random@training=dpfl"], 0)
+    made, _ = prepare_study(setup, ["random", "random@training=dpfl"], 0)
     assert made.recipe.fresh_first

@@ -14,7 +14,7 @@ from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.errors import Failed
 from fallow.study.cell import Cell, Setup
-from fallow.study.opening import open_study, prepared
+from fallow.study.opening import open_study, prepare_study
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell, run_study, study_cells
 from tests.experiment.crash import left, tiny
@@ -158,7 +158,7 @@ def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) ->
         ),
     ]:
         with pytest.raises(ValueError, match=sentence):
-            prepared(replace(setup, recipe=wrong), ["ahfal"], 0)
+            prepare_study(replace(setup, recipe=wrong), ["ahfal"], 0)
     for query, sentence in [
         ("ahfl", "did you mean 'ahfal'"),
         ("ahfal:tua=3", "did you mean 'tau'"),
@@ -166,7 +166,7 @@ def test_whatever_cannot_work_is_found_before_a_file_is_written(setup: Setup) ->
         ("ahfal:toggle=perhaps", "toggle is 'perhaps'"),
     ]:
         with pytest.raises(ValueError, match=sentence):
-            prepared(setup, ["random", query], 0)
+            prepare_study(setup, ["random", query], 0)
     assert not setup.out.exists()
 
 
@@ -181,7 +181,7 @@ def test_every_natural_site_is_counted_where_none_is(tmp_path: Path) -> None:
         partition=Spec("natural"),
         sites=0,
     )
-    setup, world = prepared(Setup(recipe, tmp_path / "study"), ["random"], 0)
+    setup, world = prepare_study(Setup(recipe, tmp_path / "study"), ["random"], 0)
     assert setup.recipe.sites == 3
     assert list(world.members) == ["east", "north", "south"]
 
@@ -190,12 +190,12 @@ def test_regression_runs_without_what_needs_classes(tmp_path: Path) -> None:
     recipe = Recipe(
         "d", data="diabetes", partition=Spec("iid"), sites=3, rounds=2, cycles=1
     )
-    setup, _ = prepared(Setup(recipe, tmp_path / "study"), ["random"], 0)
+    setup, _ = prepare_study(Setup(recipe, tmp_path / "study"), ["random"], 0)
     assert setup.recipe.bounds == ("all-labels",)
     with pytest.raises(
         ValueError, match="entropy chooses by classes and diabetes has numbers"
     ):
-        prepared(Setup(recipe, tmp_path / "study"), ["random", "entropy"], 0)
+        prepare_study(Setup(recipe, tmp_path / "study"), ["random", "entropy"], 0)
     run_cell(setup, Cell("random", 0))
     lines = (Cell("random", 0).folder(setup.out) / "records.jsonl").read_text().splitlines()
     record = json.loads(lines[-1])

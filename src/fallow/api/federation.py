@@ -13,7 +13,7 @@ from fallow.core.build import build
 from fallow.core.own import lend
 from fallow.data import Dataset, open_dataset, partition_report
 from fallow.data.partition import partitions
-from fallow.experiment.rows import split
+from fallow.experiment.rows import split_rows
 from fallow.settings.recipe import Recipe, recipe_from
 
 
@@ -82,7 +82,7 @@ class Federation:
         """Which training rows each site holds under ``seed``: site -> sorted row numbers."""
         recipe = recipe_from(self.settings, Recipe("world"))
         with lend(self.collected.classes):
-            return split(recipe, self.dataset, seed)
+            return split_rows(recipe, self.dataset, seed)
 
     def sizes(self, seed: int = 0) -> dict[str, int]:
         """Rows of each site under ``seed``."""

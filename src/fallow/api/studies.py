@@ -27,7 +27,7 @@ from fallow.report.words import summary
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.storage.errors import Failed
 from fallow.study.cell import Cell, Failure, Setup
-from fallow.study.opening import prepared
+from fallow.study.opening import prepare_study
 from fallow.study.reading import read_study as read_records
 from fallow.study.records import StudyRecords
 from fallow.study.study import run_study, study_cells
@@ -93,7 +93,7 @@ def compare(
             chosen, folder, dataset=order.dataset, classes=dict(collected.classes)
         )
         with lend(collected.classes):
-            setup, _ = prepared(setup, texts, wanted[0])
+            setup, _ = prepare_study(setup, texts, wanted[0])
             cells = study_cells(setup.recipe, texts, wanted)
             open_kept(setup, cells, "fallow.compare", collected.classes)
             with Progress(setup.recipe, cells, progress) as watch:

@@ -147,11 +147,11 @@ def _study(
     """Run what there is to run, and show or print what came of it."""
     from fallow.cli.progress import Watch
     from fallow.study.estimate import estimate
-    from fallow.study.opening import open_study, prepared
+    from fallow.study.opening import open_study, prepare_study
     from fallow.study.study import run_study, study_cells
 
     console = opt.console(quiet=order.quiet or order.as_json)
-    setup, world = prepared(setup, queries, seeds[0])
+    setup, world = prepare_study(setup, queries, seeds[0])
     cores = os.cpu_count() or 1
     jobs = order.jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)

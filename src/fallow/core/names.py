@@ -111,6 +111,7 @@ CLASS_KINDS: Mapping[str, Kind] = {
     "fallow.models": MODEL,
     "fallow.models.networks": MODEL,
     "fallow.data.partition.partitions": Kind("partition", members=("split",)),
+    "fallow.engine.executors": Kind("executor", members=("build", "can_train", "fit")),
 }
 """What a class must be, by the package in whose place it stands."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, final
 
@@ -77,7 +76,10 @@ class Dataset:
 
     @property
     def task(self) -> Task:
-        return "regression" if self.y.is_floating_point() else "classification"
+        """Told by the type of the labels."""
+        if self.y.is_floating_point():
+            return "regression"
+        return "classification"
 
     @property
     def n_classes(self) -> int:
@@ -86,13 +88,19 @@ class Dataset:
     @property
     def is_labelled(self) -> Tensor:
         """Which training rows come with a label: (n,) bool."""
-        return ~self.y.isnan() if self.task == "regression" else self.y != UNLABELLED
+        if self.task == "regression":
+            return ~self.y.isnan()
+        return self.y != UNLABELLED
 
     def rows(self, n: int, stream: torch.Generator) -> Dataset:
         """The data set with ``n`` training rows drawn at random, in their old order."""
         keep = _draw(n, len(self.x), stream, f"training rows of {self.name}")
-        groups = None if self.groups is None else self.groups[keep]
-        ids = None if self.ids is None else tuple(self.ids[i] for i in keep.tolist())
+        groups = self.groups
+        if groups is not None:
+            groups = groups[keep]
+        ids = self.ids
+        if ids is not None:
+            ids = tuple(ids[row] for row in keep.tolist())
         return dataclasses.replace(
             self, x=self.x[keep], y=self.y[keep], groups=groups, ids=ids
         )
@@ -111,10 +119,14 @@ def row_hashes(x: Tensor) -> list[bytes]:
     >>> a == b
     True
     """
-    rows: Iterable[npt.NDArray[np.float32]] = (
-        x.detach().cpu().reshape(len(x), -1).numpy() if len(x) else ()
-    )
-    return [hashlib.blake2b((row + 0.0).tobytes(), digest_size=16).digest() for row in rows]
+    if len(x) == 0:
+        return []
+    rows: npt.NDArray[np.float32] = x.detach().cpu().reshape(len(x), -1).numpy()
+    hashes = []
+    for row in rows:
+        unsigned = row + 0.0  # -0.0 + 0.0 is 0.0
+        hashes.append(hashlib.blake2b(unsigned.tobytes(), digest_size=16).digest())
+    return hashes
 
 
 def check_leak(dataset: Dataset) -> None:
@@ -141,13 +153,18 @@ def drop_leaks(dataset: Dataset) -> tuple[Dataset, int]:
 
 def _leaks(dataset: Dataset) -> dict[int, int]:
     """Test row -> a training row with the same features."""
-    train = {digest: row for row, digest in enumerate(row_hashes(dataset.x))}
-    test = enumerate(row_hashes(dataset.x_test))
-    return {row: train[digest] for row, digest in test if digest in train}
+    training_row = {digest: row for row, digest in enumerate(row_hashes(dataset.x))}
+    leaks = {}
+    for row, digest in enumerate(row_hashes(dataset.x_test)):
+        if digest in training_row:
+            leaks[row] = training_row[digest]
+    return leaks
 
 
 def _keep_test(dataset: Dataset, keep: Tensor) -> Dataset:
-    groups = None if dataset.groups_test is None else dataset.groups_test[keep]
+    groups = dataset.groups_test
+    if groups is not None:
+        groups = groups[keep]
     return dataclasses.replace(
         dataset,
         x_test=dataset.x_test[keep],
@@ -214,7 +231,8 @@ def _check_labels(d: Dataset) -> None:
             f"{d.name} has labels but {d.n_classes} class names; give at least 2"
         )
     for part, y, low in (("training", d.y, UNLABELLED), ("test", d.y_test, 0)):
-        wrong = y[(y < low) | (y >= d.n_classes) & (y != UNLABELLED)]
+        is_too_large = (y >= d.n_classes) & (y != UNLABELLED)
+        wrong = y[(y < low) | is_too_large]
         if len(wrong):
             raise ValueError(
                 f"{d.name}: {len(wrong)} {part} labels are out of range (for example "
@@ -231,7 +249,9 @@ def _check_groups(d: Dataset) -> None:
                 f"{d.name}: {part} groups are {groups.dtype} of shape "
                 f"{tuple(groups.shape)}; give torch.int64, one a row ({len(x)})"
             )
-        if len(groups) and not (groups.min() >= 0 and groups.max() < len(d.group_names)):
+        if len(groups) == 0:
+            continue
+        if groups.min() < 0 or groups.max() >= len(d.group_names):
             raise ValueError(
                 f"{d.name}: {part} groups go from {int(groups.min())} to "
                 f"{int(groups.max())} but {len(d.group_names)} groups have a name; "
@@ -254,7 +274,9 @@ def check_finite(
     if x.ndim == 2:
         column = int(bad.any(0).nonzero()[0])
         bad = bad[:, column]
-        where = f"column {columns[column]!r}" if columns else f"column {column}"
+        where = f"column {column}"
+        if columns:
+            where = f"column {columns[column]!r}"
     raise ValueError(
         f"{name}: {where} of the {rows} has {int(bad.sum())} values that are not finite (NaN or "
         "infinite); fill them in, leave it out, or leave out such rows with drop_rows"

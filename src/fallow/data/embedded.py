@@ -44,7 +44,9 @@ def embed_rows(dataset: Dataset, module: nn.Module, *, batch: int = 256) -> Data
         return torch.cat(blocks)
 
     x = features(dataset.x)
-    x_test = features(dataset.x_test) if len(dataset.x_test) else x.new_zeros(0, x.shape[1])
+    x_test = x.new_zeros(0, x.shape[1])
+    if len(dataset.x_test):
+        x_test = features(dataset.x_test)
     note = f"rows are the {x.shape[1]} features of a frozen {type(module).__name__}"
     return dataclasses.replace(
         dataset, x=x, x_test=x_test, columns=(), notes=(*dataset.notes, note)

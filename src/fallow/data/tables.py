@@ -41,11 +41,11 @@ def standardise(dataset: Dataset) -> Dataset:
     # min == max, not std == 0: the mean of equal numbers may miss them by a last bit
     is_constant = dataset.x.amin(0) == dataset.x.amax(0)
 
-    def scaled(rows: torch.Tensor) -> torch.Tensor:
+    def scale(rows: torch.Tensor) -> torch.Tensor:
         z = (rows.double() - mean) / std.masked_fill(is_constant, 1.0)
         return z.masked_fill(is_constant, 0.0).float()
 
-    return dataclasses.replace(dataset, x=scaled(dataset.x), x_test=scaled(dataset.x_test))
+    return dataclasses.replace(dataset, x=scale(dataset.x), x_test=scale(dataset.x_test))
 
 
 def fill_missing(
@@ -59,7 +59,8 @@ def fill_missing(
     at the end.  Returns (train, test, columns, notes).
     Raises ValueError for a column without any value.
     """
-    missing, missing_test = np.isnan(train), np.isnan(test)
+    missing = np.isnan(train)
+    missing_test = np.isnan(test)
     for name in np.array(columns)[missing.all(0)]:
         raise ValueError(
             f"column {str(name)!r} has no value in any training row; leave it out"

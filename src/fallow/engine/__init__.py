@@ -5,14 +5,12 @@ from fallow.engine.batches import Fitted, Job
 from fallow.engine.loop import Loop, look, predict
 from fallow.engine.losses import row_loss
 from fallow.engine.stacked import Stacked
-from fallow.engine.workers import Workers
 
 __all__ = [
     "Fitted",
     "Job",
     "Loop",
     "Stacked",
-    "Workers",
     "can_stack",
     "look",
     "predict",

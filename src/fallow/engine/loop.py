@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,19 @@ class Loop:
     layout: Layout
     loss: RowLoss
     channels_last: bool = False
+
+    models: ClassVar[str] = "every model"
+    takes_all_cores: ClassVar[bool] = False
+
+    @classmethod
+    def build(
+        cls, model: nn.Module, layout: Layout, loss: RowLoss, *, channels_last: bool = False
+    ) -> Loop:
+        return Loop(model, layout, loss, channels_last)
+
+    @staticmethod
+    def can_train(model: nn.Module) -> bool:
+        return True
 
     @cached_property
     def network(self) -> SingleModel:

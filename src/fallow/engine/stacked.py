@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from fallow.core.banks import Layout
 from fallow.core.local import Batch, Learner, LocalTraining, RowLoss, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import State
-from fallow.engine.banked import BankedModel
+from fallow.engine.banked import BankedModel, can_stack
 from fallow.engine.batches import Fitted, Job, epochs
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.linear import descend, is_linear
@@ -41,6 +41,19 @@ class Stacked:
     model: nn.Module
     layout: Layout
     loss: RowLoss
+
+    models: ClassVar[str] = "linear and dense models"
+    takes_all_cores: ClassVar[bool] = False
+
+    @classmethod
+    def build(
+        cls, model: nn.Module, layout: Layout, loss: RowLoss, *, channels_last: bool = False
+    ) -> Stacked:
+        return Stacked(model, layout, loss)  # no layer of its models reads images
+
+    @staticmethod
+    def can_train(model: nn.Module) -> bool:
+        return can_stack(model)
 
     @cached_property
     def network(self) -> BankedModel:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -46,6 +46,19 @@ class Workers:
     channels_last: bool = False
     processes: int | None = None
     _staff: list[Worker] = field(default_factory=list, init=False, repr=False)
+
+    models: ClassVar[str] = "every model"
+    takes_all_cores: ClassVar[bool] = True
+
+    @classmethod
+    def build(
+        cls, model: nn.Module, layout: Layout, loss: RowLoss, *, channels_last: bool = False
+    ) -> Workers:
+        return Workers(model, layout, loss, channels_last)
+
+    @staticmethod
+    def can_train(model: nn.Module) -> bool:
+        return True
 
     def fit(
         self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]

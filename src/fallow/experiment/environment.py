@@ -69,22 +69,22 @@ class Environment(Protocol):
     @property
     def variance(self) -> float | None: ...  # of numbers to predict: the unit of errors
 
-    def attending(
+    def attending_sites(
         self, key: str, cohort: Sequence[SiteId]
     ) -> tuple[SiteId, ...]: ...  # those of a round or query whose answers count
     def encoded(self, state: State) -> Environment: ...
     def in_units(self, scale: Scale) -> Environment: ...
     def with_targets(self, targets: State | None) -> Environment: ...
-    def targets_by(self, ask: Ask) -> State | None: ...  # agreed on through the door
+    def agree_on_targets(self, ask: Ask) -> State | None: ...  # agreed on through the door
 
-    def wanted(self, share: float | int) -> dict[SiteId, int]: ...
-    def within(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]: ...
+    def budget_for(self, share: float | int) -> dict[SiteId, int]: ...
+    def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]: ...
     def counts(
         self,
     ) -> dict[SiteId, list[int]]: ...  # labels that train, by class or in one number
     @property
     def held(self) -> int: ...  # labels held back for validation
-    def bought(
+    def buy_labels(
         self,
         journal: Journal,
         cycle: int,
@@ -105,8 +105,8 @@ class Environment(Protocol):
     def restore(
         self, memory: Any
     ) -> None: ...  # what sites remembered, beside `first_phase`
-    def fresh_held(self, cycle: int, r: int) -> AbstractContextManager[None]: ...
-    def scored(
+    def hold_back_fresh(self, cycle: int, r: int) -> AbstractContextManager[None]: ...
+    def score_round(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation: ...
     def one_model(self, journal: Journal, state: State) -> State | None: ...

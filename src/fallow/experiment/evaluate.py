@@ -29,7 +29,7 @@ def evaluate(world: Simulation, state: State, retained: bool = False) -> Scores:
     deploys is the model that validated best so far.  Raises ValueError when outputs are not finite.
     """
     sites = [name for name in world.members if name not in world.flipped]
-    used = {name: _used(world, name, state, retained) for name in sites}
+    used = {name: _deployed_model(world, name, state, retained) for name in sites}
     is_common = world.tests is None and all(model is state for model in used.values())
     test = world.dataset
     if is_common and not isinstance(world.methods["training"], Predicting):
@@ -62,7 +62,9 @@ def own_models(world: Simulation, state: State) -> dict[SiteId, State]:
     if isinstance(training, Predicting):
         return {}
     is_retained = world.recipe.validation > 0 and not isinstance(training, Finishing)
-    used = {name: _used(world, name, state, is_retained) for name in world.members}
+    used = {
+        name: _deployed_model(world, name, state, is_retained) for name in world.members
+    }
     kept = {
         name: {part: own[part] for part in ("w", "stats")} for name, own in used.items()
     }
@@ -73,7 +75,7 @@ def own_models(world: Simulation, state: State) -> dict[SiteId, State]:
     return {} if is_one else kept
 
 
-def _used(world: Simulation, name: SiteId, state: State, retained: bool) -> State:
+def _deployed_model(world: Simulation, name: SiteId, state: State, retained: bool) -> State:
     memory = world.members[name].memory
     if retained and "best" in memory:
         return memory["best"]

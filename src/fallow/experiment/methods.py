@@ -15,7 +15,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.own import own_class
 from fallow.core.plan import Plan
 from fallow.core.types import SiteId
-from fallow.engine import can_stack
+from fallow.engine.executors import AUTO, choose_executor, find_executor
 from fallow.privacy import check_fit
 from fallow.queries import Random
 from fallow.settings.recipe import Recipe
@@ -93,15 +93,17 @@ def local_plan(recipe: Recipe, query: Method) -> Plan | None:
     return replace(recipe.local_plan, start="scratch" if source == "scratch" else "given")
 
 
-def executor_of(recipe: Recipe, model: nn.Module) -> str:
+def executor_of(recipe: Recipe, model: nn.Module, policy: NamePolicy = OWN) -> str:
     """Which executor trains: ``auto`` stacks the library's linear and dense models and loops over
     the rest.  A user's own model may mix rows, which no layer says, so it is stacked on request.
     """
-    if recipe.executor == "stacked" and not can_stack(model):
+    name = recipe.executor
+    if name == AUTO:
+        return choose_executor(model, is_built_in=":" not in recipe.model.name)
+    executor = find_executor(name, policy)
+    if not executor.can_train(model):
         raise ValueError(
-            f"executor 'stacked' trains linear and dense models only; model {recipe.model.name} "
-            "needs executor 'loop' or 'auto'"
+            f"executor {name!r} trains {executor.models} only; model {recipe.model.name} needs "
+            "executor 'loop' or 'auto'"
         )
-    if recipe.executor != "auto":
-        return recipe.executor
-    return "stacked" if can_stack(model) and ":" not in recipe.model.name else "loop"
+    return name

@@ -76,7 +76,7 @@ def _labelled_alone(found: Dataset) -> Dataset:
                 [names[group] for group in found.groups.tolist()], dtype=np.str_
             )
         reading = reading.without(why, count_at(sites, is_bare.numpy()))
-    kept = _kept(found, found.is_labelled)
+    kept = _keep_rows(found, found.is_labelled)
     return replace(kept, notes=(*found.notes, note), reading=reading)
 
 
@@ -112,7 +112,7 @@ def features(spec: Spec, shape: tuple[int, ...], policy: NamePolicy = OWN) -> nn
     return build_model(spec.name, shape, 1, generator, policy, **spec.fields)
 
 
-def _kept(found: Dataset, keep: Tensor) -> Dataset:
+def _keep_rows(found: Dataset, keep: Tensor) -> Dataset:
     """The data set with only the training rows of the mask ``keep``."""
     at = keep.nonzero().squeeze(1)
     groups = None if found.groups is None else found.groups[at]
@@ -120,7 +120,9 @@ def _kept(found: Dataset, keep: Tensor) -> Dataset:
     return replace(found, x=found.x[at], y=found.y[at], groups=groups, ids=ids)
 
 
-def split(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, np.ndarray[Any, Any]]:
+def split_rows(
+    recipe: Recipe, found: Dataset, seed: int
+) -> dict[SiteId, np.ndarray[Any, Any]]:
     """Rows of each site; drawn from (data, partition, seed) alone."""
     recipe.check_rows(len(found.x))
     rule = build(partitions, recipe.partition.name, OWN, **recipe.partition.fields)
@@ -130,7 +132,7 @@ def split(recipe: Recipe, found: Dataset, seed: int) -> dict[SiteId, np.ndarray[
     return dict(zip(_site_names(found, parts), parts, strict=True))
 
 
-def own_tests(
+def split_tests(
     recipe: Recipe, found: Dataset, shares: dict[SiteId, np.ndarray[Any, Any]], seed: int
 ) -> dict[SiteId, Tensor] | None:
     """Test rows of each site, none used twice; None where all sites are scored on all of them.
@@ -161,7 +163,7 @@ def own_tests(
     return tests
 
 
-def flipped(
+def draw_flipped_sites(
     recipe: Recipe, found: Dataset, sites: Sequence[SiteId], seed: int
 ) -> tuple[str, ...]:
     """The sites whose labels are wrong, drawn from (seed, sites) alone."""

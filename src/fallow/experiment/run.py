@@ -67,7 +67,7 @@ class Run:
         spent.add(self.initial())
         for cycle in range(self.recipe.cycles + 1):
             done = self._phase(cycle, state)
-            state = self._state(done)
+            state = self._load_state(done)
             spent.add(done)
             of_cycle = self._build_records(cycle, done, spent)
             if cycle < self.recipe.cycles:
@@ -77,17 +77,17 @@ class Run:
                 for record in of_cycle:
                     add_queries(record, queries)
             records += of_cycle
-            self._scored(cycle, records)
-        self._finished(done)
+            self._write_records(cycle, records)
+        self._save_model(done)
         return records
 
     def one_pass(self, cycle: int) -> list[Record]:
         """Choose from nothing with the budget of all cycles up to this one, and train on that."""
         recipe, spent = self.recipe, Spent()
         spent.add(self.initial())
-        budget = {s: n * cycle for s, n in self.world.wanted(recipe.per_cycle).items()}
+        budget = {s: n * cycle for s, n in self.world.budget_for(recipe.per_cycle).items()}
         if recipe.initial_by == "query":
-            first = self.world.wanted(recipe.initial)
+            first = self.world.budget_for(recipe.initial)
             budget = {s: n + first[s] for s, n in budget.items()}
         state = self.world.fresh(stream(self.world.seed, "init", cycle))
         query = self._query(cycle - 1, 0, {}, state, budget)
@@ -97,15 +97,15 @@ class Run:
         records = self._build_records(cycle, done, spent)
         for record in records:
             add_queries(record, [query])
-        self._scored(cycle, records)
-        self._finished(done)
+        self._write_records(cycle, records)
+        self._save_model(done)
         return records
 
     def _build_records(self, cycle: int, done: FinishedPhase, spent: Spent) -> list[Record]:
         """A record for each round of the cycle that was scored."""
         return [build_record(self.world, cycle, row, done, spent) for row in done["rows"]]
 
-    def _scored(self, cycle: int, records: Sequence[Record]) -> None:
+    def _write_records(self, cycle: int, records: Sequence[Record]) -> None:
         if self.folder is not None:
             write_lines(self.folder / "records.jsonl", records)
         last = records[-1]
@@ -119,14 +119,14 @@ class Run:
             }
         )
 
-    def _finished(self, done: FinishedPhase) -> None:
+    def _save_model(self, done: FinishedPhase) -> None:
         """The last file.  What sites deploy may be what they remember, so the model is journaled
         before that is dropped."""
         if self.folder is None:
             return
         last = cast(FinishedModel | None, self.journal.load_step("model"))
         if last is None:
-            state = self._state(done)
+            state = self._load_state(done)
             common = self.world.one_model(self.journal, state)
             own = self.world.own_models(state)
             last = self.journal.finish("model", FinishedModel(state=common, sites=own))
@@ -141,7 +141,7 @@ class Run:
         carrier = self.world.carrier
         more |= {"reveals": reveals, "masking": self.world.masking}
         ask = Ask(carrier, self.journal, shown, step, owner, cycle, **more)
-        ask.cohort = self.world.attending(step, ask.cohort)
+        ask.cohort = self.world.attending_sites(step, ask.cohort)
         return ask
 
     # -- labels -----------------------------------------------------------------------------
@@ -163,13 +163,13 @@ class Run:
                 scale = scaling.of_features(ask, missing, is_scaled=is_scaled)
             ask = self._ask("0/initial", "initial", 0, shown)
             share = recipe.initial if recipe.initial_by == "random" else 0
-            budget = self.world.within(self.world.wanted(share))
+            budget = self.world.cap_budget(self.world.budget_for(share))
             if any(budget.values()):
                 self.world.methods["initial"].query(ask, budget, {})
             done = {"memo": {}, "revealed": shown.rows(), "seconds": 0.0, "scale": scale}
             if encoded is not None:
                 done["encoder"] = encoded
-            done = self._bought(-1, "0/initial", budget, done)
+            done = self._buy_labels(-1, "0/initial", budget, done)
         if self.world.encoded_by is None and "encoder" in done:
             self.world = self.world.encoded(done["encoder"])
         if self.world.scale is None and done["scale"]:
@@ -193,7 +193,7 @@ class Run:
         """A cycle's budget, in as many parts as the recipe says; no training lies between them."""
         parts, wanted = (
             self.recipe.queries_per_cycle,
-            self.world.wanted(self.recipe.per_cycle),
+            self.world.budget_for(self.recipe.per_cycle),
         )
         for part in range(parts):
             share = {
@@ -224,7 +224,7 @@ class Run:
             ask.fit(None, "global", None, **sent)
             if plan := local_plan(self.recipe, query):
                 ask.fit(plan, "local", None, **sent)
-        budget = share if self.world.is_shared else self.world.within(share)
+        budget = share if self.world.is_shared else self.world.cap_budget(share)
         memo = query.query(ask, budget, memo)
         ask.flush()
         seconds = time.perf_counter() - started
@@ -235,11 +235,11 @@ class Run:
             "pseudo_labels": None if part else self.world.pseudo_labels(),
         }
         is_last = part == self.recipe.queries_per_cycle - 1
-        return self._bought(
+        return self._buy_labels(
             cycle, step, budget, done, () if is_last else ("local", "global")
         )
 
-    def _bought(
+    def _buy_labels(
         self,
         cycle: int,
         step: str,
@@ -249,7 +249,7 @@ class Run:
     ) -> FinishedQuery:
         """Labels for what was picked; what sites remember beyond the cycle is ``keep``."""
         keep += ("own/", "average") if self.recipe.restart == "continue" else ()
-        return self.world.bought(self.journal, cycle, step, budget, done, keep)
+        return self.world.buy_labels(self.journal, cycle, step, budget, done, keep)
 
     # -- training ---------------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class Run:
             trained = self.train(cycle, before)
             memory = None
         self.world = self.world.with_targets(trained["targets"])
-        filed = self._filed(cycle, trained)
+        filed = self._save_checkpoint(cycle, trained)
         with self.journal.transaction():
             self.world.restore(memory)
             return self.journal.finish(step, filed)
@@ -285,11 +285,11 @@ class Run:
             state = self.world.fresh(stream(self.world.seed, "init", cycle))
         if self.world.targets is None and "scaling" in self.world.methods:
             ask = self._ask(f"{step}/targets", "scaling", cycle, shown)
-            self.world = self.world.with_targets(self.world.targets_by(ask))
+            self.world = self.world.with_targets(self.world.agree_on_targets(ask))
         for r in range(recipe.rounds):
             state = self._round(cycle, r, state, shown)
             if r >= recipe.rounds - recipe.score_rounds:
-                rows.append(self.world.scored(self.journal, shown, cycle, r, state))
+                rows.append(self.world.score_round(self.journal, shown, cycle, r, state))
             self.say({"event": "round", "cycle": cycle, "round": r})
         return {
             "state": state,
@@ -307,7 +307,7 @@ class Run:
         training, key = self.world.methods["training"], f"{cycle}/train/{r}"
         about = {"round": r, "cohort": cohort_of(self.world, cycle, r)}
         ask = self._ask(key, "training", cycle, shown, **about)
-        with self.world.fresh_held(cycle, r):
+        with self.world.hold_back_fresh(cycle, r):
             state = training.round(state, ask)
             ask.flush()
         if self.recipe.validation:  # evaluation: not counted among the bytes of the run
@@ -319,7 +319,7 @@ class Run:
             ask.flush()
         return state
 
-    def _filed(self, cycle: int, trained: TrainedPhase) -> FinishedPhase:
+    def _save_checkpoint(self, cycle: int, trained: TrainedPhase) -> FinishedPhase:
         """The phase with its model in a checkpoint; the journal holds the file's hash."""
         state: State | SavedModel = trained["state"]
         if self.folder is not None:
@@ -336,7 +336,7 @@ class Run:
             "held": trained["held"],
         }
 
-    def _state(self, done: FinishedPhase) -> State:
+    def _load_state(self, done: FinishedPhase) -> State:
         state = done["state"]
         if self.folder is None or "file" not in state:
             return cast(State, state)

@@ -15,10 +15,10 @@ from fallow.experiment.record import Evaluation, Scores
 from fallow.experiment.steps import cohort_of, describe_collaboration
 
 
-def scored(
+def score_round(
     world: Simulation, journal: Journal, cycle: int, r: int, state: State
 ) -> Evaluation:
-    """The row of round ``r`` (`row_of`) on rows that were held out.
+    """The row of round ``r`` (`describe_round`) on rows that were held out.
 
     Scores may read what sites remember, which a replayed round no longer finds there, so they are
     journaled like an exchange.
@@ -27,7 +27,7 @@ def scored(
     known = journal.recall(key, "scores")
     if known is not None:
         return cast("Evaluation", known)
-    found = row_of(
+    found = describe_round(
         world, cycle, r, state, lambda retained: evaluate(world, state, retained)
     )
     if found["point"] == "retained":
@@ -37,7 +37,7 @@ def scored(
     return found
 
 
-def row_of(
+def describe_round(
     world: Environment,
     cycle: int,
     r: int,

@@ -39,7 +39,7 @@ class Spent:
             self.shown = self.shown.plus(Disclosure.of(done["revealed"]))
 
 
-def ledger(cycle: int, kept: State, answers: dict[int, float]) -> list[Label]:
+def ledger_lines(cycle: int, kept: State, answers: dict[int, float]) -> list[Label]:
     """Ledger lines for the answers to one site's picks, with what the query attached to them."""
     if not kept:
         return []
@@ -50,7 +50,7 @@ def ledger(cycle: int, kept: State, answers: dict[int, float]) -> list[Label]:
     return [Label(row, answers[row], cycle, w, p) for row, w, p in lines if row in answers]
 
 
-def held_back(
+def hold_back(
     labels: list[Label], share: float, is_stratified: bool, seed: int
 ) -> list[Label]:
     """One purchase of a site with ``share`` of its labels held back for validation.
@@ -77,7 +77,7 @@ def is_stratified(recipe: Recipe, classes: int) -> bool:
     return classes > 0 and recipe.privacy.epsilon is None
 
 
-def bought(
+def buy_labels(
     world: Simulation,
     journal: Journal,
     cycle: int,
@@ -96,10 +96,10 @@ def bought(
     answers = oracle.poll()
     with journal.transaction():
         for name, site in members.items():
-            lines = ledger(cycle, picks.get(name, {}), answers.get(name, {}))
+            lines = ledger_lines(cycle, picks.get(name, {}), answers.get(name, {}))
             drawn = seed_of(world.seed, "validation", step, name)
             by_class = is_stratified(world.recipe, len(world.dataset.classes))
-            site.buy(held_back(lines, world.recipe.validation, by_class, drawn))
+            site.buy(hold_back(lines, world.recipe.validation, by_class, drawn))
             site.forget(keep)
         return journal.finish(step, done)
 
@@ -123,7 +123,7 @@ def check_picked(
 
 
 @contextmanager
-def fresh_held(world: Simulation, cycle: int, r: int) -> Iterator[None]:
+def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
     """In the first round of a phase after a query, if the recipe says ``fresh_first``: the labels
     that the query bought validate and do not train.  The ledger stays as it is."""
     sites = world.members.values() if world.recipe.fresh_first and cycle and r == 0 else ()

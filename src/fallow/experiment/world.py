@@ -22,10 +22,12 @@ from fallow.core.disclosure import Disclosure
 from fallow.core.local import RowLoss
 from fallow.core.methods import Methods
 from fallow.core.missing import Missing
+from fallow.core.names import OWN
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
 from fallow.data.dataset import Dataset
-from fallow.engine import Loop, Stacked, Workers, row_loss
+from fallow.engine import row_loss
+from fallow.engine.executors import find_executor
 from fallow.experiment.encoding import CommonFeatures, encoder_of, with_encoder
 from fallow.experiment.evaluate import one_model, own_models, pseudo_labels
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
@@ -34,10 +36,10 @@ from fallow.experiment.journal import Journal
 from fallow.experiment.methods import executor_of, is_shared, methods_of
 from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.record import Evaluation, PseudoLabels
-from fallow.experiment.rows import flipped, open_data, own_tests, split
+from fallow.experiment.rows import draw_flipped_sites, open_data, split_rows, split_tests
 from fallow.experiment.scale import Scale, is_standardised
-from fallow.experiment.scoring import scored
-from fallow.experiment.steps import bought, fresh_held
+from fallow.experiment.scoring import score_round
+from fallow.experiment.steps import buy_labels, hold_back_fresh
 from fallow.experiment.targets import targets_of
 from fallow.models import build_model, check_model
 from fallow.network.bytes import Bytes
@@ -45,7 +47,7 @@ from fallow.privacy import SecureSum
 from fallow.settings.budgets import budgets
 from fallow.settings.recipe import Recipe
 from fallow.sites import Parts, Site
-from fallow.sites.in_process import Executor, InProcess
+from fallow.sites.in_process import InProcess
 from fallow.sites.oracle import Simulated
 from fallow.sites.store import Store
 from fallow.storage.features import FeatureStore
@@ -89,7 +91,7 @@ class World:
         privacy = self.recipe.privacy
         return SecureSum(privacy.bound) if privacy.secure_sum else None
 
-    def wanted(self, share: float | int) -> dict[SiteId, int]:
+    def budget_for(self, share: float | int) -> dict[SiteId, int]:
         """Labels per site in one cycle, whatever a site has."""
         found = budgets(self.recipe.budget, share, self.sizes)
         if share and not any(found.values()):
@@ -99,7 +101,7 @@ class World:
             )
         return found
 
-    def within(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
+    def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
         """A budget without what sites cannot buy: nobody has more than its pool."""
         return {s: min(n, len(self.members[s].pool)) for s, n in budget.items()}
 
@@ -118,7 +120,7 @@ class World:
     def missing(self) -> Missing | None:
         return self.dataset.missing
 
-    def attending(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
+    def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
         """All of them: nothing is struck out of a simulation."""
         return tuple(cohort)
 
@@ -138,7 +140,7 @@ class World:
         test = replace(self.dataset, x_test=scale(self.dataset.x_test))
         return replace(self, dataset=test, scale=scale)
 
-    def targets_by(self, ask: Ask) -> State | None:
+    def agree_on_targets(self, ask: Ask) -> State | None:
         return targets_of(self, ask)
 
     def with_targets(self, targets: State | None) -> World:
@@ -190,7 +192,7 @@ class World:
 
     # -- what the program of a run has done at the sites (`Environment`) -------------------------
 
-    def bought(
+    def buy_labels(
         self,
         journal: Journal,
         cycle: int,
@@ -199,7 +201,7 @@ class World:
         done: FinishedQuery,
         keep: tuple[str, ...],
     ) -> FinishedQuery:
-        return bought(self, journal, cycle, step, budget, done, keep)
+        return buy_labels(self, journal, cycle, step, budget, done, keep)
 
     def pseudo_labels(self) -> PseudoLabels | None:
         return pseudo_labels(self)
@@ -213,13 +215,13 @@ class World:
         if memory is not None:
             restore(self.members, memory)
 
-    def fresh_held(self, cycle: int, r: int) -> AbstractContextManager[None]:
-        return fresh_held(self, cycle, r)
+    def hold_back_fresh(self, cycle: int, r: int) -> AbstractContextManager[None]:
+        return hold_back_fresh(self, cycle, r)
 
-    def scored(
+    def score_round(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation:
-        return scored(self, journal, cycle, r, state)
+        return score_round(self, journal, cycle, r, state)
 
     def one_model(self, journal: Journal, state: State) -> State | None:
         return one_model(self, state)
@@ -261,7 +263,7 @@ def world_of(
 ) -> World:
     """`build_world` with the data at hand.  kept: where features of an encoder are kept, so that
     other runs need not compute them again; None: this run alone has them."""
-    shares = split(recipe, found, seed)
+    shares = split_rows(recipe, found, seed)
     dtype = DTYPES[recipe.dtype]
     x, outputs = found.x.to(dtype), found.n_classes or 1
     measured = tuple(x.shape[1:])
@@ -285,7 +287,7 @@ def world_of(
         return layout.flatten(new_model(generator), dtype)
 
     rows = {name: torch.from_numpy(at) for name, at in shares.items()}
-    wrong = flipped(recipe, found, [*rows], seed)
+    wrong = draw_flipped_sites(recipe, found, [*rows], seed)
     methods = with_encoder(methods_of(recipe, wrong), encoder, measured)
     hidden = {name: found.y[at] for name, at in rows.items()}
     hidden |= {name: found.n_classes - 1 - hidden[name] for name in wrong}
@@ -310,7 +312,7 @@ def world_of(
     carrier = _carrier(recipe, executor, runtime, members, row_loss(found.task))
     oracle = _oracle(recipe, members, hidden, is_shared(methods["query"]))
     parts_of_it = (carrier, members, oracle, model, layout, methods)
-    tests = own_tests(recipe, found, shares, seed)
+    tests = split_tests(recipe, found, shares, seed)
     return World(
         recipe,
         seed,
@@ -332,12 +334,9 @@ def _carrier(
     loss: RowLoss,
 ) -> Carrier:
     parts = next(iter(members.values())).parts
-    about = (parts.model, parts.layout, loss)
-    engine: Executor
-    if executor == "stacked":
-        engine = Stacked(*about)
-    else:
-        engine = (Workers if executor == "workers" else Loop)(*about, recipe.channels_last)
+    engine = find_executor(executor, OWN).build(
+        parts.model, parts.layout, loss, channels_last=recipe.channels_last
+    )
     return Bytes(members, engine) if runtime == "bytes" else InProcess(members, engine)
 
 

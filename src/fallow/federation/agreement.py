@@ -14,6 +14,7 @@ from torch import Tensor
 from fallow.core.names import BUILT_IN, NamePolicy, check_name
 from fallow.core.types import SiteId
 from fallow.data import Dataset, embed_rows
+from fallow.engine.executors import in_one_process
 from fallow.experiment.rows import features
 from fallow.experiment.scale import is_standardised
 from fallow.federation.folders import check_authority
@@ -203,7 +204,7 @@ def at_sites(recipe: Recipe, name: str, sites: int, schema: Schema) -> Recipe:
         sites=sites,
         standardise="federated" if units else "none",
         test="own",
-        executor="loop" if recipe.executor == "workers" else recipe.executor,
+        executor=in_one_process(recipe.executor),
         queries=(str(recipe.query),),
         reference=None,
         seeds=1,

@@ -13,14 +13,14 @@ from fallow.core.banks import Layout
 from fallow.core.methods import Encoder, Methods
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
-from fallow.engine import Loop, Stacked, row_loss
+from fallow.engine import row_loss
+from fallow.engine.executors import Executor, find_executor
 from fallow.experiment.encoding import encoder_of, with_encoder
 from fallow.experiment.methods import executor_of, methods_of
 from fallow.experiment.scale import is_standardised
 from fallow.federation.agreement import Agreement
 from fallow.federation.people import People
 from fallow.models import build_model, check_model
-from fallow.sites.in_process import Executor
 from fallow.study.opening import check_task
 from fallow.training.scaling import Scaling
 
@@ -77,10 +77,9 @@ def build_study(agreement: Agreement) -> BuiltStudy:
                 f"{agreement.name}: {methods[name].contract.title} reads labels that nobody has "
                 "given yet, which only a simulator can; choose another method in study.toml"
             )
-    trainer = executor_of(recipe, model)
-    about = (model, layout, row_loss(schema.task))
-    executor = (
-        Stacked(*about) if trainer == "stacked" else Loop(*about, recipe.channels_last)
+    trainer = executor_of(recipe, model, names)
+    executor = find_executor(trainer, names).build(
+        model, layout, row_loss(schema.task), channels_last=recipe.channels_last
     )
     playing = _playing(agreement, methods)
     playing["people"] = People(recipe.privacy.secure_sum, schema.task == "classification")

@@ -17,7 +17,7 @@ from fallow.core.streams import seed_of
 from fallow.core.types import Answer, State
 from fallow.experiment.encoding import saved_encoder
 from fallow.experiment.scale import in_units
-from fallow.experiment.steps import held_back, is_stratified
+from fallow.experiment.steps import hold_back, is_stratified
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.federation.card import Facts, write_card
@@ -141,7 +141,7 @@ class People:
         def hold(labels: list[Label]) -> list[Label]:
             drawn = seed_of(at.agreement.seed, "validation", step, at.site.id)
             by_class = is_stratified(recipe, at.site.parts.classes)
-            return held_back(labels, recipe.validation, by_class, drawn)
+            return hold_back(labels, recipe.validation, by_class, drawn)
 
         closed = at.ledger.purchases.close(at.run, step, hold)
         part = int(step.partition("query-")[2] or 0)

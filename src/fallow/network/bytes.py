@@ -9,9 +9,9 @@ from typing import final
 from fallow.core.messages import Delivered, Request
 from fallow.core.totals import whole
 from fallow.core.types import SiteId
+from fallow.engine.executors import Executor
 from fallow.network.wire import pack_request, unpack_request
 from fallow.sites.in_process import (
-    Executor,
     Routes,
     collect_costs,
     deliver,

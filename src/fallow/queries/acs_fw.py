@@ -23,6 +23,12 @@ class ACSFW:
     """Active Bayesian coresets by Frank-Wolfe: rows of which a weighted sum of log-likelihoods is
     close to the sum over the pool.
 
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
+    >>> labelled = ([[0.0, 0.0]], [0.5])
+    >>> fl.select(fl.ACSFW(), pool=pool, labelled=labelled, n=2)
+    array([3, 1])
+
     Notes
     -----
     The inner product of two log-likelihoods is the paper's weighted Fisher one for a linear output:

@@ -26,6 +26,19 @@ class AHFAL:
     """Where sites agree on a class, its rows are scored by both models; elsewhere by the local one.
     Each site then splits its budget over pseudo-classes in favour of those it has few labels of.
 
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> sites = {
+    ...     "north": fl.Site(pool, labelled=([[0.5]], [0]), outputs=outputs),
+    ...     "south": fl.Site(pool, labelled=([[8.0]], [1]), outputs=outputs),
+    ... }
+    >>> fl.select(fl.AHFAL(tau=12.0), sites=sites, n=1)
+    {'north': array([1]), 'south': array([1])}
+
     Notes
     -----
     The paper calls tau = 12 a threshold on the spread of class *counts*, while Eq. 2 defines the

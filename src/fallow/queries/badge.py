@@ -26,6 +26,11 @@ from fallow.queries.parts import (
 class BADGE:
     """Rows whose gradient, for the predicted label, is large and unlike the others'.
 
+    >>> import fallow as fl
+    >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
+    >>> fl.select(fl.BADGE(), pool=[[0.0], [1.0], [2.0]], outputs=outputs, n=1)
+    array([2])
+
     Notes
     -----
     Gradients stay in their factors: memory is that of predictions and features.  The first pick is

@@ -31,6 +31,12 @@ class BAIT:
     that over labelled rows and picks.  Twice as many rows as asked are picked greedily; then those
     whose loss is smallest are taken back.
 
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
+    >>> labelled = ([[0.0, 0.0]], [0.5])
+    >>> fl.select(fl.BAIT(), pool=pool, labelled=labelled, n=2)
+    array([1, 2])
+
     Notes
     -----
     With one output and squared error the Fisher information of a row is φφ', φ = (embed(x), 1), and

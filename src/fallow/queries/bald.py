@@ -27,6 +27,18 @@ class BALD:
     The committee is ``passes`` passes with dropout through one model, or with ``ensemble`` the
     local and the global model, which draws nothing and reads no ``model``.
 
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> labelled = ([[0.5], [8.0]], [0, 1])
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(
+    ...     fl.BALD(ensemble=True), pool=pool, labelled=labelled, outputs=outputs, n=1
+    ... )
+    array([0])
+
     Notes
     -----
     Without dropout all passes are equal and the score is 0.  So a model that has no dropout layers

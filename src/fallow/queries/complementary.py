@@ -43,6 +43,11 @@ class Complementary:
     temperature) and a tenth of uniform ones.  The ledger then has each label's probability, and the
     weight (`levelled`) with which a mean over them stands for the whole pool.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, query=fl.Complementary(), model="mlp", cycles=1, rounds=2)
+    Run(complementary on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
+
     Notes
     -----
     *Shares.*  The share of a class in the pool is the mean prediction of f_per with the prior

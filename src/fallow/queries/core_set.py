@@ -17,6 +17,14 @@ from fallow.queries.parts import LastLayer, by_cover, k_center
 class CoreSet:
     """Rows that leave no row of the pool far from a labelled one, in Euclidean feature distance.
 
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
+    >>> outputs = [[0.5, 0.5]] * 4
+    >>> fl.select(
+    ...     fl.CoreSet(), pool=pool, labelled=([[0.0, 0.0]], [0]), outputs=outputs, n=2
+    ... )
+    array([3, 1])
+
     Notes
     -----
     The greedy form, as everybody runs it; the paper's mixed-integer refinement is not used.  A site

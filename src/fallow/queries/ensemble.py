@@ -30,6 +30,18 @@ class Ensemble:
     ``by="rank"``: each model orders the n rows that it would pick; a row is worth 1 / (20 + rank)
     summed over both orders, and the n worth most are picked; of equals, the local model's first.
 
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> labelled = ([[0.5], [8.0]], [0, 1])
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(
+    ...     fl.Ensemble(rule="entropy"), pool=pool, labelled=labelled, outputs=outputs, n=1
+    ... )
+    array([1])
+
     Notes
     -----
     The paper orders by rank for entropy and BADGE alone; every rule here has an order of picks, so

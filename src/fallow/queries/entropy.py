@@ -30,6 +30,11 @@ class Entropy:
     collaborators asks its own.  ``better``: of the local and the personal one the one that is right
     on more validation rows.  ``average``: the mean over all sites of their local models, weighted
     by labels, which costs a model up and a model down and is refused under local privacy.
+
+    >>> import fallow as fl
+    >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
+    >>> fl.select(fl.Entropy(), pool=[[0.0], [1.0], [2.0]], outputs=outputs, n=1)
+    array([1])
     """
 
     model: Model = "local"

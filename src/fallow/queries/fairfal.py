@@ -30,6 +30,17 @@ class FairFAL:
     site's own; else the local one does.  The local model is one that the site trains from scratch,
     unless the recipe says otherwise.
 
+    >>> import fallow as fl
+    >>> labelled = ([[0.5], [8.0]], [0, 1])
+    >>> sure = [[0.9, 0.1], [0.1, 0.9]]  # what both models say of the labelled rows
+    >>> outputs = {
+    ...     "local": ([[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]], sure),
+    ...     "global": ([[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]], sure),
+    ... }
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(fl.FairFAL(), pool=pool, labelled=labelled, outputs=outputs, n=1)
+    array([2])
+
     Notes
     -----
     The paper's text was read in part; what it leaves open follows its public code.  The imbalance

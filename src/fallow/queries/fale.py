@@ -56,6 +56,12 @@ class FALE:
       server site by site, and so each QᵀX_iᵀX_iQ.
     * ``tsqr``: from the triangle R_i of X_i Q = H_i R_i; as exact and as open, but small.
 
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.0, 0.1], [0.9, 0.0], [0.0, 50.0]]
+    >>> labelled = ([[0.0, 1.0]], [2.0])
+    >>> fl.select(fl.FALE(allot="site"), pool=pool, labelled=labelled, n=1)
+    array([3])
+
     Notes
     -----
     *Masks* obscure and give no formal guarantee: what they let through, and to whom, stands in

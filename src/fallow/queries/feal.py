@@ -26,6 +26,16 @@ class FEAL:
     FEAL's own training: ``feal@training=evidential``.  After another one the scores have no meaning
     beyond their order; AHFAL's comparisons ran it so.
 
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> labelled = ([[0.5], [8.0]], [0, 1])
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(fl.FEAL(neighbours=1), pool=pool, labelled=labelled, outputs=outputs, n=1)
+    array([2])
+
     Notes
     -----
     The paper's features are a pooled map of an EfficientNet; here they are those before the head.

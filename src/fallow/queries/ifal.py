@@ -33,6 +33,13 @@ class IFAL:
     a row are its class distribution.  Of the rows where these distributions differ most, the picks
     are those nearest to the centres of k-means on the local features.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(
+    ...     world, query=fl.IFAL(neighbours=5, epochs=5), model="mlp", cycles=1, rounds=2
+    ... )
+    Run(ifal:neighbours=5:epochs=5 on iris, seed 0: 2 phases, 18 labels, accuracy 0...)
+
     Notes
     -----
     The public code trains the distilled model for at most 500 epochs at a tenth of the learning

@@ -19,6 +19,16 @@ from fallow.queries.parts import top
 class KSAS:
     """Symmetric KL divergence of both models' predictions, tilted to the classes the site knows.
 
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> labelled = ([[0.5], [8.0]], [0, 1])
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(fl.KSAS(), pool=pool, labelled=labelled, outputs=outputs, n=1)
+    array([0])
+
     Notes
     -----
     The tilt adds log n_c to both logits.  A class without labels at the site is removed from both

@@ -24,6 +24,12 @@ class LCMD:
     Labelled rows and picks are centres; a cluster is what is nearest to one of them, and as large
     as the total of its squared distances.  Of the largest cluster the farthest row is picked.
 
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.1, 0.0], [0.0, 3.0], [0.1, 3.0]]
+    >>> labelled = ([[0.0, 0.0]], [0.5])
+    >>> fl.select(fl.LCMD(), pool=pool, labelled=labelled, n=2)
+    array([3, 1])
+
     Notes
     -----
     Distances are those of gradients of one linear output, so of features.  For classes, which the

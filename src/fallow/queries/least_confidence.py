@@ -16,7 +16,13 @@ from fallow.queries.parts import top
 @final
 @dataclass(frozen=True)
 class LeastConfidence:
-    """One minus the largest probability, by the site's local or the global model."""
+    """One minus the largest probability, by the site's local or the global model.
+
+    >>> import fallow as fl
+    >>> outputs = [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]]
+    >>> fl.select(fl.LeastConfidence(), pool=[[0.0], [1.0], [2.0]], outputs=outputs, n=1)
+    array([1])
+    """
 
     model: Literal["local", "global"] = "local"
 

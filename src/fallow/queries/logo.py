@@ -23,6 +23,16 @@ class LoGo:
 
     The local model is one that the site trains from scratch, unless the recipe says otherwise.
 
+    >>> import fallow as fl
+    >>> outputs = {
+    ...     "local": [[0.9, 0.1], [0.5, 0.5], [0.3, 0.7]],
+    ...     "global": [[0.2, 0.8], [0.5, 0.5], [0.4, 0.6]],
+    ... }
+    >>> labelled = ([[0.5], [8.0]], [0, 1])
+    >>> pool = [[0.0], [1.0], [9.0]]
+    >>> fl.select(fl.LoGo(), pool=pool, labelled=labelled, outputs=outputs, n=1)
+    array([1])
+
     Notes
     -----
     Where k-means leaves clusters empty, the others give their next most uncertain rows in turn.

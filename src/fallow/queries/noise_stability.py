@@ -25,6 +25,17 @@ class NoiseStability:
     batch norm among them; biases stay.  It costs ``draws`` passes over the pool and holds
     ``draws`` · C numbers for each of its rows.
 
+    >>> import fallow as fl, torch
+    >>> _ = torch.manual_seed(0)
+    >>> model = torch.nn.Sequential(
+    ...     torch.nn.Linear(1, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+    ... )
+    >>> picks = fl.select(
+    ...     fl.NoiseStability(draws=5), pool=[[0.0], [1.0], [9.0]], model=model, n=1
+    ... )
+    >>> picks.shape
+    (1,)
+
     Notes
     -----
     The paper's public code takes a part of the pool; here all of it takes part.  Outputs are the

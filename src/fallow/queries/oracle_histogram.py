@@ -25,6 +25,13 @@ class OracleHistogram:
     Inside a class it takes what a plain heuristic of the local model likes best, so that
     ``score="entropy"`` beside plain entropy sampling shows what balance alone is worth.
 
+    >>> import fallow as fl
+    >>> pool = [[0.0], [1.0], [2.0]]
+    >>> labelled = ([[3.0], [4.0], [5.0]], [0, 0, 1])
+    >>> strategy = fl.OracleHistogram(score="random")
+    >>> fl.select(strategy, pool=pool, labelled=labelled, hidden=[0, 1, 0], n=1)
+    array([2])
+
     Notes
     -----
     The paper names its second heuristic "typicality" and says no more.  Here it is the density of

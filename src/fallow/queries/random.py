@@ -16,7 +16,12 @@ from fallow.queries.base import Budget, Memo, orders
 @final
 @dataclass(frozen=True)
 class Random:
-    """Uniform picks without replacement: the yardstick of every comparison, and the first query."""
+    """Uniform picks without replacement: the yardstick of every comparison, and the first query.
+
+    >>> import fallow as fl
+    >>> fl.select(fl.Random(), pool=[[0.0], [1.0], [2.0]], n=3).shape
+    (3,)
+    """
 
     contract: ClassVar[Contract] = Contract(
         title="Random sampling",

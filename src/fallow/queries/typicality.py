@@ -26,6 +26,11 @@ class Typicality:
 
     Typicality is 1 / the mean distance to the ``neighbours`` nearest rows of the same cluster.
 
+    >>> import fallow as fl
+    >>> pool = [[1.0, 0.0], [1.1, 0.0], [1.2, 0.0], [9.0, 9.0]]
+    >>> fl.select(fl.Typicality(neighbours=2), pool=pool, outputs=[[0.5, 0.5]] * 4, n=1)
+    array([1])
+
     Notes
     -----
     The paper's features come from self-supervised training; here they are those of the site's own

@@ -19,7 +19,7 @@ from fallow.core.own import own_class
 from fallow.core.plan import Plan, Segment
 from fallow.privacy import Privacy
 from fallow.settings.budgets import POLICIES
-from fallow.settings.resolved import resolved
+from fallow.settings.resolved import resolve_settings
 from fallow.settings.spec import Published, Spec, literal
 
 TEXTS = (str, str | None)
@@ -105,7 +105,7 @@ class Recipe:
         "common"  # own: each site on test rows like its own rows
     )
     score_rounds: int = 5  # the score of a cycle is the mean over this many last rounds
-    executor: Literal["auto", "loop", "stacked", "workers"] = "auto"
+    executor: str = "auto"  # of `fallow.engine.executors`, or module:Class
     channels_last: bool = False
     dtype: Literal["float32", "float64"] = "float32"
     # the study it is usually run as
@@ -165,6 +165,7 @@ class Recipe:
                 "with fresh_first labels train from the second round on, and rounds is 1; raise it"
             )
         self.check_flip(self.sites)
+        _check_executor(self.executor)
         if self.encoder is not None and self.features is not None:
             raise ValueError(
                 f"encoder is {self.encoder} and features is {self.features}; both make features of "
@@ -225,7 +226,9 @@ class Recipe:
         does not let resolve."""
         is_default = {f.name: getattr(self, f.name) == f.default for f in fields(self)}
         unused = tuple(name for name in LATER if is_default[name])
-        text = json.dumps(resolved(self, policy, (*OUTSIDE, *unused)), sort_keys=True)
+        text = json.dumps(
+            resolve_settings(self, policy, (*OUTSIDE, *unused)), sort_keys=True
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -239,9 +242,18 @@ def named_classes(recipe: Recipe) -> dict[str, str]:
     }
     if recipe.features is not None:
         found["features"] = recipe.features.name
+    if ":" in recipe.executor:
+        found["executor"] = recipe.executor
     if recipe.encoder is not None:
         found["encoder"] = recipe.encoder.name
     return found
+
+
+def _check_executor(name: str) -> None:
+    if name != "auto":  # the engine is loaded where it is asked for
+        from fallow.engine.executors import check_executor
+
+        check_executor(name)
 
 
 def _positive(recipe: Recipe, *names: str) -> None:

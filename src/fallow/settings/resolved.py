@@ -12,7 +12,7 @@ from fallow.core.names import NamePolicy, check_name
 from fallow.settings.spec import Spec
 
 
-def resolved(
+def resolve_settings(
     settings: Any, policy: NamePolicy, outside: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """The fields of a dataclass as plain values that JSON can hold, without those of ``outside``.
@@ -32,7 +32,7 @@ def _plain(value: Any, policy: NamePolicy, part: str = "") -> Any:
     if isinstance(value, Spec):
         return {"name": value.name, "fields": _fields(value, policy, part)}
     if is_dataclass(value) and not isinstance(value, type):
-        return {"class": type(value).__qualname__, **resolved(value, policy)}
+        return {"class": type(value).__qualname__, **resolve_settings(value, policy)}
     if isinstance(value, Mapping):
         return {str(key): _plain(each, policy) for key, each in value.items()}
     if isinstance(value, tuple | list):

@@ -57,7 +57,7 @@ class Spec:
                 raise ValueError(f"{given!r} has settings without a name; give name=value")
             return Spec(name_of(given.func), dict(given.keywords))
         if is_dataclass(given):
-            return Spec(name_of(type(given)), _chosen(given))
+            return Spec(name_of(type(given)), _list_chosen(given))
         raise ValueError(
             f"{given!r} names no method, partition or model; give an object such as "
             "fl.Entropy(), its class, or a text such as 'entropy:model=global'"
@@ -87,7 +87,7 @@ WRITTEN = "alpha"
 of a partition names the random stream that draws it, so the text must not depend on who wrote it."""
 
 
-def _chosen(given: Any) -> dict[str, Any]:
+def _list_chosen(given: Any) -> dict[str, Any]:
     """The fields of a dataclass instance that differ from their defaults, as plain values."""
     hints = get_type_hints(type(given))
     found = {}

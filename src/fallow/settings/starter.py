@@ -44,7 +44,8 @@ def starter_text(found: Found, file: Path) -> str:
         about["site"] = found.site
     holders: dict[str, Value] = {"partition": "natural", "sites": 0}
     if not found.sites:
-        holders = {"partition": str(usual.partition), "sites": min(FEW, found.rows)}
+        partition = str(usual.partition) if found.classes else "iid"
+        holders = {"partition": partition, "sites": min(FEW, found.rows)}
     queries = ["random", "entropy", "badge"] if found.classes else ["random", "core-set"]
     parts: dict[str, dict[str, Value]] = {
         "Data": {**about},

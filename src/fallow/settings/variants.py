@@ -63,7 +63,7 @@ def variant(recipe: Recipe, query: str) -> Recipe:
         raise ValueError(
             f"{bad[0]!r} in {query!r} is not of the form key=value; write random@rounds=20"
         )
-    changed = _long(dict(part.split("=", 1) for part in settings))
+    changed = _spell_out(dict(part.split("=", 1) for part in settings))
     for key in changed:
         if key.split(".")[0] in SHARED:
             raise ValueError(
@@ -94,12 +94,12 @@ def _bound(recipe: Recipe, name: str) -> Recipe:
         test="common",
         partition=Spec("iid"),
         participation=1.0,
-        initial=_pooled(recipe.initial, recipe.sites),
-        per_cycle=_pooled(recipe.per_cycle, recipe.sites),
+        initial=_pool_share(recipe.initial, recipe.sites),
+        per_cycle=_pool_share(recipe.per_cycle, recipe.sites),
     )
 
 
-def _long(settings: dict[str, str]) -> dict[str, str]:
+def _spell_out(settings: dict[str, str]) -> dict[str, str]:
     """``trainer=10x25`` in full: 10 rounds of 25 epochs each."""
     if "trainer" not in settings:
         return settings
@@ -112,5 +112,5 @@ def _long(settings: dict[str, str]) -> dict[str, str]:
     return {"rounds": rounds, "plan.segments": epochs, **others}
 
 
-def _pooled(share: float | int, sites: int) -> float | int:
+def _pool_share(share: float | int, sites: int) -> float | int:
     return share * sites if isinstance(share, int) else share

@@ -7,30 +7,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol, final
+from typing import final
 
 import torch
 
 from fallow.core.disclosure import payload
-from fallow.core.local import LocalTraining
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.plan import Plan
 from fallow.core.refusal import words_stay
 from fallow.core.totals import whole
 from fallow.core.types import Answer, SiteId
-from fallow.engine import Fitted, Job
+from fallow.engine.executors import Executor
 from fallow.sites.answering import answer_step
 from fallow.sites.site import Site
 from fallow.sites.store import RelayedMessage
-
-
-class Executor(Protocol):
-    """Trains jobs of several sites."""
-
-    def fit(
-        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
-    ) -> list[Fitted]: ...
-
 
 Routes = Mapping[SiteId, Sequence[SiteId]]
 """Who receives from whom in a relay: for each receiver the senders."""

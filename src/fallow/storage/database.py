@@ -14,8 +14,11 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 BUSY = 30.0  # seconds one process waits while another one writes
-WRITE_VERSION, NO_LOG = 18, 1  # the byte of a file's header that says that it has no log
-NOWHERE, COUNTING = (-1, -1), threading.Lock()
+WRITE_VERSION = 18  # the byte of a file's header that says whether it has a log
+NO_LOG = 1  # what it says where there is none
+NOWHERE = (-1, -1)
+"""The device and number of a database in memory."""
+COUNTING = threading.Lock()
 OPEN: Counter[tuple[int, int]] = Counter()
 """How often this process has a file open, by its device and number."""
 Durability = Literal["FULL", "NORMAL", "OFF"]
@@ -47,7 +50,8 @@ class Database:
         durability: Durability,
         is_private: bool = False,
     ) -> None:
-        self.path, self._words = path, words
+        self.path = path
+        self._words = words
         self._turn = threading.RLock()
         self._depth = 0
         with self._plain():
@@ -55,8 +59,12 @@ class Database:
                 make_private(path)
             if path is not None:
                 put_strange_log_aside(path)
-            about: dict[str, Any] = {"timeout": BUSY, "isolation_level": None}
-            self._db = sqlite3.connect(path or ":memory:", check_same_thread=False, **about)
+            self._db = sqlite3.connect(
+                path or ":memory:",
+                check_same_thread=False,  # `_turn` lets in one thread at a time
+                timeout=BUSY,
+                isolation_level=None,  # transactions begin and end where `transaction` says
+            )
             self._db.execute("PRAGMA journal_mode=WAL")
             self._place = _place(path)
             with COUNTING:
@@ -116,15 +124,17 @@ class Database:
                 self._depth -= 1
 
     def commit(self) -> None:
+        """End a transaction; from now on it stands."""
         with self._plain():
             self._db.execute("COMMIT")
 
     def write(self, sql: str, *values: Any) -> int:
-        """Returns the id of the row that was added, if one was."""
+        """Change something; the id of the line that was added, if one was."""
         with self._turn, self._plain():
             return self._db.execute(sql, values).lastrowid or 0
 
     def read(self, sql: str, *values: Any) -> list[Any]:
+        """All lines of an answer, each a tuple whose types the statement decides."""
         with self._turn, self._plain():
             found: list[Any] = self._db.execute(sql, values).fetchall()
             return found
@@ -159,7 +169,8 @@ def put_strange_log_aside(path: Path) -> None:
     several processes that find such a log one renames it, and no other goes on before that: by a
     lock on the log.
     """
-    log, index = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))
+    log = path.with_name(f"{path.name}-wal")
+    index = path.with_name(f"{path.name}-shm")
     with suppress(OSError), log.open("rb") as found:  # which SQLite says better
         fcntl.flock(found, fcntl.LOCK_EX)
         is_there = os.path.samestat(os.fstat(found.fileno()), log.stat())

@@ -38,4 +38,6 @@ def sentence(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}; {way_out}"
     said = " ".join(str(error).split())
     is_worded = isinstance(error, ValueError | RuntimeError | OSError)
-    return said if said and is_worded else f"{type(error).__name__}: {said}".rstrip(": ")
+    if said and is_worded:
+        return said
+    return f"{type(error).__name__}: {said}".rstrip(": ")

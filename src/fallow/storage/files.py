@@ -84,8 +84,11 @@ def only_one(path: Path, wait: bool = True) -> Iterator[None]:
 
 
 def _lock(file: int, path: Path, wait: bool) -> None:
+    how = fcntl.LOCK_EX
+    if not wait:
+        how |= fcntl.LOCK_NB
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        fcntl.flock(file, how)
     except BlockingIOError as error:
         raise Failed(
             f"another process is working on {path.parent}: wait until it has ended, or choose "
@@ -94,12 +97,14 @@ def _lock(file: int, path: Path, wait: bool) -> None:
 
 
 def write_json(path: Path, tree: Any) -> None:
+    """Write what JSON can hold, indented; Failed where the disk is full or read-only."""
     write_whole(path, (json.dumps(tree, indent=1) + "\n").encode())
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """One JSON object per line."""
-    write_whole(path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+    lines = [json.dumps(row) + "\n" for row in rows]
+    write_whole(path, "".join(lines).encode())
 
 
 def save_tree(path: Path, tree: Any) -> str:
@@ -125,7 +130,8 @@ def load_tree(path: Path, folder: Path, sha256: str | None = None) -> Any:
         )
     try:
         saved = unpack(content)
-        tree, digest = saved["tree"], saved["digest"]
+        tree = saved["tree"]
+        digest = saved["digest"]
     except (ValueError, KeyError, TypeError) as error:
         raise Failed(f"checkpoint {path} is damaged: {way_out}") from error
     if digest_of(tree) != digest:

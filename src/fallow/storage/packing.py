@@ -23,6 +23,9 @@ def pack(tree: Any) -> bytes:
     """A nested structure of dicts, lists, tensors and plain values as bytes.  A tensor that stands
     in several places is written once, and is one tensor again when it is read.
 
+    Each node is an object of JSON with one key: "#" the name of a tensor, "d" a dict, "l" a list,
+    "v" a plain value.
+
     >>> import torch
     >>> unpack(pack({"a": torch.arange(3), "b": [1, None, "x"]}))
     {'a': tensor([0, 1, 2]), 'b': [1, None, 'x']}
@@ -33,13 +36,14 @@ def pack(tree: Any) -> bytes:
     def walk(node: Any) -> Any:
         if isinstance(node, Tensor):
             if id(node) not in names:
-                names[id(node)] = name = str(len(tensors))
+                name = str(len(tensors))
+                names[id(node)] = name
                 tensors[name] = node.detach().contiguous().clone()
             return {"#": names[id(node)]}
         if isinstance(node, dict):
-            return {"d": {str(k): walk(v) for k, v in node.items()}}
+            return {"d": {str(key): walk(value) for key, value in node.items()}}
         if isinstance(node, (list, tuple)):
-            return {"l": [walk(v) for v in node]}
+            return {"l": [walk(value) for value in node]}
         return {"v": node}
 
     return save(tensors, {"tree": json.dumps(walk(tree), allow_nan=True)})
@@ -48,10 +52,10 @@ def pack(tree: Any) -> bytes:
 def unpack(blob: bytes) -> Any:
     """What `pack` packed.  Raises ValueError for anything else."""
     try:
-        size = int.from_bytes(blob[:8], "little")
+        size = int.from_bytes(blob[:8], "little")  # of the header, as safetensors has it
         header = json.loads(blob[8 : 8 + size])
-        tree, tensors = json.loads(header["__metadata__"]["tree"]), load(blob)
-        return _rebuild(tree, tensors)
+        tree = json.loads(header["__metadata__"]["tree"])
+        return _rebuild(tree, tensors=load(blob))
     except UNREADABLE as error:
         raise ValueError(
             f"a message of {len(blob)} bytes could not be read: {error}"
@@ -62,7 +66,7 @@ def _rebuild(node: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
     if "#" in node:
         return tensors[node["#"]]
     if "d" in node:
-        return {k: _rebuild(v, tensors) for k, v in node["d"].items()}
+        return {key: _rebuild(value, tensors) for key, value in node["d"].items()}
     if "l" in node:
-        return [_rebuild(v, tensors) for v in node["l"]]
+        return [_rebuild(value, tensors) for value in node["l"]]
     return node["v"]

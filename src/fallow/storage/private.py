@@ -26,7 +26,8 @@ def private_folder(folder: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """A folder with its parents, private where it is made in a private one.  Raises OSError."""
-    missing = [path for path in (folder, *folder.absolute().parents) if not path.exists()]
+    way = [folder, *folder.absolute().parents]
+    missing = [path for path in way if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=rights_in(path.parent, 0o777), exist_ok=True)
     if not missing:
@@ -37,16 +38,18 @@ def rights_in(folder: Path, wished: int) -> int:
     """The rights of a new file in ``folder``, before the umask: ``wished``, less those of others
     where they have none to the folder."""
     is_private = not stat.S_IMODE(folder.stat().st_mode) & OTHERS
-    return wished & ~OTHERS if is_private else wished
+    if is_private:
+        return wished & ~OTHERS
+    return wished
 
 
 def for_owner_alone(mode: int = FILE) -> Callable[[str, int], int]:
     """An opener for `open`: a new file has these rights from its first moment on."""
 
-    def opened(name: str, how: int) -> int:
-        return os.open(name, how, mode)
+    def open_with_rights(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
 
-    return opened
+    return open_with_rights
 
 
 def write_private(path: Path, text: str, mode: int = FILE) -> None:

@@ -18,6 +18,7 @@ from fallow.core.streams import stream
 from fallow.core.types import State
 from fallow.core.words import counted, duration, size
 from fallow.data.dataset import Dataset
+from fallow.engine.executors import in_one_process
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.first_phase import INPUTS
 from fallow.experiment.journal import Journal
@@ -339,8 +340,7 @@ def _shorten(recipe: Recipe) -> Recipe:
         participation=1.0,
         training=Spec("fedavg") if is_choosing else recipe.training,
         plan=replace(recipe.plan, segments=(Segment(1),)),
-        # a loop starts at once, where workers are processes
-        executor="loop" if recipe.executor == "workers" else recipe.executor,
+        executor=in_one_process(recipe.executor),  # starts at once
     )
 
 

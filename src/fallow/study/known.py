@@ -16,7 +16,7 @@ from fallow.study.strategy import Strategy
 class StrategyWords(Protocol):
     """Names a strategy, or returns None for one that it does not know.
 
-    ``training`` is the training method of the study, `folded`; ``brief`` leaves out the settings
+    ``training`` is the training method of the study, `fold_name`; ``brief`` leaves out the settings
     with which the strategy is the paper's.
     """
 
@@ -26,7 +26,7 @@ class StrategyWords(Protocol):
 class FieldWords(Protocol):
     """Says a field of a method in words, or returns None where it is said as it is typed.
 
-    ``method``: the name of the method, `folded`.
+    ``method``: the name of the method, `fold_name`.
     """
 
     def __call__(self, method: str, field: str, value: object) -> str | None: ...

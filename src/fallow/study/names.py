@@ -14,12 +14,12 @@ from fallow.core.words import counted
 from fallow.settings.spec import Spec
 from fallow.study.known import Known
 from fallow.study.records import BOUND, Study, is_bound
-from fallow.study.strategy import Strategy, folded
+from fallow.study.strategy import Strategy, fold_name
 from fallow.training import personal
 
 __all__ = [
     "Strategy",
-    "folded",
+    "fold_name",
     "heading",
     "label",
     "labels",
@@ -68,7 +68,7 @@ def label(
     if query in names:
         return names[query]
     strategy = Strategy.parse(query)
-    said = known.strategy_words(strategy, folded(training), brief=brief)
+    said = known.strategy_words(strategy, fold_name(training), brief=brief)
     if said is not None:
         return said
     name, settings = _base(query, [*names, query.partition("@")[0]])
@@ -119,7 +119,7 @@ def _trainer(text: str, known: Known) -> str:
         return text
     said = [method.contract.name]
     for key, value in spec.fields.items():
-        words = known.field_words(folded(spec.name), key, value)
+        words = known.field_words(fold_name(spec.name), key, value)
         said.append(
             words or f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         )

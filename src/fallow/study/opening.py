@@ -57,14 +57,14 @@ def works_on(contract: Contract, task: str) -> bool:
     return contract.regression
 
 
-def prepared(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, World]:
+def prepare_study(setup: Setup, queries: Sequence[str], seed: int) -> tuple[Setup, World]:
     """The study as its data make it, and the world of its first run.
 
     Every natural site is counted where the recipe says 0, and what needs classes is left out where
     there are none.  Raises ValueError for whatever cannot work.
     """
     found = open_data(setup.recipe, seed, setup.data_dir, setup.dataset)
-    recipe = settled(setup.recipe, found)
+    recipe = settle_recipe(setup.recipe, found)
     for query in queries:
         check_task(variant(recipe, query), found)
         is_one_pass(variant(recipe, query))  # raises where the protocol does not fit
@@ -131,7 +131,7 @@ def options_of_methods() -> dict[str, list[str]]:
     return found
 
 
-def settled(recipe: Recipe, found: Dataset) -> Recipe:
+def settle_recipe(recipe: Recipe, found: Dataset) -> Recipe:
     """The recipe with what only its data can say."""
     if recipe.sites == 0:
         if found.groups is None:

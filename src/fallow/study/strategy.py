@@ -45,9 +45,9 @@ class Strategy:
 
     @property
     def training(self) -> str:
-        """The training method that it names for itself, as `folded`; empty if it names none."""
+        """The training method that it names for itself, as `fold_name`; empty if it names none."""
         named = (s.partition("=")[2] for s in self.settings if s.startswith("training="))
-        return folded(next(named, "").partition(":")[0])
+        return fold_name(next(named, "").partition(":")[0])
 
     @property
     def chooser(self) -> tuple[str, ...]:
@@ -60,13 +60,13 @@ class Strategy:
     @property
     def key(self) -> str:
         """The name of its class without case, dash and underscore."""
-        return folded(self.spec.name)
+        return fold_name(self.spec.name)
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """A class name as `fallow.core.build` compares it.
 
-    >>> folded("Core-Set") == folded("core_set") == folded("CoreSet")
+    >>> fold_name("Core-Set") == fold_name("core_set") == fold_name("CoreSet")
     True
     """
     return re.sub("[-_]", "", name).lower()

@@ -17,8 +17,10 @@ from typing import Any
 import torch
 
 from fallow.core.events import Event, Say, name_run, stay_silent
+from fallow.core.names import OWN
 from fallow.core.own import lend
 from fallow.data.dataset import Dataset
+from fallow.engine.executors import takes_all_cores
 from fallow.engine.processes import deaf, end_with_parent
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import each_budget, is_one_pass
@@ -49,9 +51,10 @@ def run_study(
     """Run every cell that is not finished; returns those that failed, with the reason.
 
     ``jobs``: processes of ``setup.threads`` threads each.  Results do not depend on it.  Runs whose
-    executor is "workers" go one after the other, whatever ``jobs`` says: each has all cores.
+    executor takes all cores go one after the other, whatever ``jobs`` says.
     """
-    jobs = 1 if setup.recipe.executor == "workers" else jobs
+    if takes_all_cores(setup.recipe.executor, OWN):
+        jobs = 1
     tasks = _tasks(cells, jobs)
     if jobs == 1 or len(tasks) == 1:
         with _threads(setup.threads):
@@ -64,7 +67,7 @@ def run_study(
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), context, _begin_worker, (events, setup)
     ) as pool:
-        with deaf(), _copied_knowingly():
+        with deaf(), _allow_copies():
             futures = {pool.submit(_worker, task): task for task in tasks}
         try:
             return _collect(futures, events, say)
@@ -100,7 +103,7 @@ def _processes(setup: Setup) -> BaseContext | None:
 
 
 @contextmanager
-def _copied_knowingly() -> Iterator[None]:
+def _allow_copies() -> Iterator[None]:
     """Python warns of copies of a process with several threads; `_processes` says why these work."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
@@ -210,11 +213,11 @@ def run_cell(
         sweep(folder)
         data = {} if found is None else found
         features = FeatureStore(setup.out / FEATURES) if kept is None else kept
-        _go(setup, cell, say, data, features)
+        _run_unfinished(setup, cell, say, data, features)
     say({"event": "done", "cached": False})
 
 
-def _go(
+def _run_unfinished(
     setup: Setup, cell: Cell, say: Say, found: dict[int, Dataset], kept: FeatureStore
 ) -> None:
     folder, recipe = cell.folder(setup.out), variant(setup.recipe, cell.query)
@@ -223,20 +226,20 @@ def _go(
         found[cell.seed] = open_data(recipe, cell.seed, setup.data_dir, setup.dataset)
 
     def budget(place: Path, cycle: int) -> None:
-        with _opened(setup, cell, recipe, found[cell.seed], place, say, kept) as run:
+        with _open_run(setup, cell, recipe, found[cell.seed], place, say, kept) as run:
             run.one_pass(cycle)
 
     if is_one_pass(recipe):
         each_budget(recipe, folder, budget)
         return
-    with _opened(setup, cell, recipe, found[cell.seed], folder, say, kept) as run:
+    with _open_run(setup, cell, recipe, found[cell.seed], folder, say, kept) as run:
         with only_one(setup.out / "phases" / f"seed-{cell.seed}.lock"):
             run.first_phase()
         run.go()
 
 
 @contextmanager
-def _opened(
+def _open_run(
     setup: Setup,
     cell: Cell,
     recipe: Recipe,

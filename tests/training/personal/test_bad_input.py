@@ -23,7 +23,7 @@ from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from fallow.study.opening import check_task, settled
+from fallow.study.opening import check_task, settle_recipe
 from fallow.training.personal import PFedGraph
 from fallow.training.personal.base import decode_sites
 from tests.engine.jobs import mlp
@@ -309,4 +309,4 @@ def test_where_the_data_name_the_sites_they_are_counted_first() -> None:
     recipe = replace(RECIPE, training=Spec("dpfl"), participation=0.5, sites=0)
     assert methods_of(recipe)
     with pytest.raises(ValueError, match="takes 2 of 4; set participation=1"):
-        check_task(settled(recipe, odd()), odd())
+        check_task(settle_recipe(recipe, odd()), odd())

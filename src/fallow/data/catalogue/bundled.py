@@ -13,7 +13,8 @@ from fallow.data.optional import import_optional
 from fallow.data.partition.holdout import hold_out
 from fallow.data.tables import standardise
 
-DIGITS_MEAN, DIGITS_STD = 0.3053, 0.3760  # of all pixels / 16
+DIGITS_MEAN = 0.3053  # of all pixels / 16
+DIGITS_STD = 0.3760
 
 Reader = Callable[[Path | None], Dataset]
 
@@ -24,23 +25,29 @@ def bundled_reader(name: str) -> Reader:
     def read(folder: Path | None) -> Dataset:
         sets = import_optional("sklearn.datasets", "scikit-learn", f"the data set {name}")
         table = getattr(sets, f"load_{name}")()
-        is_class = "target_names" in table
         x = torch.from_numpy(np.ascontiguousarray(table.data, dtype=np.float32))
-        y = table.target.astype(np.int64 if is_class else np.float32)
         columns = tuple(str(column) for column in table.feature_names)
+        if "target_names" in table:
+            classes = tuple(str(c) for c in table.target_names)
+            y = table.target.astype(np.int64)
+        else:
+            classes = ()
+            y = table.target.astype(np.float32)
         if name == "digits":
             x = ((x / 16 - DIGITS_MEAN) / DIGITS_STD).reshape(-1, 1, 8, 8)
             columns = ()
         train, test = hold_out(name, x, y)
         dataset = Dataset(
-            name,
-            x[train],
-            torch.from_numpy(y[train]),
-            x[test],
-            torch.from_numpy(y[test]),
-            classes=tuple(str(c) for c in table.target_names) if is_class else (),
+            name=name,
+            x=x[train],
+            y=torch.from_numpy(y[train]),
+            x_test=x[test],
+            y_test=torch.from_numpy(y[test]),
+            classes=classes,
             columns=columns,
         )
-        return standardise(dataset) if is_class and x.ndim == 2 else dataset
+        if classes and x.ndim == 2:  # tables of regression stay raw, images are normalised
+            return standardise(dataset)
+        return dataset
 
     return read

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.data.catalogue.files import Array, images, labels
-from fallow.data.dataset import Dataset, drop_leaks
+from fallow.data.catalogue.files import Array, images, labels, without_copies
+from fallow.data.dataset import Dataset
 from fallow.data.optional import import_optional
 
-FOLDER, SIDE = "cinic-10", 32
+FOLDER = "cinic-10"
+SIDE = 32  # pixels
 CLASSES = (
     "airplane",
     "automobile",
@@ -32,43 +33,43 @@ def read_cinic10(folder: Path | None) -> Dataset:
     name.  Copies of training images among the test images are left out."""
     x, y = _part(folder, ("train", "valid"))
     x_test, y_test = _part(folder, ("test",))
-    return drop_leaks(
-        Dataset(
-            "cinic10",
-            images(x, CINIC10_SCALE),
-            labels(y),
-            images(x_test, CINIC10_SCALE),
-            labels(y_test),
-            classes=CLASSES,
-        )
-    )[0]
+    dataset = Dataset(
+        name="cinic10",
+        x=images(x, CINIC10_SCALE),
+        y=labels(y),
+        x_test=images(x_test, CINIC10_SCALE),
+        y_test=labels(y_test),
+        classes=CLASSES,
+    )
+    return without_copies(dataset)
 
 
 def _part(folder: Path | None, parts: tuple[str, ...]) -> tuple[Array, Array]:
     """Pixels (n, 32, 32, 3) and classes (n,) of some of the parts."""
-    found = [
-        (file, c)
-        for part in parts
-        for c, name in enumerate(CLASSES)
-        for file in _files(folder, f"{part}/{name}")
-    ]
-    pixels = np.empty((len(found), SIDE, SIDE, 3), dtype=np.uint8)
-    for row, (file, _) in enumerate(found):
+    files: list[Path] = []
+    classes: list[int] = []
+    for part in parts:
+        for c, name in enumerate(CLASSES):
+            of_class = _files(folder, f"{part}/{name}")
+            files += of_class
+            classes += [c] * len(of_class)
+    pixels = np.empty((len(files), SIDE, SIDE, 3), dtype=np.uint8)
+    for row, file in enumerate(files):
         pixels[row] = _pixels(file)
-    return pixels, np.array([c for _, c in found], dtype=np.int64)
+    return pixels, np.array(classes, dtype=np.int64)
 
 
 def _files(folder: Path | None, inside: str) -> list[Path]:
-    found = sorted((folder / FOLDER / inside).glob("*.png")) if folder else []
-    if not found:
-        where = (
-            f"{folder / FOLDER / inside} has none" if folder else "no data folder is given"
-        )
-        raise ValueError(
-            f"the .png files of CINIC-10 are needed, and {where}; set --data-dir or FALLOW_DATA to "
-            f"the folder that holds {FOLDER}/train, valid and test"
-        )
-    return found
+    where = "no data folder is given"
+    if folder is not None:
+        found = sorted((folder / FOLDER / inside).glob("*.png"))
+        if found:
+            return found
+        where = f"{folder / FOLDER / inside} has none"
+    raise ValueError(
+        f"the .png files of CINIC-10 are needed, and {where}; set --data-dir or FALLOW_DATA to "
+        f"the folder that holds {FOLDER}/train, valid and test"
+    )
 
 
 def _pixels(file: Path) -> Array:
@@ -76,12 +77,12 @@ def _pixels(file: Path) -> Array:
     image = import_optional("PIL.Image", "pillow", "reading CINIC-10")
     try:
         with image.open(file) as opened:
-            made = np.asarray(opened.convert("RGB"))
+            pixels = np.asarray(opened.convert("RGB"))
     except (OSError, ValueError, SyntaxError) as error:  # pillow's errors for broken files
         raise ValueError(f"{file} could not be read as an image: {error}") from error
-    if made.shape != (SIDE, SIDE, 3):
+    if pixels.shape != (SIDE, SIDE, 3):
+        height, width = pixels.shape[:2]
         raise ValueError(
-            f"{file} has {made.shape[1]} x {made.shape[0]} pixels, not {SIDE} x {SIDE}; it is not "
-            "CINIC-10's"
+            f"{file} has {width} x {height} pixels, not {SIDE} x {SIDE}; it is not CINIC-10's"
         )
-    return made
+    return pixels

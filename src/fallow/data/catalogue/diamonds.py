@@ -21,12 +21,14 @@ def read_diamonds_onehot(folder: Path | None) -> Dataset:
     grades sum to 1.
     """
     z = read_arrays(folder, "tab_diamonds.npz")
-    at = {column: position for position, column in enumerate(names_of(z["feature_names"]))}
-    numbers = [column for column in at if column not in GRADED]
-    blocks = [z["X"][:, [at[column] for column in numbers]]]
+    header = list(names_of(z["feature_names"]))
+    numbers = [column for column in header if column not in GRADED]
+    blocks = [
+        z["X"][:, [header.index(column) for column in numbers]]
+    ]  # (n, 6), then one a grade
     names = list(numbers)
     for column in GRADED:
-        codes = z["X"][:, at[column]].astype(np.int64)
+        codes = z["X"][:, header.index(column)].astype(np.int64)
         block, columns = one_hot(column, codes, names_of(z[f"{column}_levels"]))
         blocks.append(block)
         names += columns

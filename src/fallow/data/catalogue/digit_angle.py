@@ -24,27 +24,27 @@ def read_digit_angle(folder: Path | None) -> Dataset:
     """
     digits = bundled_reader("digits")(folder)
 
-    def turned(part: str, x: Tensor) -> tuple[Tensor, Tensor]:
-        draws = torch.rand(
-            len(x), generator=stream(0, "digit angle", part), dtype=torch.float64
-        )
-        degrees = ((2 * draws - 1) * WIDEST).float()
-        return turn(x, degrees), degrees
-
-    x, y = turned("training", digits.x)
-    x_test, y_test = turned("test", digits.x_test)
+    degrees = draw_degrees("training", len(digits.x))
+    degrees_test = draw_degrees("test", len(digits.x_test))
     return dataclasses.replace(
         digits,
         name="digit_angle",
-        x=x,
-        y=y,
-        x_test=x_test,
-        y_test=y_test,
+        x=turn(digits.x, degrees),
+        y=degrees,
+        x_test=turn(digits.x_test, degrees_test),
+        y_test=degrees_test,
         classes=(),
         groups=digits.y,
         groups_test=digits.y_test,
         group_names=tuple(f"digit {name}" for name in digits.classes),
     )
+
+
+def draw_degrees(part: str, n: int) -> Tensor:
+    """Angles in [-45, 45) degrees, (n,) float32: the same in every call for a part of the data."""
+    gen = stream(0, "digit angle", part)
+    draws = torch.rand(n, generator=gen, dtype=torch.float64)
+    return ((2 * draws - 1) * WIDEST).float()
 
 
 def turn(x: Tensor, degrees: Tensor) -> Tensor:

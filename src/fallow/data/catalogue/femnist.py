@@ -39,16 +39,18 @@ def femnist_reader(name: str, letters: bool = False) -> Reader:
 
     def read(folder: Path | None) -> Dataset:
         parts = list(_rows_by_writer(folder, letters))
-        x, y, group = (np.concatenate([part[i] for part in parts]) for i in range(3))
-        writers, site = np.unique(group, return_inverse=True)
+        x = np.concatenate([pixels for pixels, _, _ in parts])
+        y = np.concatenate([labels for _, labels, _ in parts])
+        writer_of_row = np.concatenate([writer for _, _, writer in parts])
+        writers, site = np.unique(writer_of_row, return_inverse=True)
         pixels = torch.from_numpy(x.reshape(-1, 1, SIDE, SIDE))
         train, test = hold_out(name, pixels, y)
         return Dataset(
-            name,
-            pixels[train],
-            torch.from_numpy(y[train]),
-            pixels[test],
-            torch.from_numpy(y[test]),
+            name=name,
+            x=pixels[train],
+            y=torch.from_numpy(y[train]),
+            x_test=pixels[test],
+            y_test=torch.from_numpy(y[test]),
             classes=CLASSES[LETTERS] if letters else CLASSES,
             groups=torch.from_numpy(site[train]),
             groups_test=torch.from_numpy(site[test]),
@@ -69,7 +71,8 @@ def _rows_by_writer(
             if letters:
                 y = y - LETTERS.start
                 keep = _first(y, left)
-                x, y = x[keep], y[keep]
+                x = x[keep]
+                y = y[keep]
             yield x, y, np.full(len(y), writer)
 
 
@@ -84,14 +87,16 @@ def _first(y: Array, left: Array) -> Array:
 
 
 def _files(folder: Path | None) -> list[Path]:
-    found = sorted((folder / FOLDER).glob("*.json")) if folder else []
-    if not found:
-        where = f"{folder / FOLDER} has none" if folder else "no data folder is given"
-        raise ValueError(
-            f"the .json files of LEAF's FEMNIST (all_data_0.json ...) are needed, and {where}; set "
-            f"--data-dir or FALLOW_DATA to the folder that holds {FOLDER}/"
-        )
-    return found
+    where = "no data folder is given"
+    if folder is not None:
+        found = sorted((folder / FOLDER).glob("*.json"))
+        if found:
+            return found
+        where = f"{folder / FOLDER} has none"
+    raise ValueError(
+        f"the .json files of LEAF's FEMNIST (all_data_0.json ...) are needed, and {where}; set "
+        f"--data-dir or FALLOW_DATA to the folder that holds {FOLDER}/"
+    )
 
 
 def _writers(path: Path) -> Iterator[tuple[str, Array, Array]]:
@@ -101,7 +106,8 @@ def _writers(path: Path) -> Iterator[tuple[str, Array, Array]]:
         for writer, rows in written.items():
             x = np.asarray(rows["x"], dtype=np.float32).reshape(-1, SIDE * SIDE)
             y = np.asarray(rows["y"], dtype=np.int64)
-            if len(x) != len(y) or (len(y) and not 0 <= y.min() <= y.max() < len(CLASSES)):
+            is_class = (y >= 0) & (y < len(CLASSES))
+            if len(x) != len(y) or not is_class.all():
                 raise ValueError(f"{len(x)} images and {len(y)} labels of writer {writer}")
             yield str(writer), x, y
     except (ValueError, KeyError, TypeError, AttributeError) as error:

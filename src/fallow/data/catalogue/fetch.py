@@ -37,10 +37,8 @@ def fetch(name: str, data_dir: str | Path | None = None) -> Path:
     try:
         with urlopen(_location(source), timeout=TIMEOUT) as answer, part.open("wb") as file:
             shutil.copyfileobj(answer, file)
-            promised, came = (
-                int(answer.headers.get("Content-Length") or file.tell()),
-                file.tell(),
-            )
+            came = file.tell()
+            promised = int(answer.headers.get("Content-Length") or came)
         if came != promised:  # a connection that breaks off raises nothing
             raise OSError(f"it broke off after {came} of {promised} bytes")
     except (OSError, HTTPException) as error:
@@ -60,11 +58,9 @@ def _source(name: str) -> TableSource:
         )
     entry = CATALOGUE[name]
     if entry.published is None:
-        way = (
-            "it comes with Fallow"
-            if entry.source == "bundled"
-            else "put its files there by hand"
-        )
+        way = "put its files there by hand"
+        if entry.source == "bundled":
+            way = "it comes with Fallow"
         known = ", ".join(e.name for e in CATALOGUE.values() if e.published)
         raise ValueError(f"{name} cannot be fetched: {way}; what can be: {known}")
     return entry.published
@@ -96,10 +92,12 @@ def _sha256(path: Path) -> str:
 
 
 def _check(path: Path) -> None:
+    """Raise ValueError where the file has another checksum than it was downloaded with."""
     record = _record(path)
-    if record.is_file() and record.read_text(encoding="utf-8").split()[:1] != [
-        _sha256(path)
-    ]:
+    if not record.is_file():  # it was put there by hand
+        return
+    recorded = record.read_text(encoding="utf-8").split()[:1]
+    if recorded != [_sha256(path)]:
         raise ValueError(
             f"{path} is not what was downloaded: its sha256 is not the one in {record.name}; "
             "remove both and fetch it again"

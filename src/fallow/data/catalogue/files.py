@@ -40,18 +40,23 @@ def read_arrays(folder: Path | None, file: str) -> dict[str, Array]:
 
 def path_of(folder: Path | None, file: str) -> Path:
     """The file in the data folder; ValueError, with the way out, where it is not there."""
-    where = "and no data folder is given" if folder is None else f"which is not in {folder}"
-    if folder is None or not (folder / file).is_file():
-        raise ValueError(
-            f"the file {file} is needed, {where}; set --data-dir or FALLOW_DATA to "
-            "the folder that holds it"
-        )
-    return folder / file
+    where = "and no data folder is given"
+    if folder is not None:
+        path = folder / file
+        if path.is_file():
+            return path
+        where = f"which is not in {folder}"
+    raise ValueError(
+        f"the file {file} is needed, {where}; set --data-dir or FALLOW_DATA to "
+        "the folder that holds it"
+    )
 
 
 def images(pixels: Array, scale: tuple[tuple[float, ...], tuple[float, ...]]) -> Tensor:
     """uint8 (n, h, w) or (n, h, w, c) -> float32 (n, c, h, w), (pixel / 255 - mean) / std."""
-    channels = pixels[:, None] if pixels.ndim == 3 else pixels.transpose(0, 3, 1, 2)
+    if pixels.ndim == 3:
+        pixels = pixels[..., None]  # one channel: (n, h, w, 1)
+    channels = pixels.transpose(0, 3, 1, 2)  # (n, c, h, w)
     mean, std = (torch.tensor(numbers).view(1, -1, 1, 1) for numbers in scale)
     x = torch.from_numpy(np.ascontiguousarray(channels)).float()
     return x.div_(255).sub_(mean).div_(std)  # in place: CIFAR-10 is 0.7 GB
@@ -64,39 +69,36 @@ def labels(y: Array) -> Tensor:
 def read_mnist(folder: Path | None) -> Dataset:
     """MNIST; the writer of every digit (QMNIST) is its group."""
     z = read_arrays(folder, "mnist.npz")
-    writers, group = np.unique(
-        np.concatenate([z["writer_train"], z["writer_test"]]), return_inverse=True
-    )
+    writer_of_row = np.concatenate([z["writer_train"], z["writer_test"]])
+    writers, group = np.unique(writer_of_row, return_inverse=True)
     n = len(z["x_train"])
-    return drop_leaks(
-        Dataset(
-            "mnist",
-            images(z["x_train"], MNIST_SCALE),
-            labels(z["y_train"]),
-            images(z["x_test"], MNIST_SCALE),
-            labels(z["y_test"]),
-            classes=tuple("0123456789"),
-            groups=labels(group[:n]),
-            groups_test=labels(group[n:]),
-            group_names=tuple(f"writer {writer}" for writer in writers),
-        )
-    )[0]
+    dataset = Dataset(
+        name="mnist",
+        x=images(z["x_train"], MNIST_SCALE),
+        y=labels(z["y_train"]),
+        x_test=images(z["x_test"], MNIST_SCALE),
+        y_test=labels(z["y_test"]),
+        classes=tuple("0123456789"),
+        groups=labels(group[:n]),
+        groups_test=labels(group[n:]),
+        group_names=tuple(f"writer {writer}" for writer in writers),
+    )
+    return without_copies(dataset)
 
 
 def read_fashion_mnist(folder: Path | None) -> Dataset:
     z = read_arrays(folder, "fashion_mnist_labels.npz")
     pixels = read_array(folder, "fashion_mnist_images.npy.xz")
     n = len(z["y_train"])
-    return drop_leaks(
-        Dataset(
-            "fashion_mnist",
-            images(pixels[:n], FASHION_SCALE),
-            labels(z["y_train"]),
-            images(pixels[n:], FASHION_SCALE),
-            labels(z["y_test"]),
-            classes=names_of(z["class_names"]),
-        )
-    )[0]
+    dataset = Dataset(
+        name="fashion_mnist",
+        x=images(pixels[:n], FASHION_SCALE),
+        y=labels(z["y_train"]),
+        x_test=images(pixels[n:], FASHION_SCALE),
+        y_test=labels(z["y_test"]),
+        classes=names_of(z["class_names"]),
+    )
+    return without_copies(dataset)
 
 
 def read_cifar10(folder: Path | None) -> Dataset:
@@ -112,40 +114,38 @@ def read_cifar10(folder: Path | None) -> Dataset:
         )
     x = torch.cat([images(part, CIFAR10_SCALE) for part in pixels])
     x_test = images(read_array(folder, "cifar10_test.npy.xz"), CIFAR10_SCALE)
-    return drop_leaks(
-        Dataset(
-            "cifar10",
-            x,
-            labels(z["y_train"][: len(x)]),
-            x_test,
-            labels(z["y_test"]),
-            classes=names_of(z["class_names"]),
-            notes=notes,
-        )
-    )[0]
+    dataset = Dataset(
+        name="cifar10",
+        x=x,
+        y=labels(z["y_train"][: len(x)]),
+        x_test=x_test,
+        y_test=labels(z["y_test"]),
+        classes=names_of(z["class_names"]),
+        notes=notes,
+    )
+    return without_copies(dataset)
 
 
 def read_har(folder: Path | None) -> Dataset:
     """Human activity: 30 persons are the groups; the 9 official test persons are the test set."""
     z = read_arrays(folder, "har_features.npz")
-    x, y, person = torch.from_numpy(z["X"]), labels(z["y"]), labels(z["client"])
-    test = torch.isin(person, torch.tensor(HAR_TEST_PERSONS))
-    return standardise(
-        drop_leaks(
-            Dataset(
-                "har",
-                x[~test],
-                y[~test],
-                x[test],
-                y[test],
-                classes=names_of(z["class_names"]),
-                groups=person[~test],
-                groups_test=person[test],
-                group_names=tuple(f"person {person}" for person in range(30)),
-                columns=names_of(z["feature_names"]),
-            )
-        )[0]
+    x = torch.from_numpy(z["X"])
+    y = labels(z["y"])
+    person = labels(z["client"])
+    is_test = torch.isin(person, torch.tensor(HAR_TEST_PERSONS))
+    dataset = Dataset(
+        name="har",
+        x=x[~is_test],
+        y=y[~is_test],
+        x_test=x[is_test],
+        y_test=y[is_test],
+        classes=names_of(z["class_names"]),
+        groups=person[~is_test],
+        groups_test=person[is_test],
+        group_names=tuple(f"person {number}" for number in range(30)),
+        columns=names_of(z["feature_names"]),
     )
+    return standardise(without_copies(dataset))
 
 
 def read_heart(folder: Path | None) -> Dataset:
@@ -168,12 +168,14 @@ def table_reader(name: str, file: str, group: str = "") -> Reader:
 
     def read(folder: Path | None) -> Dataset:
         z = read_arrays(folder, file)
+        names: tuple[str, ...] = ()
         if "client_names" in z:
             names = names_of(z["client_names"])
-        else:
-            sites = int(z["client"].max()) + 1 if "client" in z else 0
+        elif "client" in z:
+            sites = int(z["client"].max()) + 1
             names = tuple(f"{group} {site}" for site in range(sites))
-        target = z["y"] if "y" in z else z["Y"][:, 0]  # SARCOS: the first of 7 torques
+        # SARCOS: the first of 7 torques
+        target = z["y"] if "y" in z else z["Y"][:, 0]
         return table_with_test_rows(
             name, z, target.astype(np.float32), classes=(), group_names=names
         )
@@ -190,27 +192,36 @@ def table_with_test_rows(
 ) -> Dataset:
     """A table without official test rows: 20 % set aside, fixed by the name."""
     x = z["X"]
-    columns = names_of(
-        z["feature_names"]
-        if "feature_names" in z
-        else np.array([f"x{c}" for c in range(x.shape[1])])
-    )
+    if "feature_names" in z:
+        columns = names_of(z["feature_names"])
+    else:
+        columns = tuple(f"x{c}" for c in range(x.shape[1]))
     train, test = hold_out(name, torch.from_numpy(x), y)
     x_train, x_test, columns, notes = fill_missing(x[train], x[test], columns)
-    groups = labels(z["client"]) if "client" in z else None
+    groups = None
+    groups_test = None
+    if "client" in z:
+        groups = labels(z["client"][train])
+        groups_test = labels(z["client"][test])
     return Dataset(
-        name,
-        torch.from_numpy(x_train),
-        torch.from_numpy(y[train]),
-        torch.from_numpy(x_test),
-        torch.from_numpy(y[test]),
+        name=name,
+        x=torch.from_numpy(x_train),
+        y=torch.from_numpy(y[train]),
+        x_test=torch.from_numpy(x_test),
+        y_test=torch.from_numpy(y[test]),
         classes=classes,
         columns=columns,
         group_names=group_names,
-        groups=None if groups is None else groups[train],
-        groups_test=None if groups is None else groups[test],
+        groups=groups,
+        groups_test=groups_test,
         notes=notes,
     )
+
+
+def without_copies(dataset: Dataset) -> Dataset:
+    """The data set without test rows that are also training rows; its notes say how many."""
+    found, _ = drop_leaks(dataset)
+    return found
 
 
 def names_of(array: Array) -> tuple[str, ...]:

@@ -21,11 +21,6 @@ from fallow.data.catalogue.sources import TableSource
 ATTRIBUTE = re.compile(
     r"""@attribute\s+(?:'([^']*)'|"([^"]*)"|(\S+))\s+(.+)""", re.IGNORECASE
 )
-QUOTES: dict[str, Any] = {
-    "quotechar": "'",
-    "escapechar": "\\",
-    "skipinitialspace": True,
-}  # of arff
 
 
 @final
@@ -35,9 +30,8 @@ class Cells:
 
     header: tuple[str, ...]
     rows: Iterable[list[str]]
-    levels: Mapping[str, tuple[str, ...]] = field(
-        default_factory=dict
-    )  # texts the file declares
+    # texts that the file declares for a column
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @contextmanager
@@ -55,11 +49,10 @@ def cells_of(path: Path, source: TableSource) -> Iterator[Cells]:
                 file, encoding="utf-8-sig", errors="replace", newline=""
             )
             stack.enter_context(text)
-            yield (
-                _read_arff(text)
-                if path.suffix == ".arff"
-                else _read_separated(text, source)
-            )
+            if path.suffix == ".arff":
+                yield _read_arff(text)
+            else:
+                yield _read_separated(text, source)
     except (zipfile.BadZipFile, zlib.error, csv.Error, EOFError) as error:
         raise ValueError(f"{path.name} is damaged ({error}); download it again") from error
 
@@ -93,8 +86,10 @@ def _read_separated(lines: Iterator[str], source: TableSource) -> Cells:
 
 
 def _read_mat(path: Path, source: TableSource) -> Cells:
-    matrix = read_mat(path, (source.member,), f"the matrix {source.member}")[source.member]
-    return Cells(source.columns, ([str(value) for value in row] for row in matrix.tolist()))
+    arrays = read_mat(path, (source.member,), f"the matrix {source.member}")
+    matrix = arrays[source.member]
+    rows = ([str(value) for value in row] for row in matrix.tolist())
+    return Cells(source.columns, rows)
 
 
 def _open_member(path: Path, source: TableSource, stack: ExitStack) -> IO[bytes]:
@@ -127,15 +122,20 @@ def _read_arff(lines: Iterator[str]) -> Cells:
     for line in lines:
         found = ATTRIBUTE.match(line.strip())
         if found:
-            kinds[next(name for name in found.groups()[:3] if name is not None)] = found[4]
+            in_single, in_double, bare, kind = found.groups()
+            name = next(text for text in (in_single, in_double, bare) if text is not None)
+            kinds[name] = kind
         if line.strip().lower() == "@data":
             break
-    rows = csv.reader((line for line in lines if line.strip() and line[0] != "%"), **QUOTES)
-    levels = {
-        name: tuple(
-            level.strip() for level in next(csv.reader([kind.strip("{} ")], **QUOTES))
-        )
-        for name, kind in kinds.items()
-        if kind.startswith("{")
-    }
+    levels = {}
+    for name, kind in kinds.items():
+        if kind.startswith("{"):
+            (declared,) = _arff_cells([kind.strip("{} ")])
+            levels[name] = tuple(level.strip() for level in declared)
+    rows = _arff_cells(line for line in lines if line.strip() and line[0] != "%")
     return Cells(tuple(kinds), rows, levels)
+
+
+def _arff_cells(lines: Iterable[str]) -> Iterator[list[str]]:
+    """The cells of lines in the quoting of arff."""
+    return csv.reader(lines, quotechar="'", escapechar="\\", skipinitialspace=True)

@@ -22,7 +22,12 @@ def one_hot(
     >>> one_hot("wet", np.array([1, 0, 1]), ("no", "yes"))[1]
     ('wet=yes', 'wet=missing')
     """
-    kept = range(1 if len(levels) == 2 else 0, len(levels))
-    columns = [codes == level for level in kept] + [np.zeros(len(codes), dtype=bool)]
-    names = (*(f"{column}={levels[level]}" for level in kept), f"{column}={MISSING}")
-    return np.stack(columns, axis=1).astype(np.float32), names
+    first = 1 if len(levels) == 2 else 0
+    columns = []
+    names = []
+    for level in range(first, len(levels)):
+        columns.append(codes == level)
+        names.append(f"{column}={levels[level]}")
+    columns.append(np.zeros(len(codes), dtype=bool))
+    names.append(f"{column}={MISSING}")
+    return np.stack(columns, axis=1).astype(np.float32), tuple(names)

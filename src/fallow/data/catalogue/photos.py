@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fallow.data.catalogue.files import Array, images, labels, path_of
+from fallow.data.catalogue.files import Array, images, labels, path_of, without_copies
 from fallow.data.catalogue.formats import read_mat
-from fallow.data.dataset import Dataset, drop_leaks
+from fallow.data.dataset import Dataset
 
 # mean and standard deviation by channel of pixels / 255
 CIFAR100_SCALE = ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
@@ -20,16 +20,15 @@ def read_cifar100(folder: Path | None) -> Dataset:
     """CIFAR-100 with its 100 fine classes, from the unpacked ``cifar-100-binary``."""
     x, y = _records(path_of(folder, "cifar-100-binary/train.bin"))
     x_test, y_test = _records(path_of(folder, "cifar-100-binary/test.bin"))
-    return drop_leaks(
-        Dataset(
-            "cifar100",
-            images(x, CIFAR100_SCALE),
-            labels(y),
-            images(x_test, CIFAR100_SCALE),
-            labels(y_test),
-            classes=_class_names(folder),
-        )
-    )[0]
+    dataset = Dataset(
+        name="cifar100",
+        x=images(x, CIFAR100_SCALE),
+        y=labels(y),
+        x_test=images(x_test, CIFAR100_SCALE),
+        y_test=labels(y_test),
+        classes=_class_names(folder),
+    )
+    return without_copies(dataset)
 
 
 def _records(path: Path) -> tuple[Array, Array]:
@@ -46,46 +45,50 @@ def _records(path: Path) -> tuple[Array, Array]:
         raise ValueError(
             f"{path.name} has the label {fine.max()} among 0..99; it is not CIFAR-100's binary file"
         )
-    return records[:, 2:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), fine
+    planes = records[:, 2:].reshape(-1, 3, 32, 32)  # red, green, blue
+    return planes.transpose(0, 2, 3, 1), fine
 
 
 def _class_names(folder: Path | None) -> tuple[str, ...]:
     """The names in the file beside the records, or the numbers where there is none."""
-    path = folder / "cifar-100-binary/fine_label_names.txt" if folder else None
-    names = (
-        tuple(path.read_text(encoding="utf-8").split()) if path and path.is_file() else ()
-    )
-    if names and len(names) != 100:
+    numbers = tuple(str(c) for c in range(100))
+    if folder is None:
+        return numbers
+    path = folder / "cifar-100-binary/fine_label_names.txt"
+    if not path.is_file():
+        return numbers
+    names = tuple(path.read_text(encoding="utf-8").split())
+    if not names:
+        return numbers
+    if len(names) != 100:
         raise ValueError(
             f"fine_label_names.txt names {len(names)} classes, not 100; remove it"
         )
-    return names or tuple(map(str, range(100)))
+    return names
 
 
 def read_svhn(folder: Path | None) -> Dataset:
     """Street View House Numbers, cropped digits, without the "extra" images."""
     x, y = _digits(path_of(folder, "train_32x32.mat"))
     x_test, y_test = _digits(path_of(folder, "test_32x32.mat"))
-    return drop_leaks(
-        Dataset(
-            "svhn",
-            images(x, SVHN_SCALE),
-            labels(y),
-            images(x_test, SVHN_SCALE),
-            labels(y_test),
-            classes=tuple("0123456789"),
-        )
-    )[0]
+    dataset = Dataset(
+        name="svhn",
+        x=images(x, SVHN_SCALE),
+        y=labels(y),
+        x_test=images(x_test, SVHN_SCALE),
+        y_test=labels(y_test),
+        classes=tuple("0123456789"),
+    )
+    return without_copies(dataset)
 
 
 def _digits(path: Path) -> tuple[Array, Array]:
     """Pixels (n, 32, 32, 3) and digits (n,) of a MATLAB file, where the digit 0 is 10."""
     found = read_mat(path, ("X", "y"), "SVHN's cropped digits")
-    pixels, digit = found["X"], found["y"].reshape(-1)
-    if (
-        pixels.shape != (32, 32, 3, len(digit))
-        or not np.isin(digit, np.arange(1, 11)).all()
-    ):
+    pixels = found["X"]  # (32, 32, 3, n)
+    digit = found["y"].reshape(-1)
+    is_digit = np.isin(digit, np.arange(1, 11))
+    if pixels.shape != (32, 32, 3, len(digit)) or not is_digit.all():
         raise ValueError(
             f"{path.name} holds pixels of shape {pixels.shape} for {len(digit)} digits, not "
             "(32, 32, 3, n) for n digits of 1..10; it is not SVHN's cropped file"

@@ -49,8 +49,8 @@ def published_reader(name: str, rows: int, columns: int, group: str = "") -> Rea
         # shorter first: a number among texts comes in its place
         sites = sorted(set(table.groups), key=lambda site: (len(site), site))
         if sites:
-            number = {site: i for i, site in enumerate(sites)}
-            z["client"] = np.array([number[site] for site in table.groups])
+            number_of = {site: number for number, site in enumerate(sites)}
+            z["client"] = np.array([number_of[site] for site in table.groups])
         y = np.frombuffer(table.y).astype(np.float32)
         group_names = tuple(f"{group} {site}" for site in sites)
         found = table_with_test_rows(name, z, y, classes=(), group_names=group_names)
@@ -88,27 +88,34 @@ def _path(name: str, folder: Path | None, source: TableSource) -> Path:
 
 def _read_table(file: str, cells: Cells, source: TableSource) -> _Table:
     header = cells.header
-    grouping = (source.group,) if source.group else ()
+    grouping = [source.group] if source.group else []
     for column in (source.target, *source.drop, *source.texts, *grouping):
         if column not in header:
             raise ValueError(
                 f"{file} has no column {column!r}{nearest(column, list(header))}"
             )
+
     aside = {source.target, *source.drop, *grouping}
-    textual = [
-        c for c in header if (c in cells.levels or c in source.texts) and c not in aside
-    ]
-    numeric = [c for c in header if c not in {*aside, *textual}]
+    textual: list[str] = []
+    numeric: list[str] = []
+    for column in header:
+        if column in aside:
+            continue
+        if column in cells.levels or column in source.texts:
+            textual.append(column)
+        else:
+            numeric.append(column)
+
     at = {column: position for position, column in enumerate(header)}
-    pick = itemgetter(*(at[column] for column in (*numeric, source.target)))
-    table = _Table(tuple(numeric), cells.levels, texts={c: [] for c in textual})
+    pick_numbers = itemgetter(*[at[column] for column in (*numeric, source.target)])
+    table = _Table(tuple(numeric), cells.levels, texts={column: [] for column in textual})
     for number, raw in enumerate(cells.rows, start=1):
         if len(raw) != len(header):
             raise ValueError(
                 f"{file}: row {number} has {len(raw)} cells and not {len(header)}; download it "
                 "again"
             )
-        values = _numbers(pick(raw), f"{file}: row {number}")
+        values = _numbers(pick_numbers(raw), f"{file}: row {number}")
         texts = [raw[at[column]].strip() for column in textual]
         if values is None or any(text.lower() in EMPTY for text in texts):
             table.left_out += 1
@@ -131,7 +138,9 @@ def _numbers(cells: Sequence[str], where: str) -> list[float] | None:
         if any(cell.strip().lower() in EMPTY for cell in cells):
             return None
         raise ValueError(f"{where} holds a text ({error})") from error
-    return None if any(map(math.isnan, values)) else values
+    if any(math.isnan(value) for value in values):
+        return None
+    return values
 
 
 def _features(
@@ -140,21 +149,26 @@ def _features(
     """Numbers first, then the texts as columns of 0 and 1: (features, their names, notes)."""
     x = np.frombuffer(table.numbers).reshape(len(table.y), -1).astype(np.float32)
     is_constant = x.min(0) == x.max(0)
-    constant = [
-        c for c, is_left_out in zip(table.numeric, is_constant, strict=True) if is_left_out
-    ]
     blocks = [x[:, ~is_constant]]
-    names = [c for c in table.numeric if c not in constant]
+    names: list[str] = []
+    constant: list[str] = []
+    for column, is_left_out in zip(table.numeric, is_constant, strict=True):
+        if is_left_out:
+            constant.append(column)
+        else:
+            names.append(column)
     for column, values in table.texts.items():
         occurring, codes = np.unique(values, return_inverse=True)
         if len(occurring) == 1:
             constant.append(column)
             continue
-        declared = table.levels.get(column, ())
-        levels = (*declared, *(str(text) for text in occurring if text not in declared))
-        number = {level: i for i, level in enumerate(levels)}
-        of_file = np.array([number[str(level)] for level in occurring])
-        block, columns = one_hot(column, of_file[codes], levels)
+        levels = list(
+            table.levels.get(column, ())
+        )  # as the file declares them, then others
+        levels += [str(text) for text in occurring if text not in levels]
+        number_of = {level: number for number, level in enumerate(levels)}
+        of_occurring = np.array([number_of[str(level)] for level in occurring])
+        block, columns = one_hot(column, of_occurring[codes], levels)
         blocks.append(block)
         names += columns
     notes = []

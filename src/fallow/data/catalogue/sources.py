@@ -43,6 +43,11 @@ def _openml(number: int, target: str, drop: tuple[str, ...] = ()) -> TableSource
     )
 
 
+def _numbered(name: str, n: int) -> tuple[str, ...]:
+    """``name1`` to ``name<n>``."""
+    return tuple(f"{name}{i}" for i in range(1, n + 1))
+
+
 SOURCES = {
     "ct": TableSource(
         file="relative+location+of+ct+slices+on+axial+axis.zip",
@@ -77,22 +82,25 @@ SOURCES = {
         url=f"{UCI}/static/public/494/wave+energy+converters.zip",
         target="total",
         member="Sydney_Data.csv",
-        columns=(*(f"{axis}{i}" for axis in "XYP" for i in range(1, 17)), "total"),
+        columns=(
+            *_numbered("X", 16),
+            *_numbered("Y", 16),
+            *_numbered("P", 16),
+            "total",
+        ),
     ),
     "sarcos_full": TableSource(
         file="sarcos_inv.mat",
         page="https://gaussianprocess.org/gpml/data/",
         url="https://gaussianprocess.org/gpml/data/sarcos_inv.mat",
         target="torque1",
-        drop=tuple(f"torque{i}" for i in range(2, 8)),
+        drop=_numbered("torque", 7)[1:],
         member="sarcos_inv",
         columns=(
-            *(
-                f"{what}{i}"
-                for what in ("position", "velocity", "acceleration")
-                for i in range(1, 8)
-            ),
-            *(f"torque{i}" for i in range(1, 8)),
+            *_numbered("position", 7),
+            *_numbered("velocity", 7),
+            *_numbered("acceleration", 7),
+            *_numbered("torque", 7),
         ),
     ),
     "stock": _openml(1200, "company10"),

@@ -106,7 +106,7 @@ class Counts:
         # a recipe that was a file has class ids in quotes
         table = tuple({int(c): n for c, n in wanted.items()} for wanted in self.table)
         object.__setattr__(self, "table", table)
-        for site, wanted in enumerate(self.table):
+        for site, wanted in enumerate(table):
             if sum(wanted.values()) < 1 or min(wanted.values()) < 0:
                 raise ValueError(
                     f"Counts: site {site} is given {dict(wanted)}; give it at least "
@@ -127,7 +127,8 @@ class Counts:
             )
         rows = class_rows(y, "Counts")
         parts: list[list[IntArray]] = [[] for _ in range(sites)]
-        for label in sorted({label for wanted in self.table for label in wanted}):
+        labels: set[int] = set().union(*self.table)
+        for label in sorted(labels):
             counts = np.array([wanted.get(label, 0) for wanted in self.table])
             of_class = rows.get(label, np.empty(0, dtype=np.int64))
             if counts.sum() > len(of_class):
@@ -135,6 +136,7 @@ class Counts:
                     f"Counts asks for {counts.sum()} rows of class {label}, which has "
                     f"{len(of_class)}; ask for fewer"
                 )
-            for part, taken in zip(parts, deal_class(counts, of_class, rng), strict=True):
-                part.append(taken)
+            pieces = deal_class(counts, of_class, rng)
+            for part, piece in zip(parts, pieces, strict=True):
+                part.append(piece)
         return finish_parts([np.concatenate(part) for part in parts], "Counts")

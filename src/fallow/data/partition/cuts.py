@@ -67,12 +67,16 @@ def class_rows(y: IntArray, rule: str) -> dict[int, IntArray]:
 def deal(
     counts: IntArray, rows: list[IntArray], rng: np.random.Generator
 ) -> list[IntArray]:
-    """Deal shuffled rows from a table.  counts: (sites, classes), rows: one array a class."""
-    hands: list[list[IntArray]] = [[] for _ in range(len(counts))]
-    for column, of_class in zip(counts.T, rows, strict=True):
-        for hand, cards in zip(hands, deal_class(column, of_class, rng), strict=True):
-            hand.append(cards)
-    return [np.concatenate(hand) for hand in hands]
+    """Deal shuffled rows from a table: the rows of each site.
+
+    counts: (sites, classes), rows: one array of row numbers a class.
+    """
+    parts: list[list[IntArray]] = [[] for _ in range(len(counts))]
+    for of_sites, of_class in zip(counts.T, rows, strict=True):
+        pieces = deal_class(of_sites, of_class, rng)
+        for part, piece in zip(parts, pieces, strict=True):
+            part.append(piece)
+    return [np.concatenate(part) for part in parts]
 
 
 def deal_class(

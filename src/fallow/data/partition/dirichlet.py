@@ -58,7 +58,15 @@ class Dirichlet:
         rng: np.random.Generator,
         groups: IntArray | None = None,
     ) -> list[IntArray]:
-        return cut_classes(y, sites, rng, self.alpha, self.min_size, self.cap, "Dirichlet")
+        return cut_classes(
+            y,
+            sites,
+            rng,
+            alpha=self.alpha,
+            min_size=self.min_size,
+            cap=self.cap,
+            rule="Dirichlet",
+        )
 
 
 @final
@@ -90,7 +98,15 @@ class FedMADirichlet:
         rng: np.random.Generator,
         groups: IntArray | None = None,
     ) -> list[IntArray]:
-        return cut_classes(y, sites, rng, self.alpha, self.min_size, True, "FedMADirichlet")
+        return cut_classes(
+            y,
+            sites,
+            rng,
+            alpha=self.alpha,
+            min_size=self.min_size,
+            cap=True,
+            rule="FedMADirichlet",
+        )
 
 
 @final
@@ -131,9 +147,9 @@ class ExactDirichlet:
         groups: IntArray | None = None,
     ) -> list[IntArray]:
         check_sites(y, sites)
-        sizes = (
-            np.ones(sites) if self.sizes is None else np.array(self.sizes, dtype=np.float64)
-        )
+        sizes = np.ones(sites)
+        if self.sizes is not None:
+            sizes = np.array(self.sizes, dtype=np.float64)
         if len(sizes) != sites:
             raise ValueError(
                 f"ExactDirichlet has sizes for {len(sizes)} sites and {sites} are asked for; they "
@@ -141,16 +157,13 @@ class ExactDirichlet:
             )
         rows = list(class_rows(y, "ExactDirichlet").values())
         shares = np.maximum(rng.dirichlet(np.full(len(rows), self.alpha), size=sites), TINY)
-        for _ in range(BALANCING):
+        for _ in range(BALANCING):  # towards the sizes of sites, then of classes
             shares /= shares.sum(1, keepdims=True) / sizes[:, None]
             shares /= shares.sum(0, keepdims=True)
-        counts = np.stack(
-            [
-                largest_remainder(share, len(of_class))
-                for share, of_class in zip(shares.T, rows, strict=True)
-            ],
-            axis=1,
-        )
+        columns = []
+        for share, of_class in zip(shares.T, rows, strict=True):
+            columns.append(largest_remainder(share, len(of_class)))
+        counts = np.stack(columns, axis=1)  # (sites, classes)
         targets = largest_remainder(sizes, len(y))
         counts = _level_sizes(counts, targets)
         assert (counts.sum(1) == targets).all()  # noqa: S101 - what the two deals below rely on
@@ -168,6 +181,7 @@ def cut_classes(
     y: IntArray,
     sites: int,
     rng: np.random.Generator,
+    *,
     alpha: float,
     min_size: int,
     cap: bool,

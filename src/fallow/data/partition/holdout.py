@@ -24,11 +24,12 @@ def draw_stratified(
     total = round(share * len(y))
     if not np.issubdtype(y.dtype, np.integer):
         return np.sort(rng.permutation(len(y))[:total])
-    _, inverse, sizes = np.unique(y, return_inverse=True, return_counts=True)
+    _, class_of, sizes = np.unique(y, return_inverse=True, return_counts=True)
     quota = np.minimum(largest_remainder(sizes.astype(np.float64), total), sizes - 1)
-    chosen = [
-        rng.permutation(np.flatnonzero(inverse == c))[:n] for c, n in enumerate(quota)
-    ]
+    chosen = []
+    for c, n in enumerate(quota):
+        of_class = np.flatnonzero(class_of == c)
+        chosen.append(rng.permutation(of_class)[:n])
     return np.sort(np.concatenate(chosen))
 
 
@@ -39,16 +40,17 @@ def hold_out(name: str, x: Tensor, y: npt.NDArray[np.generic]) -> tuple[IntArray
     stay on one side, so that no test row is also a training row; a row with an unlabelled copy
     (-1 or NaN) stays in training.
     """
-    _, first, copy_of = np.unique(
-        np.array(row_hashes(x), dtype="V16"), return_index=True, return_inverse=True
-    )
-    is_unlabelled = np.isnan(y) if np.issubdtype(y.dtype, np.floating) else y == -1
+    hashes = np.array(row_hashes(x), dtype="V16")
+    # of the distinct rows the first copy, and of every row which distinct one it is
+    _, first, copy_of = np.unique(hashes, return_index=True, return_inverse=True)
+    is_unlabelled = y == -1
+    if np.issubdtype(y.dtype, np.floating):
+        is_unlabelled = np.isnan(y)
     can_test = np.ones(len(first), dtype=bool)
     can_test[copy_of[is_unlabelled]] = False
     candidates = np.flatnonzero(can_test)
-    candidates = candidates[
-        np.argsort(first[candidates])
-    ]  # the file's order, not the hash's
+    in_file_order = np.argsort(first[candidates])  # not in that of their hashes
+    candidates = candidates[in_file_order]
     if len(candidates) == 0:
         return np.arange(len(y)), np.empty(0, dtype=np.int64)
     rng = np.random.default_rng(seed_of(0, "hold-out", name))

@@ -30,10 +30,10 @@ def longtail_counts(largest: int, classes: int, rho: float) -> IntArray:
             f"a long tail over {classes} classes is not defined; give at least 2"
         )
     check_positive("rho", rho)
+    exponents = np.arange(classes) / (classes - 1)  # 0 at the head, 1 at the tail
+    counts = largest * (1 / rho) ** exponents
     # + 1e-9: largest / rho, exact on paper, must not lose a row to the last bit
-    return np.floor(
-        largest * (1 / rho) ** (np.arange(classes) / (classes - 1)) + 1e-9
-    ).astype(int)
+    return np.floor(counts + 1e-9).astype(int)
 
 
 @final
@@ -80,20 +80,26 @@ class LongTail:
         """The long-tailed subset: sorted row numbers."""
         rows = class_rows(y, "LongTail")
         classes = max(rows, default=0) + 1
-        largest = len(y) // classes if self.n_max is None else self.n_max
+        largest = self.n_max
+        if largest is None:
+            largest = len(y) // classes
         counts = longtail_counts(largest, classes, self.rho)
         have = np.array([len(rows.get(c, ())) for c in range(classes)])
-        if (counts > have).any() or (counts == 0).any():
-            c = int(np.argmax((counts > have) | (counts == 0)))
-            most = int((have * self.rho ** (np.arange(classes) / (classes - 1))).min())
+        cannot = (counts > have) | (counts == 0)
+        if cannot.any():
+            c = int(np.argmax(cannot))
+            exponents = np.arange(classes) / (classes - 1)
+            most = int((have * self.rho**exponents).min())
             raise ValueError(
                 f"LongTail(rho={self.rho}, n_max={largest}) asks for {counts[c]} of "
                 f"the {have[c]} rows of class {c}; set n_max between "
                 f"{int(np.ceil(self.rho))} and {most}, or lower rho"
             )
-        return np.sort(
-            np.concatenate([deal_class(counts[c : c + 1], rows[c], rng)[0] for c in rows])
-        )
+        kept = []
+        for c, of_class in rows.items():
+            (some,) = deal_class(counts[c : c + 1], of_class, rng)
+            kept.append(some)
+        return np.sort(np.concatenate(kept))
 
     def _partition(self) -> Partition:
         inner: Partition = build(before_tail, self.inner, **self.inner_fields)

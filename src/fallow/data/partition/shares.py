@@ -53,15 +53,19 @@ def _apportion(held: IntArray, total: int) -> IntArray:
         return np.zeros_like(held)
     exact = held / held.sum() * total
     given: IntArray = np.maximum(np.rint(exact), held > 0).astype(np.int64)
-    while (
-        over := given.sum() - total
-    ) > 0:  # each pass takes one row from everybody it may
-        spare = given > 1 if (given > 1).any() else given > 0
-        order = np.argsort(np.where(spare, exact - given, np.inf), kind="stable")
-        given[order[: min(over, spare.sum())]] -= 1
-    while (short := total - given.sum()) > 0:
+    # each pass takes one row from everybody it may, the most over-full first
+    while given.sum() > total:
+        can_spare = given > 1
+        if not can_spare.any():
+            can_spare = given > 0
+        n = min(given.sum() - total, can_spare.sum())
+        order = np.argsort(np.where(can_spare, exact - given, np.inf), kind="stable")
+        given[order[:n]] -= 1
+    # and here gives one to everybody who holds the class, the most under-full first
+    while given.sum() < total:
+        n = min(total - given.sum(), (held > 0).sum())
         order = np.argsort(np.where(held > 0, given - exact, np.inf), kind="stable")
-        given[order[: min(short, (held > 0).sum())]] += 1
+        given[order[:n]] += 1
     return given
 
 
@@ -80,7 +84,8 @@ def validation_split(
             f"{n} labelled rows cannot give a validation row and a training row; label 2"
         )
     is_class = np.issubdtype(y_rows.dtype, np.integer)
-    unlabelled = int((y_rows == -1).sum()) if is_class else int(np.isnan(y_rows).sum())
+    is_unlabelled = y_rows == -1 if is_class else np.isnan(y_rows)
+    unlabelled = int(is_unlabelled.sum())
     if unlabelled:
         raise ValueError(
             f"{unlabelled} of {n} rows are unlabelled; validate on labelled rows only"
@@ -96,8 +101,11 @@ def validation_split(
 
 def class_counts(y: IntArray, parts: list[IntArray], n_classes: int) -> IntArray:
     """Labelled rows of each class at each site: (sites, n_classes)."""
-    counted = [np.bincount(y[part][y[part] >= 0], minlength=n_classes) for part in parts]
-    return np.stack(counted).astype(np.int64)
+    counts = []
+    for part in parts:
+        labels = y[part]
+        counts.append(np.bincount(labels[labels >= 0], minlength=n_classes))
+    return np.stack(counts).astype(np.int64)
 
 
 def partition_report(y: IntArray, parts: list[IntArray], n_classes: int) -> dict[str, Any]:

@@ -59,16 +59,14 @@ class TargetDirichlet:
     ) -> list[IntArray]:
         check_sites(y, sites)
         bins = self.bins or sites
-        binned = target_bins(y, bins, self.binning)
-        is_hetero = self.allocation == "hetero"
         return cut_classes(
-            binned,
+            target_bins(y, bins, self.binning),
             sites,
             rng,
-            self.alpha,
-            self.min_size or bins,
-            is_hetero,
-            "TargetDirichlet",
+            alpha=self.alpha,
+            min_size=self.min_size or bins,
+            cap=self.allocation == "hetero",
+            rule="TargetDirichlet",
         )
 
 
@@ -93,10 +91,10 @@ def target_bins(
             "those rows out, or use IID or Natural"
         )
     if binning == "equal-width":
-        low, width = targets.min(), np.ptp(targets) or 1.0
-        # the clip holds the largest target, the end of the last bin
+        low = targets.min()
+        width = np.ptp(targets) or 1.0  # where all are equal they share bin 0
         scaled: IntArray = np.floor((targets - low) / width * bins).astype(np.int64)
-        return scaled.clip(max=bins - 1)
+        return scaled.clip(max=bins - 1)  # the largest target is the end of the last bin
     _, which, sizes = np.unique(targets, return_inverse=True, return_counts=True)
     middle = 2 * np.cumsum(sizes) - sizes  # twice the middle rank of each value
     bin_of: IntArray = (middle * bins // (2 * len(targets)))[which]

@@ -24,7 +24,7 @@ from fallow.experiment.methods import is_shared
 from fallow.experiment.phases import Phases
 from fallow.experiment.record import Evaluation, Scores
 from fallow.experiment.scale import Scale
-from fallow.experiment.scoring import row_of
+from fallow.experiment.scoring import describe_round
 from fallow.experiment.steps import check_picked
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import BuiltStudy
@@ -174,15 +174,15 @@ class RealSites:
     def held(self) -> int:
         return sum(n["held"] for n in self.labels.values())
 
-    def wanted(self, share: float | int) -> dict[SiteId, int]:
+    def budget_for(self, share: float | int) -> dict[SiteId, int]:
         return budgets(self.recipe.budget, share, self.sizes)
 
-    def within(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
+    def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
         """A budget without what sites cannot ask for; each cuts it again to the rows it has."""
         left = self.labels
         return {site: min(n, left[site]["pool"]) for site, n in budget.items()}
 
-    def attending(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
+    def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
         """Without the sites whose answers were struck out there; where these were all that was
         drawn for a round, all others stand in."""
         gone = absent_from(self.journal, key)
@@ -200,7 +200,7 @@ class RealSites:
     def with_targets(self, targets: State | None) -> RealSites:
         return replace(self, targets=targets)
 
-    def targets_by(self, ask: Ask) -> State | None:
+    def agree_on_targets(self, ask: Ask) -> State | None:
         if (
             self.classes
             or self.recipe.target_scale == "none"
@@ -215,7 +215,7 @@ class RealSites:
 
     # -- people -----------------------------------------------------------------------------
 
-    def bought(
+    def buy_labels(
         self,
         journal: Journal,
         cycle: int,
@@ -274,7 +274,7 @@ class RealSites:
         ask = Ask(
             self.carrier, self.journal, shown, key, "people", cycle, reveals=verbs, **about
         )
-        ask.cohort = self.attending(key, ask.cohort)
+        ask.cohort = self.attending_sites(key, ask.cohort)
         return ask
 
     def pseudo_labels(self) -> None:
@@ -290,11 +290,11 @@ class RealSites:
     def restore(self, memory: None) -> None:
         """Sites remember by themselves."""
 
-    def fresh_held(self, cycle: int, r: int) -> AbstractContextManager[None]:
+    def hold_back_fresh(self, cycle: int, r: int) -> AbstractContextManager[None]:
         """Sites hold them back by themselves."""
         return nullcontext()
 
-    def scored(
+    def score_round(
         self, journal: Journal, shown: Disclosure, cycle: int, r: int, state: State
     ) -> Evaluation:
         """What the sites' own test rows say; sites with few of them are silent."""
@@ -308,7 +308,7 @@ class RealSites:
                 return score_totals(dict(ask.sum("score", **args)), unit)
             return score_counts(ask.each("score", **args), unit)
 
-        return row_of(self, cycle, r, state, scores)
+        return describe_round(self, cycle, r, state, scores)
 
     def one_model(self, journal: Journal, state: State) -> State | None:
         """The common model, handed to every site; None where what sites use is their own."""

@@ -20,7 +20,7 @@ from fallow.core.refusal import Refusal
 from fallow.core.streams import seed_of
 from fallow.core.types import Answer, SiteId, State
 from fallow.experiment.encoding import kept_features
-from fallow.experiment.steps import held_back, is_stratified
+from fallow.experiment.steps import hold_back, is_stratified
 from fallow.federation.agreement import Agreement
 from fallow.federation.building import build_study
 from fallow.federation.ledger import Ledger
@@ -299,7 +299,7 @@ class Host:
                 labels.append(Label(row, value, cycle=-1))
         seed = seed_of(self._agreement.seed, "validation", "brought", name)
         by_class = is_stratified(recipe, self._made.classes)
-        labels = held_back(labels, recipe.validation, by_class, seed)
+        labels = hold_back(labels, recipe.validation, by_class, seed)
         self._ledger.store.write(name, labels)
 
     def _take_turn(self, order: Order, place: OrderPlace) -> None:

@@ -15,7 +15,7 @@ from fallow import queries
 from fallow.core.build import build
 from fallow.study.known import Known
 from fallow.study.records import StudyRecords
-from fallow.study.strategy import Strategy, folded
+from fallow.study.strategy import Strategy, fold_name
 
 Family = Literal["local", "global", "both"]
 FAMILIES: dict[Family, str] = {
@@ -110,5 +110,5 @@ def _is_variant(query: str, shared: Sequence[str], known: Known) -> bool:
     code = known.code(named.spec)
     if code is None:
         return False
-    plain = {folded(q) for q in shared if ":" not in q and "@" not in q}
-    return folded(code.of) in plain
+    plain = {fold_name(q) for q in shared if ":" not in q and "@" not in q}
+    return fold_name(code.of) in plain

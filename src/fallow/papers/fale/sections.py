@@ -26,7 +26,7 @@ from fallow.report.section import Across, Place, Section
 from fallow.study.published import Tally
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import LEVEL
-from fallow.study.strategy import Strategy, folded
+from fallow.study.strategy import Strategy, fold_name
 
 # -- wins, ties and losses --------------------------------------------------------------------
 
@@ -94,12 +94,14 @@ def printed_tallies(study: StudyRecords, subject: str) -> list[Tally]:
     data = str(where["setting"]).removeprefix("dataset=")
     method = label_of(subject, study.study)
     rows = tables.tallies(where["table"])
-    return [t for t in rows if (t.dataset, folded(t.method)) == (data, folded(method))]
+    return [
+        t for t in rows if (t.dataset, fold_name(t.method)) == (data, fold_name(method))
+    ]
 
 
 def _tally(study: StudyRecords, rival: str, prints: Iterable[Tally]) -> Tally | None:
-    name = folded(label_of(rival, study.study))
-    return next((t for t in prints if folded(t.rival) == name), None)
+    name = fold_name(label_of(rival, study.study))
+    return next((t for t in prints if fold_name(t.rival) == name), None)
 
 
 def wins_across(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:

@@ -9,7 +9,7 @@ from typing import Any
 from fallow.study.known import Known
 from fallow.study.records import StudyRecords
 from fallow.study.statistics import Comparison, compare_pairs, differences
-from fallow.study.strategy import Strategy, folded
+from fallow.study.strategy import Strategy, fold_name
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _plain_form(
     """The strategy of that name without settings; of several, the last."""
     found = None
     for strategy in map(Strategy.parse, strategies):
-        is_paper = strategy.key == folded(name) and known.code(strategy.spec) is None
+        is_paper = strategy.key == fold_name(name) and known.code(strategy.spec) is None
         same_fields = dict(strategy.spec.fields) in ({}, fields)
         if is_paper and same_fields and not strategy.settings:
             found = strategy.query

@@ -1,0 +1,115 @@
+"""The table of executors: by these names recipes choose how plans of local training are carried out.
+
+An executor is a class in a file of its own and its row here; `Executor` says what it has to have.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import ClassVar, Protocol, Self
+
+from torch import nn
+
+from fallow.core.banks import Layout
+from fallow.core.build import find, names
+from fallow.core.local import LocalTraining, RowLoss
+from fallow.core.names import BUILT_IN, NamePolicy
+from fallow.core.own import own_class
+from fallow.core.plan import Plan
+from fallow.core.words import listed
+from fallow.engine.batches import Fitted, Job
+from fallow.engine.loop import Loop
+from fallow.engine.stacked import Stacked
+from fallow.engine.workers import Workers
+
+__all__ = [
+    "Loop",
+    "Stacked",
+    "Workers",
+]
+
+KIND = "executors"
+
+AUTO = "auto"
+"""The word that stands for `choose_executor`."""
+
+
+class Executor(Protocol):
+    """Trains jobs of several sites, up to rounding as `Loop` does."""
+
+    models: ClassVar[str]
+    """Which models it can train, in words."""
+    takes_all_cores: ClassVar[bool]
+    """Whether it has processes of its own: then runs follow one another, and a process that has one
+    site, or looks at a run for a moment, trains by `Loop`."""
+
+    @classmethod
+    def build(
+        cls, model: nn.Module, layout: Layout, loss: RowLoss, *, channels_last: bool = False
+    ) -> Self:
+        """An executor for a model.  ``channels_last``: images in that memory layout, if it matters
+        to this executor."""
+        ...
+
+    @staticmethod
+    def can_train(model: nn.Module) -> bool:
+        """Whether it gives `Loop`'s results for the model."""
+        ...
+
+    def fit(
+        self, method: LocalTraining, plan: Plan, round_: int, jobs: Sequence[Job]
+    ) -> list[Fitted]:
+        """Train every job; the order of jobs does not matter."""
+        ...
+
+
+def find_executor(name: str, policy: NamePolicy = BUILT_IN) -> type[Executor]:
+    """The executor called ``name``: one of the table, or ``module:Class`` where ``policy`` allows
+    its code.  Raises ValueError for any other name.
+
+    >>> find_executor("stacked").__name__
+    'Stacked'
+    """
+    found: type[Executor] = own_class(name) or find(sys.modules[__name__], name, policy)
+    return found
+
+
+def check_executor(name: str) -> None:
+    """Raise ValueError for a word that names no executor.  Nothing is imported for ``module:Class``.
+
+    >>> check_executor("lop")
+    Traceback (most recent call last):
+    ValueError: executor 'lop' is unknown; use 'auto', 'loop', 'stacked' or 'workers'
+    """
+    known = [AUTO, *_names()]
+    if name not in known and ":" not in name:
+        quoted = [repr(word) for word in known]
+        raise ValueError(f"executor {name!r} is unknown; use {listed(quoted, last='or')}")
+
+
+def choose_executor(model: nn.Module, *, is_built_in: bool) -> str:
+    """The executor of ``auto``: the library's linear and dense models are stacked, the rest is
+    looped over.  A user's own model may mix rows, which no layer says, so it is stacked on request.
+    """
+    return "stacked" if is_built_in and Stacked.can_train(model) else "loop"
+
+
+def takes_all_cores(name: str, policy: NamePolicy = BUILT_IN) -> bool:
+    """Whether the executor called ``name`` has processes of its own."""
+    return name != AUTO and find_executor(name, policy).takes_all_cores
+
+
+def in_one_process(name: str) -> str:
+    """The executor for one site or for a short look at a run: "loop" for those of the table that
+    have processes of their own.  Nothing is imported for a ``module:Class``, which stays.
+
+    >>> in_one_process("workers"), in_one_process("stacked")
+    ('loop', 'stacked')
+    """
+    return "loop" if name in _names() and takes_all_cores(name) else name
+
+
+def _names() -> list[str]:
+    """The executors of the table, as recipes name them."""
+    return [name.lower() for name in names(sys.modules[__name__])]

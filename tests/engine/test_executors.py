@@ -1,0 +1,82 @@
+"""The table of executors, and what a name in a recipe becomes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from torch import nn
+
+from fallow.core.names import BUILT_IN, OWN
+from fallow.engine.executors import (
+    check_executor,
+    choose_executor,
+    find_executor,
+    in_one_process,
+    takes_all_cores,
+)
+from fallow.engine.loop import Loop
+from fallow.engine.stacked import Stacked
+from fallow.engine.workers import Workers
+from fallow.experiment.methods import executor_of
+from fallow.federation.agreement import check_names
+from fallow.settings.recipe import Recipe, named_classes
+from tests.toys import Backwards
+
+LINEAR = nn.Sequential(nn.Linear(3, 2))
+IMAGES = nn.Sequential(nn.Conv2d(1, 2, 3))
+
+
+def test_names_of_the_table_are_its_classes() -> None:
+    assert find_executor("loop") is Loop
+    assert find_executor("stacked") is Stacked
+    assert find_executor("workers") is Workers
+
+
+def test_auto_stacks_linear_layers_of_the_library_and_loops_over_the_rest() -> None:
+    assert choose_executor(LINEAR, is_built_in=True) == "stacked"
+    assert choose_executor(LINEAR, is_built_in=False) == "loop"
+    assert choose_executor(IMAGES, is_built_in=True) == "loop"
+
+
+def test_an_executor_is_refused_for_a_model_that_it_cannot_train() -> None:
+    recipe = Recipe("a", executor="stacked")
+    assert executor_of(recipe, LINEAR) == "stacked"
+    with pytest.raises(ValueError, match="'stacked' trains linear and dense models only"):
+        executor_of(recipe, IMAGES)
+
+
+def test_only_workers_take_all_cores_and_loop_stands_in_for_them() -> None:
+    taking = [
+        name for name in ("auto", "loop", "stacked", "workers") if takes_all_cores(name)
+    ]
+    assert taking == ["workers"]
+    assert in_one_process("workers") == "loop"
+    for name in ("auto", "loop", "stacked", "somebody:Else"):
+        assert in_one_process(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "gpu", "Loop", "LOOP"])
+def test_a_word_that_names_no_executor_is_refused_with_those_that_do(name: str) -> None:
+    with pytest.raises(ValueError, match="use 'auto', 'loop', 'stacked' or 'workers'"):
+        check_executor(name)
+
+
+def test_an_executor_from_outside_is_found_by_who_may_run_any_code_alone() -> None:
+    assert find_executor("tests.toys:Backwards", OWN) is Backwards
+    with pytest.raises(ValueError, match="names code that did not come with Fallow"):
+        find_executor("tests.toys:Backwards", BUILT_IN)
+
+
+def test_an_agreement_cannot_name_an_executor_that_its_machine_does_not_allow() -> None:
+    recipe = replace(Recipe("a"), executor="tests.toys:Backwards")
+    assert named_classes(recipe)["executor"] == "tests.toys:Backwards"
+    with pytest.raises(ValueError, match=r"executor: 'tests\.toys:Backwards' names code"):
+        check_names(recipe, BUILT_IN)
+    with pytest.raises(ValueError, match="is part of Python"):
+        check_names(replace(recipe, executor="os:system"), BUILT_IN)
+
+
+def test_a_class_of_fallow_that_is_no_executor_cannot_stand_for_one() -> None:
+    with pytest.raises(ValueError, match="is no executor"):
+        find_executor("fallow.queries:Random", BUILT_IN)
