@@ -23,6 +23,9 @@ MODULES = (
     "badge",
     "leverage",
     "ggc",
+    "closed_form_totals",
+    "closed_form_left_out",
+    "closed_form_cycle",
     "study_two_processes",
     "workers",
 )

@@ -12,7 +12,7 @@ from torch import Tensor
 from bench.timing import Race
 from fallow.core.streams import stream
 from fallow.queries.parts import Features, Gradients, k_center, k_means_pp, residuals
-from fallow.queries.parts.kmeanspp import drawn
+from fallow.queries.parts.kmeanspp import draw_row
 
 
 @dataclass(frozen=True)
@@ -88,5 +88,5 @@ def materialised(q: Tensor, z: Tensor, n: int) -> Tensor:
         to_j = pairwise_distances(g, g[j : j + 1])[:, 0]
         left = torch.minimum(left, torch.from_numpy(to_j).double().square())
         left[j] = 0
-        picks.append(drawn(left, is_free, generator))
+        picks.append(draw_row(left, is_free, generator))
     return torch.tensor(picks)

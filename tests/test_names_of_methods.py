@@ -15,7 +15,7 @@ import pytest
 
 from fallow import queries, training
 from fallow.core.build import names
-from fallow.core.spelling import spelled
+from fallow.core.spelling import spell_class
 from fallow.papers import PAPERS, RECIPES
 from fallow.training import personal
 
@@ -52,7 +52,7 @@ def known_names() -> set[str]:
     for package in (queries, training, personal):
         for name, cls in names(package).items():
             contract = cls.contract
-            found |= {name, spelled(cls), contract.short, *contract.aliases}
+            found |= {name, spell_class(cls), contract.short, *contract.aliases}
     for paper in PAPERS:
         found |= {code.name for code in paper.codes}
         found |= {code.word.partition(":")[0].rpartition(".")[2] for code in paper.codes}

@@ -98,8 +98,8 @@ KINDS = (
     ),
     Kind(
         "encoder",
-        "Fourier",
-        ("encoders/fourier.py", "encoders/__init__.py"),
+        "Identity",
+        ("encoders/identity.py", "encoders/__init__.py"),
         ("docs/encoders.md", *FACE),
     ),
     Kind("report section", "class_slopes", ("papers/ahfal/sections.py",), ()),

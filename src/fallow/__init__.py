@@ -15,8 +15,18 @@ Rows
     from_frame           a data set from a pandas DataFrame
     Dataset              what these return
     Federation           rows at sites: the world of a run
-    Partitions           Dirichlet, ExactDirichlet, FedMADirichlet, TargetDirichlet, IID, Natural,
-                         Patho, Shards, ClassWindows, Counts, LongTail
+
+Partitions: which rows each site holds
+    IID                  equal parts at random
+    Natural              the sites that the data names
+    Dirichlet            class shares from a Dirichlet distribution, site sizes as they fall
+    ExactDirichlet       the same with sites of equal size
+    FedMADirichlet       the same, and sites that are full get nothing more
+    TargetDirichlet      the same for bins of numbers to predict
+    Patho, Shards        a few classes per site, in equal parts or in drawn ones
+    ClassWindows         classes u, u+1, ... at site u, and sizes that are drawn
+    Counts               rows of each class counted out by hand
+    LongTail             classes that become rarer and rarer, then another partition
 
 Runs
     run                  one strategy under one seed: a Run
@@ -25,7 +35,8 @@ Runs
     write_report         one page about several studies
     Run, Study           records, tables, curves, models, predictions
     Recipe, Spec         settings in words, as TOML has them
-    Plan, Segment, Optimiser, Schedule    local training
+    Plan, Segment        local training: epochs, batch, and when it ends
+    Optimiser, Schedule  its steps, and how the learning rate falls
     Privacy              noise and secure sums
 
 Choosing rows from arrays
@@ -38,24 +49,60 @@ Methods of your own
     Query                a strategy
     Training             a training method
     Contract             what a method reads and reveals
-    View, Picks, Release what a function of a method sees and answers
+    View                 what a function of a method sees of its site
+    Picks, Release       what it answers: rows to label, or counts behind noise
 
-Strategies
-    Random, Entropy, Margin, LeastConfidence, CoreSet, Typicality, BADGE, BALD, Ensemble,
-    NoiseStability, LCMD, BAIT, ACSFW; federated: AHFAL, KSAS, LoGo, FEAL, IFAL, FairFAL, FALE,
-    Complementary; an upper bound: OracleHistogram
+Strategies that every site follows by itself
+    Random               rows at random
+    Entropy              the largest entropy of the prediction
+    Margin               the smallest gap between the two likeliest classes
+    LeastConfidence      the smallest probability of the likeliest class
+    CoreSet              rows that cover the features
+    Typicality           the most typical row of each large cluster without a label
+    BADGE                large gradients, unlike one another
+    BALD                 rows of which a committee is sure, and disagrees
+    NoiseStability       predictions that noise on the weights changes, spread out
+    LCMD                 the farthest row of the largest cluster
+    BAIT, ACSFW          for numbers to predict: Fisher information, sparse subsets
 
-Training
-    one model for all    ClosedForm, FedAvg, FedProx, KCFU, Evidential, Robust, ServerSolve,
-                         MaskedSolve
-    one model per site   FedAvgFT, FedProxFT, FedAvgPost, FedRep, Ditto, APFL, PerFedAvg, KNNPer,
-                         PFedGraph, DPFL, ClosedFormHeads, Local
+Strategies of a federation
+    Ensemble             the local and the global model as one
+    AHFAL                both models, by how evenly sites hold a class
+    KSAS                 where both models differ, on classes that the site knows
+    LoGo                 clusters by the local model, the choice in each by the global one
+    FEAL                 evidence of both models, with an eye on neighbours
+    IFAL                 rows whose neighbourhood the models disagree about
+    FairFAL              the same quota for each class, rows unlike the labelled
+    FALE                 without a model: by leverage scores over all sites
+    Complementary        what collaborators do not supply
+    OracleHistogram      an upper bound: the true classes of the pool are known
 
-Encoders
-    Identity, Fourier, Convolution
+Training: one model for all sites
+    FedAvg, FedProx      averages; local steps that stay near the common model
+    KCFU, Evidential     as in KAFAL and FEAL
+    Robust               averages that stand sites which send anything at all
+    ServerSolve, MaskedSolve    least squares from totals, or from masked rows
+    ClosedForm           a linear head from totals, in one round
+
+Training: one model per site
+    Local                every site by itself
+    FedAvgFT, FedProxFT  a common model, tuned at home
+    FedAvgPost           the common model after local epochs
+    FedRep               a common body, heads of their own
+    Ditto, APFL          a private model near the common one, or mixed with it
+    PerFedAvg            a common model from which one step leads far
+    KNNPer               a common model and the site's nearest labelled rows
+    PFedGraph, DPFL      averages over collaborators that sites choose
+    ClosedFormHeads      `ClosedForm` with a head per site
+
+Encoders: what models see in place of rows
+    Identity             rows as they are
+    Fourier              random features of a kernel
+    Convolution          what random filters see in images
 
 Models
-    Linear, MLP, DigitsCNN, LeNet, LeNetFEMNIST, CNN4, ResNet8, MobileNetV2
+    Linear, MLP          for rows of numbers
+    DigitsCNN, LeNet, LeNetFEMNIST, CNN4, ResNet8, MobileNetV2    for images
 
 scikit-learn
     FederatedClassifier, FederatedRegressor

@@ -56,6 +56,14 @@ def test_the_table_of_contents_in_the_docstring_names_everything() -> None:
     assert set(PUBLIC) <= words
 
 
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_says_what_it_is_and_shows_an_example(name: str) -> None:
+    words = getattr(fl, name).__doc__
+    if name != "__version__":
+        assert words, f"fl.{name} has no docstring"
+        assert ">>>" in words, f"the docstring of fl.{name} has no example"
+
+
 def test_no_public_name_hides_a_room_of_the_package() -> None:
     """Importing `fallow.x` sets the attribute x: a function of that name would be lost."""
     rooms = {path.name for path in SOURCE.iterdir() if path.is_dir()}

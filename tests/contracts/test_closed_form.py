@@ -28,6 +28,7 @@ def run(world: fl.Federation, query: str) -> fl.Run:
         world,
         query,
         "closed-form",
+        encoder="identity",  # quick
         rows=200,
         test_rows=100,
         initial=8,

@@ -18,7 +18,7 @@ from fallow.core.names import (
     check_name,
     distribution_digest,
     distribution_of,
-    pinned,
+    pin_names,
 )
 from tests.packages import METHODS, forget, install
 
@@ -157,12 +157,12 @@ def test_an_editable_distribution_has_no_digest_of_its_code(
     install(tmp_path, "mine", {"__editable__.mine.pth": "/home\n"}, monkeypatch)
     assert distribution_of("mine_of_tests") is None
     with pytest.raises(ValueError, match="no installed distribution"):
-        pinned(["mine_of_tests:Fancy"])
+        pin_names(["mine_of_tests:Fancy"])
 
 
 def test_ones_own_choice_is_pinned_to_the_code_that_is_there_now(mark: Path) -> None:
     names = ["entropy", f"{MODULE}.new:Fancy", "fallow.compat:NaNKSAS"]
-    assert pinned(names).allowed == policy().allowed
+    assert pin_names(names).allowed == policy().allowed
     assert not mark.exists()
 
 

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from fallow.core.local import TrainState, slot
 from fallow.core.plan import Optimiser
 from fallow.core.streams import stream
-from fallow.engine.optimise import counted, step
+from fallow.engine.optimise import count_by_parameter, step
 
 OPTIMISERS = [
     Optimiser("sgd", 0.1, momentum=0.0),
@@ -56,7 +56,7 @@ def test_steps_are_those_of_torch(opt: Optimiser) -> None:
 
 @each
 def test_parts_in_turn_are_two_optimisers_of_torch(opt: Optimiser) -> None:
-    at = counted(begin(opt))
+    at = count_by_parameter(begin(opt))
     body, head = at.w[:3].clone().requires_grad_(), at.w[3:].clone().requires_grad_()
     optimisers = [theirs(opt, [body]), theirs(opt, [head])]
     for n, g in enumerate(gradients()):

@@ -23,7 +23,7 @@ from fallow.core.local import Batch, Learner, LocalTraining, TrainState
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.types import State
 from fallow.engine import Fitted, Job, Loop, row_loss
-from fallow.engine.workers import Worker, Workers, dealt
+from fallow.engine.workers import Worker, Workers, deal_jobs
 from fallow.study.cell import Cell, Setup
 from fallow.study.study import run_study
 from fallow.training import KCFU, FedAvg, FedProx
@@ -140,11 +140,11 @@ def test_results_and_jobs_share_no_memory(hired: dict[Make, Workers]) -> None:
 
 def test_shares_have_as_many_steps_as_each_other() -> None:
     steps = [(7 * site) % 23 + 1 for site in range(100)]
-    shares = dealt(steps, 2)
+    shares = deal_jobs(steps, 2)
     assert sorted(place for share in shares for place in share) == list(range(100))
     one, two = (sum(steps[place] for place in share) for share in shares)
     assert abs(one - two) <= 1
-    assert dealt([], 2) == [[], []]
+    assert deal_jobs([], 2) == [[], []]
 
 
 def fails(w: TrainState, w_t: TrainState, b: Batch, learn: Learner) -> TrainState:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fallow.core.messages import Request, Step
-from fallow.core.weights import capped
+from fallow.core.weights import cap_weights
 from fallow.federation.agreement import Waits as AgreedWaits
 from fallow.federation.coordinator.live import Control
 from fallow.network.checks import ResponseCheck
@@ -155,7 +155,7 @@ def of_sum(verb: str = "upload", **args: Any) -> Request:
 def test_no_site_weighs_more_than_its_share(
     weights: list[float], bounds: Bounds, counted: list[float]
 ) -> None:
-    found = capped(weights, bounds.largest_share, bounds.largest_ratio)
+    found = cap_weights(weights, bounds.largest_share, bounds.largest_ratio)
     assert found == pytest.approx(counted)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fallow import compat, queries, training
 from fallow.core.build import names
-from fallow.core.spelling import spelled
+from fallow.core.spelling import spell_class
 from fallow.privacy import Privacy
 from fallow.training import personal
 from tests.contracts.strategies import every
@@ -26,7 +26,7 @@ def rows() -> list[str]:
     found = []
     for prefix, package in kinds:
         for name, cls in sorted(names(package).items()):
-            typed = prefix + (name if prefix else spelled(cls))
+            typed = prefix + (name if prefix else spell_class(cls))
             noise, masks = (
                 "yes" if works else "refused"
                 for works in (cls.contract.local_dp, cls.contract.secure_sum)

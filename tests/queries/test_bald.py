@@ -6,7 +6,7 @@ from fallow.core import Layout, stream
 from fallow.engine.forward import forward
 from fallow.models import Linear, ResNet8
 from fallow.queries import BALD
-from fallow.queries.bald import information, thinned
+from fallow.queries.bald import drop_features, information
 from fallow.sites import Parts, Site
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
@@ -51,7 +51,7 @@ def test_members_that_agree_say_nothing_however_unsure_they_are():
 
 
 def test_half_of_the_features_are_dropped_and_the_mean_stays():
-    found = thinned(torch.ones(200, 50), stream(0, "drop"))
+    found = drop_features(torch.ones(200, 50), stream(0, "drop"))
     assert set(found.unique().tolist()) == {0.0, 2.0}
     assert float(found.mean()) == pytest.approx(1, abs=0.03)
 
@@ -72,7 +72,7 @@ def test_batch_norm_stays_in_evaluation_mode():
     held = {name: value.clone() for name, value in view.model("local").items()}
     z, draw = view.embed("local"), view.stream("dropout")
     for member in BALD(passes=2).committee(view):
-        assert_close(member, model.head(thinned(z, draw)).detach())
+        assert_close(member, model.head(drop_features(z, draw)).detach())
     assert all(
         torch.equal(before[name], value) for name, value in model.state_dict().items()
     )

@@ -13,8 +13,14 @@ from torch.testing import assert_close
 from fallow.core import stream
 from fallow.models.scores import entropy
 from fallow.queries import Complementary
-from fallow.queries.complementary import class_shares, disagreement, need, owned, supply
-from fallow.queries.parts import committee, k_center, ranked
+from fallow.queries.complementary import (
+    class_shares,
+    count_owned,
+    disagreement,
+    need,
+    supply,
+)
+from fallow.queries.parts import gather_committee, k_center, rank_rows
 from fallow.queries.parts.kcenter import Features
 from fallow.settings.spec import Spec
 from fallow.sites.store import Label
@@ -74,7 +80,7 @@ CHOSEN = {"b": True, "c": False, "d": True}
 def test_the_committee_is_the_site_and_its_collaborators_weighted_by_labels() -> None:
     made = among_peers(Complementary())
     models, shares = members(made.members["a"], CHOSEN)
-    found = committee(view_of(made))
+    found = gather_committee(view_of(made))
     assert shares == [8 / 14, 2 / 14, 4 / 14]
     assert_close(found.shares, torch.tensor(shares, dtype=F64))
     assert all(torch.equal(a["w"], b) for a, b in zip(found.models, models, strict=True))
@@ -121,7 +127,7 @@ def test_scores_are_those_of_the_formulas(gamma: float) -> None:
     score = naive_scores(view, gamma)
     assert_close(Complementary(gamma=gamma).scores(view), score)
     z = view.look(view.memory["average"], view.rows())[0]
-    best = ranked(score, stream(0))[:4]
+    best = rank_rows(score, stream(0))[:4]
     expected = best[k_center(Features.of(z[best]), 1, first=0)]
     assert (
         made.picks({"a": 1, "b": 0, "c": 0})["a"] == (6 + expected).tolist()
@@ -146,9 +152,9 @@ def test_alone_it_is_entropy_times_class_need() -> None:
             for name in ("average", "model/b", "model/c", "model/d"):
                 made.members["a"].remember(name, None)
             made.members["a"].remember("global", view.memory["local"])
-        assert committee(view).is_alone
-        assert supply(view, committee(view)).tolist() == [0, 0, 0]
-        logits, labels = view.logits("local"), owned(view)
+        assert gather_committee(view).is_alone
+        assert supply(view, gather_committee(view)).tolist() == [0, 0, 0]
+        logits, labels = view.logits("local"), count_owned(view)
         wanted = need(class_shares(logits, labels), torch.zeros(3).double(), labels)
         score = (logits.softmax(1) @ wanted) * entropy(logits)
         first = made.picks({"a": 1, "b": 0, "c": 0})["a"]
@@ -159,10 +165,14 @@ def test_a_class_without_a_validation_row_is_supplied_as_the_others_are_on_avera
     None
 ):
     made = among_peers(Complementary(), held=0)
-    assert supply(view_of(made), committee(view_of(made))).tolist() == [0.5, 0.5, 0.5]
+    assert supply(view_of(made), gather_committee(view_of(made))).tolist() == [
+        0.5,
+        0.5,
+        0.5,
+    ]
     site = made.members["a"]
     site.buy([Label(row, 1.0, cycle=0, held=True) for row in range(3)])
-    found = supply(view_of(made), committee(view_of(made)))
+    found = supply(view_of(made), gather_committee(view_of(made)))
     assert found[0] == found[1] == found[2] and float(found[1]) in (0.2, 0.4, 0.6, 0.8)
 
 

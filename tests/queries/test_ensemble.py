@@ -3,7 +3,7 @@ import torch
 
 from fallow.models.scores import entropy
 from fallow.queries import BADGE, CoreSet, Ensemble, Entropy, LeastConfidence, Margin
-from fallow.queries.ensemble import fused
+from fallow.queries.ensemble import fuse_ranks
 from fallow.queries.parts import residuals
 from tests.worlds import Table, tables, world
 
@@ -71,14 +71,14 @@ def test_ranks_are_summed_over_the_rows_that_each_model_would_pick():
 
 def test_a_row_in_both_lists_beats_the_first_of_one_and_equals_go_to_the_first_list():
     a, b = torch.tensor([5, 1, 2]), torch.tensor([7, 3, 2])
-    assert fused([a, b]).tolist() == [2, 5, 7, 1, 3]
-    assert fused([torch.tensor([4, 6]), torch.tensor([6, 4])]).tolist() == [4, 6]
+    assert fuse_ranks([a, b]).tolist() == [2, 5, 7, 1, 3]
+    assert fuse_ranks([torch.tensor([4, 6]), torch.tensor([6, 4])]).tolist() == [4, 6]
 
 
 def test_ranks_start_at_one():
     rows = torch.arange(22)
     first, second = rows, torch.cat([rows[:20] + 100, rows[21:], rows[20:21]])
-    order = fused(
+    order = fuse_ranks(
         [first, second]
     ).tolist()  # row 21: 1/42 + 1/41, row 20: 1/41 + 1/42, first: 1/21
     assert order[:4] == [20, 21, 0, 100]

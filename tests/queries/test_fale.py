@@ -7,7 +7,7 @@ import torch
 
 from fallow.queries.fale import FALE
 from fallow.queries.parts import leverage
-from fallow.queries.parts.clocks import clocks
+from fallow.queries.parts.clocks import start_clocks
 from tests.queries.regression import (
     ANYWHERE,
     AT_SITES,
@@ -53,7 +53,7 @@ def test_the_federation_buys_the_rows_that_are_drawn_first_anywhere(n: int) -> N
     ours = picked(world, {"a": n, "b": 0, "c": 0, "d": 0})
     first = []
     for name, score in scores(sites).items():
-        made = clocks(score / 6, world.members[name].streams("clocks", 0))
+        made = start_clocks(score / 6, world.members[name].streams("clocks", 0))
         first += [(float(t), name, row) for row, t in enumerate(made.first)]
     expected = {(name, row) for _, name, row in sorted(first)[:n]}
     assert {

@@ -93,7 +93,7 @@ def test_without_a_rotation_too() -> None:
 def test_the_step_that_is_reckoned_with_is_no_smaller_than_that_of_masked_sums(
     k: int, sites: int
 ) -> None:
-    for bound in (leverage.BOUND, leverage.rotated_bound(torch.ones(k))):
+    for bound in (leverage.BOUND, leverage.bound_rotated(torch.ones(k))):
         assert 2.0 ** -bits(bound, sites) <= leverage.step(bound, sites)
         assert math.log2(leverage.step(bound, sites)) + bits(bound, sites) < 1.1
 
@@ -106,7 +106,7 @@ def test_no_rotation_makes_products_of_a_site_larger_than_the_bound() -> None:
     towards_all = torch.full((k, k), k**-0.5, dtype=x.dtype)  # its columns: the worst axis
     worst = leverage.products(x, torch.zeros(k, dtype=x.dtype), unit[:, None] * towards_all)
     assert float(worst.abs().max()) == pytest.approx(leverage.FINE * k)
-    assert float(worst.abs().max()) <= leverage.rotated_bound(unit)
+    assert float(worst.abs().max()) <= leverage.bound_rotated(unit)
 
 
 def test_picks_of_a_balanced_federation_are_equal_to_the_last_bit() -> None:

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from fallow.core import stream
 from fallow.queries import FEAL
-from fallow.queries.feal import relaxed, scaled, uncertainty
+from fallow.queries.feal import pass_over_crowds, scale_scores, uncertainty
 from fallow.sites.view import SiteView
 from tests.worlds import Table, tables, world
 
@@ -53,8 +53,8 @@ def test_a_class_that_loses_evidence_it_does_not_have_changes_nothing():
 
 
 def test_where_all_rows_are_equally_uncertain_the_scale_is_one():
-    assert scaled(torch.tensor([2.0, 2.0])).tolist() == [1.0, 1.0]
-    assert scaled(torch.tensor([torch.nan, 2.0])).isnan().tolist() == [True, False]
+    assert scale_scores(torch.tensor([2.0, 2.0])).tolist() == [1.0, 1.0]
+    assert scale_scores(torch.tensor([torch.nan, 2.0])).isnan().tolist() == [True, False]
     same = torch.zeros(4, 3)
     local = torch.tensor([[0.0, 0, 0], [9, 0, 0], [2, 0, 0], [5, 0, 0]])
     score = uncertainty(local, same)
@@ -105,10 +105,10 @@ def test_it_passes_over_rows_that_plain_ranking_would_take():
 
 def test_rows_passed_over_follow_by_score():
     crowds = [[], [0], [0], [], [3], []]
-    assert relaxed(crowds, 3).tolist() == [0, 3, 5]
-    assert relaxed(crowds, 5).tolist() == [0, 3, 5, 1, 2]
-    assert relaxed(crowds, 9).tolist() == [0, 3, 5, 1, 2, 4]
-    assert relaxed([], 3).tolist() == []
+    assert pass_over_crowds(crowds, 3).tolist() == [0, 3, 5]
+    assert pass_over_crowds(crowds, 5).tolist() == [0, 3, 5, 1, 2]
+    assert pass_over_crowds(crowds, 9).tolist() == [0, 3, 5, 1, 2, 4]
+    assert pass_over_crowds([], 3).tolist() == []
 
 
 def test_a_row_with_fewer_similar_rows_than_k_has_no_crowd():
@@ -126,7 +126,7 @@ def test_exact_copies_are_neighbours_and_a_row_is_not_its_own():
     crowds = FEAL().crowds(z)
     assert [set(crowd) for crowd in crowds] == [set(range(6)) - {i} for i in range(6)]
     assert FEAL().crowds(torch.ones(5, 2)) == [[]] * 5  # four others are too few
-    assert len(relaxed(crowds, 3)) == 3
+    assert len(pass_over_crowds(crowds, 3)) == 3
 
 
 # -- edges ----------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from fallow.queries.ifal import (
     company,
     disagreement,
     distance,
+    distillation_loss,
     finite,
     otsu,
-    taught,
 )
 from fallow.settings.recipe import with_settings
 from fallow.sites import Parts, Site
@@ -235,9 +235,11 @@ def test_the_loss_of_the_distilled_model_is_that_of_the_definition():
             * (0.1 * float(cross_entropy(out[i], y[i])) + 0.9 * 16 * kl)
         )
     batch = Batch(torch.empty(4, 0), y, weight, 0.1)
-    assert float(taught(out, teacher, batch)) == pytest.approx(plain)
+    assert float(distillation_loss(out, teacher, batch)) == pytest.approx(plain)
     two = Batch(torch.empty(2, 4, 0), y.expand(2, 4), weight.expand(2, 4), 0.1)
-    stacked = taught(torch.stack([out, teacher]), torch.stack([teacher, out]), two)
+    stacked = distillation_loss(
+        torch.stack([out, teacher]), torch.stack([teacher, out]), two
+    )
     assert float(stacked[0]) == pytest.approx(plain) and stacked.shape == (2,)
 
 
@@ -245,7 +247,7 @@ def test_a_model_that_agrees_with_its_teacher_pays_for_labels_alone():
     out = torch.tensor([[2.0, 1.0, 0.0]])
     batch = Batch(torch.empty(1, 0), torch.tensor([1]), torch.ones(1), 0.1)
     loss = float(cross_entropy(out, batch.y))
-    assert float(taught(out, out, batch)) == pytest.approx(0.1 * loss)
+    assert float(distillation_loss(out, out, batch)) == pytest.approx(0.1 * loss)
 
 
 def made(folder, query, executor):

@@ -5,7 +5,7 @@ from torch.testing import assert_close
 from fallow.core import Layout, stream
 from fallow.models import ResNet8
 from fallow.queries import NoiseStability
-from fallow.queries.noise_stability import shaken
+from fallow.queries.noise_stability import add_noise
 from fallow.sites.view import SiteView
 from tests.worlds import Table, tables, world
 
@@ -60,7 +60,7 @@ def test_weights_of_batch_norm_are_shaken_and_biases_are_not():
     model.reset(stream(0, "weights"))
     w = layout.flatten(model)["w"]
     before, kept = layout.views(w), w.clone()
-    after = layout.views(shaken(layout, w, 1e-3, stream(0, "noise")))
+    after = layout.views(add_noise(layout, w, 1e-3, stream(0, "noise")))
     assert sum(name.endswith(".weight") and v.ndim == 1 for name, v in before.items()) == 7
     for name, value in before.items():
         length = (after[name] - value).norm()

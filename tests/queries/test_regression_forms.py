@@ -13,7 +13,7 @@ from fallow.core import Layout, stream
 from fallow.engine.loop import look
 from fallow.models import MLP
 from fallow.queries import ACSFW, BADGE, BAIT, LCMD, CoreSet, LoGo
-from fallow.queries.logo import filled
+from fallow.queries.logo import fill_empty_clusters
 from fallow.queries.parts import clusters
 from fallow.queries.parts.posterior import with_one
 from tests.contracts.numbers import with_numbers
@@ -127,7 +127,9 @@ def test_logo_takes_of_each_cluster_the_row_whose_label_says_most() -> None:
 
 
 def test_what_empty_clusters_leave_goes_to_the_most_uncertain_rows() -> None:
-    order = filled(torch.tensor([2, 2, 0, 2, 0, 1]), torch.tensor([9, 8, 7, 6, 5, 4]))
+    order = fill_empty_clusters(
+        torch.tensor([2, 2, 0, 2, 0, 1]), torch.tensor([9, 8, 7, 6, 5, 4])
+    )
     assert order.tolist() == [9, 7, 4, 8, 6, 5]
     x = draws(3, 2).repeat(3, 1)  # three different rows: three clusters
     kinds = gain(x[:3], x[:1]).argsort(descending=True).tolist()

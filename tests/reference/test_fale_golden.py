@@ -17,7 +17,7 @@ from fallow.data import load
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, build_world
-from fallow.queries.parts.clocks import clocks
+from fallow.queries.parts.clocks import start_clocks
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -37,7 +37,7 @@ def excess(
     """Loss on the pool of least squares on n labels, over the least possible; one for each seed."""
     best, p, found = (x @ fitted(x, y) - y).square().sum(), rate / rate.sum(), []
     for seed in range(seeds):
-        made = clocks(p, stream(seed, "clocks"))
+        made = start_clocks(p, stream(seed, "clocks"))
         rows = made.order[:n]
         struck = made.strikes(float(made.first[rows[-1]].log()), stream(seed, "strikes"))
         s = (struck / p)[rows].sqrt() if weigh else torch.ones_like(p[rows])
@@ -79,7 +79,7 @@ def test_most_samples_keep_every_direction_within_a_half() -> None:
     basis = torch.linalg.svd(heavy_tailed(2000, 6)[0], full_matrices=False)[0]
     n, kept = int(20 * rank * torch.tensor(float(rank)).log()), 0
     for seed in range(60):
-        made = clocks(score / rank, stream(seed, "clocks"))
+        made = start_clocks(score / rank, stream(seed, "clocks"))
         struck = made.strikes(
             float(made.first[made.order[n - 1]].log()), stream(seed, "strikes")
         )

@@ -9,7 +9,7 @@ import pytest
 
 from fallow import queries
 from fallow.core.build import names
-from fallow.core.spelling import spelled
+from fallow.core.spelling import spell_class
 from fallow.experiment.rows import open_data
 from fallow.settings.recipe import Recipe, with_settings
 from fallow.settings.spec import Spec
@@ -80,7 +80,7 @@ def test_a_method_for_other_data_is_refused_with_what_to_use(
 
 
 def test_what_is_named_for_numbers_is_what_works_with_them() -> None:
-    made = {spelled(c): c.contract for c in names(queries).values()}
+    made = {spell_class(c): c.contract for c in names(queries).values()}
     works = {name for name, contract in made.items() if contract.regression} | {"random"}
     assert set(re.split(", | or ", strategies_for("regression"))) == works
     found = open_data(NUMBERS, 0)

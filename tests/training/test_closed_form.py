@@ -46,7 +46,7 @@ PENALTY = 0.01
 
 def ridge(rows: Rows, y: Tensor, penalty: float = PENALTY) -> Ridge:
     """scikit-learn's: its alpha is not multiplied by the number of rows."""
-    alpha = penalty * FEATURES * float(rows.s.sum())
+    alpha = penalty * float(rows.s.sum())
     return Ridge(alpha=alpha, solver="cholesky").fit(
         rows.z.numpy(), y.numpy(), sample_weight=rows.s.numpy()
     )
@@ -87,7 +87,7 @@ def test_it_predicts_the_classes_of_scikit_learns_ridge_classifier() -> None:
     rows = rows_with_classes()
     state = hospitals(rows, ClosedForm(penalty=PENALTY), HALVES).solve()
     weight, bias = weights_of(state)
-    alpha = PENALTY * FEATURES * len(rows.y)
+    alpha = PENALTY * len(rows.y)
     expected = RidgeClassifier(alpha=alpha).fit(rows.z.numpy(), rows.y.numpy())
     guess = (rows.z @ weight + bias).argmax(1)
     assert guess.tolist() == expected.predict(rows.z.numpy()).tolist()
@@ -207,7 +207,7 @@ def test_the_penalty_is_the_best_of_the_grid_for_rows_left_out() -> None:
     for at, penalty in enumerate(PENALTIES):
         for row in range(30):
             others = torch.arange(30) != row
-            fitted = Ridge(alpha=penalty * FEATURES * 30, solver="svd").fit(
+            fitted = Ridge(alpha=penalty * 30, solver="svd").fit(
                 rows.z[others].numpy(), y[others].numpy()
             )
             predicted = fitted.predict(rows.z[row : row + 1].numpy()).item()
@@ -221,7 +221,7 @@ def test_the_temperature_is_the_best_to_a_step_of_the_grid() -> None:
     y = targets(rows)
     state = hospitals(rows, ClosedForm(penalty=PENALTY), [range(200)]).solve()
     path = path_of(rows, y)
-    block = next(leave_one_out(path, rows.z, y, rows.s, [PENALTY * FEATURES]))
+    block = next(leave_one_out(path, rows.z, y, rows.s, [PENALTY]))
 
     def log_loss(power: float) -> float:
         logits = 10**power * block.outputs
@@ -338,7 +338,7 @@ def test_a_sites_own_head_is_that_of_its_rows_alone() -> None:
     world = hospitals(rows, method, HALVES)
     state = world.solve()
     part = rows._replace(z=rows.z[:25], y=rows.y[:25], s=rows.s[:25])
-    head = head_of(path_of(part, targets(part)), PENALTY * FEATURES)
+    head = head_of(path_of(part, targets(part)), PENALTY)
     weight, bias = weights_of(world.members["a"].memory["local"])
     assert_close(weight, state["temperature"] * head.weight, rtol=0, atol=1e-9)
     assert_close(bias, state["temperature"] * head.bias, rtol=0, atol=1e-9)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from fallow.core.totals import total
+from fallow.core.totals import sum_answers
 from fallow.core.types import Answer, State
 from fallow.training import FedAvg, FedProx
 from fallow.training.base import average
@@ -33,7 +33,7 @@ def totals(method: FedAvg | FedProx, views: dict[str, Any] = VIEWS) -> dict[str,
     }
     return {
         name: torch.as_tensor(value)
-        for name, value in total(answers, "upload", None).items()
+        for name, value in sum_answers(answers, "upload", None).items()
     }
 
 

@@ -27,7 +27,7 @@ from fallow.core.methods import Predicting
 from fallow.core.own import Classes, lend
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.core.words import some
+from fallow.core.words import join_some
 from fallow.data import Dataset
 from fallow.data.own.frame import read_features
 from fallow.data.own.pixels import as_features
@@ -275,7 +275,7 @@ class Run:
         if isinstance(self.model, dict):
             if site is None:
                 raise ValueError(
-                    f"each site has a model of its own; say site=, one of {some([*own])}"
+                    f"each site has a model of its own; say site=, one of {join_some([*own])}"
                 )
             if site not in own:
                 raise ValueError(f"there is no site {site!r}{nearest(site, list(own))}")

@@ -57,8 +57,8 @@ def complete_queries(incomplete: str) -> list[str]:
     """The strategies that begin so; of several with commas between them the last one is completed."""
     from fallow import queries
     from fallow.core.build import names
-    from fallow.core.spelling import spelled
+    from fallow.core.spelling import spell_class
 
     before, comma, last = incomplete.rpartition(",")
-    words = [spelled(cls) for cls in names(queries).values()]
+    words = [spell_class(cls) for cls in names(queries).values()]
     return [f"{before}{comma}{word}" for word in sorted(words) if word.startswith(last)]

@@ -39,11 +39,11 @@ def kinds() -> dict[str, ModuleType]:
 def methods(as_json: opt.Json = False) -> None:
     """Strategies and training methods: what they need and reveal, and their fields."""
     from fallow.core.build import names
-    from fallow.core.spelling import spelled
+    from fallow.core.spelling import spell_class
     from fallow.papers import PAPERS
 
     known = [
-        (spelled(cls), kind, cls)
+        (spell_class(cls), kind, cls)
         for kind, package in kinds().items()
         for _, cls in sorted(names(package).items())
     ]

@@ -81,7 +81,7 @@ def predict(
 ) -> None:
     """Predict with a finished run's model; writes a CSV file."""
     from fallow.core.names import OWN
-    from fallow.core.words import counted
+    from fallow.core.words import count_noun
     from fallow.federation.site.folder import SETTINGS
     from fallow.federation.site.predict import predict_at
     from fallow.study.predict import predict_file
@@ -96,11 +96,9 @@ def predict(
             use_current_folder()
         policy = OWN if own_code else _policy(study)
         found = predict_file(study, data, query, seed, out, site, policy)
-    said = f"Wrote {counted(found.rows, 'prediction')} to {found.path}"
+    said = f"Wrote {count_noun(found.rows, 'prediction')} to {found.path}"
     if found.lacking:
-        said += (
-            f"; without one, because a feature is missing: {counted(found.lacking, 'row')}"
-        )
+        said += f"; without one, because a feature is missing: {count_noun(found.lacking, 'row')}"
     about = {"file": str(found.path), "rows": found.rows, "lacking": found.lacking}
     _say(said, about, quiet=quiet, as_json=as_json)
 

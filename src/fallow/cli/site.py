@@ -340,7 +340,7 @@ def import_(
     The file has the columns (.csv) or fields (.json) id and label, and perhaps who; "cannot tell"
     is a label. What 'export' wrote fits, and so does Label Studio's full JSON.
     """
-    from fallow.core.words import counted
+    from fallow.core.words import count_noun
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.labels_io import import_labels
 
@@ -356,14 +356,14 @@ def import_(
     was = "would be" if dry_run else "was"
     if taken.refused and not partial:
         raise ValueError(
-            f"{counted(len(taken.refused), 'line')} of {file} cannot be taken, so nothing {was} "
+            f"{count_noun(len(taken.refused), 'line')} of {file} cannot be taken, so nothing {was} "
             "taken; correct that, or give --partial to keep the others"
         )
     print_lines(
         console,
         [
-            f"from {file} {was} taken: {counted(taken.recorded, 'label')}; there already: "
-            f"{taken.same}; without a label: {counted(taken.empty, 'line')}"
+            f"from {file} {was} taken: {count_noun(taken.recorded, 'label')}; there already: "
+            f"{taken.same}; without a label: {count_noun(taken.empty, 'line')}"
         ],
     )
 
@@ -384,7 +384,7 @@ def export(
     ] = False,
 ) -> None:
     """Write the open questions to a file, to label them with another tool; then 'import' it."""
-    from fallow.core.words import counted
+    from fallow.core.words import count_noun
     from fallow.federation.site.folder import SiteFolder
     from fallow.federation.site.labels_io import export_labels, export_questions
 
@@ -392,9 +392,9 @@ def export(
     about = (found.agreement.schema, found.rows, file, guess, tasks)
     with closing(found.open_ledger()) as ledger:
         if labels:
-            wrote = counted(export_labels(ledger, *about), "label")
+            wrote = count_noun(export_labels(ledger, *about), "label")
         else:
-            wrote = counted(export_questions(ledger, *about), "question")
+            wrote = count_noun(export_questions(ledger, *about), "question")
     print_lines(opt.console(), [f"wrote {wrote} to {file}"])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from fallow.core.events import Event
-from fallow.core.words import counted
+from fallow.core.words import count_noun
 from fallow.federation.card import CARD
 from fallow.federation.people import MODEL
 from fallow.federation.site.clocks import find_start, format_time
@@ -103,7 +103,7 @@ def describe_leaving(run: str, labels: int, now: float) -> list[str]:
     return [
         f"Newest run: {run}; {began_at}, and it is {format_time(now)} here.",
         "Leave it only where that time is wrong, and the coordinator begins another run.",
-        f"Kept: {counted(labels, 'label')}, all answers and their history, what was spent on noise, "
+        f"Kept: {count_noun(labels, 'label')}, all answers and their history, what was spent on noise, "
         "all limits and what they count, the keys.",
         "Lost: the models and picks that the site remembers of this run; its open questions are",
         "closed and asked again only if they are chosen again. The run can never go on here.",

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from fallow.core.digests import digest_of
-from fallow.core.disclosure import Disclosure, passed
+from fallow.core.digests import digest_exchange
+from fallow.core.disclosure import Disclosure, count_relayed_answers
 from fallow.core.messages import KEYS, Delivered, Kind, Masked, Request, Step, Steps, To
 from fallow.core.plan import Plan
-from fallow.core.totals import Implausible, total, whole
+from fallow.core.totals import Implausible, sum_answers, sum_whole
 from fallow.core.types import Answer, SiteId
 
 
@@ -98,7 +98,7 @@ class Ask:
 
     def keep(self, verb: str, to: To | None = None, **tensors: Any) -> int:
         """The answer stays in the site's memory until the cycle ends: the server sees a count."""
-        return whole(self._exchange("keep", verb, to, tensors), "count")
+        return sum_whole(self._exchange("keep", verb, to, tensors), "count")
 
     def relay(
         self, verb: str, routes: Mapping[SiteId, Sequence[SiteId]], **tensors: Any
@@ -109,7 +109,7 @@ class Ask:
         """
         senders = sorted({s for froms in routes.values() for s in froms})
         to: To = {site: {} for site in senders}
-        return whole(self._exchange("relay", verb, to, tensors, routes=routes), "bytes")
+        return sum_whole(self._exchange("relay", verb, to, tensors, routes=routes), "bytes")
 
     def fit(self, plan: Plan | None, into: str, to: To | None = None, **state: Any) -> None:
         """Local training by the engine; reveals nothing until a verb sends the model.
@@ -179,7 +179,7 @@ class Ask:
         steps = [*self._waiting, *last]
         requests = self._requests(steps, key, bound)
         self._waiting, self._turn = [], self._turn + 1
-        digest = digest_of(steps, self.cohort, bound, routes)
+        digest = digest_exchange(steps, self.cohort, bound, routes)
         entry = self.journal.recall(key, digest)
         if entry is None:
             with self.journal.transaction():
@@ -201,7 +201,7 @@ class Ask:
         )
         crossed = (entry["up"], entry["down"], len(requests))
         protected = (entry.get("epsilon", 0.0), kind == "sum" and bool(masked))
-        ways = passed(routes) if routes is not None else None
+        ways = count_relayed_answers(routes) if routes is not None else None
         self.disclosure.add(kind, verb or "fit", what, *crossed, *protected, ways)
         found: dict[SiteId, Answer] = entry["answers"]
         return found
@@ -212,7 +212,7 @@ class Ask:
         """The totals under ``""``; of a secure sum that misses a site, or whose total cannot be,
         only who answered: then it begins again."""
         if step.masked is None or self.masking is None:
-            return {"": total(replies, step.verb, bound)}
+            return {"": sum_answers(replies, step.verb, bound)}
         if replies.keys() != (to or {}).keys():
             return {site: {} for site in replies}
         try:

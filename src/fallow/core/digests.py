@@ -12,7 +12,7 @@ from fallow.core.messages import Step, To
 from fallow.core.types import Answer, SiteId
 
 
-def digest_of(
+def digest_exchange(
     steps: Sequence[tuple[Step, To | None]],
     cohort: Sequence[SiteId],
     bound: float | None = None,

@@ -9,7 +9,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from torch import Tensor
 
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, Value
 
 PASSED = ("sent", "received")
 
@@ -37,21 +37,23 @@ def payload(answer: Answer) -> int:
     >>> payload({"p": torch.zeros(10), "n": 3})
     48
     """
-    sizes = (
-        v.numel() * v.element_size()
-        if isinstance(v, Tensor)
-        else len(v.encode())
-        if isinstance(v, str)
-        else 8
-        for v in answer.values()
-    )
-    return sum(sizes)
+    return sum(_size(value) for value in answer.values())
 
 
-def passed(routes: Mapping[SiteId, Sequence[SiteId]]) -> dict[str, dict[SiteId, int]]:
+def _size(value: Value) -> int:
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, str):
+        return len(value.encode())
+    return 8
+
+
+def count_relayed_answers(
+    routes: Mapping[SiteId, Sequence[SiteId]],
+) -> dict[str, dict[SiteId, int]]:
     """How many answers each site sends and receives.  routes: receiver -> senders.
 
-    >>> passed({"a": ["b", "c"], "b": ["c"]})
+    >>> count_relayed_answers({"a": ["b", "c"], "b": ["c"]})
     {'sent': {'b': 1, 'c': 2}, 'received': {'a': 2, 'b': 1}}
     """
     sent = Counter(sender for senders in routes.values() for sender in senders)
@@ -99,10 +101,17 @@ class Disclosure:
         """Both together; neither is changed."""
         joined = Disclosure({key: dict(entry) for key, entry in self.entries.items()})
         for (kind, verb), e in other.entries.items():
-            protected = (e.get("epsilon", 0.0), e.get("masked", False))
-            crossed = (e["bytes"], e["bytes_down"], e["sites"])
-            passed = {way: e[way] for way in PASSED if way in e}
-            joined.add(kind, verb, e["what"], *crossed, *protected, passed)
+            joined.add(
+                kind,
+                verb,
+                e["what"],
+                up=e["bytes"],
+                down=e["bytes_down"],
+                sites=e["sites"],
+                epsilon=e.get("epsilon", 0.0),
+                masked=e.get("masked", False),
+                passed={way: e[way] for way in PASSED if way in e},
+            )
             joined.entries[kind, verb]["exchanges"] += e["exchanges"] - 1
         return joined
 

@@ -280,7 +280,7 @@ def _way_out(module: str) -> str:
     )
 
 
-def pinned(names: list[str]) -> NamePolicy:
+def pin_names(names: list[str]) -> NamePolicy:
     """A policy that allows what stands behind ``names`` now, and no other code: for names that a
     person has chosen herself, before they are written down.
 

@@ -40,6 +40,10 @@ class Schedule:
     """The learning rate is multiplied by ``factor`` once for every milestone already reached.
 
     ``unit`` says what is counted inside a cycle: local epochs (AHFAL, KAFAL) or rounds (LoGo).
+
+    >>> falling = Schedule(milestones=(10, 15), factor=0.1, unit="round")
+    >>> [round(falling.at(round_, epoch=0, epochs=5), 4) for round_ in (9, 10, 15)]
+    [1.0, 0.1, 0.01]
     """
 
     milestones: tuple[int, ...] = ()
@@ -82,6 +86,10 @@ class Plan:
     is reached (evaluation mode).  ``patience``: for so many epochs the mean training loss, over the
     steps as they were taken, was not lower than before; the last weights are kept.  ``mix``: rows
     of the pool come along with every batch, and numbers from Beta(mix, mix) to mix them with.
+
+    >>> plan = Plan((Segment(5), Segment(2)), batch=16, optimiser=Optimiser(lr=0.05))
+    >>> plan.epochs
+    7
     """
 
     segments: tuple[Segment, ...] = (Segment(),)

@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 
-def spelled(cls: type[Any]) -> str:
+def spell_class(cls: type[Any]) -> str:
     """A class name as one types it: as its title has it, where that is the same letters.
 
     >>> class LeastConfidence: ...
-    >>> spelled(LeastConfidence)
+    >>> spell_class(LeastConfidence)
     'least-confidence'
     """
     name = cls.__name__

@@ -14,7 +14,7 @@ class Implausible(ValueError):
     """A total that cannot be one of honest parts, of which nobody sees any."""
 
 
-def whole(answers: Mapping[SiteId, Answer], name: str) -> int:
+def sum_whole(answers: Mapping[SiteId, Answer], name: str) -> int:
     """The total of a whole number that every site answered; anything else is refused."""
     result = 0
     for site, answer in answers.items():
@@ -27,7 +27,7 @@ def whole(answers: Mapping[SiteId, Answer], name: str) -> int:
     return result
 
 
-def aligned(
+def align_answers(
     answers: Mapping[SiteId, Answer], verb: str, dtype: torch.dtype = torch.float64
 ) -> dict[SiteId, dict[str, Tensor]]:
     """The answers as tensors, sites in sorted order; ValueError unless all have the same fields
@@ -50,10 +50,10 @@ def aligned(
     return parts
 
 
-def total(answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
+def sum_answers(answers: Mapping[SiteId, Answer], verb: str, bound: float | None) -> Answer:
     """The key-wise float64 total over sites in sorted order; bad addends are named."""
     result: dict[str, Tensor] = {}
-    parts = aligned(answers, verb)
+    parts = align_answers(answers, verb)
     for site, fields in parts.items():
         for name, addend in fields.items():
             check_addend(site, verb, name, addend, bound)

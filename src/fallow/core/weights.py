@@ -19,14 +19,14 @@ def lower_median(values: Iterable[float]) -> float:
     return found[(len(found) - 1) // 2] if found else 0.0
 
 
-def capped(weights: Sequence[float], share: float, ratio: float) -> list[float]:
+def cap_weights(weights: Sequence[float], share: float, ratio: float) -> list[float]:
     """Weights, none of them above a ``share`` of all or ``ratio`` times the median.
 
     Larger ones are cut; weights of 0 and those of two sites stay as they are.
 
-    >>> capped([4.0, 4.0, 1000.0], 0.5, 10.0), capped([4.0, 1000.0], 0.5, 10.0)
+    >>> cap_weights([4.0, 4.0, 1000.0], 0.5, 10.0), cap_weights([4.0, 1000.0], 0.5, 10.0)
     ([4.0, 4.0, 8.0], [4.0, 1000.0])
-    >>> capped([1.0, 2.0, 3.0], 0.25, 10.0)
+    >>> cap_weights([1.0, 2.0, 3.0], 0.25, 10.0)
     [1.0, 1.0, 1.0]
     """
     counted = sorted(weight for weight in weights if weight > 0)

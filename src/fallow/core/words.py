@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def listed(names: Sequence[str], *, last: str = "and") -> str:
+def join_words(names: Sequence[str], *, last: str = "and") -> str:
     """Names as a sentence lists them; ``last`` is the word before the last one.
 
-    >>> listed(["a", "b", "c"]), listed(["a", "b"], last="or")
+    >>> join_words(["a", "b", "c"]), join_words(["a", "b"], last="or")
     ('a, b and c', 'a or b')
     """
     return f" {last} ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
-def counted(number: int, name: str) -> str:
+def count_noun(number: int, name: str) -> str:
     """A number with its noun.
 
-    >>> counted(1, "seed"), counted(2, "seed")
+    >>> count_noun(1, "seed"), count_noun(2, "seed")
     ('1 seed', '2 seeds')
     """
     return f"{number} {name}" if number == 1 else f"{number} {name}s"
@@ -27,14 +27,14 @@ SOME = 6
 """So many names are listed; of more, the rest is counted."""
 
 
-def some(names: Sequence[str]) -> str:
+def join_some(names: Sequence[str]) -> str:
     """Names as a sentence lists them when they may be many.
 
-    >>> some("abcdefgh")
+    >>> join_some("abcdefgh")
     'a, b, c, d, e and 3 others'
     """
     rest = len(names) - SOME
-    return listed([*names[: SOME - 1], f"{rest + 1} others"] if rest > 0 else names)
+    return join_words([*names[: SOME - 1], f"{rest + 1} others"] if rest > 0 else names)
 
 
 def size(amount: float) -> str:

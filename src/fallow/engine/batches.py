@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fallow.core.local import NONE, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import State
-from fallow.models.init import lent
+from fallow.models.init import drawing_from
 
 Streams = Callable[..., torch.Generator]
 
@@ -102,7 +102,7 @@ def mixing(job: Job, epoch: Epoch, size: int, concentration: float) -> Mix:
     shuffled = torch.randperm(m, generator=job.streams("pool", epoch.number))
     turned = torch.randperm(n, generator=job.streams("mates", epoch.number))
     mate = turned[(turned // size).argsort(stable=True)] % size  # batch by batch
-    with lent(job.streams("shares", epoch.number)):
+    with drawing_from(job.streams("shares", epoch.number)):
         a = torch.tensor(concentration, dtype=torch.float64)
         beta = torch.distributions.Beta(a, a).sample((n,))
     return Mix(shuffled[torch.arange(n) % max(m, 1)], mate, beta)

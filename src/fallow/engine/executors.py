@@ -17,7 +17,7 @@ from fallow.core.local import LocalTraining, RowLoss
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.own import own_class
 from fallow.core.plan import Plan
-from fallow.core.words import listed
+from fallow.core.words import join_words
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.loop import Loop
 from fallow.engine.stacked import Stacked
@@ -85,7 +85,9 @@ def check_executor(name: str) -> None:
     known = [AUTO, *_names()]
     if name not in known and ":" not in name:
         quoted = [repr(word) for word in known]
-        raise ValueError(f"executor {name!r} is unknown; use {listed(quoted, last='or')}")
+        raise ValueError(
+            f"executor {name!r} is unknown; use {join_words(quoted, last='or')}"
+        )
 
 
 def choose_executor(model: nn.Module, *, is_built_in: bool) -> str:

@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from fallow.core.banks import Layout
 from fallow.core.types import State
-from fallow.models.init import lent
+from fallow.models.init import drawing_from
 
 DROPOUT = (
     nn.Dropout,
@@ -44,7 +44,10 @@ def forward(
     model.eval()
     layers = [m for m in model.modules() if isinstance(m, DROPOUT)] if draw else []
     named = layout.views(state["w"].detach(), state["stats"].detach())
-    with lent(draw) if draw else nullcontext(), torch.set_grad_enabled(x.requires_grad):
+    with (
+        drawing_from(draw) if draw else nullcontext(),
+        torch.set_grad_enabled(x.requires_grad),
+    ):
         for layer in layers:
             layer.train()
         try:

@@ -18,9 +18,9 @@ from fallow.core.types import State
 from fallow.engine.batches import Epoch, Fitted, Job, augment, batches, epochs, mixing
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.single import SingleModel
-from fallow.engine.slots import finish, fitted, start
+from fallow.engine.slots import copy_result, finish, start
 from fallow.engine.stopping import Patience, mean_losses
-from fallow.models.init import lent
+from fallow.models.init import drawing_from
 
 
 @final
@@ -66,7 +66,7 @@ class Loop:
         w_t, s = start(method, plan, job.start, job.own, job.sent)
         patience, steps = Patience(plan.patience), 0
         seen = replace(job, x=self._images(job.x), u=self._images(job.u))
-        with lent(job.streams("dropout")):  # what the model itself draws
+        with drawing_from(job.streams("dropout")):  # what the model itself draws
             for epoch in epochs(plan, round_):
                 learn.moves = movable(self.model, self.layout, epoch.part)
                 learn.heard = [] if plan.patience else None
@@ -74,11 +74,11 @@ class Loop:
                     s, steps = method.step(s, w_t, batch, learn), steps + 1
                 if learn.heard and patience.ends(*mean_losses(learn.heard, 1)):
                     break
-                if plan.stop_at is not None and reached(
+                if plan.stop_at is not None and reaches_accuracy(
                     plan.stop_at, self.model, self.layout, method.finish(s)[0].state, job
                 ):
                     break
-        return fitted(*finish(method, plan, s), steps)
+        return copy_result(*finish(method, plan, s), steps)
 
     def _batches(self, plan: Plan, epoch: Epoch, job: Job, steps: int) -> Iterator[Batch]:
         """The batches of an epoch after so many steps."""
@@ -107,7 +107,7 @@ class Loop:
         return x.contiguous(memory_format=torch.channels_last)
 
 
-def reached(
+def reaches_accuracy(
     target: float, model: nn.Module, layout: Layout, state: State, job: Job
 ) -> bool:
     """Whether the model at ``state`` has this accuracy on the job's rows; a regression never."""

@@ -34,7 +34,7 @@ def step(
     return new._replace(**kept)
 
 
-def counted(at: TrainState) -> TrainState:
+def count_by_parameter(at: TrainState) -> TrainState:
     """The slot with steps counted for each parameter, t (..., d): where parts train in turn, Adam
     corrects the bias of each by its own steps."""
     return at._replace(t=at.t.expand(at.w.shape))

@@ -12,7 +12,7 @@ from multiprocessing.connection import wait
 
 
 @contextmanager
-def deaf() -> Iterator[None]:
+def ignore_interrupts() -> Iterator[None]:
     """Processes started here do not hear Ctrl-C: the one that started them ends them."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may change this

@@ -10,7 +10,7 @@ from fallow.core.local import LocalTraining, TrainState, slot
 from fallow.core.plan import Plan
 from fallow.core.types import State
 from fallow.engine.batches import Fitted
-from fallow.engine.optimise import counted
+from fallow.engine.optimise import count_by_parameter
 
 SENT = "sent"  # the name under which the moments of the sent model stay at a site
 
@@ -40,7 +40,7 @@ def start(
 def _fresh(plan: Plan, state: State) -> TrainState:
     at = slot(state, plan.optimiser)
     trains_parts = any(segment.part != "all" for segment in plan.segments)
-    return counted(at) if trains_parts and plan.optimiser.name == "adam" else at
+    return count_by_parameter(at) if trains_parts and plan.optimiser.name == "adam" else at
 
 
 def finish(
@@ -53,7 +53,7 @@ def finish(
     return sent, stays
 
 
-def fitted(sent: TrainState, stays: dict[str, TrainState], steps: int) -> Fitted:
+def copy_result(sent: TrainState, stays: dict[str, TrainState], steps: int) -> Fitted:
     """A result of its own: every tensor is a copy."""
     return Fitted(_copy(sent).state, {name: _copy(at) for name, at in stays.items()}, steps)
 

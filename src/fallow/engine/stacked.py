@@ -19,9 +19,9 @@ from fallow.engine.banked import BankedModel, can_stack
 from fallow.engine.batches import Fitted, Job, epochs
 from fallow.engine.learner import Autograd, movable
 from fallow.engine.linear import descend, is_linear
-from fallow.engine.loop import Loop, reached
+from fallow.engine.loop import Loop, reaches_accuracy
 from fallow.engine.plain import is_plain
-from fallow.engine.slots import finish, fitted, join, stack, start, take
+from fallow.engine.slots import copy_result, finish, join, stack, start, take
 from fallow.engine.stopping import Heard, Patience, mean_losses
 from fallow.engine.together import Frame, Joined, Seat
 
@@ -146,7 +146,7 @@ class Stacked:
             sent, _ = method.finish(s)
             for k, seat in enumerate(seats):
                 state = take(sent, k).state
-                if reached(plan.stop_at, self.model, self.layout, state, seat.job):
+                if reaches_accuracy(plan.stop_at, self.model, self.layout, state, seat.job):
                     over.add(k)
         return sorted(over), [k for k in range(len(seats)) if k not in over]
 
@@ -194,7 +194,7 @@ def _results(
     """What the sites made in ``done`` epochs, by place."""
     sent, stays = finish(method, plan, s)
     return {
-        seat.place: fitted(
+        seat.place: copy_result(
             take(sent, k),
             {name: take(at, k) for name, at in stays.items()},
             done * -(-len(seat.job.y) // plan.batch),

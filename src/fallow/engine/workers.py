@@ -22,7 +22,7 @@ from fallow.core.local import NONE, LocalTraining, RowLoss, TrainState
 from fallow.core.plan import Plan
 from fallow.engine.batches import Fitted, Job
 from fallow.engine.loop import Loop
-from fallow.engine.processes import deaf, end_with_parent
+from fallow.engine.processes import end_with_parent, ignore_interrupts
 
 ROWS = ("x", "y", "weight", "counts", "u")
 """What a job brings that seldom changes from one round to the next."""
@@ -69,7 +69,7 @@ class Workers:
         steps = [-(-len(job.y) // plan.batch) for job in jobs]
         shares = [
             (w, s)
-            for w, s in zip(self._staff, dealt(steps, len(self._staff)), strict=True)
+            for w, s in zip(self._staff, deal_jobs(steps, len(self._staff)), strict=True)
             if s
         ]
         try:
@@ -120,7 +120,7 @@ class Worker:
         context = mp.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=work, args=(theirs, loop), daemon=True)
-        with deaf():
+        with ignore_interrupts():
             process.start()
         theirs.close()  # so that the end of the process is the end of what can be read
         return Worker(process, ours)
@@ -181,11 +181,11 @@ def portable(error: Exception) -> Exception:
     return sent
 
 
-def dealt(steps: Sequence[int], hands: int) -> list[list[int]]:
+def deal_jobs(steps: Sequence[int], hands: int) -> list[list[int]]:
     """Places of jobs, dealt so that each hand has about as many steps: the longest job first, each
     to the hand with the fewest.
 
-    >>> dealt([5, 1, 3, 4, 1], 2)
+    >>> deal_jobs([5, 1, 3, 4, 1], 2)
     [[0, 1, 4], [3, 2]]
     """
     held: list[list[int]] = [[] for _ in range(hands)]

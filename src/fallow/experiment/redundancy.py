@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from fallow.core.types import SiteId
 from fallow.experiment.environment import Simulation
-from fallow.queries.parts.committee import exchanges, personal
+from fallow.queries.parts.committee import averages_at_site, personal_model
 from fallow.sites import Site
 from fallow.sites.view import SiteView
 
@@ -38,7 +38,7 @@ def _nearest(site: Site, world: Simulation) -> Tensor:
         return torch.zeros(0)
     view = SiteView(site, 0)
     asked, known = (
-        normalize(view.look(personal(view), x)[0].double(), dim=1)
+        normalize(view.look(personal_model(view), x)[0].double(), dim=1)
         for x in (site.seen[rows], labelled)
     )
     return (asked @ known.T).amax(1).float()
@@ -46,7 +46,7 @@ def _nearest(site: Site, world: Simulation) -> Tensor:
 
 def collaborators(site: Site) -> list[SiteId]:
     """The sites whose models are in the average that a site has made last."""
-    if not exchanges(SiteView(site, 0)):
+    if not averages_at_site(SiteView(site, 0)):
         return []
     brought = sorted(name for name in site.memory if name.startswith(BROUGHT))
     is_in = site.memory["average"]["peers"].tolist()

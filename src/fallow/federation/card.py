@@ -11,7 +11,7 @@ from typing import Any
 from fallow.core.contract import Contract
 from fallow.core.methods import Methods, methods_by_owner
 from fallow.core.types import SiteId
-from fallow.core.words import counted, size
+from fallow.core.words import count_noun, size
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
 from fallow.storage.files import write_whole
@@ -148,5 +148,5 @@ def _privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
         yield "- What left the sites:"
     for row in facts.left:
         noise = f", ε = {row['epsilon']:g}" if row.get("epsilon") else ""
-        cost = f"{counted(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
+        cost = f"{count_noun(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
         yield f"  - {row['verb']} ({row['kind']}): {row['what']}; {cost}"

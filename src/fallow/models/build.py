@@ -15,7 +15,7 @@ from fallow.core.own import own_class
 from fallow.models import networks
 from fallow.models.base import row_shape
 from fallow.models.check import check_model
-from fallow.models.init import lent
+from fallow.models.init import drawing_from
 
 
 def build_model(
@@ -83,7 +83,7 @@ def _users_own(
         raise ValueError(
             f"{name!r} must take (shape, outputs) and the given fields {sorted(fields)}: {error}"
         ) from error
-    with lent(generator):
+    with drawing_from(generator):
         try:
             model = cls(shape, outputs, **fields)
         except Exception as error:  # a user's own code may raise anything

@@ -63,7 +63,7 @@ def _fan_in(weight: Tensor) -> int:
 
 
 @contextmanager
-def lent(generator: Generator) -> Iterator[None]:
+def drawing_from(generator: Generator) -> Iterator[None]:
     """A context in which PyTorch's global random numbers come from ``generator``.
 
     For a user's own module, whose constructor knows no generator: what it draws is drawn from

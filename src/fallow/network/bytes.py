@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from fallow.core.messages import Delivered, Request
-from fallow.core.totals import whole
+from fallow.core.totals import sum_whole
 from fallow.core.types import SiteId
 from fallow.engine.executors import Executor
 from fallow.network.wire import pack_request, unpack_request
@@ -49,6 +49,6 @@ class Bytes:
         answers = {site: unpack(blob) for site, blob in replies.items()}
         if is_relay(received):
             sizes = deliver(self.members, received, answers, routes or {})
-            passed = whole(sizes, "bytes")  # from site to site: up and down
+            passed = sum_whole(sizes, "bytes")  # from site to site: up and down
             return Delivered(sizes, passed, down + passed, cost)
         return Delivered(answers, sum(map(len, replies.values())), down, cost)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fallow.core.messages import Request
 from fallow.core.types import Answer, SiteId
-from fallow.core.weights import capped, lower_median
+from fallow.core.weights import cap_weights, lower_median
 
 MODELS = ("w", "stats", "body")
 """Fields that hold a model, or a part of one; in a sum they are multiplied by the rows ``n``."""
@@ -205,7 +205,7 @@ def cut_weights(
         for site, answer in answers.items()
         if _is_model(answer) and (n := number_of(answer[ROWS])) is not None
     }
-    most = capped([*weights.values()], bounds.largest_share, bounds.largest_ratio)
+    most = cap_weights([*weights.values()], bounds.largest_share, bounds.largest_ratio)
     allowed = dict(zip(weights, most, strict=True))
     found: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}
@@ -232,7 +232,7 @@ def cut_sums(
     same rows shrink alike, because that number stays the same.
     """
     weights = {site: float(registered[site]) for site in answers}
-    most = capped([*weights.values()], bounds.largest_share, bounds.largest_ratio)
+    most = cap_weights([*weights.values()], bounds.largest_share, bounds.largest_ratio)
     found: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}
     for (site, n), allowed in zip(weights.items(), most, strict=True):

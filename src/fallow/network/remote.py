@@ -12,7 +12,7 @@ from typing import Any, Protocol, final
 from fallow.core.disclosure import payload
 from fallow.core.events import Say
 from fallow.core.messages import Delivered, Request, payload_of
-from fallow.core.totals import whole
+from fallow.core.totals import sum_whole
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Errand, Link, Order, sign_message
@@ -183,7 +183,7 @@ class Remote:
         sizes: dict[SiteId, Answer] = {
             s: {BYTES: found.answers[s][BYTES]} for s in receivers
         }
-        passed = whole(sizes, BYTES)  # from site to site: up and down
+        passed = sum_whole(sizes, BYTES)  # from site to site: up and down
         return Delivered(sizes, passed, down + passed, found.dearest)
 
     def _deliver(

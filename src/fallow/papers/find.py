@@ -33,8 +33,12 @@ def find_recipe(name: str) -> Recipe:
     """The recipe called ``name``, or the one in the file ``name`` ends in ``.toml``.
 
     A file may name a recipe to start from: ``base = "demo"``.  Raises ValueError for an unknown
-    name (with the nearest), a missing or unreadable file, and a bad setting (with its key).  Paths
-    in a file are relative to it.
+    name (with the nearest), a missing or unreadable file, and a bad setting (with its key).
+    Paths in a file are relative to it.
+
+    >>> demo = find_recipe("demo")
+    >>> demo.data, demo.sites, demo.queries
+    ('digits', 10, ('random', 'entropy', 'ahfal'))
     """
     if not name.endswith(".toml"):
         if name not in RECIPES:
@@ -51,13 +55,15 @@ def find_recipe(name: str) -> Recipe:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
     base = settings.pop("base", None)
-    start = (
-        find_recipe(_beside(path, base, is_file=base.endswith(".toml"))) if base else None
-    )
-    if isinstance(settings.get("data"), str):
-        data = settings["data"]
+    if base:
+        start = find_recipe(_beside(path, base, is_file=base.endswith(".toml")))
+        usual: dict[str, object] = {"name": path.stem}
+    else:
+        start = None
+        usual = {"name": path.stem, "queries": QUERIES}
+    data = settings.get("data")
+    if isinstance(data, str):
         settings["data"] = _beside(path, data, is_file=data not in CATALOGUE)
-    usual = {"name": path.stem} if base else {"name": path.stem, "queries": QUERIES}
     try:
         return recipe_from({**usual, **settings}, start)
     except ValueError as error:

@@ -11,7 +11,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor
 
-from fallow.core.digests import digest_of
+from fallow.core.digests import digest_exchange
 from fallow.core.messages import Masked, Request, Step
 from fallow.core.refusal import Refusal
 from fallow.core.streams import stream
@@ -90,7 +90,7 @@ class ReleaseGuard:
         key = step.masked.exchange if step.masked else request.key
         question = replace(step, kind="sum", masked=None)
         digest, book = (
-            digest_of([(question, None)], [self.site]),
+            digest_exchange([(question, None)], [self.site]),
             self.ledger.released(self.site),
         )
         if key in book:
@@ -131,7 +131,7 @@ class ReleaseGuard:
                 f"site {self.site} has no key for attempt {about.attempt} at {about.exchange}; "
                 "keys are shown before a sum"
             )
-        digest = digest_of([(step, None)], [self.site])
+        digest = digest_exchange([(step, None)], [self.site])
         if "answer" in held:
             if held["digest"] != digest:
                 raise Refusal(

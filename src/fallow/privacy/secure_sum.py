@@ -15,7 +15,7 @@ from typing import final
 import torch
 
 from fallow.core.messages import Masked
-from fallow.core.totals import aligned
+from fallow.core.totals import align_answers
 from fallow.core.types import Answer, SiteId
 from fallow.privacy.fixed import decode, encode
 from fallow.privacy.masks import mask
@@ -48,7 +48,7 @@ class SecureSum:
 
         Raises RuntimeError when the masks do not cancel: a part is missing or of another exchange.
         """
-        parts = aligned(answers, verb, torch.int64)
+        parts = align_answers(answers, verb, torch.int64)
         names = list(next(iter(parts.values()), {}))
         sums = {
             name: torch.stack([part[name] for part in parts.values()]).sum(0)

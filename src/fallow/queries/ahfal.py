@@ -14,7 +14,7 @@ from fallow.core.types import Answer
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy, least_confidence, margin
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import fill, ranked
+from fallow.queries.parts import fill, rank_rows
 
 SCORES = {"entropy": entropy, "margin": margin, "least_confidence": least_confidence}
 AT_TAU = 1e-9  # a spread this close to τ is τ: rounding must not decide what "strictly below" means
@@ -136,7 +136,7 @@ class AHFAL:
         if bool(low.any()):  # Eq. 3
             both = self.mix * h + (1 - self.mix) * score(view.logits("global"))
             h = torch.where(low[label], both, h)
-        order = ranked(h, view.stream("ties"))
+        order = rank_rows(h, view.stream("ties"))
         if self.balance == "none":
             return Picks(order[:n], score=h[order[:n]])
         scored = order[

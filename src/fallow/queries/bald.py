@@ -88,10 +88,10 @@ class BALD:
             return (view.forward(state, rows, draw) for _ in range(self.passes))
         z, head = view.embed(self.model), view.layout.views(state["w"])
         w, bias = head["head.weight"], head.get("head.bias")
-        return (linear(thinned(z, draw), w, bias) for _ in range(self.passes))
+        return (linear(drop_features(z, draw), w, bias) for _ in range(self.passes))
 
 
-def thinned(z: Tensor, generator: Generator) -> Tensor:
+def drop_features(z: Tensor, generator: Generator) -> Tensor:
     """Dropout of the features z (m, d), each by itself; the mean stays."""
     kept = torch.rand(z.shape, generator=generator, dtype=z.dtype) >= DROPPED
     return z * kept / (1 - DROPPED)

@@ -17,9 +17,16 @@ from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import Features, committee, k_center, logits, personal, ranked
+from fallow.queries.parts import (
+    Features,
+    gather_committee,
+    k_center,
+    logits,
+    personal_model,
+    rank_rows,
+)
 from fallow.queries.parts.committee import Committee
-from fallow.queries.parts.levelled import drawn, levelled
+from fallow.queries.parts.levelled import draw_by_softmax, level_weights
 
 CANDIDATES = 4  # rows for each label: the k-center chooses among the best of so many
 
@@ -41,7 +48,7 @@ class Complementary:
 
     ``temperature`` above 0: rows are drawn one after the other, with probabilities softmax(A /
     temperature) and a tenth of uniform ones.  The ledger then has each label's probability, and the
-    weight (`levelled`) with which a mean over them stands for the whole pool.
+    weight (`level_weights`) with which a mean over them stands for the whole pool.
 
     >>> import fallow as fl
     >>> world = fl.Federation("iris", fl.IID(), sites=3)
@@ -85,20 +92,22 @@ class Complementary:
     def select(self, view: View, n: int) -> Picks:
         score = self.scores(view)
         if self.temperature > 0:
-            order, chance = drawn(score, n, self.temperature, view.stream("draws"))
-            return Picks(order, levelled(chance, view.pool), chance)
-        order = ranked(score, view.stream("ties"))
+            order, chance = draw_by_softmax(
+                score, n, self.temperature, view.stream("draws")
+            )
+            return Picks(order, level_weights(chance, view.pool), chance)
+        order = rank_rows(score, view.stream("ties"))
         best = order[score[order].isfinite()][: CANDIDATES * n]
-        z = view.look(personal(view), view.rows()[best])[0]
+        z = view.look(personal_model(view), view.rows()[best])[0]
         picks = best[k_center(Features.of(z), n, first=0)]
         return Picks(torch.cat([picks, order[len(best) :]])[:n])
 
     def scores(self, view: View) -> Tensor:
         """A of every row of the pool, (m,) float64."""
-        rows, who = view.rows(), committee(view)
+        rows, who = view.rows(), gather_committee(view)
         p = torch.stack([view.forward(w, rows).double().softmax(1) for w in who.models])
         q, bald = disagreement(p, who.shares)
-        mine, labels = logits(view, "personal"), owned(view)
+        mine, labels = logits(view, "personal"), count_owned(view)
         wanted = need(class_shares(mine, labels), supply(view, who), labels)
         return (q @ wanted) * (entropy(mine).double() + self.gamma * bald)
 
@@ -130,7 +139,7 @@ def supply(view: View, who: Committee) -> Tensor:
     return torch.where(count > 0, recall, known.mean())
 
 
-def owned(view: View) -> Tensor:
+def count_owned(view: View) -> Tensor:
     """Labels of each class that the site has bought, (C,) float64."""
     return view.counts + torch.bincount(view.held, minlength=view.classes)
 

@@ -74,7 +74,7 @@ class Ensemble:
     def select(self, view: View, n: int) -> Picks:
         if self.by == "logits":
             return Picks(self.order(view, BOTH, n))
-        return Picks(fused([self.order(view, (model,), n) for model in BOTH])[:n])
+        return Picks(fuse_ranks([self.order(view, (model,), n) for model in BOTH])[:n])
 
     def order(self, view: View, models: Sequence[str], n: int) -> Tensor:
         """The n rows that ``models`` pick together, in the order of picking."""
@@ -100,12 +100,12 @@ def features(view: View, models: Sequence[str], which: Rows = "pool") -> Tensor:
     return torch.stack([view.embed(model, which) for model in models]).mean(0)
 
 
-def fused(lists: Sequence[Tensor]) -> Tensor:
+def fuse_ranks(lists: Sequence[Tensor]) -> Tensor:
     """All rows of the lists by 1 / (20 + rank), summed over the lists that hold them.
 
     Of rows worth the same, the one that stands higher in the first list comes first.
 
-    >>> fused(
+    >>> fuse_ranks(
     ...     [torch.tensor([2, 0]), torch.tensor([1, 2])]
     ... )  # 1/21 + 1/22, then 1/21, then 1/22
     tensor([2, 1, 0])

@@ -18,7 +18,7 @@ from fallow.core.types import Answer
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import Gradients, k_center, ranked, residuals
+from fallow.queries.parts import Gradients, k_center, rank_rows, residuals
 
 
 @final
@@ -113,7 +113,7 @@ class FairFAL:
         model = self.chosen(view, gamma)
         h = entropy(view.logits(model))
         h = h.masked_fill(~view.embed("global").isfinite().all(1), torch.nan)
-        order = ranked(h, view.stream("ties"))
+        order = rank_rows(h, view.stream("ties"))
         scored = order[
             h[order].isfinite()
         ]  # a row without a score has no class: it comes last

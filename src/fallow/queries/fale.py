@@ -20,7 +20,7 @@ from fallow.core.view import Picks, View
 from fallow.models.orthogonal import haar, mix, unmix
 from fallow.queries.base import Budget, Memo, check_choices, orders
 from fallow.queries.parts import leverage
-from fallow.queries.parts.clocks import LATEST, Clocks, clocks, edges
+from fallow.queries.parts.clocks import LATEST, Clocks, edges, start_clocks
 from fallow.queries.parts.leverage import BOUND, Columns, Directions
 
 NARROW, TIED = (
@@ -203,7 +203,7 @@ class FALE:
             sent = each_of_all(ask, "masked" if self.mode == "fedsvd" else "triangle", **at)
             rows = {site: torch.as_tensor(answer["rows"]) for site, answer in sent.items()}
             stack, ridge = torch.cat(list(rows.values())), self.ridge / columns.rows
-            left, found = leverage.decomposed(stack, columns.rows, ridge)
+            left, found = leverage.decompose(stack, columns.rows, ridge)
             warnings += [leverage.ALONE.format(s) for s, x in rows.items() if len(x) == 1]
         if self.mode == "fedsvd":
             own = dict(
@@ -223,7 +223,7 @@ class FALE:
         first_error, second_error = 0.0, 0.0
         if is_masked:  # sums are rounded, the more the larger an addend may be
             sites = len(ask.cohort)
-            first_bound = leverage.rotated_bound(columns.unit) if is_rotated else BOUND
+            first_bound = leverage.bound_rotated(columns.unit) if is_rotated else BOUND
             second_bound = BOUND
             first_error = leverage.rounding(first_bound, sites, k)
             second_error = leverage.rounding(second_bound, sites, k)
@@ -261,21 +261,33 @@ class FALE:
 
     def gram(self, view: View, mean: Tensor, **at: Any) -> Answer:
         return {
-            "products": leverage.products(self.features(view)[0], mean, turned(view, **at))
+            "products": leverage.products(
+                self.features(view)[0], mean, rotate_columns(view, **at)
+            )
         }
 
     def masked(self, view: View, mean: Tensor, **at: Any) -> Answer:
         z = torch.cat(
-            list(leverage.projected(self.features(view)[0], mean, turned(view, **at)))
+            list(
+                leverage.project_rows(
+                    self.features(view)[0], mean, rotate_columns(view, **at)
+                )
+            )
         )
         return {"rows": mix(z, view.secret("mask"), z.shape[1])}
 
     def triangle(self, view: View, mean: Tensor, **at: Any) -> Answer:
-        return {"rows": leverage.triangle(self.features(view)[0], mean, turned(view, **at))}
+        return {
+            "rows": leverage.triangle(
+                self.features(view)[0], mean, rotate_columns(view, **at)
+            )
+        }
 
     def score(self, view: View, mean: Tensor, **at: Any) -> Answer:
         x, good = self.features(view)
-        return {"tau": spread_out(leverage.leverages(x, mean, turned(view, **at)), good)}
+        return {
+            "tau": spread_out(leverage.leverages(x, mean, rotate_columns(view, **at)), good)
+        }
 
     def unmask(self, view: View, left: Tensor, width: int) -> Answer:
         x, good = self.features(view)
@@ -322,7 +334,7 @@ class FALE:
 
     def clocks(self, view: View, mass: float, rows: int) -> Clocks:
         rate = (1 - self.mixture) * self.tau(view) / mass + self.mixture / rows
-        return clocks(rate, view.stream("clocks"))
+        return start_clocks(rate, view.stream("clocks"))
 
     def tau(self, view: View) -> Tensor:
         """The score of each row of the pool, (m,); NaN for rows that are not finite."""
@@ -336,7 +348,9 @@ class FALE:
         return x if bool(good.all()) else x[good], good
 
 
-def turned(view: View, unit: Tensor, lead: str, basis: Tensor | None = None) -> Tensor:
+def rotate_columns(
+    view: View, unit: Tensor, lead: str, basis: Tensor | None = None
+) -> Tensor:
     """Scaling, the rotation that site ``lead`` drew, if any, and a basis found so far: one matrix,
     (k, k) or (k, r)."""
     found = view.memory[f"rotation/{lead}"]["q"] if lead else torch.eye(len(unit)).to(unit)

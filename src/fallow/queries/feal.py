@@ -13,7 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.models.evidence import aleatoric, alpha, dirichlet_entropy
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import most_similar, ranked
+from fallow.queries.parts import most_similar, rank_rows
 
 
 @final
@@ -79,9 +79,9 @@ class FEAL:
         z = view.embed("local")
         score = uncertainty(view.logits("local"), view.logits("global"))
         score = score.masked_fill(~z.isfinite().all(1), torch.nan)
-        order = ranked(score, view.stream("ties"))
+        order = rank_rows(score, view.stream("ties"))
         scored = order[score[order].isfinite()]
-        best = relaxed(self.crowds(z[scored]), n)
+        best = pass_over_crowds(self.crowds(z[scored]), n)
         return Picks(torch.cat([scored[best], order[len(scored) :]])[:n])
 
     def crowds(self, z: Tensor) -> list[list[int]]:
@@ -97,13 +97,13 @@ class FEAL:
 def uncertainty(local: Tensor, globe: Tensor) -> Tensor:
     """ê(x) (u(x; global) + u(x; local)) from the logits of both models.  (m, C), (m, C) -> (m,)."""
     a, b = alpha(local.double()), alpha(globe.double())
-    return scaled(dirichlet_entropy(b)) * (aleatoric(b) + aleatoric(a))
+    return scale_scores(dirichlet_entropy(b)) * (aleatoric(b) + aleatoric(a))
 
 
-def scaled(e: Tensor) -> Tensor:
+def scale_scores(e: Tensor) -> Tensor:
     """Between 0 and 1 over the finite values, all 1 where they are equal.  (m,) -> (m,).
 
-    >>> scaled(torch.tensor([-3.0, 1.0, torch.nan, -1.0]))
+    >>> scale_scores(torch.tensor([-3.0, 1.0, torch.nan, -1.0]))
     tensor([0.0000, 1.0000,    nan, 0.5000])
     """
     known = e[e.isfinite()]
@@ -112,7 +112,7 @@ def scaled(e: Tensor) -> Tensor:
     return (e - known.min()) / (known.max() - known.min())
 
 
-def relaxed(crowds: list[list[int]], n: int) -> Tensor:
+def pass_over_crowds(crowds: list[list[int]], n: int) -> Tensor:
     """``n`` rows, the best first: accepted ones, and then those passed over.
 
     crowds: for each row, in descending order of score, the rows of which none may be chosen before.

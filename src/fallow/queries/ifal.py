@@ -16,7 +16,7 @@ from fallow.core.local import Batch, Learner, TrainState, weighted_mean
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import clusters, most_similar, ranked
+from fallow.queries.parts import clusters, most_similar, rank_rows
 
 TEMPERATURE, TAUGHT = 4.0, 0.9  # of the distillation: T, and its share of the loss
 MODELS = ("global", "local", "kd")
@@ -109,7 +109,9 @@ class IFAL:
     ) -> dict[str, TrainState]:
         teacher = learn.predict(w_t, b.x)
         return {
-            "w": learn.descend(s["w"], b, objective=lambda f: taught(f(b.x), teacher, b))
+            "w": learn.descend(
+                s["w"], b, objective=lambda f: distillation_loss(f(b.x), teacher, b)
+            )
         }
 
     def finish(self, s: dict[str, TrainState]) -> tuple[TrainState, dict[str, TrainState]]:
@@ -122,7 +124,7 @@ class IFAL:
         inter, intra = self.inconsistencies(view, at)
         score = torch.full((view.pool,), torch.nan, dtype=torch.float64)
         score[at] = inter * intra
-        order = ranked(score, view.stream("ties"))
+        order = rank_rows(score, view.stream("ties"))
         for value in (inter * intra, inter):
             rows = at[value > otsu(value)]
             if len(rows) >= n:
@@ -154,7 +156,7 @@ class IFAL:
         return disagreement(between_both, between_local), distance(own, predicted)
 
 
-def taught(outputs: Tensor, teacher: Tensor, b: Batch) -> Tensor:
+def distillation_loss(outputs: Tensor, teacher: Tensor, b: Batch) -> Tensor:
     """0.1 cross-entropy + 0.9 T² KL(teacher || model) at temperature T.  (..., b, C) -> (...)."""
     loss = -outputs.log_softmax(-1).gather(-1, b.y.unsqueeze(-1)).squeeze(-1)
     warm = (outputs / TEMPERATURE).log_softmax(-1)

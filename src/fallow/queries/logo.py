@@ -13,7 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.models.scores import entropy
 from fallow.queries.base import Budget, Memo, orders
-from fallow.queries.parts import SIGMA, LastLayer, Reduction, clusters, ranked
+from fallow.queries.parts import SIGMA, LastLayer, Reduction, clusters, rank_rows
 
 
 @final
@@ -61,12 +61,14 @@ class LoGo:
     def select(self, view: View, n: int) -> Picks:
         x, h = among_classes(view) if view.classes else among_numbers(view)
         h = h.masked_fill(~x.isfinite().all(1), torch.nan)
-        order = ranked(h, view.stream("ties"))
+        order = rank_rows(h, view.stream("ties"))
         scored = order[h[order].isfinite()]
         if n >= len(scored):
             return Picks(order[:n])
         cluster = clusters(x[scored], n, view.stream("k-means"))
-        return Picks((in_turn if view.classes else filled)(cluster, scored)[:n])
+        return Picks(
+            (in_turn if view.classes else fill_empty_clusters)(cluster, scored)[:n]
+        )
 
 
 def among_classes(view: View) -> tuple[Tensor, Tensor]:
@@ -96,7 +98,7 @@ def in_turn(cluster: Tensor, rows: Tensor) -> Tensor:
     return rows[by_cluster[rank.argsort(stable=True)]]
 
 
-def filled(cluster: Tensor, rows: Tensor) -> Tensor:
+def fill_empty_clusters(cluster: Tensor, rows: Tensor) -> Tensor:
     """The best row of each cluster, then all others; both best first.  Shapes as of `in_turn`."""
     at = torch.arange(len(rows))
     first = torch.full_like(at, len(rows)).scatter_reduce(0, cluster, at, "amin")

@@ -13,7 +13,7 @@ from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import Features, k_center, ranked
+from fallow.queries.parts import Features, k_center, rank_rows
 
 
 @final
@@ -72,7 +72,7 @@ class NoiseStability:
 
     def select(self, view: View, n: int) -> Picks:
         moved = self.moved(view)
-        mixed = ranked(
+        mixed = rank_rows(
             0 * moved.sum(1), view.stream("ties")
         )  # 0 · NaN is NaN: such rows come last
         points = Features.of(moved).at(mixed)
@@ -86,13 +86,13 @@ class NoiseStability:
         for (
             change
         ) in found:  # one draw; columns are rows of the pool, as `Features` stores them
-            w = shaken(view.layout, state["w"], self.epsilon, noise)
+            w = add_noise(view.layout, state["w"], self.epsilon, noise)
             there = view.forward({**state, "w": w}, rows).softmax(1)
             change.copy_(((there - out) / out.norm(dim=1, keepdim=True)).T)
         return found.flatten(0, 1).T
 
 
-def shaken(layout: Layout, w: Tensor, epsilon: float, generator: Generator) -> Tensor:
+def add_noise(layout: Layout, w: Tensor, epsilon: float, generator: Generator) -> Tensor:
     """A copy of ``w`` (d,) in which every weight tensor v has noise of length ``epsilon`` ||v||."""
     copy = w.clone()
     for name, weight in layout.views(copy).items():

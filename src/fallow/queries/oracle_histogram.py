@@ -13,7 +13,7 @@ from fallow.core.contract import Contract
 from fallow.core.view import Picks, Release, View
 from fallow.models.scores import entropy
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import fill, ranked, typicality
+from fallow.queries.parts import fill, rank_rows, typicality
 
 
 @final
@@ -65,15 +65,17 @@ class OracleHistogram:
         return memo
 
     def histogram(self, view: View) -> Release:
-        return Release(view.counts + counted(view.hidden, view.classes), sensitivity=2)
+        return Release(
+            view.counts + count_classes(view.hidden, view.classes), sensitivity=2
+        )
 
     def select(self, view: View, n: int, share: Tensor) -> Picks:
         score = self.scores(view)
-        order = ranked(score, view.stream("ties"))
+        order = rank_rows(score, view.stream("ties"))
         scored = order[score[order].isfinite()]
         truth = view.hidden[scored]
         lacks = (share * (view.counts.sum() + n) - view.counts).clamp_min(0)
-        quota = fill(n, lacks, counted(truth, view.classes).long())
+        quota = fill(n, lacks, count_classes(truth, view.classes).long())
         best = [scored[truth == c][:q] for c, q in enumerate(quota.tolist())]
         return Picks(torch.cat([*best, order[len(scored) :]])[:n])
 
@@ -85,6 +87,6 @@ class OracleHistogram:
         return torch.zeros(view.pool)  # all equal: ties are broken at random
 
 
-def counted(labels: Tensor, classes: int) -> Tensor:
+def count_classes(labels: Tensor, classes: int) -> Tensor:
     """Rows of each class.  (m,) -> (C,) float64."""
     return torch.bincount(labels, minlength=classes).double()

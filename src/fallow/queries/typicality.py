@@ -13,7 +13,7 @@ from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.view import Picks, View
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import clusters, ranked, typicality
+from fallow.queries.parts import clusters, rank_rows, typicality
 
 MOST = 500  # clusters, as in the paper
 
@@ -67,7 +67,7 @@ class Typicality:
         pool = view.embed(self.model)
         is_whole = pool.isfinite().all(1)
         level = torch.zeros(len(pool)).masked_fill(~is_whole, torch.nan)  # NaN comes last
-        mixed = ranked(level, view.stream("ties"))
+        mixed = rank_rows(level, view.stream("ties"))
         good = mixed[is_whole[mixed]]
         x = torch.cat([pool[good], self.labelled(view)])
         k = min(n + len(x) - len(good), MOST)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from fallow.core.words import listed
+from fallow.core.words import join_words
 from fallow.report.final_table import FinalTable, digits_of, label_of, number, rank_queries
 from fallow.report.findings.labels import minority_share, over_cycles
 from fallow.study.by_class import class_means, class_names, class_scores
@@ -46,7 +46,7 @@ def curves(study: StudyRecords) -> str:
         gap = number(abs(top - _value(study, query)), digits)
         gaps.append(f"{label_of(query, study.study)} by {gap}{points}")
     if gaps:
-        text += f", ahead of {listed(gaps)}"
+        text += f", ahead of {join_words(gaps)}"
     if len(rest) > MOST:
         text += f"; {len(rest) - MOST} more end behind"
 
@@ -56,7 +56,7 @@ def curves(study: StudyRecords) -> str:
             score = number(_value(study, query), digits)
             bounds.append(f"{label_of(query, study.study)} at {score}{unit}")
     if bounds:
-        text += f". Upper bounds: {listed(bounds)}"
+        text += f". Upper bounds: {join_words(bounds)}"
     return f"{text}."
 
 
@@ -76,7 +76,7 @@ def differences(final: FinalTable) -> str:
         sides[side].append(f"{row.label} ({shown})")
     reference = final.row(final.reference or "")
     against = reference.label if reference else "the reference"
-    parts = [f"{listed(names)} {side}" for side, names in sides.items() if names]
+    parts = [f"{join_words(names)} {side}" for side, names in sides.items() if names]
     return f"Paired differences to {against}, with 95 % intervals: {'; '.join(parts)}."
 
 
@@ -139,4 +139,4 @@ def _shares(names: Sequence[str], shares: Mapping[str, float]) -> str:
     """``45.0 % (a), 40.1 % (b)``, the first and the last of many."""
     if len(names) > MOST:
         names = [*names[: MOST - 1], names[-1]]
-    return listed([f"{shares[name]:.1f} % ({name})" for name in names])
+    return join_words([f"{shares[name]:.1f} % ({name})" for name in names])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from fallow.core.words import counted
+from fallow.core.words import count_noun
 from fallow.report.final_table import FinalTable, Row, Spread, number
 from fallow.study.statistics import Comparison, Interval
 
@@ -170,7 +170,7 @@ def _about_tests(table: FinalTable, left_out: Collection[str]) -> list[str]:
         )
     notes.append(
         "Wilcoxon is the exact two-sided signed-rank test; Holm adjusts it over the "
-        f"{counted(len(tests), 'comparison')} of this table."
+        f"{count_noun(len(tests), 'comparison')} of this table."
     )
     if any(row.area_comparison for row in table.rows) and AREA_P not in left_out:
         notes.append(

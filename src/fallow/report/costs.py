@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Literal
 
 from fallow.core.disclosure import DisclosureEntry
-from fallow.core.words import counted, duration, listed, size
+from fallow.core.words import count_noun, duration, join_words, size
 from fallow.report.blocks import Block, Blocks, Command, Fold, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.final_table import label_of
@@ -258,10 +258,10 @@ def _gaps(study: StudyRecords) -> list[Note]:
         rest = len(waiting) - MOST_NAMED
         waiting = [*waiting[:MOST_NAMED], f"{rest} more"]
     if waiting:
-        notes.append(Note(f"Not complete: {listed(waiting)}."))
+        notes.append(Note(f"Not complete: {join_words(waiting)}."))
     if study.damaged:
         were = "was" if study.damaged == 1 else "were"
-        notes.append(Note(f"{counted(study.damaged, 'damaged line')} {were} skipped."))
+        notes.append(Note(f"{count_noun(study.damaged, 'damaged line')} {were} skipped."))
     return notes
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fallow.core.words import counted
+from fallow.core.words import count_noun
 from fallow.report.blocks import Block, Blocks, Note, Table, Text
 from fallow.study.records import StudyRecords
 
@@ -205,7 +205,7 @@ def _about_labels(found: Live) -> list[str]:
     back = ""
     if many:
         were = "was" if many == 1 else "were"
-        back = f"; {counted(many, 'open question')} {were} given back"
+        back = f"; {count_noun(many, 'open question')} {were} given back"
     return [
         f"The {name_questions(ended['step'])} were closed {CLOSED[ended['why']]}{back}."
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from fallow.core.words import listed, size, some
+from fallow.core.words import join_some, join_words, size
 from fallow.report.blocks import Block, Blocks, Note, Table, show_figure
 from fallow.report.columns import NOTHING, with_interval
 from fallow.report.figures import sites as draw
@@ -40,7 +40,7 @@ def _describe_rounds(study: StudyRecords) -> str:
             last = max(by_round)
             last_scores.append((fmean(by_round[last]), label_of(query, study.study)))
     last_scores.sort(reverse=True)
-    ends = listed([f"{name} at {score:.1f} %" for score, name in last_scores])
+    ends = join_words([f"{name} at {score:.1f} %" for score, name in last_scores])
     return f"Test accuracy over rounds, mean over sites. In the last round: {ends}."
 
 
@@ -119,7 +119,7 @@ def _left_out(sites: list[str], is_flipped: bool) -> str:
     if not sites:
         return ""
     if not is_flipped:
-        return f" Not in the last scores, to which they told none: {some(sites)}."
+        return f" Not in the last scores, to which they told none: {join_some(sites)}."
     if len(sites) == 1:
         return " One site with flipped labels is left out of all scores."
     return f" The {len(sites)} sites with flipped labels are left out of all scores."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fallow.core.words import listed, size
+from fallow.core.words import join_words, size
 from fallow.report.blocks import Blocks, Note, Table
 from fallow.report.columns import NOTHING
 from fallow.report.costs import last_counts, mean_text
@@ -54,11 +54,11 @@ def _who(study: StudyRecords, found: Mapping[str, Mapping[int, int]]) -> str:
     said = []
     for query, cycle_of_seed in found.items():
         word = "seed" if len(cycle_of_seed) == 1 else "seeds"
-        seeds = listed([str(seed) for seed in sorted(cycle_of_seed)])
+        seeds = join_words([str(seed) for seed in sorted(cycle_of_seed)])
         first = min(cycle_of_seed.values())
         name = label_of(query, study.study)
         said.append(f"{name} ({word} {seeds}, first in cycle {first})")
-    return listed(said)
+    return join_words(said)
 
 
 # -- errors -----------------------------------------------------------------------------------

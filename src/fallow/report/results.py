@@ -8,7 +8,7 @@ from statistics import fmean
 
 from matplotlib.figure import Figure as Drawing
 
-from fallow.core.words import counted, listed
+from fallow.core.words import count_noun, join_words
 from fallow.report import alt_text
 from fallow.report.blocks import Block, Blocks, Note, Notes, Table, present, show_figure
 from fallow.report.figures import cycles
@@ -37,7 +37,7 @@ def _name(study: StudyRecords, query: str) -> str:
 
 
 def _of(study: StudyRecords, queries: Sequence[str]) -> str:
-    return listed([_name(study, q) for q in queries])
+    return join_words([_name(study, q) for q in queries])
 
 
 def _faint(study: StudyRecords) -> str:
@@ -225,7 +225,7 @@ def partition(study: StudyRecords, key: str) -> Blocks:
     absent = fmean(chain.from_iterable(part.absent for part in parts.values()))
     caption = (
         f"Dark cells show the sites that hold a class; pale cells lack it. This is the partition "
-        f"of seed {first}. Over {counted(len(parts), 'seed')}, a site's classes differ from the "
+        f"of seed {first}. Over {count_noun(len(parts), 'seed')}, a site's classes differ from the "
         f"pooled ones by KL = {kl} nats (total variation {variation:.2f}), and a site lacks "
         f"{absent:.1f} of {len(parts[first].classes)} classes on average."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fallow.core.words import counted, some
+from fallow.core.words import count_noun, join_some
 from fallow.report.final_table import FinalTable, Row, Spread, number
 from fallow.report.findings.degenerate import find_equals, find_one_class
 from fallow.report.findings.personal import left_out
@@ -59,7 +59,7 @@ def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
     for c in tests:
         groups[_side(table, c)].append(names[c.query])
     undecided = groups.pop("not told apart from")
-    decided = [f"{side} {some(found)}" for side, found in groups.items() if found]
+    decided = [f"{side} {join_some(found)}" for side, found in groups.items() if found]
     sentences = []
     if decided:
         sentences.append(
@@ -70,12 +70,12 @@ def _verdicts(table: FinalTable, tests: Sequence[Comparison]) -> list[str]:
         return sentences
     if decided:
         sentences.append(
-            f"Its difference to {some(undecided)} is within what chance explains."
+            f"Its difference to {join_some(undecided)} is within what chance explains."
         )
     else:
         sentences.append(
             f"No difference is distinguishable from chance: {reference} cannot be "
-            f"told apart from {some(undecided)}."
+            f"told apart from {join_some(undecided)}."
         )
     return sentences
 
@@ -106,8 +106,8 @@ def _degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
     labels = {row.query: row.label for row in table.rows}
     one_class = find_one_class(study)
     if one_class:
-        runs = counted(sum(len(seeds) for seeds in one_class.values()), "run")
-        names = some([labels[query] for query in one_class])
+        runs = count_noun(sum(len(seeds) for seeds in one_class.values()), "run")
+        names = join_some([labels[query] for query in one_class])
         sentences.append(
             f"Models that predict one class only: {runs} of {names} ended so, and those scores say "
             "nothing of what was chosen."
@@ -117,7 +117,7 @@ def _degenerate(study: StudyRecords, table: FinalTable) -> list[str]:
     for query, first in equals.items():
         groups.setdefault(first, [labels[first]]).append(labels[query])
     for group in groups.values():
-        sentences.append(f"The scores of {some(group)} agree to the last digit.")
+        sentences.append(f"The scores of {join_some(group)} agree to the last digit.")
     return sentences
 
 
@@ -131,7 +131,7 @@ def summary(study: StudyRecords, table: FinalTable) -> str:
     sentences = [*_degenerate(study, table), _standing(table, top, score)]
     absent = left_out(study)
     if absent and not study.study.recipe.get("flip"):
-        sentences.append(f"Last scores are without {some(absent)}, which told none.")
+        sentences.append(f"Last scores are without {join_some(absent)}, which told none.")
     if tests:
         sentences += _verdicts(table, tests)
         sentences += _too_few(tests)
@@ -152,5 +152,5 @@ def _too_few(tests: Sequence[Comparison]) -> list[str]:
         return []
     return [
         f"With {few[0].pairs} paired seeds the exact test cannot reach p = {LEVEL} "
-        f"over {counted(len(tests), 'comparison')}, so no order is claimed."
+        f"over {count_noun(len(tests), 'comparison')}, so no order is claimed."
     ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, is_dataclass
 from typing import Any, get_type_hints
 
 from fallow.core.build import nearest
-from fallow.core.spelling import spelled
+from fallow.core.spelling import spell_class
 from fallow.settings.classes import (
     PARTS,
     classes_of,
@@ -44,7 +44,7 @@ def describe_classes(part: str) -> list[NamedClass]:
     found = []
     for cls in classes_of(part).values():
         fields = {name: describe_default(value) for name, value in defaults_of(cls).items()}
-        found.append(NamedClass(spelled(cls), first_line(cls), fields))
+        found.append(NamedClass(spell_class(cls), first_line(cls), fields))
     return sorted(found, key=lambda one: one.name)
 
 
@@ -78,7 +78,7 @@ def _fields_of_class(part: str, cls: type[Any]) -> list[Setting]:
             type=describe_type(hints[name]),
             default=describe_default(value),
             meaning=meanings.get(name, "see its class"),
-            source=f"{spelled(cls)} ({cls.__module__}.{cls.__name__})",
+            source=f"{spell_class(cls)} ({cls.__module__}.{cls.__name__})",
         )
         settings.append(setting)
     return settings

@@ -34,7 +34,17 @@ MOST_CYCLES = 10_000  # a list of budgets has one entry for each
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides a run but its seed.  All fields travel into ``study.json``."""
+    """Everything that decides a run but its seed.  All fields travel into ``study.json``.
+
+    Raises ValueError for a value that cannot be, with the name of the setting.
+
+    >>> import fallow as fl
+    >>> recipe = fl.Recipe("mine", query=fl.Spec("badge"), rounds=5)
+    >>> recipe.rounds, recipe.data, str(recipe.training)
+    (5, 'digits', 'fedavg')
+    >>> fl.run(recipe=recipe, sites=3, cycles=1)
+    Run(badge on digits, seed 0: 2 phases, 216 labels, accuracy 0.90)
+    """
 
     name: str
     title: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fallow.core.words import listed
+from fallow.core.words import join_words
 from fallow.settings.classes import PARTS, fields_of
 from fallow.settings.listing import list_settings
 from fallow.settings.recipe import Recipe
@@ -53,5 +53,5 @@ def full_name(key: str, named: Mapping[str, str]) -> str:
         if cls and key in fields_of(part, cls):
             meant.append(f"{part}.{key}")
     if len(meant) > 1:
-        raise ValueError(f"{key} may be {listed(meant, last='or')}; write one of them")
+        raise ValueError(f"{key} may be {join_words(meant, last='or')}; write one of them")
     return meant[0] if meant else key

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, get_type_hints
 
 from fallow.core.plan import Plan
-from fallow.core.spelling import spelled
+from fallow.core.spelling import spell_class
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def name_of(cls: type[Any]) -> str:
         if ":" in alias:  # a class that is always named with its module
             return str(alias)
     if home.startswith("fallow."):
-        return spelled(cls)
+        return spell_class(cls)
     return f"{home}:{cls.__name__}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fallow.core.words import counted, some
+from fallow.core.words import count_noun, join_some
 from fallow.settings.listing import meaning_of
 from fallow.settings.recipe import Recipe
 
@@ -90,11 +90,11 @@ def _describe(found: Found) -> str:
         "on"
     )
     if found.classes:
-        text += f", {len(found.classes)} classes ({some(found.classes)})"
+        text += f", {len(found.classes)} classes ({join_some(found.classes)})"
     else:
         text += ", numbers to predict"
     if found.sites:
-        text += f", {counted(len(found.sites), 'site')} ({some(found.sites)})"
+        text += f", {count_noun(len(found.sites), 'site')} ({join_some(found.sites)})"
     return f"{text}."
 
 

@@ -15,7 +15,7 @@ from fallow.core.disclosure import payload
 from fallow.core.messages import Delivered, Request, payload_of
 from fallow.core.plan import Plan
 from fallow.core.refusal import words_stay
-from fallow.core.totals import whole
+from fallow.core.totals import sum_whole
 from fallow.core.types import Answer, SiteId
 from fallow.engine.executors import Executor
 from fallow.sites.answering import answer_step
@@ -47,7 +47,7 @@ class InProcess:
         down = sum(payload_of(request) for request in requests.values())
         if is_relay(requests):
             sizes = deliver(self.members, requests, answers, routes or {})
-            passed = whole(sizes, "bytes")  # from site to site: up and down
+            passed = sum_whole(sizes, "bytes")  # from site to site: up and down
             return Delivered(sizes, passed, down + passed, cost)
         up = sum(payload(answer) for answer in answers.values())
         return Delivered(answers, up, down, cost)

@@ -16,7 +16,7 @@ from fallow.core.methods import Choosing, Load
 from fallow.core.plan import Segment
 from fallow.core.streams import stream
 from fallow.core.types import State
-from fallow.core.words import counted, duration, size
+from fallow.core.words import count_noun, duration, size
 from fallow.data.dataset import Dataset
 from fallow.engine.executors import in_one_process
 from fallow.experiment.evaluate import evaluate
@@ -67,7 +67,7 @@ class Estimate:
         if self.relayed:
             relayed = f" and up to {size(self.relayed)} from site to site"
         return (
-            f"{counted(self.runs, 'run')}: {self.rows:,} training rows in all, {tried}about "
+            f"{count_noun(self.runs, 'run')}: {self.rows:,} training rows in all, {tried}about "
             f"{duration(self.seconds)} in {processes} on this machine, {size(self.bytes)} between "
             f"server and sites{relayed}. Nothing was started."
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from fallow import training as trainers
 from fallow.core.build import find
 from fallow.core.contract import Contract, Tag
-from fallow.core.words import counted
+from fallow.core.words import count_noun
 from fallow.settings.spec import Spec
 from fallow.study.known import Known
 from fallow.study.records import BOUND, Study, is_bound
@@ -180,7 +180,7 @@ def setting_words(setting: str) -> str:
     key, _, value = setting.partition("=")
     if key == "trainer" and (found := re.fullmatch(r"(\d+)x(\d+)", value)):
         rounds, epochs = found.groups()
-        return f"{counted(int(rounds), 'round')} x {counted(int(epochs), 'epoch')}"
+        return f"{count_noun(int(rounds), 'round')} x {count_noun(int(epochs), 'epoch')}"
     return value if key == "training" and value else WORDS.get(setting, setting)
 
 

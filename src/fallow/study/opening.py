@@ -14,8 +14,8 @@ from fallow import queries, training
 from fallow.core.build import names
 from fallow.core.contract import Contract
 from fallow.core.names import OWN, NamePolicy
-from fallow.core.spelling import spelled
-from fallow.core.words import listed
+from fallow.core.spelling import spell_class
+from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
 from fallow.experiment.methods import methods_of
 from fallow.experiment.one_pass import is_one_pass
@@ -40,11 +40,11 @@ def strategies_for(*tasks: str) -> str:
     'acs-fw'
     """
     known = [
-        spelled(cls)
+        spell_class(cls)
         for cls in names(queries).values()
         if all(works_on(cls.contract, task) for task in tasks)
     ]
-    return listed(sorted(known), last="or")
+    return join_words(sorted(known), last="or")
 
 
 def works_on(contract: Contract, task: str) -> bool:
@@ -117,7 +117,7 @@ def check_options(recipe: Recipe, strategies: Sequence[str]) -> None:
         is_on = getattr(recipe, option) != getattr(usual, option)
         if is_on and option not in asked:
             raise ValueError(
-                f"{option} is a setting for {listed(makers, last='or')}, and no strategy of this "
+                f"{option} is a setting for {join_words(makers, last='or')}, and no strategy of this "
                 f"study trains by it; leave it out, or add @training={makers[0]} to a strategy"
             )
 
@@ -127,7 +127,7 @@ def options_of_methods() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for cls in names((training, personal)).values():
         for option in cls.contract.options:
-            found.setdefault(option, []).append(spelled(cls))
+            found.setdefault(option, []).append(spell_class(cls))
     return found
 
 

@@ -14,7 +14,7 @@ from fallow.core.methods import Predicting
 from fallow.core.names import BUILT_IN, NamePolicy
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, SiteId, State
-from fallow.core.words import some
+from fallow.core.words import join_some
 from fallow.data import read_rows
 from fallow.engine import predict
 from fallow.experiment.encoding import encoded, shape_seen
@@ -116,7 +116,9 @@ def _model(
             f"{folder} has no models of its sites alone; leave out --site {site}"
         )
     whose = (
-        f"say whose with --site: {some([*own])}" if own else "the folder of a site has it"
+        f"say whose with --site: {join_some([*own])}"
+        if own
+        else "the folder of a site has it"
     )
     raise ValueError(f"each site of {folder} deploys a model of its own; {whose}")
 

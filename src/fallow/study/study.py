@@ -21,7 +21,7 @@ from fallow.core.names import OWN
 from fallow.core.own import lend
 from fallow.data.dataset import Dataset
 from fallow.engine.executors import takes_all_cores
-from fallow.engine.processes import deaf, end_with_parent
+from fallow.engine.processes import end_with_parent, ignore_interrupts
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import each_budget, is_one_pass
 from fallow.experiment.phases import Phases
@@ -67,7 +67,7 @@ def run_study(
     with ProcessPoolExecutor(
         min(jobs, len(tasks)), context, _begin_worker, (events, setup)
     ) as pool:
-        with deaf(), _allow_copies():
+        with ignore_interrupts(), _allow_copies():
             futures = {pool.submit(_worker, task): task for task in tasks}
         try:
             return _collect(futures, events, say)

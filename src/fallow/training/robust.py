@@ -17,7 +17,7 @@ from fallow.core.local import Batch, Learner, TrainState
 from fallow.core.plan import Plan
 from fallow.core.types import Answer, State
 from fallow.core.view import View
-from fallow.core.weights import capped
+from fallow.core.weights import cap_weights
 from fallow.training.base import model_at_site, own_statistics, with_own_statistics
 
 RULES = ("median", "trimmed", "clipped")
@@ -130,7 +130,7 @@ class Robust:
 
         if self.rule == "clipped":
             claimed = [rows_of(answer) for answer in learnt]
-            n = torch.tensor(capped(claimed, LARGEST, RATIO), dtype=torch.float64)
+            n = torch.tensor(cap_weights(claimed, LARGEST, RATIO), dtype=torch.float64)
             w = before["w"].double()
             mean["w"] = w + clipped_mean(models["w"] - w, n, self.clip)
         return {name: value.to(before[name].dtype) for name, value in mean.items()}

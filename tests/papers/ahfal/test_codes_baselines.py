@@ -20,7 +20,7 @@ from fallow.papers.ahfal.codes.baselines import features, pixel_gradients, shake
 from fallow.papers.ahfal.codes.kmeans import k_means
 from fallow.queries import BADGE, LoGo, Random
 from fallow.queries.feal import FEAL
-from fallow.queries.parts import ranked
+from fallow.queries.parts import rank_rows
 from fallow.sites import Parts, Site
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
@@ -84,7 +84,7 @@ def test_the_middles_are_the_same_to_the_last_bit_whatever_the_number_of_threads
 
 def test_pixel_badge_picks_the_row_nearest_to_each_centre(view: Any) -> None:
     gradient = pixel_gradients(view, view.model("local"), view.rows())
-    order = ranked(torch.zeros(20), view.stream("ties"))
+    order = rank_rows(torch.zeros(20), view.stream("ties"))
     _, centres = k_means(gradient[order], 5, view.stream("k-means"))
     nearest = {int((gradient - centre).norm(dim=1).argmin()) for centre in centres}
     assert set(PixelBADGE().select(view, 5).rows.tolist()) >= nearest

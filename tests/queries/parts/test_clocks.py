@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from fallow.core import stream
-from fallow.queries.parts.clocks import BINS, LATEST, Clocks, clocks, edges, poisson
+from fallow.queries.parts.clocks import BINS, LATEST, Clocks, edges, poisson, start_clocks
 
 P = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
 
 
 def wound(seed: int, rate: torch.Tensor = P) -> Clocks:
-    return clocks(rate, stream(seed, "clocks"))
+    return start_clocks(rate, stream(seed, "clocks"))
 
 
 def test_rows_come_in_the_order_of_draws_with_replacement() -> None:

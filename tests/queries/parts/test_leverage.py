@@ -17,7 +17,7 @@ from fallow.queries.parts.leverage import (
     leverages,
     matrix,
     products,
-    projected,
+    project_rows,
     scales,
     second_pass,
     span,
@@ -213,7 +213,7 @@ def test_the_span_of_dependent_columns_is_smaller() -> None:
 
 def test_a_large_site_is_read_some_rows_at_a_time() -> None:
     x = draws(10_000, 2)
-    assert [len(z) for z in projected(x, totals(x), torch.eye(3).double())] == [
+    assert [len(z) for z in project_rows(x, totals(x), torch.eye(3).double())] == [
         4096,
         4096,
         1808,

@@ -9,7 +9,7 @@ import torch
 from torch import tensor
 
 from fallow.core import stream
-from fallow.queries.parts import ranked, top
+from fallow.queries.parts import rank_rows, top
 
 
 def test_the_largest_scores_come_first() -> None:
@@ -23,20 +23,22 @@ def test_asking_for_more_than_there_is_gives_everything() -> None:
 
 
 def test_ties_are_broken_by_the_stream_and_not_by_position() -> None:
-    firsts = {int(ranked(torch.zeros(4), stream(seed, "ties"))[0]) for seed in range(40)}
+    firsts = {int(rank_rows(torch.zeros(4), stream(seed, "ties"))[0]) for seed in range(40)}
     assert firsts == {0, 1, 2, 3}
-    again = [ranked(torch.zeros(4), stream(1, "ties")).tolist() for _ in range(2)]
+    again = [rank_rows(torch.zeros(4), stream(1, "ties")).tolist() for _ in range(2)]
     assert again[0] == again[1]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_row_without_a_finite_score_comes_after_the_smallest(bad: float) -> None:
     for seed in range(20):  # a tie with the smallest would now and then put it before
-        assert ranked(tensor([bad, 0.0, 0.5, 0.0]), stream(seed, "ties")).tolist()[3] == 0
+        assert (
+            rank_rows(tensor([bad, 0.0, 0.5, 0.0]), stream(seed, "ties")).tolist()[3] == 0
+        )
 
 
 def test_scores_of_which_none_is_finite_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"all 2 scores are NaN or infinite.*learning rate"
     ):
-        ranked(tensor([math.nan, math.inf]), stream(0, "ties"))
+        rank_rows(tensor([math.nan, math.inf]), stream(0, "ties"))

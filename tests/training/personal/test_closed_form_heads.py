@@ -13,7 +13,6 @@ from fallow.training.parts.ridge import add_up, centred, decompose, head_of, mix
 from fallow.training.personal import ClosedFormHeads
 from fallow.training.personal.closed_form_heads import COPIES, squared_loss
 from tests.training.closed import (
-    FEATURES,
     Rows,
     hospitals,
     rows_with_classes,
@@ -37,7 +36,7 @@ def fitted(rows: Rows, copies: float, without: int | None = None) -> Ridge:
     n = float(repeats.sum())
     if without is not None:
         repeats[without] = 0
-    return Ridge(alpha=PENALTY * FEATURES * n, solver="svd").fit(
+    return Ridge(alpha=PENALTY * n, solver="svd").fit(
         rows.z.numpy(), targets(rows).numpy(), sample_weight=repeats.numpy()
     )
 
@@ -49,7 +48,7 @@ def test_more_copies_of_own_rows_are_rows_that_count_more(copies: float) -> None
     everybody = centred(add_up(rows.z, y, rows.s))
     own = part(rows, OWN)
     total = mixed(everybody, centred(add_up(own.z, targets(own), own.s)), copies)
-    head = head_of(decompose(total), PENALTY * FEATURES)
+    head = head_of(decompose(total), PENALTY)
     expected = fitted(rows, copies)
     assert_close(head.weight, torch.from_numpy(expected.coef_).T, rtol=0, atol=1e-10)
     assert_close(head.bias, torch.from_numpy(expected.intercept_), rtol=0, atol=1e-10)
@@ -63,9 +62,7 @@ def test_a_row_is_left_out_with_all_its_copies(copies: float) -> None:
     own_y = targets(own)
     everybody = centred(add_up(rows.z, y, rows.s))
     total = mixed(everybody, centred(add_up(own.z, own_y, own.s)), copies)
-    found = squared_loss(
-        decompose(total), Labelled(own.z, own_y, own.s), copies, PENALTY * FEATURES
-    )
+    found = squared_loss(decompose(total), Labelled(own.z, own_y, own.s), copies, PENALTY)
     expected = 0.0
     for row in OWN:
         without = fitted(rows, copies, without=row)

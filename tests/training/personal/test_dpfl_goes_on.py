@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fallow.queries.parts import committee
+from fallow.queries.parts import gather_committee
 from fallow.settings.spec import Spec
 from fallow.sites.view import SiteView
 from fallow.training.personal.parts.site_half import load_models
@@ -74,7 +74,7 @@ def test_a_query_finds_the_models_that_are_in_the_average(fields: dict[str, Any]
     found = ran(4, **fields)
     for k, site in enumerate(found.members.values()):
         view = SiteView(site, 0)
-        who = committee(view)
+        who = gather_committee(view)
         assert len(who.models) == 1 + int(found.state["graph"][k].sum())
         mixed = sum(b * m["w"] for b, m in zip(who.shares, who.models, strict=True))
         torch.testing.assert_close(mixed, site.memory["average"]["w"])
@@ -84,7 +84,7 @@ def test_after_preprocessing_in_batches_no_collaborator_is_at_hand() -> None:
     found = ran(1, budget=2)
     for site in found.members.values():
         assert len(load_models(SiteView(site, 0))) <= 2
-        assert committee(SiteView(site, 0)).is_alone
+        assert gather_committee(SiteView(site, 0)).is_alone
 
 
 def test_with_a_gate_and_few_validation_rows_a_round_averages_all_candidates() -> None:

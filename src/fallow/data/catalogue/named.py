@@ -37,31 +37,42 @@ class Entry:
     read: Reader = field(kw_only=True, repr=False)
 
 
-def _bundled_entry(name: str, rows: int, shape: tuple[int, ...], classes: int) -> Entry:
-    task: Task = "classification" if classes else "regression"
-    return Entry(name, task, rows, shape, classes, "", "bundled", read=bundled_reader(name))
+def _bundled_entry(name: str, *, rows: int, shape: tuple[int, ...], classes: int) -> Entry:
+    """A set that comes with scikit-learn; ``classes`` is 0 where numbers are to be predicted."""
+    return Entry(
+        name,
+        task="classification" if classes else "regression",
+        rows=rows,
+        shape=shape,
+        classes=classes,
+        groups="",
+        source="bundled",
+        read=bundled_reader(name),
+    )
 
 
 def _class_entry(
     name: str,
+    *,
     rows: int,
     shape: tuple[int, ...],
     classes: int,
-    groups: str,
+    groups: str = "",
     read: Reader,
-    *needed: str,
+    needed: tuple[str, ...],
     optional: tuple[str, ...] = (),
 ) -> Entry:
+    """A set of files with classes to predict."""
     return Entry(
         name,
-        "classification",
-        rows,
-        shape,
-        classes,
-        groups,
-        "file",
-        needed,
-        optional,
+        task="classification",
+        rows=rows,
+        shape=shape,
+        classes=classes,
+        groups=groups,
+        source="file",
+        files=needed,
+        optional_files=optional,
         read=read,
     )
 
@@ -69,144 +80,192 @@ def _class_entry(
 def _table_entry(
     name: str,
     file: str,
+    *,
     rows: int,
     columns: int,
     group: str = "",
     read: Reader | None = None,
 ) -> Entry:
+    """A table of one file with numbers to predict."""
     return Entry(
         name,
-        "regression",
-        rows,
-        (columns,),
-        0,
-        group,
-        "file",
-        (file,),
+        task="regression",
+        rows=rows,
+        shape=(columns,),
+        classes=0,
+        groups=group,
+        source="file",
+        files=(file,),
         read=read or files.table_reader(name, file, group),
     )
 
 
-def _published_entry(name: str, rows: int, columns: int, group: str = "") -> Entry:
+def _published_entry(name: str, *, rows: int, columns: int, group: str = "") -> Entry:
     """A table that its source publishes; rows and columns as FALE's Table 1 prints them."""
-    file = SOURCES[name].file
+    source = SOURCES[name]
     table = _table_entry(
-        name, file, rows, columns, group, published_reader(name, rows, columns, group)
+        name,
+        source.file,
+        rows=rows,
+        columns=columns,
+        group=group,
+        read=published_reader(name, rows, columns, group),
     )
-    return replace(table, published=SOURCES[name])
+    return replace(table, published=source)
 
 
-CATALOGUE: dict[str, Entry] = {
-    entry.name: entry
-    for entry in (
-        _bundled_entry("digits", 1797, (1, 8, 8), 10),
-        _bundled_entry("breast_cancer", 569, (30,), 2),
-        _bundled_entry("wine", 178, (13,), 3),
-        _bundled_entry("iris", 150, (4,), 3),
-        _bundled_entry("diabetes", 442, (10,), 0),
-        Entry(
-            "digit_angle",
-            "regression",
-            1797,
-            (1, 8, 8),
-            0,
-            "digit",
-            "bundled",
-            read=read_digit_angle,
-        ),
-        _class_entry(
-            "mnist", 70_000, (1, 28, 28), 10, "writer", files.read_mnist, "mnist.npz"
-        ),
-        _class_entry(
-            "fashion_mnist",
-            70_000,
-            (1, 28, 28),
-            10,
-            "",
-            files.read_fashion_mnist,
+ENTRIES = (
+    _bundled_entry("digits", rows=1797, shape=(1, 8, 8), classes=10),
+    _bundled_entry("breast_cancer", rows=569, shape=(30,), classes=2),
+    _bundled_entry("wine", rows=178, shape=(13,), classes=3),
+    _bundled_entry("iris", rows=150, shape=(4,), classes=3),
+    _bundled_entry("diabetes", rows=442, shape=(10,), classes=0),
+    Entry(
+        "digit_angle",
+        task="regression",
+        rows=1797,
+        shape=(1, 8, 8),
+        classes=0,
+        groups="digit",
+        source="bundled",
+        read=read_digit_angle,
+    ),
+    _class_entry(
+        "mnist",
+        rows=70_000,
+        shape=(1, 28, 28),
+        classes=10,
+        groups="writer",
+        read=files.read_mnist,
+        needed=("mnist.npz",),
+    ),
+    _class_entry(
+        "fashion_mnist",
+        rows=70_000,
+        shape=(1, 28, 28),
+        classes=10,
+        read=files.read_fashion_mnist,
+        needed=(
             "fashion_mnist_images.npy.xz",
             "fashion_mnist_labels.npz",
         ),
-        _class_entry(
-            "cifar10",
-            60_000,
-            (3, 32, 32),
-            10,
-            "",
-            files.read_cifar10,
+    ),
+    _class_entry(
+        "cifar10",
+        rows=60_000,
+        shape=(3, 32, 32),
+        classes=10,
+        read=files.read_cifar10,
+        needed=(
             "cifar10_train_a.npy.xz",
             "cifar10_test.npy.xz",
             "cifar10_labels.npz",
-            optional=("cifar10_train_b.npy.xz",),
         ),
-        _class_entry(
-            "cifar100",
-            60_000,
-            (3, 32, 32),
-            100,
-            "",
-            photos.read_cifar100,
+        optional=("cifar10_train_b.npy.xz",),
+    ),
+    _class_entry(
+        "cifar100",
+        rows=60_000,
+        shape=(3, 32, 32),
+        classes=100,
+        read=photos.read_cifar100,
+        needed=(
             "cifar-100-binary/train.bin",
             "cifar-100-binary/test.bin",
-            optional=("cifar-100-binary/fine_label_names.txt",),
         ),
-        _class_entry("cinic10", 270_000, (3, 32, 32), 10, "", read_cinic10, "cinic-10"),
-        _class_entry(
-            "svhn",
-            99_289,
-            (3, 32, 32),
-            10,
-            "",
-            photos.read_svhn,
+        optional=("cifar-100-binary/fine_label_names.txt",),
+    ),
+    _class_entry(
+        "cinic10",
+        rows=270_000,
+        shape=(3, 32, 32),
+        classes=10,
+        read=read_cinic10,
+        needed=("cinic-10",),
+    ),
+    _class_entry(
+        "svhn",
+        rows=99_289,
+        shape=(3, 32, 32),
+        classes=10,
+        read=photos.read_svhn,
+        needed=(
             "train_32x32.mat",
             "test_32x32.mat",
         ),
-        _class_entry(
-            "femnist",
-            805_263,
-            (1, 28, 28),
-            62,
-            "writer",
-            femnist_reader("femnist"),
-            "femnist/all_data_0.json",
-        ),
-        _class_entry(
-            "femnist_letters",
-            40_000,
-            (1, 28, 28),
-            10,
-            "writer",
-            femnist_reader("femnist_letters", letters=True),
-            "femnist/all_data_0.json",
-        ),
-        _class_entry("har", 10_299, (90,), 6, "person", files.read_har, "har_features.npz"),
-        _class_entry(
-            "heart", 920, (23,), 2, "hospital", files.read_heart, "heart_disease.npz"
-        ),
-        _table_entry("protein", "tab_protein.npz", 45_730, 9),
-        _table_entry("kegg", "tab_keggundirected.npz", 63_608, 27),
-        _table_entry("diamonds", "tab_diamonds.npz", 53_940, 9),
-        _table_entry(
-            "diamonds_onehot", "tab_diamonds.npz", 53_940, 29, read=read_diamonds_onehot
-        ),
-        _table_entry("kin40k", "tab_kin40k.npz", 40_000, 8),
-        _table_entry("bike", "tab_bike.npz", 17_379, 13),
-        _table_entry("elevators", "tab_elevators.npz", 16_599, 18),
-        _table_entry("pol", "tab_pol.npz", 15_000, 26),
-        _table_entry("sarcos", "tab_sarcos4449.npz", 4_449, 21),
-        _table_entry("wine_red", "tab_wine_red.npz", 1_599, 11),
-        _table_entry("california", "tab_california_housing.npz", 20_640, 9, "coast zone"),
-        _table_entry("parkinsons", "tab_parkinsons.npz", 5_875, 19, "patient"),
-        _table_entry("school", "school.npz", 15_362, 28, "school"),
-        _published_entry("ct", 53_500, 379, "patient"),
-        _published_entry("kegg_undirected", 64_608, 27),
-        _published_entry("online_video", 68_784, 26),
-        _published_entry("wec_sydney", 72_000, 48),
-        _published_entry("sarcos_full", 44_484, 21),
-        _published_entry("stock", 59_049, 9),
-        _published_entry("mlr_knn_rng", 111_753, 132),
-    )
-}
+    ),
+    _class_entry(
+        "femnist",
+        rows=805_263,
+        shape=(1, 28, 28),
+        classes=62,
+        groups="writer",
+        read=femnist_reader("femnist"),
+        needed=("femnist/all_data_0.json",),
+    ),
+    _class_entry(
+        "femnist_letters",
+        rows=40_000,
+        shape=(1, 28, 28),
+        classes=10,
+        groups="writer",
+        read=femnist_reader("femnist_letters", letters=True),
+        needed=("femnist/all_data_0.json",),
+    ),
+    _class_entry(
+        "har",
+        rows=10_299,
+        shape=(90,),
+        classes=6,
+        groups="person",
+        read=files.read_har,
+        needed=("har_features.npz",),
+    ),
+    _class_entry(
+        "heart",
+        rows=920,
+        shape=(23,),
+        classes=2,
+        groups="hospital",
+        read=files.read_heart,
+        needed=("heart_disease.npz",),
+    ),
+    _table_entry("protein", "tab_protein.npz", rows=45_730, columns=9),
+    _table_entry("kegg", "tab_keggundirected.npz", rows=63_608, columns=27),
+    _table_entry("diamonds", "tab_diamonds.npz", rows=53_940, columns=9),
+    _table_entry(
+        "diamonds_onehot",
+        "tab_diamonds.npz",
+        rows=53_940,
+        columns=29,
+        read=read_diamonds_onehot,
+    ),
+    _table_entry("kin40k", "tab_kin40k.npz", rows=40_000, columns=8),
+    _table_entry("bike", "tab_bike.npz", rows=17_379, columns=13),
+    _table_entry("elevators", "tab_elevators.npz", rows=16_599, columns=18),
+    _table_entry("pol", "tab_pol.npz", rows=15_000, columns=26),
+    _table_entry("sarcos", "tab_sarcos4449.npz", rows=4_449, columns=21),
+    _table_entry("wine_red", "tab_wine_red.npz", rows=1_599, columns=11),
+    _table_entry(
+        "california",
+        "tab_california_housing.npz",
+        rows=20_640,
+        columns=9,
+        group="coast zone",
+    ),
+    _table_entry(
+        "parkinsons", "tab_parkinsons.npz", rows=5_875, columns=19, group="patient"
+    ),
+    _table_entry("school", "school.npz", rows=15_362, columns=28, group="school"),
+    _published_entry("ct", rows=53_500, columns=379, group="patient"),
+    _published_entry("kegg_undirected", rows=64_608, columns=27),
+    _published_entry("online_video", rows=68_784, columns=26),
+    _published_entry("wec_sydney", rows=72_000, columns=48),
+    _published_entry("sarcos_full", rows=44_484, columns=21),
+    _published_entry("stock", rows=59_049, columns=9),
+    _published_entry("mlr_knn_rng", rows=111_753, columns=132),
+)
+CATALOGUE: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
 
 
 def load(name: str, data_dir: str | Path | None = None) -> Dataset:

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.words import some
+from fallow.core.words import join_some
 from fallow.data.own.cells import EMPTY, Cells, Numbers
 from fallow.data.own.dialect import Dialect
 from fallow.data.reading import ColumnRead
@@ -287,6 +287,6 @@ def sentences(columns: Sequence[ColumnRead]) -> list[str]:
             found.append(f"column {column.name!r} was left out: {column.why}")
     holes = {c.name: c.missing for c in columns if c.missing and c.kind != "left out"}
     if holes:
-        counted = some([f"{name} {count:,}" for name, count in holes.items()])
+        counted = join_some([f"{name} {count:,}" for name, count in holes.items()])
         found.append(f"missing cells: {sum(holes.values()):,} ({counted})")
     return found

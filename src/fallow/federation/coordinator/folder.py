@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fallow.core.names import BUILT_IN, NamePolicy, pinned
+from fallow.core.names import BUILT_IN, NamePolicy, pin_names
 from fallow.core.types import SiteId
 from fallow.federation.address import check_address, check_host, not_bindable
 from fallow.federation.agreement import Agreement, Waits, at_sites
@@ -75,7 +75,7 @@ class Plan:
         Raises ValueError for a class of no installed distribution.
         """
         try:
-            return pinned(list(named_classes(self.recipe).values()))
+            return pin_names(list(named_classes(self.recipe).values()))
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from error
 

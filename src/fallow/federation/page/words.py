@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from fallow.core.words import counted
+from fallow.core.words import count_noun
 from fallow.federation.schema import Schema
 
 RESERVED = "uwx"  # undo, why, cannot tell
@@ -101,7 +101,7 @@ def describe_time_left(deadline: str | None, now: datetime) -> str:
     for unit, name in ((86400, "day"), (3600, "hour"), (60, "minute")):
         least = 1 if unit == 60 else 2  # one day left is said as hours
         if seconds >= least * unit:
-            return f"{counted(int(seconds // unit), name)} left"
+            return f"{count_noun(int(seconds // unit), name)} left"
     return "less than a minute left"
 
 

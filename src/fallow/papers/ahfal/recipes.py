@@ -64,10 +64,13 @@ BEYOND = (
     "ahfal@privacy.epsilon=0.05",
     "ahfal@privacy.secure_sum=true",
 )
-ORACLE = tuple(
-    query
-    for score in ("random", "entropy", "typicality")
-    for query in (score, f"oracle-histogram:score={score}")
+ORACLE = (
+    "random",
+    "oracle-histogram:score=random",
+    "entropy",
+    "oracle-histogram:score=entropy",
+    "typicality",
+    "oracle-histogram:score=typicality",
 )
 FIVE = ("random", "entropy", "ahfal", "ahfal:toggle=never", "ahfal:balance=none")
 
@@ -156,7 +159,11 @@ TABLE_MINI = replace(
 
 
 def at(recipe: Recipe, alpha: float) -> Recipe:
-    """The recipe at another Dirichlet alpha; its name says so."""
+    """The recipe at another Dirichlet alpha; its name says so.
+
+    >>> at(CIFAR10, 1.0).name, dict(at(CIFAR10, 1.0).partition.fields)
+    ('ahfal/cifar10-alpha1', {'alpha': 1.0})
+    """
     shown = f"{alpha:g}"
     published = recipe.published and replace(
         recipe.published,
@@ -174,25 +181,33 @@ def at(recipe: Recipe, alpha: float) -> Recipe:
 def cell(
     recipe: Recipe,
     name: str,
+    *,
     what: str,
     table: str,
     setting: str,
     rows: dict[str, str],
-    *more: str,
+    more: tuple[str, ...] = (),
 ) -> Recipe:
-    """The recipe as another table of the paper: its queries and its printed numbers."""
+    """The recipe as another table of the paper: its queries, ``more`` of our own, and its printed
+    numbers.  rows: strategy -> row of the table; what: its number, for the title.
+
+    >>> kcfu = cell(CIFAR10, "kcfu", what="Table 7", table="t", setting="s", rows=KCFU)
+    >>> kcfu.name, kcfu.title
+    ('ahfal/kcfu', 'AHFAL Table 7: CIFAR-10, Dirichlet 0.1, full protocol')
+    """
+    _, _, about = recipe.title.partition(": ")
     return replace(
         recipe,
         name=f"ahfal/{name}",
-        title=f"AHFAL {what}: {recipe.title.partition(': ')[2]}",
+        title=f"AHFAL {what}: {about}",
         queries=(*rows, *more),
         reference="ahfal" if "ahfal" in rows else "random",
         published=Published(table, setting, rows),
     )
 
 
-def budgets(recipe: Recipe, initial: float, per_cycle: float, cycles: int) -> Recipe:
-    """The recipe in another labelling regime."""
+def budgets(recipe: Recipe, *, initial: float, per_cycle: float, cycles: int) -> Recipe:
+    """The recipe in another labelling regime; shares are of all rows."""
     return replace(recipe, initial=initial, per_cycle=per_cycle, cycles=cycles)
 
 
@@ -203,17 +218,30 @@ SMALL = replace(
     seeds=2,
     title=CIFAR10_MINI.title.replace("8,000", "4,000"),
 )
-TINY = replace(
-    SMALL, rows=2500, title=SMALL.title.replace("4,000", "2,500")
-)  # many labels of few
+# many labels of few rows
+TINY = replace(SMALL, rows=2500, title=SMALL.title.replace("4,000", "2,500"))
 CIFAR100 = replace(
-    cell(CIFAR10, "cifar100", "Table 3", "ahfal-table3", "dataset=CIFAR-100", ROWS),
+    cell(
+        CIFAR10,
+        "cifar100",
+        what="Table 3",
+        table="ahfal-table3",
+        setting="dataset=CIFAR-100",
+        rows=ROWS,
+    ),
     data="cifar100",
     title="AHFAL Table 3: CIFAR-100, Dirichlet 1, full protocol",
     partition=Spec("exact-dirichlet", {"alpha": 1.0}),
 )
 MOBILENET = replace(
-    cell(CIFAR10, "mobilenet", "Table 4", "ahfal-table4", "model=MobileNetV2", ROWS),
+    cell(
+        CIFAR10,
+        "mobilenet",
+        what="Table 4",
+        table="ahfal-table4",
+        setting="model=MobileNetV2",
+        rows=ROWS,
+    ),
     model=Spec("mobilenetv2"),
 )
 
@@ -225,17 +253,31 @@ RECIPES = (
     TABLE_MINI,
     at(TABLE_MINI, 0.5),
     at(TABLE_MINI, 1.0),
-    cell(SMALL, "table1-mini", "Table 1", "ahfal-table1", "alpha=0.1", ROWS),
+    cell(
+        SMALL,
+        "table1-mini",
+        what="Table 1",
+        table="ahfal-table1",
+        setting="alpha=0.1",
+        rows=ROWS,
+    ),
     cell(
         SMALL,
         "table1-mini-code",
-        "Table 1 as its code runs it",
-        "ahfal-table1",
-        "alpha=0.1",
-        CODE,
+        what="Table 1 as its code runs it",
+        table="ahfal-table1",
+        setting="alpha=0.1",
+        rows=CODE,
     ),
     replace(
-        cell(SMALL, "mobilenet-mini", "Table 4", "ahfal-table4", "model=MobileNetV2", ROWS),
+        cell(
+            SMALL,
+            "mobilenet-mini",
+            what="Table 4",
+            table="ahfal-table4",
+            setting="model=MobileNetV2",
+            rows=ROWS,
+        ),
         title="AHFAL Table 4: CIFAR-10, 200 rows, MobileNetV2, a few steps: the code path",
         rows=200,
         test_rows=50,
@@ -247,20 +289,56 @@ RECIPES = (
         score_rounds=1,
         seeds=1,
     ),
-    cell(SMALL, "privacy-mini", "Table 5", "ahfal-table5", "alpha=0.1", PRIVACY, *BEYOND),
-    cell(CIFAR10_MINI, "ablation-mini", "Table 6", "ahfal-table6", "alpha=0.1", ABLATION),
-    cell(SMALL, "kcfu-mini", "Table 7", "ahfal-table7", "alpha=0.1", KCFU),
-    budgets(
-        cell(SMALL, "low-mini", "Table 9, low", "ahfal-table9", "regime=low", ROWS),
-        0.05,
-        0.025,
-        3,
+    cell(
+        SMALL,
+        "privacy-mini",
+        what="Table 5",
+        table="ahfal-table5",
+        setting="alpha=0.1",
+        rows=PRIVACY,
+        more=BEYOND,
+    ),
+    cell(
+        CIFAR10_MINI,
+        "ablation-mini",
+        what="Table 6",
+        table="ahfal-table6",
+        setting="alpha=0.1",
+        rows=ABLATION,
+    ),
+    cell(
+        SMALL,
+        "kcfu-mini",
+        what="Table 7",
+        table="ahfal-table7",
+        setting="alpha=0.1",
+        rows=KCFU,
     ),
     budgets(
-        cell(TINY, "high-mini", "Table 9, high", "ahfal-table9", "regime=high", ROWS),
-        0.2,
-        0.1,
-        3,
+        cell(
+            SMALL,
+            "low-mini",
+            what="Table 9, low",
+            table="ahfal-table9",
+            setting="regime=low",
+            rows=ROWS,
+        ),
+        initial=0.05,
+        per_cycle=0.025,
+        cycles=3,
+    ),
+    budgets(
+        cell(
+            TINY,
+            "high-mini",
+            what="Table 9, high",
+            table="ahfal-table9",
+            setting="regime=high",
+            rows=ROWS,
+        ),
+        initial=0.2,
+        per_cycle=0.1,
+        cycles=3,
     ),
     replace(
         MNIST_MINI,
@@ -294,26 +372,62 @@ RECIPES = (
     cell(
         CIFAR10,
         "cifar10-code",
-        "Table 1 as its code runs it",
-        "ahfal-table1",
-        "alpha=0.1",
-        CODE,
+        what="Table 1 as its code runs it",
+        table="ahfal-table1",
+        setting="alpha=0.1",
+        rows=CODE,
     ),
     CIFAR100,
     MOBILENET,
-    cell(CIFAR10, "privacy", "Table 5", "ahfal-table5", "alpha=0.1", PRIVACY, *BEYOND),
-    cell(CIFAR10, "ablation", "Table 6", "ahfal-table6", "alpha=0.1", ABLATION),
-    cell(CIFAR10, "kcfu", "Table 7", "ahfal-table7", "alpha=0.1", KCFU),
-    budgets(
-        cell(CIFAR10, "low", "Table 9, low", "ahfal-table9", "regime=low", ROWS),
-        0.05,
-        0.025,
-        4,
+    cell(
+        CIFAR10,
+        "privacy",
+        what="Table 5",
+        table="ahfal-table5",
+        setting="alpha=0.1",
+        rows=PRIVACY,
+        more=BEYOND,
+    ),
+    cell(
+        CIFAR10,
+        "ablation",
+        what="Table 6",
+        table="ahfal-table6",
+        setting="alpha=0.1",
+        rows=ABLATION,
+    ),
+    cell(
+        CIFAR10,
+        "kcfu",
+        what="Table 7",
+        table="ahfal-table7",
+        setting="alpha=0.1",
+        rows=KCFU,
     ),
     budgets(
-        cell(CIFAR10, "high", "Table 9, high", "ahfal-table9", "regime=high", ROWS),
-        0.2,
-        0.1,
-        4,
+        cell(
+            CIFAR10,
+            "low",
+            what="Table 9, low",
+            table="ahfal-table9",
+            setting="regime=low",
+            rows=ROWS,
+        ),
+        initial=0.05,
+        per_cycle=0.025,
+        cycles=4,
+    ),
+    budgets(
+        cell(
+            CIFAR10,
+            "high",
+            what="Table 9, high",
+            table="ahfal-table9",
+            setting="regime=high",
+            rows=ROWS,
+        ),
+        initial=0.2,
+        per_cycle=0.1,
+        cycles=4,
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fallow.core.words import listed
+from fallow.core.words import join_words
 from fallow.papers.ahfal import figures as draw
 from fallow.papers.ahfal.families import FAMILIES, Family
 from fallow.papers.ahfal.oracle import oracle_pairs
@@ -38,15 +38,11 @@ def oracle(study: StudyRecords, key: str) -> Blocks:
     tests = tested_pairs(study, oracle_pairs)
     if not tests:
         return []
-    rows = [
-        [
-            p.what,
-            score_text(study, p.against),
-            score_text(study, p.query),
-            *tested_cells(study, c),
-        ]
-        for p, c in tests
-    ]
+    rows = []
+    for pair, c in tests:
+        plain = score_text(study, pair.against)
+        known = score_text(study, pair.query)
+        rows.append([pair.what, plain, known, *tested_cells(study, c)])
     caption = (
         "A bar to the right: the heuristic gains when each site buys what its labels lack to "
         "the true class shares of all sites. Mean over seeds, 95 % Student interval. No real "
@@ -87,12 +83,18 @@ def routing(study: StudyRecords, key: str) -> Blocks:
 def spread(study: StudyRecords, key: str) -> Blocks:
     """Class spread and accuracy in one study."""
     lines = slopes([study])
-    return class_slopes(lines, study, key) if lines else []
+    if lines is None:
+        return []
+    return class_slopes(lines, study, key)
 
 
 def studies_with_slopes(studies: Sequence[StudyRecords]) -> list[StudyRecords]:
     """The studies whose slopes stand in the article over all."""
-    return [s for sweep in alpha_sweeps(studies) if slopes(sweep) for s in sweep]
+    found: list[StudyRecords] = []
+    for sweep in alpha_sweeps(studies):
+        if slopes(sweep) is not None:
+            found += sweep
+    return found
 
 
 def sweeps(studies: Sequence[StudyRecords], key: str) -> list[tuple[str, Blocks]]:
@@ -113,7 +115,7 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
     if found is None:
         return []
     first = sweep[0]
-    names = listed([s.study.name for s in sweep])
+    names = join_words([s.study.name for s in sweep])
     caption = (
         "Above zero, strategies that read the global model end better than those that "
         "read each site's own; a line that crosses zero is the trade-off. Means of the "
@@ -124,7 +126,7 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
         "first family centralised, and strategies that read the global model decentralised."
     )
     figure = draw.tradeoff(found, unit_of(first))
-    words = _tradeoff_seen(found, unit_of(first))
+    words = _describe_tradeoff(found, unit_of(first))
     return [
         show_figure(figure, f"{key}-tradeoff", caption, alt=words),
         _points(found),
@@ -132,7 +134,7 @@ def _tradeoff(sweep: Sequence[StudyRecords], key: str) -> Blocks:
     ]
 
 
-def _tradeoff_seen(found: Tradeoff, unit: str) -> str:
+def _describe_tradeoff(found: Tradeoff, unit: str) -> str:
     """The difference of each family at the first and at the last alpha."""
     said = []
     for kind, points in found.points.items():
@@ -143,16 +145,12 @@ def _tradeoff_seen(found: Tradeoff, unit: str) -> str:
 
 def _points(found: Tradeoff) -> Table:
     """The points of the figure in numbers."""
-    rows = [
-        [
-            f"{p.alpha:g}",
-            FAMILIES[kind].capitalize(),
-            with_interval(p.difference, p.interval, 2),
-            str(p.seeds),
-        ]
-        for kind, points in found.points.items()
-        for p in points
-    ]
+    rows = []
+    for kind, points in found.points.items():
+        for point in points:
+            difference = with_interval(point.difference, point.interval, 2)
+            name = FAMILIES[kind].capitalize()
+            rows.append([f"{point.alpha:g}", name, difference, str(point.seeds)])
     header = ["Alpha", "Family", "Difference [95 %]", "Seeds"]
     return Table("Minus strategies of the local model only", header, rows, words=2)
 
@@ -161,15 +159,12 @@ def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
     """AHFAL's Figure 3, with the slopes in numbers."""
     rows = []
     for kind, line in found.lines.items():
-        steeper = found.steeper.get(kind)
-        rows.append(
-            [
-                FAMILIES[kind].capitalize(),
-                with_interval(line.slope, line.interval, 2),
-                with_interval(*steeper, 2) if steeper else NOTHING,
-                str(line.points),
-            ]
-        )
+        difference = NOTHING
+        if kind in found.steeper:
+            steeper, interval = found.steeper[kind]
+            difference = with_interval(steeper, interval, 2)
+        slope = with_interval(line.slope, line.interval, 2)
+        rows.append([FAMILIES[kind].capitalize(), slope, difference, str(line.points)])
     header = ["Family", "Slope [95 %]", "Minus local only [95 %]", "Points"]
     if all(line.interval for line in found.lines.values()):
         drawn = f"Intervals: the {found.runs} runs (study and seed) drawn again with replacement."
@@ -197,7 +192,7 @@ def class_slopes(found: Slopes, study: StudyRecords, key: str) -> Blocks:
 def who(study: StudyRecords, members: Mapping[Family, tuple[str, ...]]) -> str:
     """A sentence with the members of each family."""
     names = (
-        f"{FAMILIES[kind]}: {listed([label_of(q, study.study) for q in queries])}"
+        f"{FAMILIES[kind]}: {join_words([label_of(q, study.study) for q in queries])}"
         for kind, queries in members.items()
     )
     return "Strategies by what they read; " + "; ".join(names) + "."

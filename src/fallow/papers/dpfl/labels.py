@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fallow.core.words import counted
+from fallow.core.words import count_noun
 
 GRAPHS = {
     "static": "random graph",
@@ -21,7 +21,7 @@ def field_words(method: str, field: str, value: object) -> str | None:
     if method != "dpfl":
         return None
     if field == "budget" and isinstance(value, int):
-        return counted(value, "model")
+        return count_noun(value, "model")
     if field == "budget" and isinstance(value, list) and value:  # one for each site
         return f"{min(value)} to {max(value)} models"
     if field == "alone" and isinstance(value, str):

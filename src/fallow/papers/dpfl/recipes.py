@@ -22,7 +22,11 @@ from fallow.settings.spec import Published, Spec
 
 
 def by(training: str) -> str:
-    """The strategy that trains so; which rows it would choose does not matter."""
+    """The strategy that trains so; which rows it would choose does not matter.
+
+    >>> by("dpfl:budget=5")
+    'random@training=dpfl:budget=5'
+    """
     return f"random@training={training}"
 
 
@@ -62,7 +66,11 @@ def random_graphs(*budgets: int) -> tuple[str, ...]:
 def vary(
     field: str, values: tuple[int, ...], budgets: dict[str, int | None] = BUDGETS
 ) -> dict[str, str]:
-    """DPFL under several values of a field and several budgets, as Tables 2 and 3 call them."""
+    """DPFL under several values of a field and several budgets, as Tables 2 and 3 call them.
+
+    >>> vary("period", (5,), {"inf": None})
+    {'random@training=dpfl:period=5': 'DPFL period=5 B_c=inf'}
+    """
     rows = {}
     for value in values:
         for name, budget in budgets.items():
@@ -141,7 +149,7 @@ FEMNIST = replace(
 
 
 def table(
-    recipe: Recipe, name: str, title: str, number: int, rows: dict[str, str]
+    recipe: Recipe, name: str, *, title: str, number: int, rows: dict[str, str]
 ) -> Recipe:
     """The recipe as Table 2 or 3, whose rows are all DPFL."""
     return replace(
@@ -279,8 +287,8 @@ def one_way(recipe: Recipe, name: str) -> Recipe:
     return replace(recipe, name=f"dpfl/{name}", title=title, queries=queries)
 
 
-FLIP = with_flipped_labels(CIFAR10, "flip", 40, (10,))
-FLIP_MINI = with_flipped_labels(DIGITS, "flip-mini", 8, (5,))
+FLIP = with_flipped_labels(CIFAR10, "flip", sites=40, budgets=(10,))
+FLIP_MINI = with_flipped_labels(DIGITS, "flip-mini", sites=8, budgets=(5,))
 RECIPES = (
     DIGITS,
     FLIP_MINI,
@@ -330,22 +338,22 @@ RECIPES = (
     table(
         CIFAR10,
         "tau-init",
-        "DPFL Table 2: epochs before the first graph, CIFAR-10, Patho(3)",
-        2,
-        vary("tau_init", (1, 5, 10)),
+        title="DPFL Table 2: epochs before the first graph, CIFAR-10, Patho(3)",
+        number=2,
+        rows=vary("tau_init", (1, 5, 10)),
     ),
     replace(
         table(
             CIFAR10_DIR,
             "period",
-            "DPFL Table 3: rounds between two graphs, CIFAR-10, Dir(0.1)",
-            3,
-            vary("period", (1, 5, 10, 20)),
+            title="DPFL Table 3: rounds between two graphs, CIFAR-10, Dir(0.1)",
+            number=3,
+            rows=vary("period", (1, 5, 10, 20)),
         ),
         seeds=1,
     ),
     FLIP,
     one_way(FLIP, "flip-one-way"),
-    with_flipped_labels(CIFAR10_DIR, "flip-dir0.1", 40, (10,)),
+    with_flipped_labels(CIFAR10_DIR, "flip-dir0.1", sites=40, budgets=(10,)),
     SYNERGY,
 )

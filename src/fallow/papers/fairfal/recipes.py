@@ -46,7 +46,11 @@ SGD = Optimiser(lr=0.01, momentum=0.9, weight_decay=1e-5)
 
 
 def tail(alpha: float, rho: float = 20, **fields: int) -> Spec:
-    """A long tail over the classes, spread over sites with exact margins."""
+    """A long tail over the classes, spread over sites with exact margins.
+
+    >>> tail(0.1, n_max=700).fields["n_max"]
+    700
+    """
     inner = {"inner": "ExactDirichlet", "inner_fields": {"alpha": alpha}}
     return Spec("long-tail", {"rho": rho, **fields, **inner})
 
@@ -123,7 +127,11 @@ ABLATION_MINI = replace(
 
 
 def at(recipe: Recipe, alpha: float, rho: float = 20) -> Recipe:
-    """The recipe at another alpha, and another rho; its name says so."""
+    """The recipe at another alpha, and another rho; its name says so.
+
+    >>> at(CIFAR10, 100, rho=1).name
+    'fairfal/cifar10-alpha100-rho1'
+    """
     name = f"{recipe.name}-alpha{alpha:g}"
     if rho != 20:
         name += f"-rho{rho:g}"

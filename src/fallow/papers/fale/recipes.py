@@ -81,7 +81,11 @@ OTHERS = {  # not in the paper
 
 
 def of(name: str, data: str, words: str, row: str | None, recipe: Recipe = FULL) -> Recipe:
-    """The recipe on another data set."""
+    """The recipe on another data set.
+
+    >>> of("bike", "bike", "Bicycles for hire", None).title
+    'Bicycles for hire: labels of sites'
+    """
     title = f"{words}: labels of sites"
     published = None
     if row is not None:
@@ -101,7 +105,7 @@ def mini(recipe: Recipe) -> Recipe:
     )
 
 
-def natural(name: str, data: str, words: str, per_cycle: int) -> Recipe:
+def natural(name: str, data: str, *, words: str, per_cycle: int) -> Recipe:
     """Sites as they are: everyone that the data names."""
     return replace(
         of(name, data, words, None),
@@ -123,10 +127,18 @@ IMAGES = replace(
     queries_per_cycle=2,
 )
 RECIPES = [
-    natural("parkinsons", "parkinsons", "Parkinson's disease at home: 42 patients", 6),
-    natural("school", "school", "Exam scores of 139 schools", 3),
     natural(
-        "california-zones", "california", "Houses by distance to the coast: 5 zones", 60
+        "parkinsons",
+        "parkinsons",
+        words="Parkinson's disease at home: 42 patients",
+        per_cycle=6,
+    ),
+    natural("school", "school", words="Exam scores of 139 schools", per_cycle=3),
+    natural(
+        "california-zones",
+        "california",
+        words="Houses by distance to the coast: 5 zones",
+        per_cycle=60,
     ),
     IMAGES,
     *(of(name, *about) for name, about in SETS.items()),

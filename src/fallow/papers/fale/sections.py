@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fallow.core.words import listed
+from fallow.core.words import join_words
 from fallow.papers.fale.wins import (
     CHECKPOINTS,
     Count,
@@ -39,7 +39,7 @@ def wins(study: StudyRecords, key: str) -> Blocks:
     cycles = checkpoints(study, CHECKPOINTS)
     seeds = max(len(study.final(block.subject)) for block in found)
     text = (
-        f"{len(cycles)} checkpoints (cycles {listed([str(c) for c in cycles])}) x {seeds} seeds. "
+        f"{len(cycles)} checkpoints (cycles {join_words([str(c) for c in cycles])}) x {seeds} seeds. "
         f"At each a paired t-test over seeds: won or lost where p ≤ {LEVEL}, else tied. The "
         "checkpoints of one run are not independent, as each goes on from the one before or shares "
         "its data, and nothing corrects for so many tests: ten wins are not ten findings."

@@ -1,6 +1,11 @@
 """Pure functions with two or more users among the strategies."""
 
-from fallow.queries.parts.committee import Committee, committee, logits, personal
+from fallow.queries.parts.committee import (
+    Committee,
+    gather_committee,
+    logits,
+    personal_model,
+)
 from fallow.queries.parts.density import typicality
 from fallow.queries.parts.diverse import by_cover, by_gradient
 from fallow.queries.parts.gradients import residuals
@@ -17,7 +22,7 @@ from fallow.queries.parts.posterior import (
     refuse_classes,
 )
 from fallow.queries.parts.quota import apportion, fill
-from fallow.queries.parts.top import ranked, top
+from fallow.queries.parts.top import rank_rows, top
 
 __all__ = [
     "SIGMA",
@@ -31,15 +36,15 @@ __all__ = [
     "by_gradient",
     "check_sigma",
     "clusters",
-    "committee",
     "fill",
     "first_best",
+    "gather_committee",
     "k_center",
     "k_means_pp",
     "logits",
     "most_similar",
-    "personal",
-    "ranked",
+    "personal_model",
+    "rank_rows",
     "refuse_classes",
     "residuals",
     "top",

@@ -58,7 +58,7 @@ class Clocks(NamedTuple):
         return torch.bincount(at, minlength=BINS).double()
 
 
-def clocks(rate: Tensor, generator: torch.Generator) -> Clocks:
+def start_clocks(rate: Tensor, generator: torch.Generator) -> Clocks:
     """Fresh clocks of these rates, (m,) float64; equal generators give equal clocks."""
     wait = torch.empty_like(rate).exponential_(generator=generator).clamp_min(1e-20)
     return Clocks(rate.nan_to_num(0.0), wait / rate)

@@ -35,16 +35,20 @@ class Committee(NamedTuple):
         return {**own, "w": torch.as_tensor(w, dtype=own["w"].dtype)}
 
 
-def exchanges(view: View) -> bool:
+def averages_at_site(view: View) -> bool:
     """Whether the training method averages models at the site at all."""
     return "peers" in view.memory.get("average", {})
 
 
-def committee(view: View) -> Committee:
+def gather_committee(view: View) -> Committee:
     """The site's committee; without collaborators it is the site's own model alone."""
     own = view.model("local")
     brought = [view.memory[n] for n in sorted(view.memory) if n.startswith("model/")]
-    is_in = view.memory["average"]["peers"] if exchanges(view) else [False] * len(brought)
+    is_in = (
+        view.memory["average"]["peers"]
+        if averages_at_site(view)
+        else [False] * len(brought)
+    )
     peers = [peer for peer, chosen in zip(brought, is_in, strict=True) if chosen]
     labels = [float(len(view.labels)), *(float(peer["labels"]) for peer in peers)]
     shares = torch.tensor(labels, dtype=torch.float64) if peers else torch.ones(1).double()
@@ -53,15 +57,15 @@ def committee(view: View) -> Committee:
     )
 
 
-def personal(view: View) -> State:
+def personal_model(view: View) -> State:
     """f_per: the mixture of the last round, or else what the site deploys."""
-    return view.memory["average"] if exchanges(view) else view.model("global")
+    return view.memory["average"] if averages_at_site(view) else view.model("global")
 
 
 def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
     """Outputs of a model by its name, (n, c).
 
-    ``personal``: f_per; ``collaborators``: f_col, and the own model at a site that has none;
+    ``personal_model``: f_per; ``collaborators``: f_col, and the own model at a site that has none;
     ``better``: of the site's own and its personal model the one that gets more validation rows
     right, the personal one of equals.  Every other name is that of a model in the site's memory.
     Raises ValueError for collaborators where no site ever has any.
@@ -70,14 +74,14 @@ def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
         scores = [_right(view, name) for name in ("personal", "local")]
         return logits(view, "personal" if scores[0] >= scores[1] else "local", which)
     if model == "personal":
-        return view.outputs(personal(view), view.rows(which))
+        return view.outputs(personal_model(view), view.rows(which))
     if model == "collaborators":
-        if not exchanges(view):
+        if not averages_at_site(view):
             raise ValueError(
                 f"site {view.site} averages no models of other sites, so there are no collaborators"
                 " to ask; train with dpfl, or ask model='personal'"
             )
-        who = committee(view)
+        who = gather_committee(view)
         return view.forward(
             who.models[0] if who.is_alone else who.collaborators, view.rows(which)
         )

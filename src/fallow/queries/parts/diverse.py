@@ -7,7 +7,7 @@ from torch import Generator, Tensor
 from fallow.queries.parts.gradients import residuals
 from fallow.queries.parts.kcenter import Features, Gradients, k_center
 from fallow.queries.parts.kmeanspp import k_means_pp
-from fallow.queries.parts.top import ranked
+from fallow.queries.parts.top import rank_rows
 
 
 def by_gradient(p: Tensor, z: Tensor, n: int, ties: Generator, draw: Generator) -> Tensor:
@@ -16,7 +16,7 @@ def by_gradient(p: Tensor, z: Tensor, n: int, ties: Generator, draw: Generator) 
     p: (m, C) probabilities; z: (m, d) features.  Rows whose gradient is not finite come last.
     """
     gradients = Gradients.of(residuals(p), z)
-    mixed = ranked(0 * gradients.half_norms(), ties)  # 0 · inf is NaN: last
+    mixed = rank_rows(0 * gradients.half_norms(), ties)  # 0 · inf is NaN: last
     return mixed[k_means_pp(gradients.at(mixed), n, draw)]
 
 
@@ -26,7 +26,7 @@ def by_cover(x: Tensor, anchors: Tensor | None, n: int, ties: Generator) -> Tens
     Without anchors the first pick is the row closest to the mean.  Equal distances are broken at
     random.  Rows that are not finite come last.
     """
-    mixed = ranked(0 * x.sum(1), ties)  # 0 · NaN is NaN: such rows come last
+    mixed = rank_rows(0 * x.sum(1), ties)  # 0 · NaN is NaN: such rows come last
     middle = x[x.isfinite().all(1)].mean(0)
     pool = Features.of(
         x[mixed] - middle

@@ -37,7 +37,7 @@ class Features:
         x = x.double() if len(x) < EXACT else x
         half = x.square().sum(1) / 2
         is_far = ~half.isfinite()
-        return Features(stored(x, is_far), half.masked_fill(is_far, torch.inf))
+        return Features(store_rows(x, is_far), half.masked_fill(is_far, torch.inf))
 
     def at(self, rows: Tensor) -> Features:
         return Features(by_columns(self.x[rows]), self.half[rows])
@@ -78,7 +78,7 @@ class Gradients:
         half = q.square().sum(1) * z.square().sum(1) / 2
         is_far = ~half.isfinite()
         half = half.masked_fill(is_far, torch.inf)
-        return Gradients(stored(q, is_far), stored(z, is_far), half)
+        return Gradients(store_rows(q, is_far), store_rows(z, is_far), half)
 
     def at(self, rows: Tensor) -> Gradients:
         return Gradients(
@@ -109,7 +109,7 @@ class Gradients:
         return torch.cat(found).clamp_min_(0)
 
 
-def stored(x: Tensor, is_far: Tensor) -> Tensor:
+def store_rows(x: Tensor, is_far: Tensor) -> Tensor:
     """``x`` with zeros in rows that are not finite: NaN would spread into the products."""
     return by_columns(x.masked_fill(is_far[:, None], 0) if bool(is_far.any()) else x)
 

@@ -28,7 +28,7 @@ def k_means_pp(
         else:
             torch.minimum(left, points.to(picks[-1]), out=left)
             left[picks[-1]] = 0
-            j = drawn(left, is_free, generator)
+            j = draw_row(left, is_free, generator)
         is_free[j] = False
         picks.append(j)
     return torch.cat(
@@ -36,7 +36,7 @@ def k_means_pp(
     )[:n]
 
 
-def drawn(mass: Tensor, is_free: Tensor, generator: torch.Generator) -> int:
+def draw_row(mass: Tensor, is_free: Tensor, generator: torch.Generator) -> int:
     """A row in proportion to ``mass`` (m,), which is 0 for rows that are not free."""
     ends = mass.cumsum(0, dtype=torch.float64)
     if not ends[-1] > 0:

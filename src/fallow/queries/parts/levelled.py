@@ -12,7 +12,7 @@ from torch import Tensor
 EVEN = 0.1  # of the probability is spread evenly, so that every row may be drawn
 
 
-def drawn(
+def draw_by_softmax(
     scores: Tensor, n: int, temperature: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """``n`` positions drawn one after the other, and the probability of each when it was drawn.
@@ -41,14 +41,14 @@ def drawn(
     )
 
 
-def levelled(chance: Tensor, pool: int) -> Tensor:
+def level_weights(chance: Tensor, pool: int) -> Tensor:
     """The weights v_i, (M,), of rows drawn without replacement from a pool of N rows.
 
     chance: (M,) π_i, the probability of the i-th row among those that were left.  v_i = 1 + (N - M)
     / (N - i) · (1 / ((N - i + 1) π_i) - 1); evenly drawn rows weigh 1.  The mean of v_i times the
     i-th loss is unbiased for the mean loss over the pool.
 
-    >>> levelled(torch.tensor([0.5, 0.25]), 4)
+    >>> level_weights(torch.tensor([0.5, 0.25]), 4)
     tensor([0.6667, 1.3333])
     """
     i, m = torch.arange(1, len(chance) + 1), len(chance)

@@ -29,7 +29,7 @@ masked sums keep 40 bits after the point, too few for small directions."""
 
 BOUND = 2 * FINE
 """Of products of columns of length 1, as they stand.  One more bit than they need: the length of a
-column is known from a sum that is rounded too.  Rotated ones need more: `rotated_bound`."""
+column is known from a sum that is rounded too.  Rotated ones need more: `bound_rotated`."""
 
 STEEP = 1e10  # condition number beyond which the smallest direction is rounding error
 
@@ -69,7 +69,7 @@ def scales(squares: Tensor, varies: Tensor) -> Tensor:
     return torch.where(varies > 0, squares.rsqrt(), 0.0)
 
 
-def rotated_bound(unit: Tensor) -> float:
+def bound_rotated(unit: Tensor) -> float:
     """The most that one site can add to products of rotated columns, from what is public.
 
     unit: (k,), 0 for constant columns.  Over all sites the scaled columns have length 1, so the
@@ -122,7 +122,7 @@ def blocks(x: Tensor) -> tuple[Tensor, ...]:
     return torch.split(x, CHUNK)
 
 
-def projected(x: Tensor, mean: Tensor, basis: Tensor) -> Iterator[Tensor]:
+def project_rows(x: Tensor, mean: Tensor, basis: Tensor) -> Iterator[Tensor]:
     """Rows times the basis, some at a time.  x: (n, *shape), mean: (d,) -> (b, k) in float64.
 
     basis: (d, k), or (d + 1, k) where a column of ones is the last one of every row.
@@ -136,7 +136,7 @@ def products(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
     """The upper triangle of ZᵀZ, Z the projected rows: (k (k + 1) / 2,), times `FINE`."""
     k = basis.shape[1]
     total = basis.new_zeros(k, k)
-    for z in projected(x, mean, basis):
+    for z in project_rows(x, mean, basis):
         total += z.T @ z
     row, column = torch.triu_indices(k, k)
     return total[row, column] * FINE
@@ -157,7 +157,7 @@ def matrix(triangle: Tensor, k: int) -> Tensor:
 
 def leverages(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
     """τ of each row, for a basis in which the rows of all sites are orthonormal.  -> (n,)"""
-    parts = [scores(z) for z in projected(x, mean, basis)]
+    parts = [scores(z) for z in project_rows(x, mean, basis)]
     return torch.cat([basis.new_zeros(0), *parts])
 
 
@@ -174,7 +174,7 @@ def scores(u: Tensor) -> Tensor:
 def triangle(x: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
     """R of the QR decomposition of the projected rows: (k, k), or (n, k) of fewer rows."""
     found = basis.new_zeros(0, basis.shape[1])
-    for z in projected(x, mean, basis):
+    for z in project_rows(x, mean, basis):
         found = torch.linalg.qr(torch.cat([found, z]), mode="r").R
     return found.contiguous()
 
@@ -231,7 +231,7 @@ def second_pass(
     )
 
 
-def decomposed(z: Tensor, rows: int, ridge: float = 0.0) -> tuple[Tensor, Directions]:
+def decompose(z: Tensor, rows: int, ridge: float = 0.0) -> tuple[Tensor, Directions]:
     """The left singular vectors (m, r) of what sites sent (m, k), and the directions.
 
     rows: of all sites; the rank rule is that of `numpy.linalg.matrix_rank`.  With a ridge the

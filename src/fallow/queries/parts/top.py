@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def ranked(scores: Tensor, generator: torch.Generator) -> Tensor:
+def rank_rows(scores: Tensor, generator: torch.Generator) -> Tensor:
     """Positions by descending score; ties in random order from ``generator``.  (n,) -> (n,).
 
     NaN and infinities come last.  Raises ValueError when nothing is finite: a strategy must not
@@ -32,4 +32,4 @@ def top(scores: Tensor, n: int, generator: torch.Generator) -> Tensor:
     >>> top(torch.tensor([0.1, 0.9, float("nan"), 0.5]), 2, torch.Generator())
     tensor([1, 3])
     """
-    return ranked(scores, generator)[:n]
+    return rank_rows(scores, generator)[:n]

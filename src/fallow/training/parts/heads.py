@@ -81,8 +81,7 @@ def totals_of(rows: Labelled, centre: Tensor | None = None) -> Answer:
 
 def losses_of(rows: Labelled, path: Path, penalties: Tensor, *, is_class: bool) -> Answer:
     """What heads of these λ, (L,), lose on the rows without having seen them."""
-    size = len(path.z)
-    grid = [size * penalty for penalty in penalties.tolist()]
+    grid = penalties.tolist()
     return {**losses(path, rows.z, rows.y, rows.s, grid, is_class=is_class)}
 
 

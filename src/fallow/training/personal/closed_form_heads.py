@@ -62,7 +62,7 @@ class ClosedFormHeads:
 
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
-    >>> run = fl.run(world, fl.Margin(), fl.ClosedFormHeads(), cycles=1)
+    >>> run = fl.run(world, fl.Margin(), fl.ClosedFormHeads(), cycles=1, test="own")
     >>> run.model.keys() == {"site-0", "site-1", "site-2", "site-3"}
     True
 
@@ -90,7 +90,7 @@ class ClosedFormHeads:
         regression=True,
         linear=True,
         local_dp=False,
-        settings={"model": "linear", "rounds": 1, "score_rounds": 1},
+        settings={"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1},
         at_server=("penalty", "temperature", "left_out"),
         tags=("least-squares",),
     )
@@ -117,7 +117,7 @@ class ClosedFormHeads:
             lost = sum_of_all(ask, "left_out", **path._asdict(), penalties=grid)
             choice = chosen(lost, penalties, path.n)
 
-        head = head_of(path, choice.penalty * len(path.z))
+        head = head_of(path, choice.penalty)
         w = flattened(head, choice.temperature).to(state["w"].dtype)
         state = {**state, "w": w, **noted(choice)}
         ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
@@ -146,17 +146,16 @@ class ClosedFormHeads:
         rows = self.labelled(view)
         all_sites = Totals(**totals)
         own = centred(add_up(rows.z, rows.y, rows.s))
-        size = len(all_sites.z)
 
         paths = [decompose(all_sites)]
         if len(rows.y) >= FEW:
             paths += [decompose(mixed(all_sites, own, copies)) for copies in COPIES[1:]]
         lost = [
-            squared_loss(path, rows, copies, penalty * size)
+            squared_loss(path, rows, copies, penalty)
             for path, copies in zip(paths, COPIES, strict=False)
         ]
         best = lost.index(min(lost))
-        head = head_of(paths[best], penalty * size)
+        head = head_of(paths[best], penalty)
         return {
             "w": flattened(head, temperature).to(rows.z.dtype),
             "stats": rows.z.new_zeros(0),

@@ -16,7 +16,7 @@ from fallow.models.scores import entropy
 from fallow.papers.ahfal.codes.ratio import allocate, spill
 from fallow.queries.ahfal import AHFAL, AT_TAU, interleave, moments
 from fallow.queries.base import Budget, Memo, check_choices, orders
-from fallow.queries.parts import ranked
+from fallow.queries.parts import rank_rows
 
 
 @final
@@ -102,30 +102,31 @@ class RatioAHFAL:
         return AHFAL().post_noisy(counts) | {"count": counts.clamp_min(0)}
 
     def select(self, view: View, n: int, low: Tensor, target: Tensor) -> Picks:
-        local, common = view.logits("local"), view.logits("global")
+        local = view.logits("local")
+        common = view.logits("global")
         label = local.argmax(1)  # ŷ by the local model
         is_low = low[label]
         if self.route == "either":
             is_low |= low[common.argmax(1)]
         h = entropy(local)
         h = torch.where(is_low, (h + entropy(common)) / 2, h)
-        order = ranked(h, view.stream("ties"))
-        scored = order[
-            h[order].isfinite()
-        ]  # a row without a score has no class: it comes last
+        order = rank_rows(h, view.stream("ties"))
+        scored = order[h[order].isfinite()]
+        without_score = order[len(scored) :]  # such a row has no class: it comes last
         buckets = [scored[label[scored] == c] for c in range(view.classes)]
-        quota = self.quota(view, n, target, [len(bucket) for bucket in buckets])
+        quota = self.quota(view, n, target, caps=[len(bucket) for bucket in buckets])
         best = interleave([b[:q] for b, q in zip(buckets, quota, strict=True)])
-        return Picks(torch.cat([best, order[len(scored) :]])[:n])
+        return Picks(torch.cat([best, without_score])[:n])
 
     def quota(self, view: View, n: int, target: Tensor, caps: list[int]) -> list[int]:
         """Rows to pick per class, within ``caps``."""
         total = float(target.sum())
-        shares = [float(t) / total if total else 1 / view.classes for t in target]
+        shares = [1 / view.classes] * view.classes
+        if total > 0:
+            shares = [float(t) / total for t in target]
         held = self.count_labels(view)
-        return spill(
-            n, allocate(n, held, shares, [cap > 0 for cap in caps]), held, shares, caps
-        )
+        quota = allocate(n, held, shares, present=[cap > 0 for cap in caps])
+        return spill(n, quota, held, shares, caps=caps)
 
     def count_labels(self, view: View) -> list[int]:
         """The site's labelled rows per class, as this strategy counts them."""

@@ -17,7 +17,7 @@ from fallow.papers.ahfal.codes.kmeans import k_means
 from fallow.queries.base import Budget, Memo, orders
 from fallow.queries.feal import FEAL
 from fallow.queries.logo import in_turn
-from fallow.queries.parts import ranked, top
+from fallow.queries.parts import rank_rows, top
 
 CHUNK = 256  # rows whose pixel gradients are taken at once
 
@@ -55,7 +55,7 @@ class PixelBADGE:
         state = view.model("local")
         parts = torch.split(view.rows(), CHUNK)
         gradient = torch.cat([pixel_gradients(view, state, rows) for rows in parts])
-        order = ranked(0 * gradient.sum(1), view.stream("ties"))  # 0 · NaN is NaN: last
+        order = rank_rows(0 * gradient.sum(1), view.stream("ties"))  # 0 · NaN is NaN: last
         good = order[gradient[order].isfinite().all(1)]
         if n >= len(good):
             return Picks(order[:n])
@@ -137,9 +137,10 @@ class PlainLoGo:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        z, h = view.embed("local"), entropy(view.logits("global"))
+        z = view.embed("local")
+        h = entropy(view.logits("global"))
         h = h.masked_fill(~z.isfinite().all(1), torch.nan)
-        order = ranked(h, view.stream("ties"))
+        order = rank_rows(h, view.stream("ties"))
         good = order[h[order].isfinite()]
         if n >= len(good):
             return Picks(order[:n])
@@ -184,7 +185,9 @@ class PlainNoise:
         return memo
 
     def select(self, view: View, n: int) -> Picks:
-        state, z, draw = view.model("local"), view.embed("local"), view.stream("noise")
+        state = view.model("local")
+        z = view.embed("local")  # (m, d)
+        draw = view.stream("noise")
         moved = torch.zeros(view.pool, dtype=torch.float64)
         for _ in range(self.draws):
             noisy = {**state, "w": shake_weights(view, state["w"], self.epsilon, draw)}
@@ -196,9 +199,8 @@ def shake_weights(view: View, w: Tensor, epsilon: float, draw: torch.Generator) 
     """A copy of ``w`` (d,) where every tensor has its own noise, in proportion to its norm."""
     noisy = w.clone()
     for part in view.layout.views(noisy).values():
-        shake, scale = (
-            torch.randn(part.shape, generator=draw, dtype=w.dtype) for _ in range(2)
-        )
+        shake = torch.randn(part.shape, generator=draw, dtype=w.dtype)
+        scale = torch.randn(part.shape, generator=draw, dtype=w.dtype)
         part += epsilon * part.norm() * shake / scale.norm()
     return noisy
 
@@ -208,13 +210,17 @@ def features(view: View, state: State, d: int) -> Tensor:
 
     A head of C outputs passes C features, so d / C passes are needed.
     """
-    rows, found = view.rows(), []
+    rows = view.rows()
     w = state["w"].clone()
-    head = {
-        n: part.zero_() for n, part in view.layout.views(w).items() if n.startswith("head.")
-    }
-    weight = head["head.weight"]
+    views = view.layout.views(w)  # of w: what is written into them changes it
+    for name, part in views.items():
+        if name.startswith("head."):
+            part.zero_()
+    weight = views["head.weight"]  # (C, d)
+
+    found = []
     for which in torch.split(torch.eye(d, dtype=w.dtype), len(weight)):
         weight.zero_()[: len(which)] = which
-        found.append(view.forward({**state, "w": w}, rows)[:, : len(which)])
+        outputs = view.forward({**state, "w": w}, rows)
+        found.append(outputs[:, : len(which)])
     return torch.cat(found, 1)

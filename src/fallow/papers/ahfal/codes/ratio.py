@@ -19,8 +19,11 @@ def ratios(held: Sequence[int], shares: Sequence[float]) -> list[float]:
     """
     total = sum(held)
     if not total:
-        return [0.0 for _ in held]
-    return [n / total / g if g else math.inf for n, g in zip(held, shares, strict=True)]
+        return [0.0] * len(held)
+    found = []
+    for n, share in zip(held, shares, strict=True):
+        found.append(n / total / share if share else math.inf)
+    return found
 
 
 def allocate(
@@ -64,7 +67,9 @@ def allocate(
 def _counts(held: Sequence[int]) -> list[float]:
     """Labels per class as the public code has them: their share, times how many there are."""
     total = sum(held)
-    return [count / total * total if total else 0.0 for count in held]
+    if total == 0:
+        return [0.0] * len(held)
+    return [count / total * total for count in held]
 
 
 def _missing_first(
@@ -75,12 +80,15 @@ def _missing_first(
     for c in missing:
         quota[c] = min(AT_ONCE, n // len(missing))
     rest = n - sum(quota)
-    weight = {c: 1 / (ratio[c] + 0.01) if ratio[c] > 0 else 100.0 for c in classes}
-    total = 0.0
+    weight = {}
+    total = 0.0  # added up one by one: sum() rounds otherwise from Python 3.12 on
     for c in classes:
-        total += weight[c]  # not sum(), which rounds otherwise from Python 3.12 on
+        weight[c] = 1 / (ratio[c] + 0.01) if ratio[c] > 0 else 100.0
+        total += weight[c]
+    if total == 0:
+        return quota
     for c in classes:
-        quota[c] += math.floor(rest * weight[c] / total) if total else 0
+        quota[c] += math.floor(rest * weight[c] / total)
     return quota
 
 
@@ -109,7 +117,9 @@ def _portion(ratio: float) -> float:
     """Of what is left, for a class that is so far below its share."""
     if ratio < 0.5:
         return 0.5
-    return 0.3 if ratio < 0.8 else 0.2
+    if ratio < 0.8:
+        return 0.3
+    return 0.2
 
 
 def spill(

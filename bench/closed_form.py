@@ -1,0 +1,85 @@
+"""What the closed-form races share: rows, their sites, and a whole phase of training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bench.query_seconds import Nothing
+from fallow.core import Ask, Disclosure, Layout, Plan, State, stream
+from fallow.core.plan import Optimiser, Segment
+from fallow.engine import Loop, Stacked, row_loss
+from fallow.experiment.methods import Method
+from fallow.models import build_model
+from fallow.queries import Random
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
+from fallow.training import FedAvg
+
+CLASSES = 10
+SITES = 10
+
+
+@dataclass(frozen=True)
+class Rows:
+    """x (n, *shape) float32 and y (n,) class ids."""
+
+    x: Tensor
+    y: Tensor
+
+
+def features(n: int, size: int) -> Rows:
+    """Standardised features whose first ones tell the class."""
+    draw = stream(0, "bench features")
+    y = torch.randint(CLASSES, (n,), generator=draw)
+    x = torch.randn(n, size, generator=draw)
+    x[torch.arange(n), y] += 1
+    return Rows(x, y)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """All labels are bought; a phase trains by ``method`` for ``rounds`` rounds."""
+
+    ask: Ask
+    method: Method
+    fresh: State
+    rounds: int
+
+    def train(self) -> State:
+        state = self.fresh
+        for _ in range(self.rounds):
+            state = self.method.round(state, self.ask)
+            self.ask.flush()
+        return state
+
+
+def phase(rows: Rows, model: str, method: Method, rounds: int, sites: int = SITES) -> Phase:
+    """Sites of equal size that train one model."""
+    shape = tuple(rows.x.shape[1:])
+    network = build_model(model, shape, CLASSES, stream(0, "init"))
+    layout = Layout.of(network)
+    fresh = layout.flatten(network)
+    methods = {"query": Random(), "training": method, "plain": FedAvg()}
+    parts = Parts(network, layout, methods, CLASSES, 0, lambda _: fresh, noise="seeded")
+    members = {}
+    for at, held in enumerate(torch.arange(len(rows.y)).chunk(sites)):
+        name = f"site-{at:04d}"
+        site = Site(name, rows.x[held], parts, MemoryStore())
+        labels = rows.y[held].tolist()
+        site.buy([Label(row, float(y), 0) for row, y in enumerate(labels)])
+        members[name] = site
+    loss = row_loss("classification")
+    engine = (
+        Stacked(network, layout, loss) if model == "mlp" else Loop(network, layout, loss)
+    )
+    ask = Ask(InProcess(members, engine), Nothing(), Disclosure(), "0/train/0", "training")
+    return Phase(ask, method, fresh, rounds)
+
+
+def fedavg() -> FedAvg:
+    """As the recipe strategies/mnist trains."""
+    return FedAvg(Plan((Segment(2),), 16, Optimiser(lr=0.01, momentum=0.9)))

@@ -1,0 +1,47 @@
+"""The encoder that suits rows of a shape, where nobody named one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.methods import Encoder
+from fallow.core.types import State
+from fallow.encoders.base import Shape
+from fallow.encoders.convolution import Convolution
+from fallow.encoders.fourier import Fourier
+
+SMALLEST = 8  # pixels: smaller pictures are tables
+
+
+@final
+@dataclass(frozen=True)
+class Auto:
+    """`Convolution` for pictures of 8 pixels and more in each direction, else `Fourier`.
+
+    >>> Auto().settled((1, 28, 28))
+    Convolution(filters=64, patch=5, whiten=False, threshold=0.3, grid=4, seed=0, half=False)
+    >>> Auto().settled((13,)).width((13,))
+    1024
+    """
+
+    version: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(title="By the shape of rows")
+
+    def settled(self, shape: Shape) -> Encoder:
+        """The encoder for rows of ``shape``; it takes this one's place."""
+        is_picture = len(shape) == 3 and min(shape[1:]) >= SMALLEST
+        return Convolution().settled(shape) if is_picture else Fourier()
+
+    def width(self, shape: Shape) -> int:
+        return self.settled(shape).width(shape)
+
+    def fit(self, ask: Ask, shape: Shape) -> State:
+        return self.settled(shape).fit(ask, shape)
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        return self.settled(tuple(x.shape[1:])).encode(x, state)

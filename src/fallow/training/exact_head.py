@@ -1,0 +1,156 @@
+"""The head of a trained model, solved for in closed form: ``head="exact"``.
+
+Training across skewed sites spoils the last layer most.  Where its body has been trained, by
+whatever method, the head that fits the labelled rows of all sites best is known exactly.
+
+Relative: CCVR (Luo et al., NeurIPS 2021) calibrates the head after training, by draws from class
+statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.complete import sum_of_all
+from fallow.core.contract import Contract
+from fallow.core.types import Answer, State
+from fallow.core.view import View
+from fallow.training.parts.heads import (
+    FEW,
+    Labelled,
+    chosen,
+    flattened,
+    labelled_rows,
+    losses_of,
+    noted,
+    penalties_of,
+    summed,
+    totals_of,
+    unchosen,
+)
+from fallow.training.parts.ridge import Head, Path, decompose, head_of
+
+TINY = 1e-12  # a feature that varies by less than that part of its mean is constant
+
+
+@final
+@dataclass(frozen=True)
+class ExactHead:
+    """The head W, b of smallest Σ s |y - W'z - b|² + λ n |W|² on what the body of a trained model
+    makes of rows, in units of their deviation over all rows of all sites and of the root of D.
+
+    Asked once, after the last round of a phase; body and statistics stay as they are.  λ and a
+    temperature are chosen by leave-one-out, as in `ClosedForm`.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.05), sites=4)
+    >>> run = fl.run(world, "margin", "fedavg", fl.MLP(), cycles=0, rounds=5, head="exact")
+    >>> "left_out" in run.records.columns
+    True
+
+    Notes
+    -----
+    Bodies change from phase to phase, so units are asked for anew each time.
+    """
+
+    contract: ClassVar[Contract] = Contract(
+        title="Exact head",
+        sum={
+            "columns": "totals over sites of rows and of each feature of the body",
+            "spread": "totals over sites of squares of each feature of the body",
+            "totals": "totals over sites of products of labelled features and labels",
+            "left_out": "totals over sites of losses on rows that a head has not seen",
+        },
+        models=("body",),
+        missing="stops: all exchanges are over the same rows; a resumed run asks again",
+        regression=True,
+        local_dp=False,
+        at_server=("penalty", "temperature", "left_out"),
+    )
+
+    # -- server half ------------------------------------------------------------------------
+
+    def solve(self, state: State, ask: Ask) -> State:
+        """The state with another head; unchanged where no site has a label."""
+        ask.fit(None, "body", None, w=state["w"], stats=state["stats"])
+        mean, unit = self.units(ask)
+        total = summed(sum_of_all(ask, "totals", mean=mean, unit=unit))
+        if float(total.totals.n) == 0:
+            return state
+
+        path = decompose(total.totals)
+        penalties = penalties_of(None)
+        choice = unchosen(penalties)
+        if total.rows >= FEW:
+            grid = torch.tensor(penalties, dtype=torch.float64)
+            lost = sum_of_all(
+                ask, "left_out", **path._asdict(), mean=mean, unit=unit, penalties=grid
+            )
+            choice = chosen(lost, penalties, path.n)
+
+        head = in_features(head_of(path, choice.penalty), mean, unit)
+        last = flattened(head, choice.temperature).to(state["w"].dtype)
+        w = torch.cat([state["w"][: -len(last)], last])
+        return {**state, "w": w, **noted(choice)}
+
+    def units(self, ask: Ask) -> tuple[Tensor, Tensor]:
+        """The mean (D,) of each feature over all rows and the inverse of its deviation times √D
+        (D,), 0 for a feature that is constant."""
+        total = sum_of_all(ask, "columns")
+        mean = total["columns"] / total["rows"]
+        squares = sum_of_all(ask, "spread", mean=mean)["squares"] / total["rows"]
+        is_constant = squares <= (TINY * mean).square()
+        unit = (len(mean) * squares).rsqrt()
+        return mean, torch.where(is_constant, 0.0, unit)
+
+    # -- site half --------------------------------------------------------------------------
+
+    def columns(self, view: View) -> Answer:
+        rows = self.features(view)
+        return {"rows": float(len(rows)), "columns": rows.sum(0)}
+
+    def spread(self, view: View, mean: Tensor) -> Answer:
+        return {"squares": (self.features(view) - mean).square().sum(0)}
+
+    def totals(self, view: View, mean: Tensor, unit: Tensor) -> Answer:
+        return totals_of(self.labelled(view, mean, unit))
+
+    def left_out(
+        self, view: View, mean: Tensor, unit: Tensor, penalties: Tensor, **path: Tensor
+    ) -> Answer:
+        """What heads of the ``path`` say of each row without having seen it."""
+        rows = self.labelled(view, mean, unit)
+        return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
+
+    def features(self, view: View) -> Tensor:
+        """What the body makes of all rows, labelled or not, (m, D) in float64."""
+        check_last_layer(view)
+        pool = view.embed("body", "pool")
+        labelled = view.embed("body", "labelled")
+        return torch.cat([pool, labelled]).double()
+
+    def labelled(self, view: View, mean: Tensor, unit: Tensor) -> Labelled:
+        z = (view.embed("body", "labelled").double() - mean) * unit
+        return labelled_rows(view, z, None, is_weighted=True)
+
+
+def in_features(head: Head, mean: Tensor, unit: Tensor) -> Head:
+    """The head for features as the body makes them, from that for features in other units."""
+    weight = unit[:, None] * head.weight
+    return Head(weight, head.bias - mean @ weight)
+
+
+def check_last_layer(view: View) -> None:
+    """Raise ValueError unless the last parameters of the model are those of its head."""
+    layers = [name for name, _ in view.layout.params]
+    if layers[-2:] != ["head.weight", "head.bias"]:
+        raise ValueError(
+            f"an exact head replaces the last layer, called head, with a bias; the last parameters "
+            f"of this model are {', '.join(layers[-2:])}: make its head the last layer, or leave "
+            "out head=exact"
+        )
