@@ -28,6 +28,7 @@ MODULES = (
     "closed_form_cycle",
     "study_two_processes",
     "workers",
+    "own_table",
 )
 RESULTS = Path(__file__).with_name("results.json")
 

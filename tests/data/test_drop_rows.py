@@ -58,7 +58,8 @@ def test_rows_are_left_out_of_both_tables(tmp_path: Path) -> None:
 
 def test_arrays_with_nan_are_refused_by_column_and_count_or_lose_those_rows() -> None:
     x = np.arange(40.0).reshape(20, 2)
-    y, groups = np.linspace(0, 1, 20), np.arange(20) // 10
+    y = np.linspace(0, 1, 20)
+    groups = np.arange(20) // 10
     x[4, 1], x[5, 1], x[17, 1], x[6, 0] = np.nan, np.inf, 1e39, -np.inf
     with pytest.raises(
         ValueError, match=r"column 0 of the rows has 1 values .* with drop_rows"

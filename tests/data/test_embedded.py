@@ -31,7 +31,8 @@ class Net(nn.Module):
 
 def toy(n: int = 11, m: int = 4) -> Dataset:
     g = torch.Generator().manual_seed(0)
-    x, x_test = torch.randn(n, 1, 4, 4, generator=g), torch.randn(m, 1, 4, 4, generator=g)
+    x = torch.randn(n, 1, 4, 4, generator=g)
+    x_test = torch.randn(m, 1, 4, 4, generator=g)
     groups = torch.arange(n) % 2
     return Dataset(
         "toy",
@@ -46,7 +47,8 @@ def toy(n: int = 11, m: int = 4) -> Dataset:
 
 
 def test_rows_are_the_features_in_evaluation_mode_whatever_the_batch() -> None:
-    d, net = toy(), Net().train()
+    d = toy()
+    net = Net().train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
     found = embed_rows(d, net, batch=3)
     assert net.training and net.body.training
@@ -107,7 +109,8 @@ def test_a_turn_of_90_degrees_is_counter_clockwise_and_its_corners_are_blank() -
 
 
 def test_digit_angle_is_a_regression_set_of_images_with_a_site_for_each_digit() -> None:
-    d, digits = load("digit_angle"), load("digits")
+    d = load("digit_angle")
+    digits = load("digits")
     assert d.task == "regression" and d.classes == () and d.x.shape == digits.x.shape
     assert d.y.abs().max() < 45 and abs(float(d.y.mean())) < 2 and d.y.std() > 24
     assert len(set(d.y.tolist())) == len(d.y)
@@ -120,10 +123,8 @@ def test_digit_angle_is_a_regression_set_of_images_with_a_site_for_each_digit() 
 def test_the_angle_can_be_learned_from_the_pixels() -> None:
     d = load("digit_angle")
     ones = torch.ones(len(d.x), 1)
-    a, b = (
-        torch.cat([d.x.flatten(1), ones], 1),
-        torch.cat([d.x_test.flatten(1), ones[: len(d.x_test)]], 1),
-    )
+    a = torch.cat([d.x.flatten(1), ones], 1)
+    b = torch.cat([d.x_test.flatten(1), ones[: len(d.x_test)]], 1)
     gram = a.double().T @ a.double() + torch.eye(65, dtype=torch.float64)
     theta = torch.linalg.solve(gram, a.double().T @ d.y.double())
     error = (b.double() @ theta - d.y_test).square().mean() / d.y_test.var()

@@ -13,7 +13,8 @@ import torch
 from fallow.data import ClassWindows, Dataset, check_leak, load
 from fallow.data.catalogue.femnist import MOST
 
-USERS, OF_CLASS = 40, 4000
+USERS = 40
+OF_CLASS = 4000
 
 
 def write(folder: Path, **writers: Sequence[int]) -> None:
@@ -81,7 +82,8 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 
 def generated(wraps: Callable[[int], bool]) -> list[list[int]]:
     """Images of each user: three neighbouring classes, from each one's cursor on."""
-    rng, cursor = np.random.default_rng(0), np.zeros(10, dtype=np.int64)
+    rng = np.random.default_rng(0)
+    cursor = np.zeros(10, dtype=np.int64)
     sizes = (rng.lognormal(4, 1, USERS) + 100).astype(int)
     users = []
     for user, size in enumerate(sizes):

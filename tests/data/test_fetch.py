@@ -24,7 +24,8 @@ TABLE = "patientId,value0,reference\n" + "".join(
 @pytest.fixture
 def near(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """A folder that stands for the source of ct, and an empty data folder."""
-    there, here = tmp_path / "there", tmp_path / "here"
+    there = tmp_path / "there"
+    here = tmp_path / "here"
     there.mkdir()
     here.mkdir()
     with zipfile.ZipFile(there / CT.file, "w") as archive:

@@ -9,14 +9,17 @@ import torch
 from fallow.data import check_leak, drop_leaks, row_hashes
 from fallow.data.dataset import Dataset
 
-USERS, CLASSES, IMAGES = 100, 10, 4000  # images of each class, taken whoever wrote them
+USERS = 100
+CLASSES = 10
+IMAGES = 4000  # images of each class, taken whoever wrote them
 
 
 def letters(is_fixed: bool) -> Dataset:
     """User u takes images of the classes u, u + 1, u + 2 (mod 10), of each from where the last user
     stopped, and tests on a tenth.  Where too few images are left the place goes back to 0; the
     published comparison is the wrong way round, so that it goes back nearly always."""
-    rng, place = np.random.default_rng(0), [0] * CLASSES
+    rng = np.random.default_rng(0)
+    place = [0] * CLASSES
     train: list[int] = []
     test: list[int] = []
     for user in range(USERS):
@@ -29,7 +32,8 @@ def letters(is_fixed: bool) -> Dataset:
             own += range(c * IMAGES + place[c], c * IMAGES + place[c] + each)
             place[c] += each
         order = rng.permutation(own).tolist()
-        train, test = train + order[len(own) // 10 :], test + order[: len(own) // 10]
+        train = train + order[len(own) // 10 :]
+        test = test + order[: len(own) // 10]
     parts = (torch.tensor(part) for part in (train, test))
     (x, y), (x_test, y_test) = ((bits(ids), ids // IMAGES) for ids in parts)
     return Dataset("letters", x, y, x_test, y_test, tuple("abcdefghij"))

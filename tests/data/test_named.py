@@ -41,7 +41,8 @@ def test_a_set_from_a_file_is_what_the_catalogue_says(name: str) -> None:
 
 
 def check_entry(name: str) -> None:
-    entry, d = CATALOGUE[name], load(name)
+    entry = CATALOGUE[name]
+    d = load(name)
     assert (d.name, d.task, d.n_classes) == (name, entry.task, entry.classes)
     assert tuple(d.x.shape[1:]) == entry.shape
     assert len(d.x) + len(d.x_test) == entry.rows
@@ -56,7 +57,8 @@ def test_a_classification_table_is_standardised_and_stratified(name: str) -> Non
     d = load(name)
     torch.testing.assert_close(d.x.mean(0), torch.zeros(d.x.shape[1]), atol=1e-5, rtol=0)
     torch.testing.assert_close(d.x.std(0, correction=0), torch.ones(d.x.shape[1]))
-    train, test = d.y.bincount() / len(d.y), d.y_test.bincount() / len(d.y_test)
+    train = d.y.bincount() / len(d.y)
+    test = d.y_test.bincount() / len(d.y_test)
     assert (train - test).abs().max() < 0.03
 
 
@@ -179,7 +181,8 @@ def test_a_regression_table_has_the_rank_that_is_known_of_it(name: str) -> None:
 def test_diamonds_has_its_grades_as_columns_of_0_and_1_with_empty_ones_for_missing() -> (
     None
 ):
-    d, plain = load("diamonds_onehot"), load("diamonds")
+    d = load("diamonds_onehot")
+    plain = load("diamonds")
     assert d.columns[:7] == ("carat", "depth", "table", "x", "y", "z", "cut=Fair")
     missing = [i for i, column in enumerate(d.columns) if column.endswith("=missing")]
     assert missing == [11, 19, 28] and not d.x[:, missing].any()

@@ -32,7 +32,8 @@ def lines(*rows: Any, separator: str = ",") -> str:
 
 def whole(d: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
     """All rows and targets, in the order of the targets."""
-    x, y = torch.cat([d.x, d.x_test]), torch.cat([d.y, d.y_test])
+    x = torch.cat([d.x, d.x_test])
+    y = torch.cat([d.y, d.y_test])
     return x[y.argsort()], y.sort().values
 
 

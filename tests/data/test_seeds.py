@@ -78,7 +78,8 @@ def test_rows_that_a_query_scores_are_those_that_are_labelled_and_trained_on(
     Run(made, journal).go()
     journal.close()
     for name, site in made.members.items():
-        number, held = site.x[:, 0].long(), site.x[:, 1].long()
+        number = site.x[:, 0].long()
+        held = site.x[:, 1].long()
         assert torch.equal(found.y[number], held)
         assert torch.equal(made.oracle.hidden[name], held)
         assert len(site.labelled) == 15

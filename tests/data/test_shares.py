@@ -21,7 +21,8 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 @pytest.mark.parametrize("rule", [ExactDirichlet(0.1), Patho()])
 def test_test_rows_follow_the_shares_of_the_training_rows(rule: Any) -> None:
-    y, y_test = np.repeat(np.arange(10), 500), np.repeat(np.arange(10), 200)
+    y = np.repeat(np.arange(10), 500)
+    y_test = np.repeat(np.arange(10), 200)
     counts = class_counts(y, rule.split(y, 20, rng()), 10)
     parts = shares.test_shares(counts, y_test, rng())
     together = np.concatenate(parts)
@@ -128,7 +129,8 @@ def test_a_site_without_labels_is_left_out_of_the_spread() -> None:
 
 
 def test_held_out_rows_are_a_stratified_fifth_fixed_by_the_name() -> None:
-    x, y = torch.arange(100.0)[:, None], np.repeat([0, 1], [60, 40])
+    x = torch.arange(100.0)[:, None]
+    y = np.repeat([0, 1], [60, 40])
     train, test = hold_out("toy", x, y)
     assert np.bincount(y[test]).tolist() == [12, 8]
     assert np.array_equal(hold_out("toy", x, y)[1], test)

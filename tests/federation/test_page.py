@@ -111,15 +111,15 @@ def test_the_guess_is_hidden_until_somebody_wants_to_see_it(tmp_path: Path) -> N
 
 
 def test_why_a_sample_was_chosen_is_said_in_words() -> None:
-    assert reasons(HEART, WHY, 1, 20) == [
+    assert reasons(HEART, WHY, place=1, of=20) == [
         "It was chosen as number 2 of 20 in its cycle.",
         "The model that all sites train together guesses “ill”, 62 % sure.",
         "The strategy that chooses samples gave it the score 0.6641.",
     ]
     assert "This site's own model guesses “3.5 mg”." in reasons(
-        DOSE, {"predicted": 3.5, "by": "local"}, 0, 1
+        DOSE, {"predicted": 3.5, "by": "local"}, place=0, of=1
     )
-    assert "There is no guess" in reasons(HEART, {}, 0, 1)[1]
+    assert "There is no guess" in reasons(HEART, {}, place=0, of=1)[1]
 
 
 def test_undo_takes_the_last_answer_back_once(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from fallow.settings.variants import variant
 from tests.report.conftest import write_study
 from tests.report.reading import read_study, write_report
 
-OLD, NEW = "fallow.compat:RatioAHFAL", "fallow.papers.ahfal.codes:RatioAHFAL"
+OLD = "fallow.compat:RatioAHFAL"
+NEW = "fallow.papers.ahfal.codes:RatioAHFAL"
 
 
 def test_an_old_word_and_a_new_one_build_the_same_class() -> None:

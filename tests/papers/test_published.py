@@ -10,8 +10,11 @@ from fallow.papers import KNOWN, PAPERS
 from fallow.study.published import Tally
 
 TABLES = KNOWN.published
-published, source, tables = TABLES.cells, TABLES.source, TABLES.names
-sizes, tallies = TABLES.sizes, TABLES.tallies
+published = TABLES.cells
+source = TABLES.source
+tables = TABLES.names
+sizes = TABLES.sizes
+tallies = TABLES.tallies
 
 
 def cells(table: str) -> dict[tuple[str, str], tuple[float | None, float | None]]:
@@ -147,7 +150,8 @@ def test_the_last_point_of_the_fairfal_curve_is_its_final_accuracy() -> None:
 
 
 def test_ten_epochs_before_the_graph_are_the_setting_of_the_first_dpfl_table() -> None:
-    first, second = cells("dpfl-table1"), cells("dpfl-table2")
+    first = cells("dpfl-table1")
+    second = cells("dpfl-table2")
     for share, budget in [("inf", "inf"), ("0.2N", "20"), ("0.1N", "10"), ("0.05N", "5")]:
         assert (
             first[f"DPFL B_c={share}", "dataset=CIFAR10 partition=Patho(3)"]

@@ -19,7 +19,9 @@ from fallow.settings.variants import variant
 from fallow.training.personal import DPFL
 
 TABLES = KNOWN.published
-published, tables, tallies = TABLES.cells, TABLES.names, TABLES.tallies
+published = TABLES.cells
+tables = TABLES.names
+tallies = TABLES.tallies
 
 every = pytest.mark.parametrize("recipe", RECIPES.values(), ids=list(RECIPES))
 
@@ -115,7 +117,8 @@ def test_a_full_protocol_is_the_papers(name: str) -> None:
 
 
 def test_moments_and_schedules_follow_the_public_codes() -> None:
-    ahfal, logo = RECIPES["ahfal/cifar10"].plan, RECIPES["logo/cifar10"].plan
+    ahfal = RECIPES["ahfal/cifar10"].plan
+    logo = RECIPES["logo/cifar10"].plan
     assert ahfal.optimiser.persist and not logo.optimiser.persist
     # 5 local epochs a round: the 260th epoch begins round 52 (counted from 0)
     assert ahfal.schedule.at(51, 4, 5) == 1.0 and ahfal.schedule.at(52, 0, 5) == 0.1

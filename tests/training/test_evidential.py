@@ -92,7 +92,8 @@ COUNTS = torch.tensor([5.0, 2.0, 1.0], dtype=torch.float64)
 
 
 def test_the_divergence_is_annealed_over_ten_rounds_and_then_counts_in_full() -> None:
-    start, end = gradient(0, COUNTS), gradient(10, COUNTS)
+    start = gradient(0, COUNTS)
+    end = gradient(10, COUNTS)
     assert not torch.equal(start, end)
     assert_close(gradient(3, COUNTS), start + 0.3 * (end - start))
     assert torch.equal(gradient(57, COUNTS), end)

@@ -16,7 +16,8 @@ PLAIN = Optimiser("sgd", 0.1, momentum=0.0)
 
 
 def test_a_step_follows_the_gradient_of_the_local_objective() -> None:
-    (job,), method = jobs(linear, (8,)), FedProx(mu=0.3)
+    (job,) = jobs(linear, (8,))
+    method = FedProx(mu=0.3)
     executor = loop(linear)
     learn = Autograd(executor.network, executor.loss, PLAIN)
     w_t = slot(job.start, PLAIN)

@@ -110,12 +110,15 @@ def loss_of(
 ) -> Tensor:
     """The loss row by row."""
     order = torch.randperm(6, generator=job.streams("batches", epoch))
-    x, y, weight = job.x[order], job.y[order], job.weight[order]
+    x = job.x[order]
+    y = job.y[order]
+    weight = job.weight[order]
     tilted = model(x) + job.counts.log()
     loss = (nn.functional.cross_entropy(tilted, y, reduction="none") * weight).mean()
     if round_ > 0:
         mix = mixing(job, Epoch(epoch, "all", 0.1), 64, 2.0)
-        u, beta = job.u[mix.rows], mix.beta.view(-1, 1, 1, 1)
+        u = job.u[mix.rows]
+        beta = mix.beta.view(-1, 1, 1, 1)
         both = beta * u + (1 - beta) * u[mix.mate]
         with torch.no_grad():
             t = teacher.eval()(both).softmax(1)
@@ -138,7 +141,8 @@ def test_a_step_is_one_along_the_loss_as_it_is_written(round_: int, pool: int) -
 
 
 def test_the_teacher_stays_the_model_that_was_sent_at_every_step() -> None:
-    job, three = site(20), replace(STEP, segments=(Segment(3),))
+    job = site(20)
+    three = replace(STEP, segments=(Segment(3),))
     (done,) = loop(norm).fit(KCFU(), three, 1, [job])
     agree(done.sent, plainly(job, 1, norm(), steps=3))
 

@@ -39,7 +39,8 @@ def known_labels(
     x: Tensor, y: Tensor, solver: Any = None, w: Tensor | None = None, **more: Any
 ) -> World:
     """Three sites that know all their labels, with these weights."""
-    sites, targets = shared(x, SIZES), shared(y, SIZES)
+    sites = shared(x, SIZES)
+    targets = shared(y, SIZES)
     world = labelled(
         federation(sites, Random(), solver=solver or MaskedSolve(), **more), targets
     )
@@ -64,7 +65,8 @@ def train_round(world: World, cycle: int = 0) -> State:
 
 def solve(world: World) -> Tensor:
     """(d + 1,) slopes and bias that every site uses."""
-    state, (first, *others) = train_round(world), world.members.values()
+    state = train_round(world)
+    (first, *others) = world.members.values()
     method = first.parts.methods["training"]
     found: Tensor = method.deploy(state, first.memory)["w"]
     for site in others:
@@ -101,9 +103,12 @@ def test_it_is_weighted_least_squares_over_all_sites() -> None:
 def test_weights_on_masked_rows_would_be_another_problem() -> None:
     # Algorithm 1 as printed: P and the weights do not commute
     x, y, w = data()
-    q, generator, s = haar(6, stream(0, "q")), stream(0, "mask"), w.sqrt()[:, None]
+    q = haar(6, stream(0, "q"))
+    generator = stream(0, "mask")
+    s = w.sqrt()[:, None]
     rows = torch.cat([with_ones(x), y[:, None]], 1)
-    right, wrong = mix(s * rows, generator, 6), s * mix(rows, generator, 6)
+    right = mix(s * rows, generator, 6)
+    wrong = s * mix(rows, generator, 6)
     ours, printed = (q @ shortest_solution(m[:, :-1] @ q, m[:, -1]) for m in (right, wrong))
     assert_close(ours, clear(x, y, w), rtol=0, atol=1e-11)
     assert float((printed - ours).abs().max()) > 1e-3
@@ -111,7 +116,8 @@ def test_weights_on_masked_rows_would_be_another_problem() -> None:
 
 def test_targets_without_noise_give_the_true_model_whatever_the_weights() -> None:
     x = draws(50, 6)
-    truth, w = draws(7, name="truth"), (3 * draws(50, name="weight")).exp()
+    truth = draws(7, name="truth")
+    w = (3 * draws(50, name="weight")).exp()
     assert_close(
         solve(known_labels(x, with_ones(x) @ truth, w=w)), truth, rtol=0, atol=1e-8
     )
@@ -131,7 +137,8 @@ CASES: dict[str, Tensor] = {
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("x", CASES.values(), ids=CASES)
 def test_it_is_the_model_of_server_solve(x: Tensor, ridge: float) -> None:
-    y, w = x[:, 0] + draws(50, name="noise"), draws(50, name="weight").exp()
+    y = x[:, 0] + draws(50, name="noise")
+    w = draws(50, name="weight").exp()
     masked, totals = (
         solve(known_labels(x, y, m(ridge=ridge), w)) for m in (MaskedSolve, ServerSolve)
     )
@@ -207,7 +214,8 @@ def test_it_is_the_same_as_bytes() -> None:
 def test_the_server_holds_a_model_that_it_cannot_read() -> None:
     x, y, w = data()
     world = known_labels(x, y, w=w)
-    state, model = train_round(world), solve(world)
+    state = train_round(world)
+    model = solve(world)
     q = world.members["b"].memory["turn/a"]["q"]
     theta = q @ state["w"]
     assert float((theta - state["w"]).abs().max()) > 0.01 * float(theta.norm())
@@ -222,7 +230,10 @@ def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
     world = known_labels(x, y, w=w)
     train_round(world)
     shown = {row["verb"]: row for row in world.shown.rows()}
-    n, d, k, sites = 50, 5, 6, 3
+    n = 50
+    d = 5
+    k = 6
+    sites = 3
     assert shown["masked"]["bytes"] == 8 * n * (k + 1)
     assert shown["masked"]["bytes_down"] == sites * (8 * (d + k) + 1)
     assert shown["centre"]["bytes"] == 8 * sites * (d + 1)
@@ -249,7 +260,8 @@ def test_masks_are_fresh_in_every_cycle_and_not_those_of_the_selection() -> None
 
 def test_a_site_without_labels_changes_nothing() -> None:
     x, y, _ = data()
-    sites, targets = shared(x, SIZES), shared(y, SIZES)
+    sites = shared(x, SIZES)
+    targets = shared(y, SIZES)
     world = federation({**sites, "d": draws(4, 5)}, Random(), solver=MaskedSolve())
     found = solve(labelled(world, {**targets, "d": y[:0]}))
     assert_close(found, solve(known_labels(x, y)), rtol=0, atol=1e-12)

@@ -177,7 +177,8 @@ def test_of_two_sites_the_larger_keeps_its_weight() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_what_is_no_model_is_kept_out_and_counted(rule: Any, bad: Answer) -> None:
     method = Robust(rule=rule)
-    with_it, without = after(method, [*HONEST, bad]), after(method, HONEST)
+    with_it = after(method, [*HONEST, bad])
+    without = after(method, HONEST)
     assert torch.equal(with_it["w"], without["w"])
     assert torch.equal(with_it["stats"], without["stats"])
     assert (int(with_it["refused"]), int(without["refused"])) == (1, 0)
@@ -192,7 +193,8 @@ def test_where_no_model_is_usable_training_has_diverged() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_site_without_labels_has_no_voice(rule: Any) -> None:
-    method, silent = Robust(rule=rule), site([1.0, 1.0], n=0)
+    method = Robust(rule=rule)
+    silent = site([1.0, 1.0], n=0)
     assert torch.equal(after(method, [*HONEST, silent])["w"], after(method, HONEST)["w"])
     assert torch.equal(after(method, [silent, silent])["w"], START["w"])
 
@@ -231,7 +233,8 @@ def test_batch_norm_statistics_are_averaged_by_the_rule_or_stay() -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_the_executors_agree(rule: Any) -> None:
     method = Robust(PLAN, rule=rule)
-    ours, theirs = federated(mlp, method), federated(mlp, method, executor=Stacked)
+    ours = federated(mlp, method)
+    theirs = federated(mlp, method, executor=Stacked)
     assert_close(ours["w"], theirs["w"], rtol=0, atol=1e-10)
 
 

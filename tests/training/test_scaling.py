@@ -11,6 +11,7 @@ from torch import Tensor
 from fallow.core import Ask
 from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
+from fallow.sites.site import Site
 from fallow.sites.store import Label
 from fallow.training.scaling import Scaling
 from tests.queries.regression import draws, federation, shared, stacked
@@ -32,14 +33,21 @@ def table() -> dict[str, Tensor]:
     return shared(x, (11, 8, 1))
 
 
+def rows_of(site: Site) -> Tensor:
+    """All rows of a site in the common units."""
+    assert isinstance(site.seen, Tensor)
+    return site.seen
+
+
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
 def test_the_units_are_those_of_the_pooled_rows(runtime: Any) -> None:
     sites = table()
     world, ask = agreeing(sites, runtime)
-    found, x = SCALING.of_features(ask), stacked(sites)
+    found = SCALING.of_features(ask)
+    x = stacked(sites)
     torch.testing.assert_close(found["mean"], x.mean(0))
     torch.testing.assert_close(found["std"], x.std(0, correction=0), rtol=1e-6, atol=0)
-    seen = torch.cat([site.seen for site in world.members.values()])
+    seen = torch.cat([rows_of(site) for site in world.members.values()])
     torch.testing.assert_close(seen.std(0, correction=0), torch.ones(3, dtype=seen.dtype))
 
 
@@ -49,7 +57,8 @@ def test_a_constant_column_is_0_everywhere_and_a_narrow_one_is_not() -> None:
     world, ask = agreeing(shared(x, (11, 8, 1)))
     found = SCALING.of_features(ask)
     assert found["std"][0] == 0 and found["std"][1] > 0
-    assert all(bool((site.seen[:, 0] == 0).all()) for site in world.members.values())
+    for site in world.members.values():
+        assert bool((rows_of(site)[:, 0] == 0).all())
 
 
 def test_labelled_rows_count_and_keep_their_labels() -> None:

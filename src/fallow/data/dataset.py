@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fallow.core.missing import Missing
+from fallow.core.streams import stream
 from fallow.data.reading import Reading
 
 Task = Literal["classification", "regression"]
@@ -129,6 +130,63 @@ def row_hashes(x: Tensor) -> list[bytes]:
     return hashes
 
 
+def copies_of(
+    x: Tensor,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Which rows are the same: the first row of each kind, and the kind of each row.
+
+    x: (n, ...) -> (k,) row numbers, and (n,) numbers below k, in no particular order.  -0.0 counts
+    as 0.0, and NaN as NaN.
+
+    >>> first, kind = copies_of(torch.tensor([[0.0, 1.0], [2.0, 1.0], [-0.0, 1.0]]))
+    >>> sorted(first.tolist()), bool(kind[0] == kind[2] != kind[1])
+    ([0, 1], True)
+    """
+    sums = row_sums(x)
+    _, first, kind = np.unique(sums, return_index=True, return_inverse=True)
+    if len(first) == len(x) or _are_equal(x, first[kind]):
+        return first, kind
+    # two rows that differ have the same sum: one in 2^64 pairs
+    hashes = np.array(row_hashes(x), dtype="V16")
+    _, first, kind = np.unique(hashes, return_index=True, return_inverse=True)
+    return first, kind
+
+
+BLOCK = 1 << 14
+"""Rows at a time, so that beside a large set there is never a second copy of all."""
+
+
+def row_sums(x: Tensor) -> npt.NDArray[np.uint64]:
+    """A number of 64 bits for each row, the same for equal rows: (n, ...) -> (n,).
+
+    The bits of the values, each times an odd number of its own, added up: rows that differ in one
+    value never have the same.
+    """
+    if len(x) == 0:
+        return np.zeros(0, dtype=np.uint64)
+    rows = x.detach().cpu().reshape(len(x), -1).numpy()
+    draw = stream(0, "row sums")
+    numbers = torch.randint(0, 1 << 62, (rows.shape[1],), generator=draw)
+    odd = 2 * numbers.numpy().astype(np.uint64) + np.uint64(1)
+    sums = np.empty(len(rows), dtype=np.uint64)
+    for begin in range(0, len(rows), BLOCK):
+        block = rows[begin : begin + BLOCK] + np.float32(0.0)  # -0.0 is 0.0
+        block[np.isnan(block)] = np.nan
+        sums[begin : begin + BLOCK] = block.view(np.uint32).astype(np.uint64) @ odd
+    return sums
+
+
+def _are_equal(x: Tensor, other: npt.NDArray[np.int64]) -> bool:
+    """Whether each row is the same as the row with the number in ``other``."""
+    rows = x.detach().cpu().reshape(len(x), -1).numpy()
+    at = np.flatnonzero(other != np.arange(len(rows)))
+    for begin in range(0, len(at), BLOCK):
+        some = at[begin : begin + BLOCK]
+        if not np.array_equal(rows[some], rows[other[some]], equal_nan=True):
+            return False
+    return True
+
+
 def check_leak(dataset: Dataset) -> None:
     """Raise ValueError when a test row has, byte for byte, the features of a training row."""
     leaks = _leaks(dataset)
@@ -153,6 +211,9 @@ def drop_leaks(dataset: Dataset) -> tuple[Dataset, int]:
 
 def _leaks(dataset: Dataset) -> dict[int, int]:
     """Test row -> a training row with the same features."""
+    is_possible = np.isin(row_sums(dataset.x_test), row_sums(dataset.x))
+    if not is_possible.any():
+        return {}
     training_row = {digest: row for row, digest in enumerate(row_hashes(dataset.x))}
     leaks = {}
     for row, digest in enumerate(row_hashes(dataset.x_test)):
@@ -259,6 +320,10 @@ def _check_groups(d: Dataset) -> None:
             )
 
 
+def _is_bad(x: Tensor, can_lack: bool) -> Tensor:
+    return x.isinf() if can_lack else ~x.isfinite()
+
+
 def check_finite(
     name: str, rows: str, x: Tensor, columns: tuple[str, ...] = (), can_lack: bool = False
 ) -> None:
@@ -267,9 +332,10 @@ def check_finite(
     x: (n, ...); ``rows`` says which rows these are, columns: names of the features of a table.
     can_lack: NaN is an empty cell, which is filled in later.
     """
-    bad = x.isinf() if can_lack else ~x.isfinite()
-    if not bad.any():
+    blocks = torch.split(x, BLOCK)  # what is asked of all at once would be copied for it
+    if not any(bool(_is_bad(block, can_lack).any()) for block in blocks):
         return
+    bad = _is_bad(x, can_lack)
     where = f"row {int(bad.flatten(1).any(1).nonzero()[0])}"
     if x.ndim == 2:
         column = int(bad.any(0).nonzero()[0])

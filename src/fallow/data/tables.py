@@ -37,7 +37,8 @@ def standardise(dataset: Dataset) -> Dataset:
             "standardise is for tables, images are normalised by fixed constants"
         )
     x = dataset.x.double()
-    mean, std = x.mean(0), x.std(0, correction=0)
+    mean = x.mean(0)
+    std = x.std(0, correction=0)
     # min == max, not std == 0: the mean of equal numbers may miss them by a last bit
     is_constant = dataset.x.amin(0) == dataset.x.amax(0)
 

@@ -36,11 +36,13 @@ class InProcess:
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
+        """Their names, in the order of the alphabet."""
         return tuple(sorted(self.members))
 
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
     ) -> Delivered:
+        """Ask each site its request, and bring relayed answers to their receivers."""
         before = collect_costs(self.members)
         answers = perform(self.members, self.executor, requests)
         cost = find_largest_cost(before, collect_costs(self.members))
@@ -48,9 +50,11 @@ class InProcess:
         if is_relay(requests):
             sizes = deliver(self.members, requests, answers, routes or {})
             passed = sum_whole(sizes, "bytes")  # from site to site: up and down
-            return Delivered(sizes, passed, down + passed, cost)
+            return Delivered(
+                answers=sizes, bytes_up=passed, bytes_down=down + passed, epsilon=cost
+            )
         up = sum(payload(answer) for answer in answers.values())
-        return Delivered(answers, up, down, cost)
+        return Delivered(answers=answers, bytes_up=up, bytes_down=down, epsilon=cost)
 
 
 def is_relay(requests: Mapping[SiteId, Request]) -> bool:

@@ -224,6 +224,7 @@ class Site:
                 self.remember(name, None)
 
     def streams(self, *name: str | int) -> torch.Generator:
+        """Random numbers of this site by their name, the same in every process."""
         return stream(self.parts.seed, *name, self.id)
 
     # -- local training ---------------------------------------------------------------------
@@ -328,8 +329,13 @@ class Site:
 
     @property
     def guard(self) -> ReleaseGuard:
+        """What stands between a verb and the outside: noise, bounds, masks."""
         return ReleaseGuard(
-            self.id, self.parts.privacy, self.store, self.parts.seed, self.parts.noise
+            site=self.id,
+            privacy=self.parts.privacy,
+            ledger=self.store,
+            seed=self.parts.seed,
+            noise=self.parts.noise,
         )
 
     @property

@@ -35,6 +35,7 @@ class RelayedMessage:
 
     @cached_property
     def content(self) -> bytes:
+        """The answer as bytes."""
         return pack(self.state)
 
     @cached_property
@@ -80,12 +81,14 @@ class MemoryStore:
     secrets: dict[SiteId, dict[str, Any]] = field(default_factory=dict)
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
+        """Remember a state under a name, or with None forget it."""
         if state is None:
             self.states.get(site, {}).pop(name, None)
         else:
             self.states.setdefault(site, {})[name] = state
 
     def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
+        """Remember what a relay brought instead of what an earlier one did."""
         states = self.states.setdefault(site, {})
         for name in names_from_relay(verb, states):
             del states[name]
@@ -93,24 +96,31 @@ class MemoryStore:
             states[f"{verb}/{sender}"] = letter.state
 
     def load_states(self, site: SiteId) -> dict[str, State]:
+        """All that a site remembers, by name."""
         return dict(self.states.get(site, {}))
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
+        """Add labels that were bought."""
         self.labels.setdefault(site, []).extend(labels)
 
     def load_labels(self, site: SiteId) -> list[Label]:
+        """All labels in the order of buying."""
         return list(self.labels.get(site, []))
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
+        """Note a release and what it cost."""
         self.book.setdefault(site, {})[key] = released
 
     def released(self, site: SiteId) -> dict[str, Released]:
+        """The releases of a site, by key, in the order of spending."""
         return dict(self.book.get(site, {}))
 
     def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+        """Keep a secret of a site; it replaces the one before."""
         self.secrets[site] = secret
 
     def hidden(self, site: SiteId) -> dict[str, Any] | None:
+        """The secret that was hidden last; None where there is none."""
         return self.secrets.get(site)
 
 

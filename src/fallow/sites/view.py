@@ -36,26 +36,32 @@ class SiteView:
 
     @property
     def pool(self) -> int:
+        """How many rows have no label."""
         return len(self._site.pool)
 
     @property
     def labels(self) -> Tensor:
+        """Of the labelled rows that train, (n,)."""
         return self._site.labels
 
     @property
     def held(self) -> Tensor:
+        """Labels of the rows that are held back, (v,)."""
         return self._site.targets(self._site.validation)
 
     @property
     def held_weights(self) -> Tensor:
+        """Weights of the rows that are held back, (v,)."""
         return self._site.weight[self._site.validation]
 
     @property
     def weights(self) -> Tensor:
+        """Weights of the labelled rows that train, (n,), as the query attached them."""
         return self._site.weight[self._site.labelled]
 
     @property
     def counts(self) -> Tensor:
+        """Labelled rows of each class, (C,) float64."""
         return torch.bincount(self.labels, minlength=self.classes).double()
 
     @property
@@ -74,6 +80,7 @@ class SiteView:
         return self._site.parts.hidden[self.site][self._site.pool]
 
     def rows(self, which: Rows = "pool") -> Tensor:
+        """Rows of a kind as models see them, (n, *shape)."""
         return self._site.seen[self._positions(which)]
 
     def blocks(self, which: Rows = "pool", size: int = CHUNK) -> Iterator[Tensor]:
@@ -101,9 +108,11 @@ class SiteView:
         return self.memory[name]
 
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
+        """Outputs of a remembered model for rows of a kind, (n, c)."""
         return self._run_model(model, which)[1]
 
     def embed(self, model: str, which: Rows = "pool") -> Tensor:
+        """Features of rows of a kind before the head of a remembered model, (n, h)."""
         return self._run_model(model, which)[0]
 
     def _run_model(self, model: str, which: Rows) -> tuple[Tensor, Tensor]:
@@ -119,6 +128,7 @@ class SiteView:
     def forward(
         self, state: State, rows: Tensor, draw: torch.Generator | None = None
     ) -> Tensor:
+        """Outputs of the model at ``state``, (n, c); draw: of dropout, None: in evaluation mode."""
         return forward(self._site.parts.model, self.layout, state, rows, draw)
 
     def outputs(self, state: State, rows: Tensor) -> Tensor:
@@ -129,6 +139,7 @@ class SiteView:
         return self.forward(state, rows)
 
     def stream(self, purpose: str) -> torch.Generator:
+        """Random numbers by their purpose, of this site and cycle."""
         return self._site.streams(purpose, self.cycle)
 
     def secret(self, purpose: str) -> torch.Generator:

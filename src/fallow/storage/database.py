@@ -147,6 +147,7 @@ class Database:
             return False
 
     def close(self) -> None:
+        """End the connection."""
         with self._turn:
             self._db.close()
             with COUNTING:

@@ -166,7 +166,8 @@ class MaskedSolve:
 
     def labelled_rows(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
         """Labelled rows (n, d), numbers (n,) and weights (n,)."""
-        x, y = view.rows("labelled"), view.labels.double()
+        x = view.rows("labelled")
+        y = view.labels.double()
         check_linear(view, x, "masked-solve", self.intercept)
         w = view.weights.double() if self.weighted else torch.ones_like(y)
         return x.flatten(1).double(), y, w

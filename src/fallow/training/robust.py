@@ -21,7 +21,8 @@ from fallow.core.weights import cap_weights
 from fallow.training.base import model_at_site, own_statistics, with_own_statistics
 
 RULES = ("median", "trimmed", "clipped")
-LARGEST, RATIO = 0.5, 2.0
+LARGEST = 0.5
+RATIO = 2.0
 """A site weighs in a clipped average at most this share of all, and so many times the median
 site."""
 

@@ -73,9 +73,11 @@ def test_what_small_buckets_cannot_take_fills_the_class_with_the_smallest_ratio_
 def test_budgets_sum_to_what_there_is_and_stay_within_the_pool(data: st.DataObject) -> None:
     c = data.draw(st.integers(2, 6))
     counts = st.lists(st.integers(0, 40), min_size=c, max_size=c)
-    held, pooled = data.draw(counts), data.draw(counts.filter(any))
+    held = data.draw(counts)
+    pooled = data.draw(counts.filter(any))
     caps = data.draw(counts.filter(any))
-    n, shares = data.draw(st.integers(1, 60)), [p / sum(pooled) for p in pooled]
+    n = data.draw(st.integers(1, 60))
+    shares = [p / sum(pooled) for p in pooled]
     quota = allocate(n, held, shares, [cap > 0 for cap in caps])
     assert sum(quota) == n and min(quota) >= 0
     assert all(q == 0 for q, cap in zip(quota, caps, strict=True) if cap == 0)
@@ -161,7 +163,8 @@ def test_either_routing_mixes_where_the_global_class_alone_is_low() -> None:
         "a": Table(local, common, [0, 0, 0, 1]),
         "b": Table(local, common, [0, 0, 0, 1]),
     }
-    low, target = torch.tensor([False, True]), torch.ones(2, dtype=torch.float64)
+    low = torch.tensor([False, True])
+    target = torch.ones(2, dtype=torch.float64)
     picks = {}
     for route in ("either", "local"):
         strategy = RatioAHFAL(route=route)

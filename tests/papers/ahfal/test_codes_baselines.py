@@ -54,7 +54,8 @@ def view() -> Any:
 
 
 def test_a_pixel_gradient_is_the_slope_of_the_largest_logit(view: Any) -> None:
-    state, rows = view.model("local"), view.rows()[:2]
+    state = view.model("local")
+    rows = view.rows()[:2]
     gradient = pixel_gradients(view, state, rows)
     assert gradient.shape == (2, 64)
     best = view.logits("local")[:2].max(1)
@@ -91,7 +92,8 @@ def test_pixel_badge_picks_the_row_nearest_to_each_centre(view: Any) -> None:
 
 
 def test_pixel_badge_is_not_badge(view: Any) -> None:
-    pixel, real = PixelBADGE().select(view, 6).rows, BADGE().select(view, 6).rows
+    pixel = PixelBADGE().select(view, 6).rows
+    real = BADGE().select(view, 6).rows
     assert len(set(pixel.tolist())) == 6
     assert set(pixel.tolist()) != set(real.tolist())
 
@@ -101,7 +103,8 @@ def test_pixel_badge_picks_other_rows_of_mnist_than_badge() -> None:
     found = load("mnist", DATA)
     model = build_model("lenet", (1, 28, 28), 10, stream(0, "init"))
     view: Any = SiteView(site_of(model, found.x[:200].clone()), cycle=0)
-    pixel, real = PixelBADGE().select(view, 20).rows, BADGE().select(view, 20).rows
+    pixel = PixelBADGE().select(view, 20).rows
+    real = BADGE().select(view, 20).rows
     assert len(set(pixel.tolist())) == 20
     assert len(set(pixel.tolist()) & set(real.tolist())) < 15
 
@@ -179,8 +182,11 @@ def test_every_tensor_is_shaken_in_proportion_to_its_norm(view: Any) -> None:
 
 def test_plain_noise_picks_the_rows_whose_features_move_most(view: Any) -> None:
     picks = PlainNoise(draws=3).select(view, 5).rows
-    state, inner, draw = view.model("local"), view._site.parts, view.stream("noise")
-    z, moved = view.embed("local"), torch.zeros(20, dtype=torch.float64)
+    state = view.model("local")
+    inner = view._site.parts
+    draw = view.stream("noise")
+    z = view.embed("local")
+    moved = torch.zeros(20, dtype=torch.float64)
     for _ in range(3):
         noisy = {**state, "w": shake_weights(view, state["w"], 1e-3, draw)}
         moved += (look(inner.model, inner.layout, noisy, view.rows())[0] - z).abs().mean(1)

@@ -16,7 +16,8 @@ from tests.worlds import Table, tables, world
 
 def test_one_class_without_labels_makes_every_score_nan_and_none_does_not() -> None:
     draw = stream(0, "logits")
-    local, globe = torch.randn(5, 3, generator=draw), torch.randn(5, 3, generator=draw)
+    local = torch.randn(5, 3, generator=draw)
+    globe = torch.randn(5, 3, generator=draw)
     for counts in product([0.0, 4.0], repeat=3):
         score = discrepancy(local, globe, torch.tensor(counts))
         assert bool(score.isnan().all()) == (0.0 in counts)
@@ -24,7 +25,8 @@ def test_one_class_without_labels_makes_every_score_nan_and_none_does_not() -> N
 
 
 def test_golden_score_with_every_class_there() -> None:  # G14
-    local, globe = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 1.0, 2.0]])
+    local = torch.tensor([[2.0, 1.0, 0.0]])
+    globe = torch.tensor([[0.0, 1.0, 2.0]])
     assert float(discrepancy(local, globe, torch.ones(3))) == pytest.approx(
         1.1504, abs=5e-5
     )

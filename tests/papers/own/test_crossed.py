@@ -77,6 +77,7 @@ def test_the_report_says_it(study_of: Any) -> None:
 def test_the_recipe_is_a_whole_grid() -> None:
     for name in ("personal-al/mnist", "personal-al/mnist-flip"):
         found = grid(RECIPES[name].queries)
-        queries, trainings = {q for q, _ in found}, {t for _, t in found}
+        queries = {q for q, _ in found}
+        trainings = {t for _, t in found}
         assert len(found) == len(queries) * len(trainings) == 20
         assert "random" in queries and "local" in trainings

@@ -85,7 +85,8 @@ class Federation:
 
     def rounds(self, *numbers: int) -> Federation:
         for r in numbers:
-            key, verbs = f"0/train/{r}", self.method.contract.verbs
+            key = f"0/train/{r}"
+            verbs = self.method.contract.verbs
             ask = Ask(
                 self.watch, Forgetful(), self.shown, key, "training", round=r, reveals=verbs
             )

@@ -48,8 +48,11 @@ def loss(learn: Autograd, w: Tensor) -> float:
 
 @pytest.mark.parametrize("alpha", [0.2, 0.5, 0.9])
 def test_alpha_moves_along_the_slope_of_the_loss_of_the_mixture(alpha: float) -> None:
-    learn, s, tiny = learner(), slots(alpha), 1e-6
-    v, w = s["v"].w, s["w"].w
+    learn = learner()
+    s = slots(alpha)
+    tiny = 1e-6
+    v = s["v"].w
+    w = s["w"].w
     above, below = (
         loss(learn, (alpha + e) * v + (1 - alpha - e) * w) for e in (tiny, -tiny)
     )
@@ -60,9 +63,11 @@ def test_alpha_moves_along_the_slope_of_the_loss_of_the_mixture(alpha: float) ->
 
 
 def test_a_step_by_hand() -> None:
-    learn, s = learner(), slots(0.3)
+    learn = learner()
+    s = slots(0.3)
     now = APFL().step(s, s["w"], BATCH, learn)
-    v, w = s["v"].w, s["w"].w
+    v = s["v"].w
+    w = s["w"].w
     g = learn.gradient(s["w"]._replace(w=0.3 * v + 0.7 * w), BATCH)[0]
     assert_close(now["v"].w, v - 0.1 * 0.3 * g, rtol=0, atol=1e-15)
     assert_close(now["w"].w, w - 0.1 * learn.gradient(s["w"], BATCH)[0], rtol=0, atol=1e-15)
@@ -71,7 +76,8 @@ def test_a_step_by_hand() -> None:
 
 @pytest.mark.parametrize(("rate", "end"), [(1e6, 1.0), (-1e6, 0.0)])
 def test_alpha_stays_between_0_and_1(rate: float, end: float) -> None:
-    learn, s = learner(), slots(0.5)
+    learn = learner()
+    s = slots(0.5)
     slope = float(
         (
             (s["v"].w - s["w"].w)

@@ -22,6 +22,7 @@ from fallow.experiment.world import World, world_of
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from fallow.sites.site import Site
 from fallow.storage.files import load_tree
 from fallow.study.opening import check_task, settle_recipe
 from fallow.training.personal import PFedGraph
@@ -79,6 +80,12 @@ def odd(classes: int = 3, scale: Mapping[int, float] | None = None) -> Dataset:
         classes=tuple("abcdef"[:classes]),
         group_names=NAMES,
     )
+
+
+def enlarge_rows(site: Site) -> None:
+    """The rows that a site trains on become so large that its loss overflows."""
+    assert isinstance(site.seen, torch.Tensor)
+    site.seen = site.seen * 1e200
 
 
 def run_recipe(
@@ -178,7 +185,7 @@ def test_parts_of_epochs_are_refused() -> None:
 def test_a_site_that_diverges_is_refused_in_every_round_and_the_others_train_on() -> None:
     found = federation(dpfl(tau_init=0))
     wild = found.members["b"]
-    wild.seen = wild.seen * 1e200  # its loss overflows in the first step
+    enlarge_rows(wild)  # its loss overflows in the first step
     for r in range(3):
         found.rounds(r)
         assert found.state["refused"].tolist() == [
@@ -193,7 +200,7 @@ def test_a_site_that_diverges_is_refused_in_every_round_and_the_others_train_on(
 @pytest.mark.parametrize("graph", ["static", "resampled", "full"])
 def test_graphs_that_choose_by_nothing_average_without_it_too(graph: str) -> None:
     found = federation(dpfl(tau_init=0, graph=graph))
-    found.members["b"].seen = found.members["b"].seen * 1e200
+    enlarge_rows(found.members["b"])
     found.rounds(0, 1)
     assert bool(found.kept("average")[[0, 2, 3, 4]].isfinite().all())
 
@@ -202,35 +209,31 @@ def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() ->
     method = PFedGraph(PLAN)
     carrier = plain_federation(mlp, method)
     wild = carrier.members["b"]
-    tame, wild.seen = wild.seen, wild.seen * 1e200
+    tame = wild.seen
+    enlarge_rows(wild)
     state = rounds(carrier, method, first_state(mlp), 2)
-    assert decode_sites(state["refused"]) == {"b"} and decode_sites(state["sites"]) == {
-        "a",
-        "c",
-    }
-    assert bool(state["models"].isfinite().all()) and bool(
-        state["weights"].isfinite().all()
-    )
+    assert decode_sites(state["refused"]) == {"b"}
+    assert decode_sites(state["sites"]) == {"a", "c"}
+    assert bool(state["models"].isfinite().all())
+    assert bool(state["weights"].isfinite().all())
+
     wild.seen = tame  # it begins at the common start again
     state = rounds(carrier, method, state, 1, first=2)
-    assert decode_sites(state["refused"]) == set() and decode_sites(state["sites"]) == {
-        "a",
-        "b",
-        "c",
-    }
-    wild.seen = tame * 1e200  # now its last model stands in
+    assert decode_sites(state["refused"]) == set()
+    assert decode_sites(state["sites"]) == {"a", "b", "c"}
+
+    enlarge_rows(wild)  # now its last model stands in
     before = state["models"][1]
     state = rounds(carrier, method, state, 1, first=3)
-    assert decode_sites(state["refused"]) == {"b"} and torch.equal(
-        state["models"][1], before
-    )
+    assert decode_sites(state["refused"]) == {"b"}
+    assert torch.equal(state["models"][1], before)
 
 
 def test_pfedgraph_stops_where_every_model_is_not_finite() -> None:
     method = PFedGraph(PLAN)
     carrier = plain_federation(mlp, method)
     for site in carrier.members.values():
-        site.seen = site.seen * 1e200
+        enlarge_rows(site)
     with pytest.raises(ValueError, match="no site sent PFedGraph a model without NaN"):
         rounds(carrier, method, first_state(mlp), 1)
 
@@ -245,7 +248,7 @@ def test_a_common_average_stops_at_a_model_that_is_not_finite_and_names_its_site
     method: Any,
 ) -> None:
     carrier = plain_federation(mlp, method)
-    carrier.members["b"].seen = carrier.members["b"].seen * 1e200
+    enlarge_rows(carrier.members["b"])
     with pytest.raises(
         ValueError, match=r"site b answered 'upload' with .* NaN or infinite"
     ):

@@ -35,7 +35,8 @@ def test_the_reward_is_minus_the_mean_over_all_validation_rows_however_they_are_
         0
     )  # forward passes take 512 rows
     site = found.members["a"]
-    rows, w = site.validation, site.memory["local"]["w"]
+    rows = site.validation
+    w = site.memory["local"]["w"]
     outputs = predict(
         site.parts.model, site.parts.layout, site.memory["local"], site.x[rows]
     )
@@ -50,14 +51,18 @@ def test_the_reward_reads_no_row_that_trains_and_no_row_of_the_pool() -> None:
     site = found.members["a"]
     w = site.memory["local"]["w"]
     before = float(reward(SiteView(site, 0))(w))
-    site.seen = site.seen.clone()
-    site.seen[site.labelled] = torch.nan
+    assert isinstance(site.seen, torch.Tensor)
+    rows = site.seen.clone()
+    rows[site.labelled] = torch.nan
+    site.seen = rows
     assert float(reward(SiteView(site, 0))(w)) == before
 
 
 def test_of_rivals_the_first_is_taken_with_a_chance_of_exactly_nine_in_ten() -> None:
     """The chance is 4 / (4 + 4/9): a coin below it takes the first, one above the second."""
-    own, rivals, order = at(2), [at(-2), at(-2)], torch.tensor([0, 1])
+    own = at(2)
+    rivals = [at(-2), at(-2)]
+    order = torch.tensor([0, 1])
     for coin, taken in ((0.9 - 1e-9, [True, False]), (0.9 + 1e-9, [False, True])):
         found = ggc(own, rivals, near, order, torch.tensor([coin, 0.5], dtype=F64))
         assert found.chosen.tolist() == taken
@@ -67,7 +72,8 @@ def test_of_rivals_the_first_is_taken_with_a_chance_of_exactly_nine_in_ten() -> 
 def test_with_the_rule_that_turns_away_who_gains_nothing_the_group_would_never_be_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    own, peers = at(0, 1), [at(5, 0), at(-5, 0)]
+    own = at(0, 1)
+    peers = [at(5, 0), at(-5, 0)]
     coins = torch.tensor([0.5, 0.5], dtype=F64)
     orders = [torch.tensor(order) for order in ([0, 1], [1, 0])]
     assert all(ggc(own, peers, near, order, coins).chosen.all() for order in orders)
@@ -78,7 +84,8 @@ def test_with_the_rule_that_turns_away_who_gains_nothing_the_group_would_never_b
 
 def test_where_both_choices_lead_from_no_number_to_one_a_coin_decides() -> None:
     """Alone and all together no number; with either one a loss."""
-    own, peers = at(0.0), [at(1.0)]
+    own = at(0.0)
+    peers = [at(1.0)]
 
     def earned(w: Tensor) -> float:
         return next(values)
@@ -93,7 +100,8 @@ def test_where_both_choices_lead_from_no_number_to_one_a_coin_decides() -> None:
 @pytest.mark.parametrize("bad", [torch.nan, -torch.inf])
 def test_a_model_whose_loss_is_not_a_number_stays_outside(gate: float, bad: float) -> None:
     """Its weights are finite, so it is not refused; it spoils every average that it enters."""
-    wild, tame = at(1e9), at(0.5)
+    wild = at(1e9)
+    tame = at(0.5)
     draw = stream(0, "rows")
     noise = 0.01 * torch.randn(12, generator=draw, dtype=F64)
 

@@ -35,7 +35,8 @@ def test_the_personal_step_is_pulled_to_the_model_that_was_sent() -> None:
     sent = slot(first_state(mlp), SGD)
     v = sent._replace(w=sent.w + 0.5)
     now = Ditto(lam=0.75).step({"w": sent, "v": v}, sent, batch, learn)
-    at_w, at_v = learn.gradient(sent, batch)[0], learn.gradient(v, batch)[0]
+    at_w = learn.gradient(sent, batch)[0]
+    at_v = learn.gradient(v, batch)[0]
     assert_close(now["w"].w, sent.w - 0.1 * at_w, rtol=0, atol=1e-15)
     assert_close(now["v"].w, v.w - 0.1 * (at_v + 0.75 * (v.w - sent.w)), rtol=0, atol=1e-15)
 

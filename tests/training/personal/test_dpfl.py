@@ -70,7 +70,8 @@ def test_models_that_come_in_batches_are_chosen_as_if_they_came_at_once(
         coins = torch.rand(
             N - 1, dtype=torch.float64, generator=site.streams("ggc coins 0", 0)
         )
-        peers, earned = [*members[:k], *members[k + 1 :]], reward(SiteView(site, 0))
+        peers = [*members[:k], *members[k + 1 :]]
+        earned = reward(SiteView(site, 0))
         whole = ggc(members[k], peers, earned, order, coins, budget - 1)
         for name, value in whole._asdict().items():
             assert torch.equal(
@@ -137,7 +138,8 @@ def test_each_choice_costs_two_evaluations_and_two_for_every_candidate() -> None
 
 
 def test_sites_with_mirrored_labels_are_avoided_by_the_others() -> None:
-    rows, flipped = (12,) * 6, (0, 1)
+    rows = (12,) * 6
+    flipped = (0, 1)
     found = ran(5, {"rows": rows, "flipped": flipped, "held": 12})
     marked = torch.zeros(6, dtype=torch.bool)
     marked[list(flipped)] = True
@@ -158,7 +160,8 @@ def test_the_model_of_a_site_is_the_one_it_trained_before_averaging() -> None:
 
 def test_preprocessing_stands_for_as_many_rounds_as_its_epochs_would_take() -> None:
     found = federation(dpfl(tau_init=5)).rounds(0)  # 5 epochs, 2 a round: 3 rounds
-    trained, exchanges = found.kept("local"), len(found.watch.routes)
+    trained = found.kept("local")
+    exchanges = len(found.watch.routes)
     found.rounds(1, 2)
     assert (
         torch.equal(found.kept("local"), trained) and len(found.watch.routes) == exchanges
@@ -177,7 +180,8 @@ def test_between_two_choices_the_last_one_is_used_again_or_none(between: Any) ->
             graph, chosen if between == "reuse" else torch.zeros_like(chosen)
         )
     again = 2 * int(chosen.sum()) if between == "reuse" else 0
-    preprocessing, choices = N * (N - 1), 2 * int(found.state["omega"].sum())
+    preprocessing = N * (N - 1)
+    choices = 2 * int(found.state["omega"].sum())
     assert sum(found.watch.received.values()) == preprocessing + choices + again
 
 
@@ -185,7 +189,8 @@ def test_between_two_choices_the_last_one_is_used_again_or_none(between: Any) ->
 
 
 def test_a_static_graph_is_full_and_stays_and_a_resampled_one_changes() -> None:
-    static, other = ran(5, graph="static", budget=3), ran(5, graph="resampled", budget=3)
+    static = ran(5, graph="static", budget=3)
+    other = ran(5, graph="resampled", budget=3)
     drawn = [state["graph"] for state in static.history]
     assert all(torch.equal(graph, drawn[0]) for graph in drawn)
     assert drawn[0].sum(1).tolist() == [2] * N
@@ -195,7 +200,8 @@ def test_a_static_graph_is_full_and_stays_and_a_resampled_one_changes() -> None:
 
 
 def test_random_peers_in_the_number_of_the_greedy_choice() -> None:
-    greedy, random = ran(3), ran(3, graph="degree")
+    greedy = ran(3)
+    random = ran(3, graph="degree")
     degrees = greedy.state["graph"].sum(1)
     assert torch.equal(random.state["graph"].sum(1), degrees)
     assert not torch.equal(random.state["graph"], greedy.state["graph"])
@@ -215,6 +221,7 @@ def test_the_guard_leaves_sites_alone_in_the_main_loop_only() -> None:
     assert not found.history[0]["guarded"].any()
     for state in found.history[2:]:
         assert not state["graph"][state["guarded"].bool()].any()
-    own, average = found.kept("local"), found.kept("average")
+    own = found.kept("local")
+    average = found.kept("average")
     for k, graph in enumerate(found.state["graph"]):
         assert graph.any() or torch.equal(own[k], average[k])

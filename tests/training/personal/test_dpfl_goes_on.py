@@ -53,7 +53,8 @@ def test_a_fresh_cycle_warms_up_from_the_common_model_and_a_continued_one_does_n
 
 def test_a_random_graph_stays_and_goes_on_at_once() -> None:
     first = ran(4, budget=3, graph="static")
-    before, received = first.state["omega"], sum(first.watch.received.values())
+    before = first.state["omega"]
+    received = sum(first.watch.received.values())
     again = next_cycle(first).rounds(0)
     assert torch.equal(again.state["omega"], before)
     assert sum(again.watch.received.values()) - received == before.sum()

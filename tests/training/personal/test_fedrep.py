@@ -65,7 +65,8 @@ def test_bodies_are_averaged_and_heads_stay() -> None:
 
 
 def test_only_bodies_travel_once_every_site_has_a_head() -> None:
-    method, shown = FedRep(PLAN), Disclosure()
+    method = FedRep(PLAN)
+    shown = Disclosure()
     carrier = federation(mlp, method)
     state = rounds(carrier, method, first_state(mlp), 1)
     rounds(carrier, method, state, 2, shown=shown)

@@ -87,7 +87,8 @@ def test_without_validation_the_last_common_model_is_tuned(tune_prox: bool) -> N
     method = FedProxFT(PLAN, mu=0.5, tune_prox=tune_prox)
     carrier, state = trained(method)
     run_last(carrier, method, state)
-    site, name = carrier.members["c"], "local" if tune_prox else "tuned"
+    site = carrier.members["c"]
+    name = "local" if tune_prox else "tuned"
     ours = deploy_to_sites(carrier, method, state)["c"]
     agree(ours, by_hand(site, state, name, mu=0.5 if tune_prox else 0.0))
 

@@ -53,7 +53,8 @@ def test_rows_of_one_weight_count_the_same(weight: float) -> None:
 
 def helpful(view: SiteView, own: Tensor) -> Tensor:
     """A model that is better about the first held row and worse about the second."""
-    gen, before = stream(0, "peers"), losses(view, own)
+    gen = stream(0, "peers")
+    before = losses(view, own)
     tried = (
         own + torch.randn(own.shape, generator=gen, dtype=own.dtype) for _ in range(200)
     )
@@ -63,9 +64,11 @@ def helpful(view: SiteView, own: Tensor) -> Tensor:
 
 def test_weights_decide_who_is_a_collaborator() -> None:
     view = SiteView(with_weights([1.0] * HELD).members["a"], 0)
-    site, own = view._site, view.memory["local"]["w"]
+    site = view._site
+    own = view.memory["local"]["w"]
     peers = [Member(2 * helpful(view, own) - own, 1)]
-    order, coins = torch.tensor([0]), torch.tensor([0.5], dtype=torch.float64)
+    order = torch.tensor([0])
+    coins = torch.tensor([0.5], dtype=torch.float64)
     chosen = []
     for heavy in (0, 1):
         weights = torch.zeros(HELD, dtype=site.weight.dtype)

@@ -57,7 +57,8 @@ def by_hand(
 
 
 def test_a_site_is_sent_the_first_model_once_and_sends_nothing() -> None:
-    carrier, shown = federation(mlp, Local(PLAN)), Disclosure()
+    carrier = federation(mlp, Local(PLAN))
+    shown = Disclosure()
     rounds(carrier, Local(PLAN), first_state(mlp), 3, shown=shown)
     assert shown.bytes_down == 3 * payload({**first_state(mlp)})
     assert shown.bytes_up == 0

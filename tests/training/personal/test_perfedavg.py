@@ -30,16 +30,15 @@ SGD = Optimiser("sgd", 0.05, momentum=0.0)
 
 
 def test_on_a_quadratic_a_step_is_w_minus_beta_a_times_one_minus_alpha_a_times_w() -> None:
-    a, alpha, beta, w = (
-        2.0,
-        0.1,
-        0.05,
-        3.0,
-    )  # F(w) = a w² / 2 is the squared error of x = 1, y = 0
+    a = 2.0
+    alpha = 0.1
+    beta = 0.05
+    w = 3.0  # F(w) = a w² / 2 is the squared error of x = 1, y = 0
     model: nn.Module = Linear((1,), 1, bias=False).double()
     layout = Layout.of(model)
     start = {"w": torch.tensor([w]).double(), "stats": torch.zeros(0).double()}
-    x, y = torch.ones(4, 1).double(), torch.zeros(4).double()
+    x = torch.ones(4, 1).double()
+    y = torch.zeros(4).double()
     job = Job("site-0", x, y, torch.ones(4).double(), start, streams(0))
     method = PerFedAvg(Plan((Segment(1),), 4, SGD), inner=alpha)
     (done,) = Loop(model, layout, row_loss("regression")).fit(method, method.plan, 0, [job])
@@ -75,7 +74,8 @@ def test_a_pair_is_every_other_row_and_a_single_row_is_both(
 def test_padding_does_not_change_the_pair(
     real: int, one: list[int], two: list[int]
 ) -> None:
-    alone, padded = batch(8, real), batch(8)
+    alone = batch(8, real)
+    padded = batch(8)
     assert [rows(b) for b in pair(alone)] == [one, two]
     stack = Batch(
         x=torch.stack([alone.x, padded.x]),
@@ -128,7 +128,8 @@ def test_after_local_training_a_site_may_deploy_what_it_sent() -> None:
 def test_a_model_comes_once_a_round_and_the_last_one_to_be_adapted(
     adapt: Any, models: int
 ) -> None:
-    method, shown = PerFedAvg(PLAN, eval_adapt=adapt), Disclosure()
+    method = PerFedAvg(PLAN, eval_adapt=adapt)
+    shown = Disclosure()
     rounds(federation(mlp, method), method, first_state(mlp), 3, shown=shown)
     assert shown.bytes_down == 3 * models * payload({**first_state(mlp)})
 

@@ -64,7 +64,8 @@ def test_models_that_are_nearly_alike_count_as_alike() -> None:
 def test_with_a_small_alpha_every_site_is_alone_and_with_a_large_one_shares_decide() -> (
     None
 ):
-    moved, p = alike(3, 0.2), torch.tensor([0.5, 0.3, 0.2])
+    moved = alike(3, 0.2)
+    p = torch.tensor([0.5, 0.3, 0.2])
     assert graph(moved, p, 1e-3).equal(torch.eye(3).double())
     assert_close(graph(moved, p, 1e9), p.double().expand(3, 3), rtol=0, atol=1e-8)
 
@@ -85,7 +86,8 @@ def test_the_term_pulls_along_the_direction_that_was_sent_or_away_from_it(
     x = torch.linspace(-1, 1, 18, dtype=torch.float64).view(3, 6)
     batch = Batch(x, torch.tensor([0, 1, 2]), torch.ones(3).double(), 0.1, round=1)
     at = slot(first_state(mlp), SGD)
-    w, m = at.w, torch.linspace(-1, 1, at.w.numel(), dtype=torch.float64)
+    w = at.w
+    m = torch.linspace(-1, 1, at.w.numel(), dtype=torch.float64)
     now = PFedGraph(lam=0.5, lam_sign=sign).step({"w": at}, at._replace(w=m), batch, learn)
     slope = m / w.norm() - (m @ w) * w / w.norm() ** 3  # of <m, w> / ||w||
     plain = w - 0.1 * learn.gradient(at, batch)[0]
@@ -109,7 +111,8 @@ def test_a_site_goes_on_from_its_mixture() -> None:
 
 @pytest.mark.parametrize(("lam", "down"), [(0.1, 1 + 2 + 2), (0.0, 3)])
 def test_the_direction_is_a_second_model(lam: float, down: int) -> None:
-    shown, method = Disclosure(), PFedGraph(PLAN, lam=lam)
+    shown = Disclosure()
+    method = PFedGraph(PLAN, lam=lam)
     rounds(federation(mlp, method), method, first_state(mlp), 3, shown=shown)
     model = payload({**first_state(mlp)})
     assert shown.bytes_down == 3 * down * model

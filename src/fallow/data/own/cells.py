@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.data.optional import import_optional
-from fallow.data.own.dialect import Dialect, detect
+from fallow.data.own.dialect import BLOCK, Dialect, detect
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -183,16 +183,19 @@ def _by_arrow(
     words = sorted({form for w in EMPTY for form in (w, w.upper(), w.capitalize())})
     kinds = {name: pa.float64() if name in numeric else pa.string() for name in names}
     total = path.stat().st_size
-    blocks: dict[str, list[Numbers]] = {name: [] for name in numeric}
+    place = {name: at for at, name in enumerate(name for name in names if name in numeric)}
+    # one array for all numbers; what it is too long by is never written, and takes no memory
+    matrix = np.empty((_count_lines(path), len(place)), dtype=np.float32)
     texts: dict[str, list[str]] = {name: [] for name in names if name not in numeric}
     known: dict[str, str] = {}
     done = 0
+    rows = 0
     try:
         # the header is read above, where it is checked; its names may be stripped
         reader = arrow_csv.open_csv(
             path,
             read_options=arrow_csv.ReadOptions(
-                column_names=list(names), skip_rows=_lines_before(path), block_size=1 << 22
+                column_names=list(names), skip_rows=_lines_before(path), block_size=BLOCK
             ),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=dialect.separator,
@@ -206,8 +209,11 @@ def _by_arrow(
         for batch in reader:
             done += batch.nbytes
             say(min(done, total), total)
-            for name in numeric:
-                blocks[name].append(_as_float32(batch.column(name)))
+            end = rows + batch.num_rows
+            for name, at in place.items():
+                with np.errstate(over="ignore"):  # beyond 3.4e38 is infinite
+                    matrix[rows:end, at] = batch.column(name).to_numpy(zero_copy_only=False)
+            rows = end
             for name, cells in texts.items():
                 found = [cell.strip() for cell in batch.column(name).to_pylist()]
                 cells += [known.setdefault(cell, cell) for cell in found]
@@ -216,10 +222,17 @@ def _by_arrow(
     columns: dict[str, Cells] = {}
     for name in names:
         if name in numeric:
-            columns[name] = Cells(_joined(blocks.pop(name)))
+            columns[name] = Cells(matrix[:rows, place[name]])
         else:
             columns[name] = Cells(texts=texts[name])
     return columns
+
+
+def _count_lines(path: Path) -> int:
+    """At least as many as there are rows."""
+    with path.open("rb") as file:
+        blocks = iter(lambda: file.read(BLOCK), b"")
+        return 1 + sum(block.count(b"\n") + block.count(b"\r") for block in blocks)
 
 
 def _lines_before(path: Path) -> int:
@@ -233,14 +246,6 @@ def _lines_before(path: Path) -> int:
 
 def _joined(blocks: list[Numbers]) -> Numbers:
     return np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
-
-
-def _as_float32(column: Any) -> Numbers:
-    """An array of arrow as float32, NaN where it has nothing; beyond 3.4e38 is infinite."""
-    with np.errstate(over="ignore"):
-        wide = column.to_numpy(zero_copy_only=False)
-        narrow: Numbers = wide.astype(np.float32)
-    return narrow
 
 
 def _by_lines(
@@ -331,7 +336,9 @@ def _read_excel(path: Path, is_text: IsText) -> Read:
         with pd.ExcelFile(path, engine="openpyxl") as book:
             sheets = book.sheet_names
             # cells as they stand: which words mean nothing is decided in one place
-            df = book.parse(sheets[0], keep_default_na=False, na_values=[""])
+            df = pd.read_excel(
+                book, sheet_name=sheets[0], keep_default_na=False, na_values=[""]
+            )
     except Exception as error:  # openpyxl raises whatever a damaged archive makes it raise
         raise ValueError(f"{path.name} could not be read as Excel: {error}") from error
     notes: tuple[str, ...] = ()

@@ -43,6 +43,12 @@ class Column:
     read: ColumnRead
     numbers: Numbers | None = None
     codes: npt.NDArray[np.int32] | None = None
+    infinite: int = 0
+
+    def __len__(self) -> int:
+        cells = self.numbers if self.codes is None else self.codes
+        assert cells is not None  # noqa: S101 - a used column is one of both
+        return len(cells)
 
     @property
     def is_used(self) -> bool:
@@ -60,6 +66,8 @@ class Column:
         """Which cells are empty: (n,)."""
         if self.codes is not None:
             return self.codes < 0
+        if self.numbers is not None and not self.read.missing:
+            return np.zeros(len(self.numbers), dtype=np.bool_)
         assert self.numbers is not None  # noqa: S101 - a used column is one of both
         return np.isnan(self.numbers)
 
@@ -160,9 +168,10 @@ def _of_number_texts(
 
 
 def _of_numbers(name: str, numbers: Numbers, must: bool) -> Column:
-    is_missing = np.isnan(numbers)
+    flat = np.ascontiguousarray(numbers)  # which may be a column of an array
+    is_missing = np.isnan(flat)
     missing = int(is_missing.sum())
-    given = numbers[~is_missing] if missing else numbers
+    given = flat[~is_missing] if missing else flat
     if not len(given):
         return Column(ColumnRead(name, "left out", missing=missing, why="it is empty"))
     low, high = float(given.min()), float(given.max())
@@ -171,7 +180,9 @@ def _of_numbers(name: str, numbers: Numbers, must: bool) -> Column:
     if not must and not missing and len(given) >= MANY and _counts_rows(given):
         why = f"it counts the rows ({low:g}, {low + 1:g}, ... {high:g})"
         return Column(ColumnRead(name, "left out", why=why), numbers=numbers)
-    return Column(ColumnRead(name, "number", missing=missing), numbers=numbers)
+    infinite = 0 if np.isfinite([low, high]).all() else int(np.isinf(given).sum())
+    read = ColumnRead(name, "number", missing=missing)
+    return Column(read, numbers=numbers, infinite=infinite)
 
 
 def _counts_rows(numbers: Numbers) -> bool:
@@ -241,11 +252,15 @@ def encode_columns(columns: list[Column]) -> Features:
     was empty.
     """
     names = [feature for column in columns for feature in column.features]
-    marked = [column.read.name for column in columns if column.is_missing.any()]
+    marked = [column.read.name for column in columns if column.read.missing]
     taken = set(names)
     marks = tuple((_free(f"{name}_missing", taken), name) for name in marked)
     names += [feature for feature, _ in marks]
-    n = len(columns[0].is_missing)
+    n = len(columns[0])
+    whole = _one_array(columns)
+    if whole is not None:
+        columns.clear()
+        return Features(whole, tuple(names), (), ())
     x = np.empty((n, len(names)), dtype=np.float32)
     levels: list[tuple[int, int]] = []
     at = 0
@@ -261,11 +276,30 @@ def encode_columns(columns: list[Column]) -> Features:
             for code in range(width):
                 x[:, at + code] = column.codes == code
             x[column.codes < 0, at : at + width] = np.nan
-        if column.is_missing.any():
+        if column.read.missing:
             x[:, mark_at] = column.is_missing
             mark_at += 1
         at += width
     return Features(x, tuple(names), tuple(levels), marks)
+
+
+def _one_array(columns: Sequence[Column]) -> Numbers | None:
+    """The array whose columns these are, all of them, in their order and without empty cells."""
+    first = columns[0].numbers
+    if first is None or not isinstance(first.base, np.ndarray):
+        return None
+    base: Numbers = first.base
+    is_matrix = base.ndim == 2 and base.shape[1] == len(columns)
+    if not is_matrix or base.dtype != np.float32:
+        return None
+    for place, column in enumerate(columns):
+        at = column.numbers
+        if at is None or at.base is not base or column.read.missing:
+            return None
+        is_there = at.ctypes.data == base.ctypes.data + place * base.itemsize
+        if not is_there or at.strides != base.strides[:1]:
+            return None
+    return base[: len(first)]
 
 
 def _free(name: str, taken: Collection[str]) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fallow.core.build import nearest
 from fallow.core.missing import Missing
 from fallow.data.catalogue.named import CATALOGUE, load
-from fallow.data.dataset import Dataset, check_finite, check_leak
+from fallow.data.dataset import BLOCK, Dataset, check_finite, check_leak
 from fallow.data.own.cells import TABLES, Say, say_nothing
 from fallow.data.own.features import read_arrays
 from fallow.data.own.images import read_folder
@@ -345,6 +345,20 @@ class _Rows(NamedTuple):
         ids = None if self.ids is None else tuple(self.ids[row] for row in rows)
         return _Rows(self.x[rows], self.y[rows], sites, ids, self.notes)
 
+    def parted(
+        self, train: npt.NDArray[np.int64], test: npt.NDArray[np.int64]
+    ) -> tuple[_Rows, _Rows]:
+        """Two parts, by their sorted row numbers.  The first takes the place of all rows, so that
+        beside a large table there is never a second one; these rows are not to be used again."""
+        aside = self.at(test)
+        for begin in range(0, len(train), BLOCK):
+            some = train[begin : begin + BLOCK]  # each moves up, or stays
+            self.x[begin : begin + len(some)] = self.x[some]
+        sites = None if self.sites is None else self.sites[train]
+        ids = None if self.ids is None else tuple(self.ids[row] for row in train)
+        rest = _Rows(self.x[: len(train)], self.y[train], sites, ids, self.notes)
+        return rest, aside
+
     @property
     def is_whole(self) -> npt.NDArray[np.bool_]:
         """Which rows have finite features alone: (n,)."""
@@ -371,9 +385,7 @@ def _split(rows: _Rows, aside: _Rows | None, about: _About) -> Dataset:
         if about.missing is None:  # while all of them can be counted
             check_finite(about.name, "rows", rows.x, about.columns)
         train, test = hold_out(about.name, rows.x, rows.y)
-        everything = rows
-        rows = everything.at(train)
-        aside = everything.at(test)
+        rows, aside = rows.parted(train, test)
     group_names, group, group_test = _grouped(rows.sites, aside.sites)
     dataset = Dataset(
         about.name,

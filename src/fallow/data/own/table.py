@@ -112,8 +112,10 @@ def read_table(
                 for file in files
             ]
     rows = parts[0].rows
-    cells = _join(parts)
+    dialect = parts[0].dialect
     notes = tuple(note for part in parts for note in part.notes)
+    cells = _join(parts)
+    parts.clear()  # columns are dropped as soon as they are features
     labels = cells[wanted.label].texts
     sites = cells[wanted.site].texts if wanted.site is not None else None
     assert labels is not None  # noqa: S101 - it was asked for as texts
@@ -129,7 +131,7 @@ def read_table(
         path.name,
         rows,
         np.array(sites, dtype=np.str_) if sites is not None else None,
-        parts[0].dialect,
+        dialect,
     )
     found = replace(found, notes=(*notes, *found.notes))
     if found.kept.all():
@@ -278,7 +280,7 @@ def assemble(
         _check_infinite(columns, name)
         kept_sites = sites
     reads = [_with_sites(each, columns, kept_sites) for each in reads]
-    has_holes = any(column.is_missing.any() for column in columns)
+    has_holes = any(column.read.missing for column in columns)
     features = encode_columns(columns)
     notes = sentences([] if wanted.drop_rows else reads)
     if wanted.drop_rows:
@@ -326,7 +328,7 @@ def _row_names(
 
 def _lacks(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
     """Rows with a missing or infinite feature: (n,)."""
-    lacks = np.zeros(len(columns[0].is_missing), dtype=np.bool_)
+    lacks = np.zeros(len(columns[0]), dtype=np.bool_)
     for column in columns:
         lacks |= column.is_missing
         if column.numbers is not None:
@@ -335,18 +337,18 @@ def _lacks(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
 
 
 def _rows_of(column: Column, keep: npt.NDArray[np.bool_]) -> Column:
+    """The column without some of its rows, which are those that lack a feature."""
+    read = replace(column.read, missing=0)
     if column.codes is not None:
-        return replace(column, codes=column.codes[keep])
+        return replace(column, read=read, codes=column.codes[keep])
     assert column.numbers is not None  # noqa: S101 - a used column is one of both
-    return replace(column, numbers=column.numbers[keep])
+    return replace(column, read=read, numbers=column.numbers[keep])
 
 
 def _check_infinite(columns: Sequence[Column], name: str) -> None:
     for column in columns:
-        if column.numbers is None:
-            continue
-        infinite = int(np.isinf(column.numbers).sum())
-        if infinite:
+        infinite = column.infinite
+        if infinite and column.numbers is not None:
             row = int(np.isinf(column.numbers).argmax()) + 1
             raise ValueError(
                 f"{name}: column {column.read.name!r} has {infinite} infinite values (beyond "

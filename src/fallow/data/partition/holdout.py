@@ -7,7 +7,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from fallow.core.streams import seed_of
-from fallow.data.dataset import row_hashes
+from fallow.data.dataset import copies_of
 from fallow.data.partition.cuts import IntArray, largest_remainder
 
 TEST_SHARE = 0.2
@@ -40,9 +40,8 @@ def hold_out(name: str, x: Tensor, y: npt.NDArray[np.generic]) -> tuple[IntArray
     stay on one side, so that no test row is also a training row; a row with an unlabelled copy
     (-1 or NaN) stays in training.
     """
-    hashes = np.array(row_hashes(x), dtype="V16")
     # of the distinct rows the first copy, and of every row which distinct one it is
-    _, first, copy_of = np.unique(hashes, return_index=True, return_inverse=True)
+    first, copy_of = copies_of(x)
     is_unlabelled = y == -1
     if np.issubdtype(y.dtype, np.floating):
         is_unlabelled = np.isnan(y)

@@ -23,6 +23,7 @@ class Draft:
         self.clear()
 
     def clear(self) -> None:
+        """Forget what an order changed."""
         self._kept: dict[str, State | None] = {}
         self._labels: list[Label] = []
         self._spent: dict[str, Released] = {}
@@ -62,15 +63,18 @@ class Draft:
                 self._store.spend(site, key, released)
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
+        """As `SiteStore.keep`, when the order is done."""
         self._kept[name] = state
 
     def receive(self, site: SiteId, verb: str, letters: RelayedMessages) -> None:
+        """As `SiteStore.keep` for each letter; what an earlier relay of the verb brought goes."""
         for name in names_from_relay(verb, self.load_states(site)):  # of an earlier relay
             self._kept[name] = None
         for sender, letter in letters.items():
             self._kept[f"{verb}/{sender}"] = letter.state
 
     def load_states(self, site: SiteId) -> dict[str, State]:
+        """All that the site remembers, with what the order changed."""
         states = self._store.load_states(site)
         for name, state in self._kept.items():
             if state is None:
@@ -80,23 +84,29 @@ class Draft:
         return states
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
+        """As `SiteStore.write`, when the order is done."""
         self._labels += labels
 
     def load_labels(self, site: SiteId) -> list[Label]:
+        """All labels by their rows, with those of the order."""
         labels = self._store.load_labels(site)
         labels += self._labels
         return sorted(labels)
 
     def spend(self, site: SiteId, key: str, released: Released) -> None:
+        """As `SiteStore.spend`, when the order is done."""
         self._spent[key] = released
 
     def released(self, site: SiteId) -> dict[str, Released]:
+        """All releases of the run, with those of the order."""
         return {**self._store.released(site), **self._spent}
 
     def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+        """As `SiteStore.hide`, when the order is done."""
         self._secret = secret
 
     def hidden(self, site: SiteId) -> dict[str, Any] | None:
+        """The secret that was hidden last; None where there is none."""
         if self._secret is not None:
             return self._secret
         return self._store.hidden(site)

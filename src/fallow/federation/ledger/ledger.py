@@ -124,6 +124,7 @@ class Ledger:
         self._tables.check_in_place()
 
     def close(self) -> None:
+        """End the connection to the file."""
         self._tables.close()
 
     # -- what people see --------------------------------------------------------------------
@@ -224,7 +225,7 @@ class Ledger:
         """
         with self.transaction():
             asked = self._find_question(row)
-            check_value(value, self.classes, row, self.site)
+            check_value(value, self.classes, row=row, site=self.site)
             answers = [given for _, given in self._load_current_answers(asked.id)]
             own = next((given for given in answers if given.who == who), None)
             if own is None or own.value != value:
@@ -238,7 +239,7 @@ class Ledger:
         """A conflict decided: earlier answers no longer count.  ValueError where there is none."""
         with self.transaction():
             asked = self._find_question(row)
-            check_value(value, self.classes, row, self.site)
+            check_value(value, self.classes, row=row, site=self.site)
             if self._load_question(asked.id).state != "conflict":
                 raise ValueError(
                     f"row {row} of site {self.site} is not in conflict: there is nothing to decide"

@@ -102,6 +102,7 @@ class Orders:
         return found[0][0] if found else None
 
     def is_scored(self, run: str, step: str) -> bool:
+        """Whether the common model after a round was scored here."""
         sql = "SELECT 1 FROM model WHERE run = ? AND step = ? AND scored = 1"
         return bool(self._tables.read(sql, run, step))
 
@@ -207,6 +208,7 @@ class Orders:
         )
 
     def is_left(self, run: str) -> bool:
+        """Whether people gave a run up."""
         return bool(self._tables.read("SELECT 1 FROM left_run WHERE id = ?", run))
 
     def note_news(self, run: str, news: str) -> None:
@@ -224,10 +226,12 @@ class Orders:
         return [line for (line,) in lines]
 
     def newest_run(self) -> str | None:
+        """The run that the site entered last; None before the first."""
         found = self._tables.read("SELECT id FROM run ORDER BY turn DESC LIMIT 1")
         return found[0][0] if found else None
 
     def is_known(self, run: str) -> bool:
+        """Whether the site ever entered a run."""
         return bool(self._tables.read("SELECT 1 FROM run WHERE id = ?", run))
 
     def begin(self, run: str) -> None:

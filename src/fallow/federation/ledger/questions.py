@@ -99,7 +99,7 @@ def decide_state(answers: Sequence[LabelAnswer], people: int) -> QuestionState:
     return "answered"
 
 
-def check_value(value: float | None, classes: int, row: int, site: SiteId) -> None:
+def check_value(value: float | None, classes: int, *, row: int, site: SiteId) -> None:
     """Raise ValueError unless the value can be the label of a row."""
     if value is None:
         return

@@ -55,6 +55,7 @@ class SiteStore:
     # -- memory -----------------------------------------------------------------------------
 
     def keep(self, site: SiteId, name: str, state: State | None) -> None:
+        """Remember a state under a name, or with None forget it, until it is undone or settled."""
         with self._tables.transaction():
             self._tables.write(REMEMBER, self.exchange, name)
             if state is None:
@@ -64,6 +65,7 @@ class SiteStore:
                 self._tables.write(sql, name, with_checksum(state))
 
     def load_states(self, site: SiteId) -> dict[str, State]:
+        """All that the site remembers, by name.  Raises Failed for a damaged one."""
         rows = self._tables.read("SELECT name, state FROM kept ORDER BY name")
         states: dict[str, State] = {}
         for name, blob in rows:
@@ -94,6 +96,7 @@ class SiteStore:
     # -- labels -----------------------------------------------------------------------------
 
     def write(self, site: SiteId, labels: Sequence[Label]) -> None:
+        """Add labels, which are never undone."""
         sql = (
             "INSERT INTO label (row, value, cycle, weight, probability, held, mark) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -103,6 +106,7 @@ class SiteStore:
                 self._tables.write(sql, *label, _mark(site, label))
 
     def load_labels(self, site: SiteId) -> list[Label]:
+        """All labels by their rows.  Raises Failed for one that was changed."""
         rows = self._tables.read("SELECT * FROM label ORDER BY row")
         return [self._read_label(line) for line in rows]
 
@@ -314,6 +318,7 @@ class SiteStore:
         return added_up(cost for (cost,) in self._tables.read("SELECT epsilon FROM spent"))
 
     def released(self, site: SiteId) -> dict[str, Released]:
+        """The releases of the run, by key, in the order of spending."""
         self.compare()
         releases: dict[str, Released] = {}
         sql = "SELECT key, line FROM spent WHERE run = ? ORDER BY rowid"
@@ -325,11 +330,13 @@ class SiteStore:
         return releases
 
     def hide(self, site: SiteId, secret: dict[str, Any]) -> None:
+        """Keep a secret; it replaces the one before."""
         self._tables.write(
             "INSERT OR REPLACE INTO secret VALUES (1, ?)", with_checksum(secret)
         )
 
     def hidden(self, site: SiteId) -> dict[str, Any] | None:
+        """The secret that was hidden last; None where there is none."""
         found = self._tables.read("SELECT held FROM secret")
         if not found:
             return None

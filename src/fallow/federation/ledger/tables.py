@@ -302,4 +302,5 @@ class Tables:
             )
 
     def close(self) -> None:
+        """End the connection to the file."""
         self._file.close()

@@ -18,6 +18,7 @@ router = APIRouter()
 
 
 def views_of(request: Request) -> Views:
+    """The views of the page that a request is to."""
     views: Views = request.app.state.views
     return views
 
@@ -33,6 +34,7 @@ Row = Annotated[int, Depends(row_in)]
 
 @router.get(ENTRANCE)
 def enter(request: Request, views: Page, token: str = "") -> Response:
+    """The entrance: who has the token is given the cookie."""
     door: Door = request.app.state.door
     if not door.opens(token):
         return views.plain(
@@ -49,6 +51,7 @@ def enter(request: Request, views: Page, token: str = "") -> Response:
 
 @router.get("/name")
 def name(request: Request, views: Page) -> Response:
+    """Who is labelling?"""
     return views.page("name", person(request), typed="")
 
 
@@ -66,6 +69,7 @@ def first(request: Request, who: Who, views: Page, row: str = "") -> Response:
 
 @router.get("/sample/{row}")
 def sample(request: Request, who: Who, views: Page, row: Row) -> Response:
+    """One sample, also one that has an answer."""
     asked = views.desk.question(row)
     if asked is None:
         raise ValueError("This sample was never asked, so it takes no label here.")
@@ -76,6 +80,7 @@ def sample(request: Request, who: Who, views: Page, row: Row) -> Response:
 
 @router.get("/conflicts")
 def conflicts(request: Request, who: Who, views: Page) -> Response:
+    """The samples on which people disagree."""
     return views.conflict_list(
         who, notice=views.describe_outcome(request.query_params, who)
     )
@@ -83,16 +88,19 @@ def conflicts(request: Request, who: Who, views: Page) -> Response:
 
 @router.get("/mine")
 def mine(request: Request, who: Who, views: Page, page: str = "1") -> Response:
+    """What this person has answered."""
     return views.own_labels(who, max(1, whole_number(page) or 1))
 
 
 @router.get("/withdraw/{row}")
 def withdrawal(who: Who, views: Page, row: Row) -> Response:
+    """The form by which a sample leaves."""
     return views.withdrawal(row, who)
 
 
 @router.get("/picture/{row}")
 def image(views: Page, row: Row) -> Response:
+    """The picture of a sample."""
     found = picture(views.desk.rows, row)
     if found is None:
         return views.plain(404, "This sample is no picture: its page shows what it has.")
@@ -101,11 +109,13 @@ def image(views: Page, row: Row) -> Response:
 
 @router.get("/state")
 def state(who: Who, views: Page, row: str = "") -> Response:
+    """What a page that stays open asks for."""
     return JSONResponse(views.live(who, whole_number(row)))
 
 
 @router.get("/static/{file}")
 def static(file: str) -> Response:
+    """Style and script of the page."""
     if file not in STATIC:
         return Response(status_code=404)
     return Response((HERE / "static" / file).read_bytes(), media_type=STATIC[file])
@@ -113,4 +123,5 @@ def static(file: str) -> Response:
 
 @router.get("/favicon.ico")
 def icon() -> Response:
+    """None; browsers ask for one."""
     return Response(status_code=204)

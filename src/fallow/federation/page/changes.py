@@ -27,6 +27,7 @@ Row = Annotated[int, Depends(row_in)]
 
 @router.post("/name")
 def rename(request: Request, given: Form, views: Page) -> Response:
+    """Who is labelling from now on."""
     try:
         chosen = name_of(field(given, "name"))
     except ValueError as error:
@@ -39,6 +40,7 @@ def rename(request: Request, given: Form, views: Page) -> Response:
 
 @router.post("/answer")
 def answer(who: Who, given: Form, views: Page, row: Row) -> Response:
+    """A label, or that somebody cannot tell."""
     asked = views.desk.question(row)
     if asked is None:
         raise ValueError(
@@ -57,6 +59,7 @@ def answer(who: Who, given: Form, views: Page, row: Row) -> Response:
 
 @router.post("/undo")
 def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
+    """Take the person's latest answer back."""
     try:
         views.desk.take_back(row, who, field(given, "said"))
     except Outdated as error:
@@ -70,6 +73,7 @@ def undo(who: Who, given: Form, views: Page, row: Row) -> Response:
 
 @router.post("/resolve")
 def resolve(who: Who, given: Form, views: Page, row: Row) -> Response:
+    """Decide a conflict."""
     seen = field(given, "seen")
     try:
         value = value_of(given, views.desk.schema)
@@ -81,6 +85,7 @@ def resolve(who: Who, given: Form, views: Page, row: Row) -> Response:
 
 @router.post("/withdraw")
 def withdraw(who: Who, given: Form, views: Page, row: Row) -> Response:
+    """A sample leaves for good."""
     try:
         why = reason_of(given)
     except ValueError as error:

@@ -93,9 +93,11 @@ class LabelQueue:
         return own
 
     def describe_row(self, row: int) -> ReadableRow:
+        """A row as a person reads it."""
         return self.rows.describe(row)
 
     def label(self, value: float | None) -> str:
+        """A label in words."""
         return label_of(self.schema, value)
 
     # -- what people do ---------------------------------------------------------------------

@@ -46,6 +46,7 @@ class Door:
 
     @property
     def hosts(self) -> tuple[str, ...]:
+        """The names under which a browser may reach the page."""
         return (f"127.0.0.1:{self.port}", f"localhost:{self.port}")
 
     @property

@@ -168,7 +168,9 @@ class Views:
             typed=typed,
             is_open=asked.state not in ENDED,
             state=words.STATES[asked.state],
-            reasons=words.reasons(self.desk.schema, asked.why, asked.place, asked.of),
+            reasons=words.reasons(
+                self.desk.schema, asked.why, place=asked.place, of=asked.of
+            ),
             history=history,
             **self._keys(),
             **self._row(asked.row),

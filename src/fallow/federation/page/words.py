@@ -110,7 +110,7 @@ def cycle_name(cycle: int) -> str:
     return f"cycle {cycle}" if cycle >= 0 else "the first labels"
 
 
-def reasons(schema: Schema, why: Mapping[str, Any], place: int, of: int) -> list[str]:
+def reasons(schema: Schema, why: Mapping[str, Any], *, place: int, of: int) -> list[str]:
     """Why a sample was chosen, as sentences: its place, the guess and how sure, the score."""
     said = [f"It was chosen as number {place + 1} of {of} in its cycle."]
     predicted = why.get("predicted")

@@ -101,10 +101,12 @@ class SiteFolder:
 
     @property
     def name(self) -> SiteId:
+        """Of the site, as the agreement has it."""
         return self.settings.name
 
     @property
     def ledger_path(self) -> Path:
+        """The file of the ledger."""
         return self.path / "ledger.sqlite"
 
     @property

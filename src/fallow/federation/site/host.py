@@ -141,7 +141,7 @@ class Host:
             try:
                 order = open_order(self._agreement.coordinator, blob)
                 answer = self._answer(order)
-                reply = Reply(order.run, name, order.key, answer, life=order.life)
+                reply = Reply(order.run, name, order.key, answer=answer, life=order.life)
                 return sign_message(self._folder.keys.sign, reply)
             except (Exception, SystemExit) as error:
                 log = ErrorLog(self._folder.path)
@@ -333,9 +333,9 @@ class Host:
         if found is None:
             raise OlderLedger(
                 f"site {self._folder.name} knows nothing of exchange {order.counted}, which "
-                "the coordinator has counted: its ledger is older, perhaps from a backup; "
-                "put the newest one back, "
-                "or let the study go on without this site until a new run, which keeps its labels"
+                "the coordinator has counted: its ledger is older, perhaps from a backup; put the "
+                "newest one back, or let the study go on without this site until a new run, which "
+                "keeps its labels"
             )
         return found
 
@@ -358,7 +358,7 @@ class Host:
             self._ledger.orders.attempt(order)
             if notes.model is not None:
                 self._ledger.orders.note_model(
-                    order.run, notes.step, notes.model, notes.is_scored
+                    order.run, notes.step, digest=notes.model, is_scored=notes.is_scored
                 )
         news = read_news(order)
         if news:

@@ -31,10 +31,12 @@ class SiteKeys:
 
     @property
     def verify(self) -> bytes:
+        """The public half of ``sign``, which the coordinator is given."""
         return verify_key(self.sign)
 
     @property
     def seal_public(self) -> bytes:
+        """The public half of ``seal``, which other sites are given."""
         return public_half(self.seal)
 
 

@@ -62,7 +62,7 @@ def export_questions(
         _build_line(schema, rows, asked, given=None, guess=guess)
         for asked in ledger.questions(state="open")
     ]
-    return _write(path, lines, schema, as_tasks)
+    return _write(path, lines, schema, as_tasks=as_tasks)
 
 
 def export_labels(
@@ -78,10 +78,10 @@ def export_labels(
     for asked in ledger.questions():
         for given in asked.answers:
             lines.append(_build_line(schema, rows, asked, given=given, guess=guess))
-    return _write(path, lines, schema, as_tasks)
+    return _write(path, lines, schema, as_tasks=as_tasks)
 
 
-def _write(path: Path, lines: list[JsonObject], schema: Schema, as_tasks: bool) -> int:
+def _write(path: Path, lines: list[JsonObject], schema: Schema, *, as_tasks: bool) -> int:
     if not as_tasks:
         return write_lines(path, lines)
     if path.suffix.lower() != ".json":
@@ -224,7 +224,7 @@ def import_labels(
             known = {question.row: question for question in ledger.questions()}
             for line in agreed:
                 try:
-                    is_new = _record(ledger, schema, rows, known, line)
+                    is_new = _record(line, known, ledger=ledger, schema=schema, rows=rows)
                 except ValueError as error:
                     refused.append(f"{line.place}: {error}")
                     continue
@@ -253,7 +253,7 @@ def _parse_file(
             parsed.empty += 1
             continue
         try:
-            row = _find_row(cells, rows, row_of_name, by)
+            row = _find_row(cells, rows, row_of_name, by=by)
             value = _parse_label(schema, cells["label"])
         except ValueError as error:
             parsed.refused.append(f"{place}: {error}")
@@ -264,7 +264,12 @@ def _parse_file(
 
 
 def _record(
-    ledger: Ledger, schema: Schema, rows: SiteRows, known: dict[int, Question], line: _Line
+    line: _Line,
+    known: dict[int, Question],
+    *,
+    ledger: Ledger,
+    schema: Schema,
+    rows: SiteRows,
 ) -> bool:
     """Enter one answer; whether it is new.  ValueError where it is refused.
 
@@ -318,7 +323,7 @@ def _split_contradictions(
 
 
 def _find_row(
-    cells: Mapping[str, str], rows: SiteRows, row_of_name: Mapping[str, int], by: Key
+    cells: Mapping[str, str], rows: SiteRows, row_of_name: Mapping[str, int], *, by: Key
 ) -> int:
     """The row that a line is about; ValueError where the site has none such."""
     name = cells["id"]

@@ -62,18 +62,22 @@ class SiteLimits:
 
     @property
     def schedule(self) -> RunSchedule:
+        """The orders that the agreed recipe leads to."""
         return RunSchedule(self.agreement.recipe)
 
     @property
     def site(self) -> SiteId:
+        """Whose limits they are."""
         return self.ledger.site
 
     @property
     def sites(self) -> int:
+        """How many sites the study has."""
         return len(self.agreement.sites)
 
     @property
     def budget(self) -> Budget:
+        """How many labels may be asked for, as far as the ledger knows the rows of all sites."""
         return Budget(
             recipe=self.agreement.recipe,
             sites=self.sites,

@@ -41,6 +41,7 @@ class Originals:
 
     @staticmethod
     def of(folder: Path, files: Sequence[Path]) -> Originals:
+        """Files of a folder, each with the digest of what is in it now."""
         digests: list[bytes | None] = []
         for file in files:
             try:

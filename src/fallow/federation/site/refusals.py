@@ -39,6 +39,7 @@ class ErrorLog:
 
     @property
     def path(self) -> Path:
+        """The file."""
         return self.folder / LOG
 
     def note(self, what: str, error: BaseException) -> str:

@@ -61,6 +61,7 @@ class SiteRows:
 
     @property
     def labelled(self) -> int:
+        """How many rows have a label."""
         return sum(label is not None for label in self.labels)
 
 

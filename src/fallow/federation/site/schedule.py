@@ -112,6 +112,7 @@ class OrderPlace:
 
     @property
     def owner(self) -> str:
+        """Whose site functions an order at this place asks."""
         return OWNER[self.kind]
 
 
@@ -165,14 +166,14 @@ class RunSchedule:
             cycle = -1
         elif kind == "finish":
             cycle = self.recipe.cycles
-        why = self._refusal(kind, cycle, round_, part)
+        why = self._refusal(kind, cycle=cycle, round_=round_, part=part)
         if why:
             raise Refusal(f"the order {key} is none of this study: {why}")
         asks = asked.rpartition("/")[0]
         step = asks
         if kind in ("ask", "close", "best", "last", "score"):
             step = asks.rpartition("/")[0]
-        phase = self._phase(kind, cycle, round_, part)
+        phase = self._phase(kind, cycle=cycle, round_=round_, part=part)
         rank: tuple[int, ...] = (*phase, _within(kind), turn)
         if key.endswith(DELIVER):  # what a relay brings comes after what it sent
             rank += (1,)
@@ -188,7 +189,7 @@ class RunSchedule:
             is_anew=ANEW in key,
         )
 
-    def _refusal(self, kind: Part, cycle: int, round_: int, part: int) -> str | None:
+    def _refusal(self, kind: Part, *, cycle: int, round_: int, part: int) -> str | None:
         """Why the recipe has no such exchange; None where it has."""
         recipe = self.recipe
         if cycle == -1 or kind in ("hello", *ENCODING, "features", "finish"):
@@ -219,9 +220,10 @@ class RunSchedule:
 
     @property
     def is_one_pass(self) -> bool:
+        """Whether rows are chosen once, for the budget of every cycle."""
         return is_one_pass(self.recipe)
 
-    def _phase(self, kind: Part, cycle: int, round_: int, part: int) -> tuple[int, int]:
+    def _phase(self, kind: Part, *, cycle: int, round_: int, part: int) -> tuple[int, int]:
         """What grows from step to step of a run.  Of one number of cycle a query comes after
         training; with the protocol one_pass it is the query of the cycle before that does."""
         if kind == "hello":

@@ -98,6 +98,7 @@ class Copies:
     every: float
 
     def look(self) -> None:
+        """Copy the ledger where the copy is missing or too old."""
         copy = self.ledger.copy
         if not copy.exists() or abs(time() - copy.stat().st_mtime) >= self.every:
             with suppress(Failed, OSError):  # all is safe in the ledger; it is tried again

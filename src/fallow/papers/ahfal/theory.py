@@ -31,7 +31,9 @@ class TwoScores:
     covariance: float = 0.0  # ρ
 
     def __post_init__(self) -> None:
-        v, u, rho = self.variance_local, self.variance_global, self.covariance
+        v = self.variance_local
+        u = self.variance_global
+        rho = self.covariance
         if not (v >= 0 and u >= 0 and rho**2 <= v * u * (1 + ROUNDING)):
             raise ValueError(
                 f"variances {v} and {u} with covariance {rho} belong to no two variables; give "

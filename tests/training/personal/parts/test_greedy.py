@@ -44,7 +44,8 @@ def chosen(
     room: int | None = None,
     reward: Reward = near,
 ) -> Greedy:
-    m, draw = len(peers), stream(seed, "toy")
+    m = len(peers)
+    draw = stream(seed, "toy")
     order = torch.randperm(m, generator=draw)
     return ggc(own, peers, reward, order, torch.rand(m, dtype=F64, generator=draw), room)
 
@@ -103,7 +104,8 @@ def test_without_a_budget_too_it_may_end_below_staying_alone() -> None:
 
 def test_the_guard_leaves_a_site_alone_that_would_lose() -> None:
     own, peers = SYNERGY
-    lost, won = chosen(own, peers, 0, room=1), chosen(own, peers, 0)
+    lost = chosen(own, peers, 0, room=1)
+    won = chosen(own, peers, 0)
     kept = stay_alone_if_better(lost, own)
     assert not kept.chosen.any() and kept.x_reward == -1
     assert torch.equal(average_chosen(kept, own), own.w)
@@ -142,7 +144,8 @@ def naive(
 ) -> tuple[list[int], int]:
     """Algorithm 2 as it is printed: four averages from nothing for every candidate."""
     x: list[int] = []
-    y, evaluations = list(range(len(peers))), 0
+    y = list(range(len(peers)))
+    evaluations = 0
 
     def earned(group: list[int]) -> float:
         nonlocal evaluations
@@ -229,7 +232,8 @@ def test_where_nothing_is_earned_peers_join_until_there_is_no_room() -> None:
 
 def test_tiny_gains_count_as_none_if_told_so() -> None:
     own, peers, reward = on_sets({(): 0.0, (1,): 1e-9, (2,): -1.0, (1, 2): -1.0})
-    order, coins = torch.tensor([1, 0]), torch.tensor([0.5, 0.5], dtype=F64)
+    order = torch.tensor([1, 0])
+    coins = torch.tensor([0.5, 0.5], dtype=F64)
     assert ggc(own, peers, reward, order, coins).chosen.tolist() == [True, False]
     found = ggc(own, peers, reward, order, coins, tol=2.0)
     assert found.chosen.all() and not found.gains.any()
@@ -248,10 +252,8 @@ def test_a_site_without_labels_weighs_nothing_beside_its_peers() -> None:
 
 def test_an_average_in_the_loop_is_a_row_of_the_matrix_product() -> None:
     draw = stream(0, "bank")
-    bank, n = (
-        torch.randn(5, 7, generator=draw, dtype=F64),
-        torch.tensor([3.0, 1, 4, 1, 5]).double(),
-    )
+    bank = torch.randn(5, 7, generator=draw, dtype=F64)
+    n = torch.tensor([3.0, 1, 4, 1, 5]).double()
     graph = torch.rand(5, 5, generator=draw) < 0.5
     graph.fill_diagonal_(False)
     m = (graph + torch.eye(5)) * n
@@ -277,11 +279,10 @@ def by_row(rows: int, spread: float) -> Reward:
 
 def gated(gate: float, rows: int = 8, spread: float = 0.0) -> Greedy:
     """A site at 2 and its peers at 0 and 5: the first lowers the mean loss, the second does not."""
-    own, peers = (
-        Member(torch.tensor([2.0]), 1),
-        [Member(torch.tensor([w]), 1) for w in (0.0, 5.0)],
-    )
-    order, coins = torch.tensor([0, 1]), torch.tensor([0.5, 0.5])
+    own = Member(torch.tensor([2.0]), 1)
+    peers = [Member(torch.tensor([w]), 1) for w in (0.0, 5.0)]
+    order = torch.tensor([0, 1])
+    coins = torch.tensor([0.5, 0.5])
     return ggc(own, peers, by_row(rows, spread), order, coins, gate=gate)
 
 

@@ -10,7 +10,9 @@ from tests.training.personal.parts.test_greedy import F64, at, near
 
 
 def test_gains_of_earlier_choices_count_beside_this_one() -> None:
-    own, peers, one = at(0.0), [at(3.0)], torch.tensor([0])
+    own = at(0.0)
+    peers = [at(3.0)]
+    one = torch.tensor([0])
     found = []
     for past in (
         None,

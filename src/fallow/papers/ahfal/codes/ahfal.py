@@ -24,6 +24,11 @@ from fallow.queries.parts import rank_rows
 class RatioAHFAL:
     """AHFAL with the class budgets and the routing of its public code.  For reproduction only.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:RatioAHFAL", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:RatioAHFAL on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
     Notes
     -----
     What differs from `fallow.queries.AHFAL`, which follows the paper:

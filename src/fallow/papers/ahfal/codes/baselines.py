@@ -27,6 +27,11 @@ CHUNK = 256  # rows whose pixel gradients are taken at once
 class PixelBADGE:
     """k-means on gradients by input pixels, where BADGE stands.  For reproduction only.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:PixelBADGE", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:PixelBADGE on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
     Notes
     -----
     What differs from `fallow.queries.BADGE`: the gradient is that of the largest logit with respect
@@ -87,6 +92,11 @@ def without(rows: Tensor, at: Tensor) -> Tensor:
 class PlainFEAL:
     """FEAL's query on networks trained with cross-entropy.  For reproduction only.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:PlainFEAL", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:PlainFEAL on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
     Notes
     -----
     The query is that of `fallow.queries.FEAL`; what differs is what stands before it.  FEAL trains
@@ -114,6 +124,11 @@ class PlainFEAL:
 @dataclass(frozen=True)
 class PlainLoGo:
     """LoGo without its gradients and its model from scratch.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:PlainLoGo", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:PlainLoGo on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes
     -----
@@ -152,6 +167,11 @@ class PlainLoGo:
 @dataclass(frozen=True)
 class PlainNoise:
     """The rows whose features move most when weights are shaken.  For reproduction only.
+
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:PlainNoise", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:PlainNoise on iris, seed 0: 2 phases, ... labels, accuracy 0...)
 
     Notes
     -----

@@ -22,6 +22,11 @@ from fallow.queries.parts import top
 class NaNKSAS:
     """KSAS whose tilt by log 0 makes a query random, as in public code.  For reproduction only.
 
+    >>> import fallow as fl
+    >>> world = fl.Federation("iris", fl.IID(), sites=3)
+    >>> fl.run(world, "fallow.compat:NaNKSAS", model="mlp", cycles=1, rounds=1)
+    Run(fallow.compat:NaNKSAS on iris, seed 0: 2 phases, ... labels, accuracy 0...)
+
     Notes
     -----
     What differs from `fallow.queries.KSAS`, which removes a class that a site has no label of:

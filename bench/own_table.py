@@ -1,0 +1,99 @@
+"""A table of 500,000 rows and 50 columns: our data set against pyarrow's own reading of the file.
+
+Beside reading, ours recognises columns, checks labels, holds out test rows of which no copy trains,
+and makes features of 32 bits.  The memory is that of a process of its own, beyond what it has once
+everything is imported.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import torch
+
+from bench.timing import Entry, Race
+from fallow.data import Dataset, open_dataset
+
+ROWS = 500_000
+COLUMNS = 50
+MATRIX = ROWS * COLUMNS * 4 / 1e6  # MB of the features
+PEAK = """
+import sys
+import pandas, pyarrow.csv, torch
+from fallow.data import open_dataset
+def kilobytes(name):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
+before = kilobytes("VmRSS")
+open_dataset(sys.argv[1], label="sick", site="hospital")
+print((kilobytes("VmHWM") - before) * 1024 / 1e6)
+"""
+"""Where the system tells what a process had at most: Linux."""
+
+
+@dataclass
+class Reading:
+    """One file, and what was read from it."""
+
+    rows: int
+    folder: tempfile.TemporaryDirectory[str] = field(
+        default_factory=tempfile.TemporaryDirectory
+    )
+    found: dict[str, pa.Table | Dataset] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(self.rows, COLUMNS)).astype(np.float32)
+        columns = {f"f{place}": x[:, place] for place in range(COLUMNS)}
+        columns["hospital"] = np.array(list("abcdefgh"))[rng.integers(0, 8, self.rows)]
+        columns["sick"] = np.array(["no", "yes"])[rng.integers(0, 2, self.rows)]
+        arrow_csv.write_csv(pa.table(columns), self.path)
+
+    @property
+    def path(self) -> Path:
+        return Path(self.folder.name) / "table.csv"
+
+    def by_arrow(self) -> None:
+        self.found["arrow"] = arrow_csv.read_csv(self.path)
+
+    def by_us(self) -> None:
+        self.found["ours"] = open_dataset(self.path, label="sick", site="hospital")
+
+    def are_equal(self) -> bool:
+        """Whether the columns have the same sums, exactly: rows were moved to a test set."""
+        ours = self.found["ours"]
+        together = torch.cat([ours.x, ours.x_test]).sort(0).values.numpy()
+        arrow = self.found["arrow"]
+        columns = [arrow.column(f"f{place}").to_numpy() for place in range(COLUMNS)]
+        theirs = np.sort(np.stack(columns, axis=1).astype(np.float32), axis=0)
+        return bool(np.array_equal(together, theirs))
+
+
+def prepare(is_quick: bool) -> Race:
+    reading = Reading(300 if is_quick else ROWS)
+    return Race(reading.by_arrow, reading.by_us, reading.are_equal)
+
+
+def peak(is_quick: bool) -> float:
+    reading = Reading(300 if is_quick else ROWS)
+    command = [sys.executable, "-c", PEAK, str(reading.path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+ENTRY = Entry(
+    "own-table",
+    "pyarrow.csv.read_csv of the same file",
+    bar=0.5,
+    compared="the values of each column: identical",
+    prepare=prepare,
+    extra=peak,
+    limit=2.5 * MATRIX,
+)

@@ -1,0 +1,253 @@
+"""Tables as the world writes them: each is read as it was meant, or says what is wrong with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import fallow as fl
+from fallow.data import Dataset, from_npz, open_dataset
+from fallow.data.own.dialect import detect
+
+ROWS = [(20.5 + i, ("mild", "grave")[i % 2], ("no", "yes")[i // 2 % 2]) for i in range(24)]
+
+
+def written(separator: str = ",", decimal: str = ".", quote: str = "") -> str:
+    lines = [separator.join(("age", "kind", "sick"))]
+    for age, kind, sick in ROWS:
+        shown = f"{age}".replace(".", decimal)
+        lines.append(
+            separator.join((shown, f"{quote}{kind}{quote}", f"{quote}{sick}{quote}"))
+        )
+    return "\n".join(lines) + "\n"
+
+
+def is_as_meant(d: Dataset) -> bool:
+    """Whether the data set has the rows of ROWS, in whatever order."""
+    ages = torch.cat([d.x, d.x_test])[:, 0].sort().values
+    meant = torch.tensor(sorted(row[0] for row in ROWS), dtype=torch.float32)
+    return d.columns == ("age", "kind=grave", "kind=mild") and torch.equal(ages, meant)
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding", "said"),
+    [
+        (written(), "utf-8", None),
+        (written(), "utf-8-sig", None),
+        (written(), "utf-16", "t.csv was read as UTF-16"),
+        (written(), "utf-16-le", "t.csv was read as UTF-16-LE"),
+        (written(";"), "utf-8", "cells are separated by semicolons"),
+        (written("\t"), "utf-8", "cells are separated by tabs"),
+        (written("|"), "utf-8", "cells are separated by vertical bars"),
+        (written(";", ","), "utf-8", "numbers are written with a decimal comma"),
+        (written(quote="'"), "utf-8", "texts stand in ' quotes"),
+        (written(quote='"'), "utf-8", None),
+        (written().replace("\n", "\r\n"), "utf-8", None),
+        ("\n\n" + written(), "utf-8", None),
+    ],
+)
+def test_a_text_file_is_read_however_it_is_written(
+    tmp_path: Path, text: str, encoding: str, said: str | None
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(text.encode(encoding))
+    d = open_dataset(path, label="sick")
+    assert is_as_meant(d), d.columns
+    about_file = [note for note in d.notes if "t.csv" in note]
+    if said is None:
+        assert about_file == []
+    else:
+        assert any(said in note for note in about_file), d.notes
+
+
+def test_latin_letters_are_read_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(written().replace("mild", "m\xe9dium").encode("latin-1"))
+    d = open_dataset(path, label="sick")
+    assert d.columns == ("age", "kind=grave", "kind=m\xe9dium")
+    assert any("was read as Latin-1 (Windows-1252)" in note for note in d.notes)
+
+
+@pytest.mark.parametrize(
+    ("cells", "value", "said"),
+    [
+        (("1,234.5", "2,000.0", "12,345,678.25"), 1234.5, "set off by commas"),
+        (("1.234,5", "2.000,0", "12.345.678,25"), 1234.5, "set off by points"),
+        (("1 234.5", "2 000.0", "12 345 678.25"), 1234.5, "set off by gaps"),
+        (("1,234", "2,000", "12,345"), 1234.0, "set off by commas"),
+        (("1,5", "2,25", "3,125"), 1.5, "decimal comma"),
+        (("1.234", "2.5", "3.125"), 1.234, None),
+    ],
+)
+def test_decimal_marks_and_thousands_are_found_out(
+    tmp_path: Path, cells: tuple[str, ...], value: float, said: str | None
+) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"{cells[i % 3]};{i * i};{'ab'[i % 2]}" for i in range(30)]
+    path.write_text("\n".join(["dose;n;y", *rows]) + "\n", encoding="utf-8")
+    d = open_dataset(path, label="y")
+    assert bool((d.x[:, 0] == np.float32(value)).any()) and len(d.columns) == 2
+    assert said is None or any(said in note for note in d.notes)
+
+
+def test_both_ways_of_reading_a_text_file_give_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(2)
+    df = pd.DataFrame({f"x{i}": rng.normal(size=300) * 10.0**i for i in range(-3, 4)})
+    df.loc[5:9, "x0"] = np.nan
+    df["kind"] = np.array(["a", "b", " c"])[rng.integers(0, 3, 300)]
+    df["y"] = np.array(["no", "yes"])[rng.integers(0, 2, 300)]
+    df.to_csv(tmp_path / "t.csv", index=False)
+    fast = open_dataset(tmp_path / "t.csv", label="y")
+    monkeypatch.setattr("fallow.data.own.cells.find_spec", lambda name: None)
+    slow = open_dataset(tmp_path / "t.csv", label="y")
+    assert torch.equal(fast.x.nan_to_num(-7), slow.x.nan_to_num(-7))
+    assert (fast.columns, fast.notes, fast.missing) == (
+        slow.columns,
+        slow.notes,
+        slow.missing,
+    )
+    assert torch.equal(fast.y, slow.y)
+
+
+def test_a_text_far_below_among_numbers_is_named_by_its_row(tmp_path: Path) -> None:
+    lines = [f"{i * 0.5},{i % 2}" for i in range(900)]
+    lines[700] = "high,1"
+    (tmp_path / "t.csv").write_text("\n".join(["dose,y", *lines]) + "\n")
+    with pytest.raises(
+        ValueError, match=r"column 'dose', row 701: 'high' is no number, and the"
+    ):
+        open_dataset(tmp_path / "t.csv", label="y")
+    # and can be left out, where another column is left
+    (tmp_path / "u.csv").write_text(
+        "\n".join(["dose,n,y", *(f"{a},{i % 7},{i % 2}" for i, a in enumerate("ab" * 9))])
+    )
+    assert open_dataset(tmp_path / "u.csv", label="y", drop=("dose",)).columns == ("n",)
+
+
+def test_categories_some_of_which_are_numbers_stay_categories(tmp_path: Path) -> None:
+    cells = ["1", "2", "3", "late"] * 10
+    (tmp_path / "t.csv").write_text(
+        "\n".join(["stage,y", *(f"{c},{i % 2}" for i, c in enumerate(cells))])
+    )
+    d = open_dataset(tmp_path / "t.csv", label="y")
+    assert d.columns[:3] == ("stage=1", "stage=2", "stage=3")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "feather", "xlsx", "tsv"])
+def test_files_of_other_kinds_are_the_same_data_set(tmp_path: Path, ending: str) -> None:
+    df = pd.DataFrame(ROWS, columns=["age", "kind", "sick"])
+    df.loc[3, "age"] = np.nan
+    df.loc[4, "kind"] = None
+    path = tmp_path / f"t.{ending}"
+    if ending == "xlsx":
+        pytest.importorskip("openpyxl")
+        df.to_excel(path, index=False)
+    elif ending == "tsv":
+        df.to_csv(path, index=False, sep="\t")
+    else:
+        pytest.importorskip("pyarrow")
+        getattr(df, f"to_{ending}")(path)
+    read = open_dataset(path, label="sick")
+    given = fl.from_frame(df, label="sick", name="t")
+    assert (read.columns, read.missing, read.classes) == (
+        given.columns,
+        given.missing,
+        given.classes,
+    )
+    assert torch.equal(read.x.nan_to_num(-7), given.x.nan_to_num(-7))
+    assert torch.equal(read.y, given.y)
+
+
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    for name, said in (
+        ("t.xlsx", "t.xlsx could not be read as Excel"),
+        ("t.feather", "t.feather could not be read as Feather"),
+        ("t.parquet", "t.parquet could not be read as Parquet"),
+    ):
+        pytest.importorskip("openpyxl" if name.endswith("xlsx") else "pyarrow")
+        (tmp_path / name).write_text("no such thing")
+        with pytest.raises(ValueError, match=said):
+            open_dataset(tmp_path / name, label="y")
+
+
+def test_columns_that_are_no_features_are_left_out_and_said(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    n = 240
+    df = pd.DataFrame(
+        {
+            "Unnamed: 0": np.arange(n),
+            "patient_no": rng.permutation(n) + 20_000_001,
+            "seen": pd.date_range("2024-01-01", periods=n).strftime("%d.%m.%Y"),
+            "words": [f"came with {i} and {i % 7}" for i in range(n)],
+            "remark": [f"remark {i % 90}" for i in range(n)],
+            "country": "ch",
+            "nothing": "",
+            "dose": rng.normal(size=n).round(3),
+            "y": np.arange(n) % 2,
+        }
+    )
+    df.to_csv(tmp_path / "t.csv", index=False)
+    d = open_dataset(tmp_path / "t.csv", label="y")
+    assert d.columns == ("dose",)
+    said = "\n".join(d.notes)
+    for column, why in (
+        ("Unnamed: 0", "it names rows (240 different numbers in 240 rows)"),
+        ("patient_no", "it names rows (240 different numbers in 240 rows)"),
+        ("seen", "it holds dates or times ('01.01.2024', ...)"),
+        ("words", "it names rows (240 different texts in 240 rows)"),
+        ("remark", "it is free text (90 different texts in 240 rows)"),
+        ("country", "every row has 'ch'"),
+        ("nothing", "it is empty"),
+    ):
+        assert f"column {column!r} was left out: {why}" in said
+    # what is asked for is used, or said to be impossible
+    forced = open_dataset(tmp_path / "t.csv", label="y", columns=("patient_no", "dose"))
+    assert forced.columns == ("patient_no", "dose")
+    with pytest.raises(ValueError, match="'seen' cannot be a feature: it holds dates"):
+        open_dataset(tmp_path / "t.csv", label="y", columns=("seen",))
+    named = open_dataset(tmp_path / "t.csv", label="y", id="patient_no")
+    assert named.ids is not None and len(named.ids[0]) == 8
+    assert "column 'patient_no' names the rows and is no feature" in named.notes
+    with pytest.raises(ValueError, match="no column 'dosis'"):
+        open_dataset(tmp_path / "t.csv", label="y", drop=("dosis",))
+
+
+def test_a_time_that_counts_rows_stays_where_it_is_all_there_is(tmp_path: Path) -> None:
+    rows = "\n".join(f"{i},{i % 2}" for i in range(150))
+    (tmp_path / "t.csv").write_text(f"day,y\n{rows}\n")
+    assert open_dataset(tmp_path / "t.csv", label="y").columns == ("day",)
+
+
+def test_two_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
+    """A column of numbers in one file and of texts in the other is one of texts."""
+    from fallow.data import from_table
+
+    (tmp_path / "a.csv").write_text("grade,z,y\n" + "1,3,no\n2,4,yes\n1,5,no\n" * 4)
+    (tmp_path / "b.csv").write_text("grade,z,y\n" + "a,6,no\nb,7,yes\n" * 9)
+    d = from_table(tmp_path / "a.csv", "y", test=tmp_path / "b.csv")
+    assert d.columns == ("grade=1", "grade=2", "grade=a", "grade=b", "z")
+
+
+def test_arrays_of_unknown_names_are_all_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.eye(4), y=np.arange(4) % 2, sites=np.zeros(4), labels=np.ones(4))
+    with pytest.raises(
+        ValueError, match=r"'sites'; did you mean 'site'\?; 'labels'.*known are x"
+    ):
+        from_npz(path)
+    np.savez(path, x=np.eye(4), y=np.arange(4) % 2, site=np.array(["a", "b"] * 2))
+    assert from_npz(path).group_names == ("a", "b")
+
+
+def test_the_dialect_of_a_file_is_found_in_its_head(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a;b\n1,5;2\n")
+    found = detect(path)
+    assert (found.separator, found.decimal, found.thousands) == (";", ",", "")
