@@ -73,6 +73,7 @@ bench: $(STAMP)  ## speed beside the reference; writes bench/results.json
 	$(PY) -m bench.query_seconds
 	$(PY) -m bench.regression_run
 	$(PY) -m bench.flower_exchange
+	$(PY) -m bench.features
 
 sbom: $(STAMP) $(TOOLS_STAMP)  ## what the environment consists of (CycloneDX) and its licences, in build/
 	mkdir -p build

@@ -98,14 +98,15 @@ def test_features_are_the_same_for_every_partition(name: str) -> None:
     assert all(source is raw[0] for source in raw), "features were computed again"
 
 
-def test_features_have_mean_0_and_a_mean_square_length_of_1() -> None:
+def test_features_are_standardised_and_constant_ones_are_0() -> None:
     found = photos()
     run = begun(TINY, found)
     seen = seen_by_row(run, found).double()
     assert seen.mean(0).abs().max() < 1e-6
-    is_constant = seen.square().sum(0) == 0
-    wanted = float((~is_constant).double().mean())
-    assert float(seen.square().sum(1).mean()) == pytest.approx(wanted, rel=1e-5)
+    deviation = seen.std(0, correction=0)
+    is_constant = deviation == 0
+    assert torch.allclose(deviation[~is_constant], torch.ones(1).double(), atol=1e-5)
+    assert not bool(is_constant.all())
 
 
 def test_test_rows_are_seen_as_the_rows_of_sites_are() -> None:

@@ -55,7 +55,7 @@ def odd_value(draw: np.random.Generator, depth: int = 0) -> Any:
     }
 
 
-def changed(tree: Any, draw: np.random.Generator) -> Any:
+def change_one(tree: Any, draw: np.random.Generator) -> Any:
     """The tree with one thing in it replaced, dropped, added or doubled."""
     if isinstance(tree, dict) and tree and draw.random() < 0.8:
         name = list(tree)[draw.integers(len(tree))]
@@ -65,10 +65,14 @@ def changed(tree: Any, draw: np.random.Generator) -> Any:
             case 1:
                 return {**tree, "more": odd_value(draw)}
             case _:
-                return {**tree, name: changed(tree[name], draw)}
+                return {**tree, name: change_one(tree[name], draw)}
     if isinstance(tree, list) and tree and draw.random() < 0.8:
         at = int(draw.integers(len(tree)))
-        return [*tree[:at], changed(tree[at], draw), *tree[at + int(draw.integers(0, 2)) :]]
+        return [
+            *tree[:at],
+            change_one(tree[at], draw),
+            *tree[at + int(draw.integers(0, 2)) :],
+        ]
     if isinstance(tree, torch.Tensor) and tree.dtype == torch.uint8 and tree.numel() > 100:
         return within(tree, draw)
     return odd_value(draw)
@@ -79,7 +83,9 @@ def within(content: torch.Tensor, draw: np.random.Generator) -> Any:
     blob = content.numpy().tobytes()
     try:
         found = (
-            broken(blob, draw) if draw.random() < 0.3 else pack(changed(unpack(blob), draw))
+            broken(blob, draw)
+            if draw.random() < 0.3
+            else pack(change_one(unpack(blob), draw))
         )
     except (ValueError, TypeError, OverflowError):  # what cannot be packed is no message
         found = broken(blob, draw)
@@ -110,14 +116,14 @@ def malformed(signed: bytes, secret: bytes, draw: np.random.Generator) -> bytes:
         case 1:
             return sign(secret, broken(content, draw))
         case 2:
-            return sign(secret, nested(draw))
+            return sign(secret, nest_deeply(draw))
     try:
-        return sign(secret, pack(changed(unpack(content), draw)))
+        return sign(secret, pack(change_one(unpack(content), draw)))
     except (ValueError, TypeError, OverflowError):
         return sign(secret, broken(content, draw))
 
 
-def nested(draw: np.random.Generator) -> bytes:
+def nest_deeply(draw: np.random.Generator) -> bytes:
     """A tree of a great depth, a tensor that stands in it many times, or a header that lies."""
     blob = pack({"x": torch.zeros(3)})
     size = int.from_bytes(blob[:8], "little")
@@ -131,7 +137,8 @@ def nested(draw: np.random.Generator) -> bytes:
             tree = json.dumps({"d": {"x": {"#": "none"}}})
         case _:
             tree = header["__metadata__"]["tree"]
-            header["0"]["shape"], header["0"]["data_offsets"] = [2**40], [0, 2**42]
+            header["0"]["shape"] = [2**40]
+            header["0"]["data_offsets"] = [0, 2**42]
     header["__metadata__"]["tree"] = tree
     told = json.dumps(header).encode()
     return len(told).to_bytes(8, "little") + told + blob[8 + size :]

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
+from fallow.core.events import Event
 from fallow.core.names import BUILT_IN, NamePolicy, distribution_digest
 from fallow.core.types import Answer, SiteId
 from fallow.core.view import Picks, View
@@ -92,7 +93,8 @@ def planted(
     """Sites; at `PLANTED` everything has a name of its own, and one row comes labelled.  ``first``:
     how many rows do everywhere beside it.  ``policy``: whose classes everybody allows."""
     chosen["allow"] = policy.allowed
-    agreed_on, secret = schema(is_class), new_signing_key()
+    agreed_on = schema(is_class)
+    secret = new_signing_key()
     about = at_sites(recipe, "alps", len(names), agreed_on)
     agreement = Agreement(
         "alps",
@@ -115,10 +117,8 @@ def _site(
 ) -> SiteFolder:
     place = folder / (FOLDER if site == PLANTED else f"folder of {site}")
     place.mkdir()
-    head, rows = (
-        ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"],
-        lines(site, is_class),
-    )
+    head = ["id", *(f"x{i}" for i in range(len(NUMBERS))), "ward", "y"]
+    rows = lines(site, is_class)
     pool = [r if r[0] == ROW or i < first else [*r[:-1], ""] for i, r in enumerate(rows)]
     for name, part in ((FILE, pool), (TESTS, rows[AT + 1 :])):
         with (place / name).open("w", newline="") as file:
@@ -127,10 +127,10 @@ def _site(
     return SiteFolder.create(place, folder / "study.toml", **chosen)
 
 
-def people(world: Federation) -> Callable[[dict[str, Any]], None]:
+def people(world: Federation) -> Callable[[Event], None]:
     """Listens to a coordinator; people answer what is open, and withdraw one row for a reason."""
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         world.events.append(event)
         if event["event"] == "labels":
             for site, ledger in world.ledgers.items():
@@ -151,7 +151,8 @@ def label(site: SiteId, ledger: Ledger, agreed_on: Schema) -> None:
 
 def rows_of(site: SiteFolder, ledger: Ledger) -> list[Tensor]:
     """The planted row, (d,), in the units of its file, and as models see it."""
-    raw, scale = site.rows.x[AT].double(), ledger.store.load_states(PLANTED).get("features")
+    raw = site.rows.x[AT].double()
+    scale = ledger.store.load_states(PLANTED).get("features")
     if scale is None:
         return [raw]
     return [raw, torch.where(scale["std"] > 0, (raw - scale["mean"]) / scale["std"], 0.0)]
@@ -200,10 +201,10 @@ def numbers() -> list[bytes]:
     """The planted numbers as bytes."""
     rounded = [float(np.float32(value)) for value in (*NUMBERS, NUMBER)]
     row = struct.pack(f"<{len(NUMBERS)}f", *NUMBERS)
-    return packed((*NUMBERS, NUMBER)) + packed(rounded) + in_base64(row)
+    return pack_floats((*NUMBERS, NUMBER)) + pack_floats(rounded) + in_base64(row)
 
 
-def packed(values: Sequence[float]) -> list[bytes]:
+def pack_floats(values: Sequence[float]) -> list[bytes]:
     """Neighbours as 8 bytes: each number as 8, two as 4, four as 2, in both orders of bytes."""
     return [
         struct.pack(f"{end}{many}{kind}", *values[i : i + many])
@@ -215,7 +216,7 @@ def packed(values: Sequence[float]) -> list[bytes]:
 
 def hidden_in(blob: bytes, rows: Sequence[Tensor] = ()) -> list[bytes]:
     """What of the planted site stands in these bytes; ``rows``: other forms of its row, (d,)."""
-    seen = [needle for row in rows for needle in packed(row[: len(NUMBERS)].tolist())]
+    seen = [needle for row in rows for needle in pack_floats(row[: len(NUMBERS)].tolist())]
     return [needle for needle in (*texts(), *numbers(), *seen) if needle in blob]
 
 
@@ -238,16 +239,19 @@ def tensors(tree: Any) -> Iterator[Tensor]:
 def parallel(tensor: Tensor, to: Tensor, is_shifted: bool = False) -> bool:
     """Whether neighbours in ``tensor``, along it or across, are a multiple of ``to``, (d,), or one
     that was shifted."""
-    d, table = len(to), tensor.detach().double()
+    d = len(to)
+    table = tensor.detach().double()
     lines = [table.reshape(1, -1)] + (
         [table.reshape(len(table), -1).T] if table.ndim > 1 else []
     )
     windows = [line.unfold(1, d, 1).reshape(-1, d) for line in lines if line.shape[1] >= d]
     if not windows:
         return False
-    found, wanted = torch.cat(windows), to.double()  # (n, d), (d,)
+    found = torch.cat(windows)
+    wanted = to.double()  # (n, d), (d,)
     if is_shifted:
-        found, wanted = found - found.mean(1, keepdim=True), wanted - wanted.mean()
+        found = found - found.mean(1, keepdim=True)
+        wanted = wanted - wanted.mean()
     size = found.norm(dim=1) * wanted.norm()
     return bool((((found @ wanted).abs() / size.clamp_min(1e-12)) > SAME).any())
 
@@ -260,10 +264,11 @@ class Wire:
     down: list[tuple[SiteId, bytes]] = field(default_factory=list)
 
     def tap(
-        self, site: SiteId, handle: Callable[[bytes], bytes]
+        self, site: SiteId, handle: Callable[[bytes], bytes | None]
     ) -> Callable[[bytes], bytes]:
         def answer(blob: bytes) -> bytes:
             reply = handle(blob)
+            assert reply is not None, "a site of this wire always answers"
             self.down.append((site, blob))
             self.up.append((site, reply))
             return reply

@@ -181,7 +181,8 @@ def real(
     not even they with ``people=False``."""
     alike = federation(folder / "alike", recipe, rows(NAMES[:sites]))
     about = Waits(**{"timeout": 600.0, "patience": 1200.0, "deadline": 3600.0, **waits})
-    agreed, address = alike.agreement, f"127.0.0.1:{free_port()}"
+    agreed = alike.agreement
+    address = f"127.0.0.1:{free_port()}"
     plan = coordinator.folder.Plan(
         "hospitals", recipe, agreed.schema, agreed.sites, 0, about, 1
     )
@@ -219,7 +220,8 @@ def assert_as_undisturbed(found: Real) -> None:
     """Records, questions, labels and weights are those of the study in one process."""
     assert found.alike.program().go()
     place = found.alike.program().cell.folder(Path())
-    here, there = found.office.path / place, found.alike.place / place
+    here = found.office.path / place
+    there = found.alike.place / place
     assert records(here) == records(there)
     assert found.labels() == found.alike.labels()
     assert asked(found.sites) == asked(found.alike.sites)
@@ -266,7 +268,8 @@ def asked(sites: Mapping[str, SiteFolder]) -> dict[str, list[tuple[int, int]]]:
 
 def belonging(folder: Path) -> list[int]:
     """Processes of Flower that work for this folder, whoever started them."""
-    home, found = f"FLWR_HOME={folder}/".encode(), []
+    home = f"FLWR_HOME={folder}/".encode()
+    found = []
     for about in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # it has ended, or is another user's
             if home in about.read_bytes():

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fallow.core import Answer, Ask
+from fallow.core.events import Event
+from fallow.core.methods import methods_by_owner
 from fallow.engine import Loop, row_loss
 from fallow.experiment.journal import Journal
-from fallow.network.checks import check_order, stats_of
+from fallow.network.checks import check_order, size_of_statistics
 from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.gathering import EPSILON, Keys
-from fallow.network.relays import read_delivery, read_request, sealed_letters
+from fallow.network.relays import read_delivery, read_request, seal_letters
 from fallow.network.remote import Remote
 from fallow.privacy import Privacy, SecureSum
 from fallow.privacy.masks import new_secret, public_half
@@ -50,7 +52,8 @@ class Signing:
         key = life = ""
         try:
             order = open_order(self.public, blob)
-            key, life = order.key, order.life
+            key = order.key
+            life = order.life
             if key not in self.told:
                 self.told[key] = self.answer(order)
             answer = dict(self.told[key])
@@ -61,11 +64,12 @@ class Signing:
         return sign_message(self.secret, Reply(order.run, self.site.id, key, answer))
 
     def answer(self, order: Order) -> Answer:
-        site, parts = self.site, self.site.parts
+        site = self.site
+        parts = self.site.parts
         if order.errand == "progress":
             return {"asked": 3, "open": 1}
         if order.errand == "deliver":
-            sizes = {"w": parts.layout.d, "stats": stats_of(parts)}
+            sizes = {"w": parts.layout.d, "stats": size_of_statistics(parts)}
             brought = read_delivery(order, self.sealing, sizes)
             site.receive(brought.verb, brought.letters)
             return {"refused": "; ".join(brought.refused.values())}
@@ -75,7 +79,7 @@ class Signing:
         engine = Loop(parts.model, parts.layout, row_loss("classification"))
         found = perform({site.id: site}, engine, {site.id: request})[site.id]
         if request.steps[-1].kind == "relay":
-            found = sealed_letters(order, found, to)
+            found = seal_letters(order, found, to)
         return {**found, EPSILON: sum(site.spent.values()) - before}
 
 
@@ -88,14 +92,22 @@ class Federation:
     remote: Remote
     link: Loopback
     journal: Journal
-    said: list[dict[str, Any]]
+    said: list[Event]
 
     def ask(self, key: str = "0/query", owner: str = "query", cycle: int = 0) -> Ask:
         parts = next(iter(self.world.members.values())).parts
         masking = SecureSum(parts.privacy.bound) if parts.privacy.secure_sum else None
-        verbs = parts.methods[owner].contract.verbs
-        about = {"reveals": verbs, "masking": masking}
-        return Ask(self.remote, self.journal, self.world.shown, key, owner, cycle, **about)
+        verbs = methods_by_owner(parts.methods)[owner].contract.verbs
+        return Ask(
+            self.remote,
+            self.journal,
+            self.world.shown,
+            key,
+            owner,
+            cycle,
+            reveals=verbs,
+            masking=masking,
+        )
 
     @property
     def refusals(self) -> dict[str, str]:
@@ -129,7 +141,7 @@ def federation(
         {s: verify_key(site.secret) for s, site in signing.items()},
         {s: public_half(site.sealing) for s, site in signing.items()},
     )
-    said: list[dict[str, Any]] = []
+    said: list[Event] = []
     journal = Journal()
     remote = Remote(
         loopback,

@@ -11,7 +11,8 @@ import torch
 from fallow.core import Plan, Request
 from fallow.core.messages import Masked, Step
 from fallow.core.plan import Optimiser, Segment
-from fallow.network.alike import odd
+from fallow.core.types import Answer
+from fallow.network.alike import find_odd
 from fallow.network.checks import EPOCHS, LARGEST, SPARE, ResponseCheck, check_order
 from fallow.privacy.secure_sum import CHECK
 from fallow.queries import AHFAL
@@ -156,18 +157,24 @@ def test_a_message_above_what_model_and_rows_can_fill_is_not_opened() -> None:
     with pytest.raises(
         ValueError, match="its message has 11 bytes, above the 10 that follow from"
     ):
-        replace(BORDER, largest=10).weigh("a", bytes(11))
+        replace(BORDER, largest=10).check_size("a", bytes(11))
     wide = replace(BORDER, sites=3, width=5)
-    assert wide.most("a") == SPARE + 16 * (3 * 4 + 9 * 5)
-    assert wide.most("new") == SPARE + 16 * 3 * 4
-    assert ResponseCheck().most("a") == LARGEST == replace(wide, width=2**40).most("a")
+    assert wide.largest_message("a") == SPARE + 16 * (3 * 4 + 9 * 5)
+    assert wide.largest_message("new") == SPARE + 16 * 3 * 4
+    assert (
+        ResponseCheck().largest_message("a")
+        == LARGEST
+        == replace(wide, width=2**40).largest_message("a")
+    )
 
 
 def test_most_sites_say_which_form_is_the_usual_one() -> None:
-    usual, short = {"x": W}, {"x": W[:1]}
-    assert odd({}) == odd({"a": usual, "b": dict(usual)}) == {}
-    assert odd({"a": short, "b": usual, "c": usual}).keys() == {"a"}
-    assert odd({"a": short, "b": usual}).keys() == {"b"}  # of equally many, the first one's
+    usual: Answer = {"x": W}
+    short: Answer = {"x": W[:1]}
+    assert find_odd({}) == find_odd({"a": usual, "b": dict(usual)}) == {}
+    assert find_odd({"a": short, "b": usual, "c": usual}).keys() == {"a"}
+    # of forms that are equally frequent the first site's holds
+    assert find_odd({"a": short, "b": usual}).keys() == {"b"}
 
 
 # -- at a site ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data import Dataset
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.record import Record
 from fallow.experiment.run import Run
 from fallow.experiment.world import world_of
 from fallow.federation.card import CARD
@@ -20,7 +21,7 @@ from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 from fallow.storage.files import load_tree
-from tests.federation.worlds import Federation, federation, rows
+from tests.federation.worlds import Federation, federation, photos, rows
 
 PLAN = Plan((Segment(2),), 8, Optimiser(lr=0.05, momentum=0.9))
 COMMON: dict[str, Any] = {
@@ -69,6 +70,10 @@ STUDIES: dict[str, dict[str, Any]] = {
     },
     "secure sums": {"privacy": Privacy(secure_sum=True), "cycles": 1},
     "an encoder": {"encoder": Spec("fourier", {"features": 24}), "cycles": 1},
+    "an encoder of pictures": {
+        "encoder": Spec("convolution", {"filters": 4, "patch": 3}),
+        "cycles": 1,
+    },
     "an encoder that nothing is fitted to": {"encoder": Spec("identity"), "cycles": 1},
     "an encoder with secure sums": {
         "encoder": Spec("fourier", {"features": 24}),
@@ -86,6 +91,8 @@ STUDIES: dict[str, dict[str, Any]] = {
 
 
 def ground(name: str) -> Dataset:
+    if "pictures" in name:
+        return photos()
     return rows(classes=0 if "numbers" in name else 3)
 
 
@@ -93,9 +100,10 @@ def recipe_of(name: str) -> Recipe:
     return Recipe("hospitals", **{**COMMON, **STUDIES[name]})
 
 
-def simulated(world: Federation, folder: Path) -> tuple[Run, list[dict[str, Any]]]:
+def simulate(world: Federation, folder: Path) -> tuple[Run, list[Record]]:
     """The study of the agreement as `fallow run` would run it."""
-    agreed, journal = world.agreement, Journal()
+    agreed = world.agreement
+    journal = Journal()
     run = Run(
         world_of(agreed.recipe, agreed.seed, world.data, journal), journal, folder=folder
     )
@@ -137,7 +145,7 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
     world = federation(tmp_path / "real", recipe_of(name), ground(name))
     program = world.program()
     assert program.go()
-    run, records = simulated(world, tmp_path)
+    run, records = simulate(world, tmp_path)
     for site, labels in world.labels().items():
         assert lines(labels) == lines(run.journal.load_labels(site)), site
         assert labels, "nothing was labelled, so nothing was compared"
@@ -151,10 +159,8 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
         compare(
             tree(program.place / "checkpoints" / at), tree(tmp_path / "checkpoints" / at)
         )
-    ours, theirs = (
-        tree(program.place / "model.safetensors"),
-        tree(tmp_path / "model.safetensors"),
-    )
+    ours = tree(program.place / "model.safetensors")
+    theirs = tree(tmp_path / "model.safetensors")
     if ours["state"] is not None:  # masks hide a common model from the coordinator
         assert_alike(ours, theirs)
     is_common = "One model for all sites" in (world.place / CARD).read_text()
@@ -163,9 +169,9 @@ def test_real_sites_pick_and_learn_what_the_simulation_does(
         own = theirs["sites"].get(site) or theirs["state"]
         assert_alike({"state": own}, tree(folder.path / "model.safetensors"))
     found = [record["per_site"] for record in run_records(program.place)]
-    for ours, theirs in zip(found, records, strict=True):
-        if world.data.classes and ours and theirs["per_site"]:
-            assert ours == pytest.approx(theirs["per_site"], abs=1e-9)
+    for at_sites, record in zip(found, records, strict=True):
+        if world.data.classes and at_sites and record["per_site"]:
+            assert at_sites == pytest.approx(record["per_site"], abs=1e-9)
     world.close()
 
 

@@ -17,6 +17,7 @@ import fallow.queries
 import fallow.training
 import fallow.training.personal
 from fallow.core.build import build, names
+from fallow.core.events import Event
 from fallow.core.messages import Request, Step
 from fallow.core.refusal import Refusal
 from fallow.federation.people import People
@@ -114,11 +115,6 @@ def method_of(owner: str, name: str) -> Any:
         "people": People,
     }
     return builders[owner]()
-
-
-def send_twice(leader: Leader, order: Order) -> tuple[bytes, Reply]:
-    blob = leader.host.handle(sign_message(SECRET, order))
-    return blob, leader.send(order)
 
 
 def assert_silent(leader: Leader, order: Order, what: str) -> None:
@@ -302,7 +298,7 @@ def test_a_refusal_that_leaves_is_short_and_steers_no_terminal(leader: Leader) -
 
 def test_a_coordinator_takes_no_longer_or_wilder_words_from_a_site(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    said: list[dict[str, Any]] = []
+    said: list[Event] = []
     long = "\x1b[2J\u202e<script>alert(1)</script>" * 100_000
 
     def wild(blob: bytes) -> bytes:
@@ -344,17 +340,23 @@ def test_the_process_beside_flower_hears_no_words_of_an_error(tmp_path: Path) ->
 
 
 def test_a_letter_that_cannot_be_read_quotes_nothing_of_what_was_sealed() -> None:
-    from fallow.network.relays import DELIVER, _about, delivery, read_delivery, tensor_of
+    from fallow.network.relays import (
+        DELIVER,
+        _name_letter,
+        bytes_to_tensor,
+        delivery_body,
+        read_delivery,
+    )
     from fallow.privacy.masks import new_secret, public_half
-    from fallow.privacy.sealed import seal_for
+    from fallow.privacy.sealed import encrypt_for
     from fallow.storage.packing import pack
 
     secret = new_secret()
     order = Order("s", "r", "b", f"k{DELIVER}", 1, "deliver")
     contents = [QUOTED.encode(), pack({QUOTED: torch.tensor([torch.nan])}), pack([QUOTED])]
     for content in contents:
-        sealed = seal_for(public_half(secret), content, _about(order, "a", "b"))
-        told = replace(order, body=delivery("model", {"a": tensor_of(sealed)}))
+        sealed = encrypt_for(public_half(secret), content, _name_letter(order, "a", "b"))
+        told = replace(order, body=delivery_body("model", {"a": bytes_to_tensor(sealed)}))
         with pytest.raises(Refusal) as error:
             found = read_delivery(told, secret, {"w": 3})
             raise Refusal("; ".join(found.refused.values()))

@@ -16,7 +16,7 @@ from fallow.federation.site.terms import describe_rows, describe_study, list_dis
 from fallow.federation.study_file import write_agreement
 from fallow.privacy import Privacy
 from fallow.privacy.masks import public_half
-from fallow.privacy.signing import opened, sign
+from fallow.privacy.signing import open_signed, sign
 from fallow.storage.errors import Failed
 from tests.federation.agreed import ROWS, agreed, table
 
@@ -59,7 +59,7 @@ def test_secrets_are_for_their_owner_alone_and_what_is_sent_is_public(
     assert (tmp_path / "SITE" / "keys").stat().st_mode & 0o777 == 0o700
     sent = json.loads((tmp_path / "SITE" / "join.json").read_text())
     assert (
-        opened(base64.b64decode(sent["verify"]), sign(made.keys.sign, b"hi"), "north")
+        open_signed(base64.b64decode(sent["verify"]), sign(made.keys.sign, b"hi"), "north")
         == b"hi"
     )
     assert base64.b64decode(sent["seal"]) == public_half(made.keys.seal)

@@ -15,9 +15,15 @@ from fallow.core.messages import KEYS, Masked
 from fallow.core.plan import Segment
 from fallow.network.envelope import Order
 from fallow.network.gathering import EPSILON
-from fallow.network.relays import DELIVER, bytes_of, delivery, request_body, sealed_letters
+from fallow.network.relays import (
+    DELIVER,
+    delivery_body,
+    request_body,
+    seal_letters,
+    tensor_to_bytes,
+)
 from fallow.privacy.masks import new_secret, public_half
-from fallow.privacy.sealed import unseal
+from fallow.privacy.sealed import decrypt
 from fallow.storage.packing import unpack
 from tests.federation.hosts import RUN, SECOND, Leader, about, agreement, folder, keep
 
@@ -127,11 +133,11 @@ def test_what_a_site_passes_on_is_for_its_receiver_alone(tmp_path: Path) -> None
     leader, order, secret = relaying(tmp_path)
     answer = leader.send(order).answer
     assert set(answer) == {"letter/south", "bytes"}
-    letter = bytes_of(answer["letter/south"], "a letter")
-    model = unpack(unseal(secret, letter, repr((RUN, order.key, "north", "south"))))
+    letter = tensor_to_bytes(answer["letter/south"], "a letter")
+    model = unpack(decrypt(secret, letter, repr((RUN, order.key, "north", "south"))))
     assert torch.equal(model["w"], leader.ledger.store.load_states("north")["local"]["w"])
     with pytest.raises(ValueError, match="seal does not open"):
-        unseal(leader.site.keys.seal, letter, repr((RUN, order.key, "north", "south")))
+        decrypt(leader.site.keys.seal, letter, repr((RUN, order.key, "north", "south")))
     leader.ledger.close()
 
 
@@ -139,12 +145,12 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
     leader, order, _ = relaying(tmp_path)
     first = leader.send(order).answer
     brought = {name: value + 1 for name, value in leader.first_model().items()}
-    sealed = sealed_letters(
+    sealed = seal_letters(
         Order(order.study, order.run, "south", order.key, order.place),
         dict(brought),
         {"north": leader.site.keys.seal_public},
     )
-    body = delivery("model", {"south": torch.as_tensor(sealed["letter/north"])})
+    body = delivery_body("model", {"south": torch.as_tensor(sealed["letter/north"])})
     second = Order(
         order.study,
         order.run,
@@ -170,7 +176,7 @@ def test_the_legs_of_a_relay_are_one_exchange(tmp_path: Path) -> None:
 def test_a_letter_that_does_not_open_is_refused_by_its_sender(tmp_path: Path) -> None:
     leader, order, _ = relaying(tmp_path)
     leader.send(order)
-    body = delivery("model", {"south": torch.zeros(60, dtype=torch.uint8)})
+    body = delivery_body("model", {"south": torch.zeros(60, dtype=torch.uint8)})
     second = Order(
         order.study,
         order.run,
@@ -192,12 +198,14 @@ def test_letters_that_open_a_cycle_are_not_forgotten_with_the_one_before(
     leader.send(first)  # of a cycle whose end the site does not hear of
     leader.count(first)
     key = f"1/train/0/0{DELIVER}"
-    sealed = sealed_letters(
+    sealed = seal_letters(
         Order(first.study, first.run, "south", key, 2),
         {"w": leader.first_model()["w"]},
         {"north": leader.site.keys.seal_public},
     )
-    body = delivery("model", {"south": torch.as_tensor(sealed["letter/north"])}, cycle=1)
+    body = delivery_body(
+        "model", {"south": torch.as_tensor(sealed["letter/north"])}, cycle=1
+    )
     brought = leader.order(about("hello", key), "deliver", key=key, body=body)
     assert leader.send(brought).answer == {"refused": ""}
     leader.count(brought)

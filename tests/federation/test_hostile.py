@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.core.events import Event
 from fallow.core.messages import Request, Step
+from fallow.core.types import Answer
 from fallow.core.weights import cap_weights
 from fallow.federation.agreement import Waits as AgreedWaits
 from fallow.federation.coordinator.live import Control
 from fallow.network.checks import ResponseCheck
-from fallow.network.plausible import Bounds, cut_weights, too_far
+from fallow.network.envelope import Order
+from fallow.network.plausible import Bounds, cut_weights, find_too_far
 from fallow.queries import AHFAL
 from fallow.settings.spec import Spec
 from tests.federation.hostile import turn
@@ -31,7 +34,7 @@ QUORUM = Waits(10.0, quorum=3, patience=100.0)
 ONE_AWAY = AgreedWaits(timeout=5.0, quorum=2, patience=60.0, deadline=3600.0)
 
 
-def trained(there: Federation) -> Any:
+def train_round(there: Federation) -> Any:
     """The state after a round of FedAvg."""
     site = there.world.members["a"]
     state = site.memory["global"]
@@ -52,10 +55,10 @@ def model_of(there: Federation, size: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("size", [1e300, 5e40, 1e19, 1e7])
 def test_one_finite_number_of_a_site_neither_ends_nor_steers_a_round(size: float) -> None:
-    honest = trained(federation(AHFAL(), FOUR, QUORUM, link={"down": {"d"}}))
+    honest = train_round(federation(AHFAL(), FOUR, QUORUM, link={"down": {"d"}}))
     there = federation(AHFAL(), FOUR, QUORUM)
     says(there, "d", w=model_of(there, size))
-    found = trained(there)
+    found = train_round(there)
     assert found["w"].float().square().sum().isfinite()
     torch.testing.assert_close(found, honest)
     assert there.refusals.keys() == {"d"}
@@ -88,7 +91,7 @@ def test_a_model_without_statistics_is_refused_also_where_it_is_the_first_of_two
 def test_a_refusal_of_a_far_model_names_the_bound_and_the_setting() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
     says(there, "d", w=model_of(there, 1e7))
-    trained(there)
+    train_round(there)
     for word in ("beyond 1000 times", "median over sites", "federation.farthest"):
         assert word in there.refusals["d"]
 
@@ -98,14 +101,14 @@ def test_a_study_may_allow_models_that_are_farther_away() -> None:
     there.remote.border.bounds = Bounds(farthest=float("inf"))
     there.remote.border.dtype = torch.float64
     says(there, "d", w=model_of(there, 1e7))
-    assert float(trained(there)["w"].norm()) > 1e4
+    assert float(train_round(there)["w"].norm()) > 1e4
     assert there.refusals == {}
 
 
 def test_a_site_without_labels_adds_nothing_to_a_model() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
     says(there, "d", n=0.0, w=model_of(there, 5.0))
-    trained(there)
+    train_round(there)
     assert "w is not 0 although n is 0" in there.refusals["d"]
 
 
@@ -120,16 +123,23 @@ def test_a_column_whose_square_no_number_holds_is_refused_before_sites_compute_w
 
 def test_where_two_sites_differ_too_much_the_larger_one_does_not_count() -> None:
     about = {site: of_sum(w=torch.ones(4)) for site in "ab"}
-    answers = {"a": {"w": torch.ones(4)}, "b": {"w": torch.ones(4) * 1e9}}
-    assert too_far(answers, about, torch.float32, Bounds()).keys() == {"b"}
+    answers: dict[str, Answer] = {
+        "a": {"w": torch.ones(4)},
+        "b": {"w": torch.ones(4) * 1e9},
+    }
+    assert find_too_far(answers, about, torch.float32, Bounds()).keys() == {"b"}
 
 
 def test_large_numbers_that_all_sites_have_are_no_reason_to_refuse() -> None:
     about = dict.fromkeys("abc", of_sum())
-    answers = {site: {"w": torch.ones(4) * 1e9} for site in "abc"}
-    assert too_far(answers, about, torch.float32, Bounds()) == {}
-    none_yet = {**answers, "b": {"w": torch.zeros(4)}, "c": {"w": torch.zeros(4)}}
-    assert too_far(none_yet, about, torch.float32, Bounds()) == {}
+    answers: dict[str, Answer] = {site: {"w": torch.ones(4) * 1e9} for site in "abc"}
+    assert find_too_far(answers, about, torch.float32, Bounds()) == {}
+    none_yet: dict[str, Answer] = {
+        **answers,
+        "b": {"w": torch.zeros(4)},
+        "c": {"w": torch.zeros(4)},
+    }
+    assert find_too_far(none_yet, about, torch.float32, Bounds()) == {}
 
 
 def of_sum(verb: str = "upload", **args: Any) -> Request:
@@ -176,15 +186,19 @@ def test_a_site_cannot_claim_more_labels_than_it_brought_or_was_asked_for() -> N
     there = federation(AHFAL(), FOUR, QUORUM)
     there.remote.border.labels = dict.fromkeys(FOUR, 8)
     says(there, "c", n=9.0)
-    trained(there)
+    train_round(there)
     assert there.refusals == {"c": "n is 9, and the site brought or was asked for 8 labels"}
 
 
 def test_what_weighs_too_much_is_said_and_the_round_goes_on() -> None:
     there = federation(AHFAL(), FOUR, QUORUM)
-    honest = there.signing["c"]
-    honest.change = lambda order, a: {**a, "n": 1e6, "w": a["w"] / a["n"] * 1e6}
-    trained(there)
+
+    def claim(order: Order, answer: Any) -> Answer:
+        mean = answer["w"] / answer["n"]
+        return {**answer, "n": 1e6, "w": mean * 1e6}
+
+    there.signing["c"].change = claim
+    train_round(there)
     (event,) = [event for event in there.said if event["event"] == "weighed"]
     assert event["site"] == "c"
     assert there.refusals == {}
@@ -209,10 +223,9 @@ def test_units_and_least_squares_weigh_a_site_by_what_it_registered(
     answers: dict[str, Any] = {
         site: {name: torch.tensor(float(n)) for name in fields} for site, n in many.items()
     }
-    found, words = border.weighed(about, answers)
-    assert {name: float(value) for name, value in found["c"].items()} == dict.fromkeys(
-        fields, pytest.approx(20.0)
-    )
+    found, words = border.limit_weights(about, answers)
+    counted = {name: float(torch.as_tensor(value)) for name, value in found["c"].items()}
+    assert counted == dict.fromkeys(fields, pytest.approx(20.0))
     assert found["a"] is answers["a"]
     assert words.keys() == {"c"}
 
@@ -303,9 +316,9 @@ def test_counts_that_cannot_be_are_refused(
 
 
 def test_more_answers_than_questions_are_no_progress() -> None:
-    assert ResponseCheck().progress("a", {"asked": 3, "answered": 2, "open": 1})
+    assert ResponseCheck().check_progress("a", {"asked": 3, "answered": 2, "open": 1})
     with pytest.raises(ValueError, match="are 4 together, and asked is 3"):
-        ResponseCheck().progress("a", {"asked": 3, "answered": 4})
+        ResponseCheck().check_progress("a", {"asked": 3, "answered": 4})
 
 
 def test_a_site_that_claims_far_more_rows_than_the_others_does_not_count() -> None:
@@ -369,7 +382,7 @@ def test_a_study_ends_well_with_a_site_whose_model_is_infinite_in_float32(
 def test_a_run_from_before_labels_were_counted_goes_on(tmp_path: Path) -> None:
     world = tiny(tmp_path)
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "round":
             Control(world.place / "control").tell("stop")

@@ -30,7 +30,7 @@ def asking(there: Federation) -> Ask:
     return ask
 
 
-def trained(there: Federation) -> Any:
+def train_round(there: Federation) -> Any:
     site = there.world.members["a"]
     return site.parts.methods["training"].round(site.memory["global"], asking(there))
 
@@ -52,11 +52,11 @@ def adds(there: Federation, site: str, times: int, **more: int) -> None:
 def test_a_total_that_cannot_be_is_asked_for_again_and_does_not_count(
     more: dict[str, int],
 ) -> None:
-    honest = trained(federation(AHFAL(), FOUR, privacy=SECURE))
+    honest = train_round(federation(AHFAL(), FOUR, privacy=SECURE))
     there = federation(AHFAL(), FOUR, privacy=SECURE)
     there.remote.border.labels = dict.fromkeys(FOUR, 8)
     adds(there, "c", 1, **more)
-    torch.testing.assert_close(trained(there), honest, rtol=0, atol=1e-9)
+    torch.testing.assert_close(train_round(there), honest, rtol=0, atol=1e-9)
     (event,) = [event for event in there.said if event["event"] == "implausible"]
     assert "cannot be" in event["why"]
 
@@ -66,16 +66,17 @@ def test_a_total_that_is_never_one_ends_in_a_sentence_and_is_never_journaled() -
     adds(there, "c", 10**6, w=FAR)
     for _ in range(2):  # again after a restart
         with pytest.raises(RuntimeError, match="3 times, and masks hide whose part it is"):
-            trained(there)
+            train_round(there)
     adds(there, "c", 0, w=FAR)
-    assert bool(trained(there)["w"].isfinite().all())
+    assert bool(train_round(there)["w"].isfinite().all())
 
 
 def test_the_same_attempts_are_replayed_after_a_restart() -> None:
     there = federation(AHFAL(), FOUR, privacy=SECURE)
     adds(there, "c", 1, w=FAR)
-    first, asked = trained(there), len(there.link.delivered)
-    torch.testing.assert_close(trained(there), first, rtol=0, atol=0)
+    first = train_round(there)
+    asked = len(there.link.delivered)
+    torch.testing.assert_close(train_round(there), first, rtol=0, atol=0)
     assert len(there.link.delivered) == asked
 
 
@@ -94,7 +95,7 @@ def test_what_totals_cannot_be(total: dict[str, Any], why: str) -> None:
     border = ResponseCheck(labels={"a": 4, "b": 4}, last={"w": 2.0})
     sums = PlausibleSums(SecureSum(), border, lambda event: None)
     bound = 3.0 if "x" in total else None
-    found = sums._why_not(total, ["a", "b"], bound)
+    found = sums._find_fault(total, ["a", "b"], bound)
     assert found is not None
     with pytest.raises(ValueError, match=why):
         raise ValueError(found)

@@ -335,10 +335,10 @@ def test_a_number_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
 
 def test_letters_of_a_verb_that_nobody_relays_are_refused(leader: Leader) -> None:
     """A delivery takes the place of what stood under the name of its verb."""
-    from fallow.network.relays import DELIVER, delivery
+    from fallow.network.relays import DELIVER, delivery_body
 
     key = f"0/train/0/0{DELIVER}"
-    body = delivery("own", {})
+    body = delivery_body("own", {})
     order = leader.order(about("hello", "0/hello"), "deliver", key=key, body=body)
     assert "and the contract of FedAvg relays nothing" in str(leader.send(order).refused)
 

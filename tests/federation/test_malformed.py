@@ -17,7 +17,7 @@ from fallow.network.envelope import Reply, open_order, open_reply, sign_message
 from fallow.network.wire import pack_request, unpack_request
 from fallow.storage.packing import pack, unpack
 from tests.federation.hosts import ROWS, SECOND, SECRET, SITE, Leader, folder
-from tests.federation.messages import broken, changed, malformed, nested, odd_value
+from tests.federation.messages import broken, change_one, malformed, nest_deeply, odd_value
 from tests.federation.remotes import Federation, Waits, federation
 from tests.privacy.federation import Asker
 from tests.worlds import tables
@@ -31,7 +31,7 @@ def draw() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def asked(there: Federation) -> dict[str, bytes]:
+def ask_all(there: Federation) -> dict[str, bytes]:
     """A valid order to each site."""
     there.ask().sum("plain")
     return dict(there.link.delivered)
@@ -47,11 +47,11 @@ def state_of(there: Federation) -> dict[str, Any]:
 def test_a_message_is_read_or_refused_with_a_sentence(draw: np.random.Generator) -> None:
     there = federation(Asker(), THREE)
     blob = pack({"tree": odd_value(draw), "w": torch.zeros(9)})
-    orders = asked(there)
+    orders = ask_all(there)
     request = unpack(orders["a"][64:])["body"]["request"].numpy().tobytes()
     for _ in range(MANY):
         for valid, read in ((blob, unpack), (request, unpack_request)):
-            bad = broken(valid, draw) if draw.random() < 0.9 else nested(draw)
+            bad = broken(valid, draw) if draw.random() < 0.9 else nest_deeply(draw)
             try:
                 read(bad)
             except ValueError as error:
@@ -62,12 +62,12 @@ def test_a_request_with_anything_changed_in_it_is_read_or_refused(
     draw: np.random.Generator,
 ) -> None:
     there = federation(Asker(), THREE)
-    body = unpack(asked(there)["a"][64:])["body"]
+    body = unpack(ask_all(there)["a"][64:])["body"]
     tree = unpack(body["request"].numpy().tobytes())
     refused = 0
     for _ in range(MANY):
         try:
-            pack_request(unpack_request(pack(changed(tree, draw))))
+            pack_request(unpack_request(pack(change_one(tree, draw))))
         except (ValueError, OverflowError):
             refused += 1
     assert refused > MANY // 2
@@ -77,9 +77,12 @@ def test_a_site_answers_every_malformed_order_with_a_signed_reply(
     draw: np.random.Generator,
 ) -> None:
     there = federation(Asker(), THREE)
-    valid, site = asked(there)["a"], there.signing["a"]
-    secret, public = there.remote.keys.secret, there.remote.keys.sites["a"]
-    before, refused = state_of(there), 0
+    valid = ask_all(there)["a"]
+    site = there.signing["a"]
+    secret = there.remote.keys.secret
+    public = there.remote.keys.sites["a"]
+    before = state_of(there)
+    refused = 0
     for _ in range(MANY):
         reply = open_reply(public, site.handle(malformed(valid, secret, draw)), "a")
         refused += reply.refused is not None
@@ -116,8 +119,9 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
 ) -> None:
     there = federation(Asker(), THREE, Waits(2.0, quorum=2))
     site = there.signing["b"]
-    honest, taken = there.link.alive["b"], 0
-    there.link.alive["b"] = lambda blob: malformed(honest(blob), site.secret, draw)
+    honest = there.link.alive["b"]
+    taken = 0
+    there.link.alive["b"] = lambda blob: malformed(honest(blob) or b"", site.secret, draw)
     for n in range(MANY // 5):
         total = there.ask(f"0/train/{n}").sum("plain")
         assert all(bool(value.isfinite().all()) for value in total.values())
@@ -130,7 +134,8 @@ def test_a_round_goes_on_with_the_rest_whatever_one_site_sends(
 
 def test_no_reply_of_a_site_is_taken_for_another_ones() -> None:
     there = federation(Asker(), THREE, Waits(2.0, quorum=2))
-    a, b = there.signing["a"], there.signing["b"]
+    a = there.signing["a"]
+    b = there.signing["b"]
 
     def as_a(blob: bytes) -> bytes:
         order = open_order(b.public, blob)

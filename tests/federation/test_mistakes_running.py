@@ -12,7 +12,8 @@ from typing import Self
 
 import pytest
 
-from fallow.federation.address import not_bindable
+from fallow.core.events import Event
+from fallow.federation.address import find_bind_problem
 from fallow.federation.coordinator.live import Control
 from fallow.federation.ledger import Ledger, questions
 from fallow.federation.page.desk import NOTHING, LabelQueue
@@ -30,13 +31,13 @@ STATUS, START = ("site", "status", "north"), ("site", "start", "north")
 IMPORT = ("site", "import", "north")
 
 
-def opened() -> Ledger:
+def open_once() -> Ledger:
     return SiteFolder.open("north").open_ledger()
 
 
 def labels() -> dict[int, list[float | None]]:
     """What was said about the rows that were asked for."""
-    with closing(opened()) as ledger:
+    with closing(open_once()) as ledger:
         return {q.row: [given.value for given in q.answers] for q in ledger.questions()}
 
 
@@ -74,7 +75,7 @@ def test_a_limit_below_what_was_asked_is_said_and_takes_nothing_away(command: Sa
     assert command(*IMPORT, "labels.csv")[0] == 0
     edited(Path("north/site.toml"), "# limit = 100", "limit = 1")
     assert "2 asked of 1 at most; nobody is asked for more" in command(*STATUS)[1]
-    with closing(opened()) as ledger:
+    with closing(open_once()) as ledger:
         ledger.purchases.close(RUN, "0/query", lambda found: found)
         ask(ledger, (0,), cycle=1)
         assert ledger.questions(cycle=1) == []
@@ -147,11 +148,12 @@ def test_an_export_on_a_full_disk_leaves_the_file_that_was_there(command: Said) 
 def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_space(
     when: str, size: int, tmp_path: Path
 ) -> None:
-    world, whole = tiny(tmp_path / "a", seed=3), tiny(tmp_path / "b", seed=3)
+    world = tiny(tmp_path / "a", seed=3)
+    whole = tiny(tmp_path / "b", seed=3)
     assert whole.program().go()
     full = full_disk(size)
 
-    def say(event: dict[str, object]) -> None:
+    def say(event: Event) -> None:
         world.label(event)
         if event["event"] == when and len(world.said(when)) == 1:
             full.__enter__()
@@ -174,7 +176,7 @@ def test_a_full_disk_ends_a_run_in_one_sentence_and_it_goes_on_when_there_is_spa
 
 
 def test_a_damaged_page_of_the_ledger_has_a_way_out(command: Said) -> None:
-    with closing(opened()) as ledger:
+    with closing(open_once()) as ledger:
         ledger.backup()
     file = Path("north/ledger.sqlite")
     blob = bytearray(file.read_bytes())
@@ -250,9 +252,9 @@ def test_a_folder_that_is_read_only_is_said(
 def test_a_port_that_another_program_uses_is_waited_for_and_then_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert not_bindable("127.0.0.1", port) == "another program uses this port"
+        assert find_bind_problem("127.0.0.1", port) == "another program uses this port"
         Timer(0.2, other.close).start()
-        assert not_bindable("127.0.0.1", port, patience=30.0) is None
+        assert find_bind_problem("127.0.0.1", port, patience=30.0) is None
 
 
 def test_what_runs_already_is_not_started_again_nor_disturbed(command: Said) -> None:
@@ -283,7 +285,7 @@ class Yesterday(datetime):
 def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_last(
     command: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(opened()) as ledger:
+    with closing(open_once()) as ledger:
         desk = LabelQueue("study", "north", TABLE, SiteFolder.open("north").rows, ledger)
         desk.answer(2, 1.0, "Ann", NOTHING)
         monkeypatch.setattr(questions, "datetime", Yesterday)
@@ -301,9 +303,10 @@ def test_a_site_whose_clock_is_set_back_a_day_loses_no_answer_and_can_undo_the_l
 def test_a_deadline_that_passed_while_nobody_ran_closes_the_cycle_with_the_labels_there_are(
     tmp_path: Path,
 ) -> None:
-    now, world = [1e9], tiny(tmp_path, away={"davos"})
+    now = [1e9]
+    world = tiny(tmp_path, away={"davos"})
 
-    def say(event: dict[str, object]) -> None:
+    def say(event: Event) -> None:
         world.label(event)
         if event["event"] == "labels":
             Control(world.place / "control").tell("stop")

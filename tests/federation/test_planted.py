@@ -71,16 +71,16 @@ STUDIES: dict[str, dict[str, Any]] = {
 }
 
 
-def tapped(
+def tap_study(
     folder: Path, study: dict[str, Any], policy: NamePolicy = BUILT_IN
 ) -> tuple[Federation, Wire]:
     """A federation, of which every message is recorded."""
     recipe = Recipe("alps", **{**COMMON, **study})
     world = planted(folder, recipe, "initial_by" not in study, policy=policy)
-    return world, listened(world)
+    return world, tap_sites(world)
 
 
-def listened(world: Federation) -> Wire:
+def tap_sites(world: Federation) -> Wire:
     """Every message of a federation from now on."""
     wire = Wire()
     for site, handle in world.link.alive.items():
@@ -88,11 +88,11 @@ def listened(world: Federation) -> Wire:
     return wire
 
 
-def studied(
+def run_study(
     folder: Path, study: dict[str, Any], policy: NamePolicy = BUILT_IN
 ) -> tuple[Federation, Wire]:
     """A study from its beginning to its end."""
-    world, wire = tapped(folder, study, policy)
+    world, wire = tap_study(folder, study, policy)
     assert world.program(people(world)).go()
     return world, wire
 
@@ -105,7 +105,7 @@ def found(world: Federation, wire: Wire) -> list[str]:
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_no_message_has_a_row_a_name_or_a_label(name: str, tmp_path: Path) -> None:
-    world, wire = studied(tmp_path, STUDIES[name])
+    world, wire = run_study(tmp_path, STUDIES[name])
     assert AT in {label.row for label in world.labels()[PLANTED]}, "the row took no part"
     assert found(world, wire) == []
     world.close()
@@ -117,7 +117,7 @@ def test_a_site_that_trains_a_linear_model_on_one_row_alone_sends_that_row(
     """This attack succeeds: nothing hides what one row does to a model, but sums over sites."""
     recipe = Recipe("alps", **{**COMMON, "initial": 0, "per_cycle": 8})
     world = planted(tmp_path, recipe, names=SITES[1:])
-    wire = listened(world)
+    wire = tap_sites(world)
     assert world.program(people(world)).go()
     assert found(world, wire) == ["row in (18,) of 0/train/0/0"]
     world.close()
@@ -129,7 +129,7 @@ def test_what_a_method_should_not_send_is_found(
 ) -> None:
     policy = install_leaky(tmp_path / "installed", monkeypatch)
     leaky = Spec(f"{LEAKY}:Leaky", {"what": what})
-    world, wire = studied(tmp_path, {"query": leaky}, policy)
+    world, wire = run_study(tmp_path, {"query": leaky}, policy)
     seen = found(world, wire)
     assert any(line.startswith("labels" if what == "labels" else "row") for line in seen)
     assert not any(
@@ -154,7 +154,7 @@ def test_planted_texts_are_found_plain_and_in_base64(text: str) -> None:
 
 
 def test_a_refusal_tells_nothing_of_folders(tmp_path: Path) -> None:
-    world, wire = tapped(tmp_path, {"model": Spec("mlp", {"hidden": [400]})})
+    world, wire = tap_study(tmp_path, {"model": Spec("mlp", {"hidden": [400]})})
     tables = world.ledgers[PLANTED]._tables
     pages = tables.read("PRAGMA page_count")[0][0]
     tables.read(f"PRAGMA max_page_count = {pages}")

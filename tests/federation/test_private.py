@@ -113,7 +113,8 @@ def test_tightening_says_how_many_were_open_and_keeps_the_owners_own_rights(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "bin").mkdir()
-    script, notes = tmp_path / "bin" / "run", tmp_path / "notes"
+    script = tmp_path / "bin" / "run"
+    notes = tmp_path / "notes"
     script.touch()
     notes.touch()
     script.chmod(0o755)
@@ -130,7 +131,8 @@ def test_tightening_says_how_many_were_open_and_keeps_the_owners_own_rights(
 
 
 def test_tightening_follows_no_link_out_of_the_folder(tmp_path: Path) -> None:
-    elsewhere, folder = tmp_path / "elsewhere", tmp_path / "site"
+    elsewhere = tmp_path / "elsewhere"
+    folder = tmp_path / "site"
     elsewhere.mkdir()
     (elsewhere / "rows.csv").touch(mode=0o644)
     folder.mkdir(mode=0o700)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from fallow.core.events import Event
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.program import is_running
@@ -16,9 +16,6 @@ from fallow.report.live import read_live
 from fallow.storage.errors import Failed
 from fallow.storage.files import only_one
 from tests.federation.worlds import NAMES, TINY, Federation, tiny
-
-Event = dict[str, Any]
-
 
 # -- people ---------------------------------------------------------------------------------
 
@@ -94,7 +91,8 @@ def test_an_answer_cannot_tell_costs_a_label_and_trains_nothing(tmp_path: Path) 
 
 
 def test_a_clock_that_is_set_back_is_said_and_nobody_loses_time(tmp_path: Path) -> None:
-    now, world = [1e9], tiny(tmp_path, away={"davos"})
+    now = [1e9]
+    world = tiny(tmp_path, away={"davos"})
 
     def say(event: Event) -> None:
         world.label(event)
@@ -179,7 +177,7 @@ def test_a_refusal_is_shown_with_its_reason(tmp_path: Path) -> None:
 # -- the folder -----------------------------------------------------------------------------
 
 
-def stopped_at(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
+def run_until(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
     def say(event: Event) -> None:
         world.label(event)
         if when(event):
@@ -190,8 +188,9 @@ def stopped_at(world: Federation, when: Callable[[Event], bool]) -> Callable[[Ev
 
 @pytest.mark.parametrize("kind", ["met", "labels", "round", "query"])
 def test_stop_ends_in_order_and_start_goes_on(kind: str, tmp_path: Path) -> None:
-    world, whole = tiny(tmp_path / "a", seed=3), tiny(tmp_path / "b", seed=3)
-    assert not world.program(stopped_at(world, lambda event: event["event"] == kind)).go()
+    world = tiny(tmp_path / "a", seed=3)
+    whole = tiny(tmp_path / "b", seed=3)
+    assert not world.program(run_until(world, lambda event: event["event"] == kind)).go()
     live = read_live(world.place)
     assert live is not None and live["state"] == "stopped"
     assert world.program().go()
@@ -214,9 +213,7 @@ def test_a_second_coordinator_is_refused(tmp_path: Path) -> None:
 
 def test_a_changed_study_is_refused_and_other_waits_are_not(tmp_path: Path) -> None:
     world = tiny(tmp_path)
-    assert not world.program(
-        stopped_at(world, lambda event: event["event"] == "round")
-    ).go()
+    assert not world.program(run_until(world, lambda event: event["event"] == "round")).go()
     agreed = world.agreement
     world.agreement = replace(agreed, recipe=replace(agreed.recipe, per_cycle=5))
     with pytest.raises(ValueError, match=r"study.toml has changed"):

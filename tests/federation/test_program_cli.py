@@ -242,7 +242,7 @@ def test_a_running_coordinator_is_told_to_advance_and_to_stop(
     with only_one(tmp_path / "study" / "coordinator.lock"):
         assert begun("coordinate", "advance", "study")[0] == 0
         assert begun("coordinate", "stop", "study")[0] == 0
-    assert control.took("advance") and control.took("stop")
+    assert control.take("advance") and control.take("stop")
 
 
 def test_there_is_nothing_to_tell_where_nothing_runs(begun: Said, tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_status_and_advance_speak_of_sites_that_are_waited_for(
         assert "The answers of north in round 1 of cycle 0 were struck out on 5 Dec" in out
         code, out, _ = begun("coordinate", "advance", "study")
         assert (code, out) == (0, "the study goes on without south, within seconds\n")
-    assert Control(tmp_path / "study" / "control").took("advance")
+    assert Control(tmp_path / "study" / "control").take("advance")
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def test_a_site_predicts_with_its_own_copy_of_the_model(
     finished: Federation, tmp_path: Path
 ) -> None:
     rows_file = next(finished.folder.glob("basel-test.csv"))
-    ours, theirs = tmp_path / "ours.csv", tmp_path / "theirs.csv"
+    ours = tmp_path / "ours.csv"
+    theirs = tmp_path / "theirs.csv"
     count = predict_at(finished.folder / "basel", rows_file, ours)[1]
     assert count == predict_file(finished.place, rows_file, out=theirs)[1]
     assert ours.read_text() == theirs.read_text()
@@ -90,7 +91,8 @@ def test_the_page_of_an_open_study_looks_again(
 
 
 def test_a_finished_study_is_left_as_it_is(finished: Federation) -> None:
-    before, sent = (finished.place / CARD).read_bytes(), len(finished.link.delivered)
+    before = (finished.place / CARD).read_bytes()
+    sent = len(finished.link.delivered)
     assert finished.program().go()
     assert (finished.place / CARD).read_bytes() == before
     assert len(finished.link.delivered) == sent

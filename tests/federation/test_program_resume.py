@@ -57,7 +57,7 @@ class Left:
     steps: list[str]
 
 
-def left(world: Federation) -> Left:
+def read_left(world: Federation) -> Left:
     place = world.program().place
     files = [*world.place.rglob("*.safetensors"), *world.folder.glob("*/model.safetensors")]
     weights = {str(p.relative_to(world.folder)): p.read_bytes() for p in sorted(files)}
@@ -101,11 +101,12 @@ def test_a_coordinator_killed_anywhere_ends_as_if_nothing_had_happened(
     untouched = fresh.again(tmp_path / "untouched")
     untouched.close()
     assert work(untouched) == WELL
-    whole, points = left(untouched), int((untouched.folder / "points").read_text())
+    whole = read_left(untouched)
+    points = int((untouched.folder / "points").read_text())
     assert points > 100
     for deadly in range(0, points, STRIDE):
         world = fresh.again(tmp_path / f"killed-{deadly}")
         world.close()
         assert work(world, deadly) == KILLED
         assert work(world) == WELL
-        assert left(world) == whole, f"killed at point {deadly}"
+        assert read_left(world) == whole, f"killed at point {deadly}"

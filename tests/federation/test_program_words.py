@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from fallow.cli.coordinate_words import Lines, show_sites
+from fallow.core.events import Event
 from fallow.federation.coordinator.labels import counts_of
 from fallow.federation.coordinator.live import utc
 from fallow.federation.coordinator.scores import UNSCORED, score_counts, score_totals
@@ -17,10 +17,11 @@ from tests.federation.worlds import tiny
 
 
 def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
-    world, paper = tiny(tmp_path), StringIO()
+    world = tiny(tmp_path)
+    paper = StringIO()
     lines = Lines(Console(file=paper, width=200), world.agreement)
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         lines(event)
         world.label(event)
 
@@ -84,9 +85,7 @@ def test_a_run_is_told_in_lines(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_event_is_one_line_or_none(
-    event: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+def test_an_event_is_one_line_or_none(event: Event, said: str, tmp_path: Path) -> None:
     paper = StringIO()
     lines = Lines(Console(file=paper, width=200), tiny(tmp_path).agreement)
     lines(event)

@@ -50,7 +50,7 @@ def policy() -> NamePolicy:
     return NamePolicy(allowed={"sent-methods": distribution_digest("sent-methods")})
 
 
-def sent(folder: Path, **specs: Spec) -> Path:
+def write_sent(folder: Path, **specs: Spec) -> Path:
     """A study.toml with these classes, which somebody who allows everything wrote."""
     about = agreed()
     recipe = replace(about.recipe, **specs)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_nothing_that_a_received_file_names_is_run(
 ) -> None:
     ran = tmp_path / "ran"
     fields = {"args": ["touch", str(ran)]} if name.startswith("sub") else {}
-    file = sent(tmp_path, **{setting: Spec(name, fields)})
+    file = write_sent(tmp_path, **{setting: Spec(name, fields)})
     if setting != "partition":  # of which real sites have one form, whatever is written
         with pytest.raises(ValueError, match=f"study.toml: {setting}: '{name}' names code"):
             read_agreement(file)
@@ -97,7 +97,7 @@ def test_reading_and_showing_an_allowed_study_builds_nothing(
         raise AssertionError("something was imported or built")
 
     fancy = {"query": Spec(f"{MODULE}:Fancy"), "features": Spec(f"{MODULE}:Net")}
-    file = sent(tmp_path, **fancy)
+    file = write_sent(tmp_path, **fancy)
     digest = policy().allowed["sent-methods"]
     for module in ("fallow.core.names", "fallow.core.build"):
         monkeypatch.setattr(importlib.import_module(module), "load_class", never)
@@ -114,7 +114,7 @@ def test_reading_and_showing_an_allowed_study_builds_nothing(
 
 
 def test_a_person_types_the_digest_that_the_coordinator_reads_out(tmp_path: Path) -> None:
-    file = sent(tmp_path)
+    file = write_sent(tmp_path)
     digest = read_agreement(file).digest
     for typed in ("", "\n", digest[:7] + "\n", digest[1:] + "\n", "0" * 8 + "\n"):
         asked = init(tmp_path, typed=typed)
@@ -127,7 +127,7 @@ def test_a_person_types_the_digest_that_the_coordinator_reads_out(tmp_path: Path
 
 
 def test_a_script_gives_the_digest_as_an_option(tmp_path: Path) -> None:
-    digest = read_agreement(sent(tmp_path)).digest
+    digest = read_agreement(write_sent(tmp_path)).digest
     with pytest.raises(ValueError, match="too short"):
         check_digest(agreed(), "")
     assert isinstance(init(tmp_path, "--digest", "f" * 32).exception, ValueError)
@@ -138,7 +138,7 @@ def test_a_script_gives_the_digest_as_an_option(tmp_path: Path) -> None:
 def test_an_allowed_query_is_used_and_other_code_under_its_name_is_not(
     mark: Path, tmp_path: Path
 ) -> None:
-    file = sent(tmp_path, query=Spec(f"{MODULE}:Fancy"))
+    file = write_sent(tmp_path, query=Spec(f"{MODULE}:Fancy"))
     allow = f"sent-methods={policy().allowed['sent-methods']}"
     digest = read_agreement(file, policy()).digest
     made_folder = init(tmp_path, "--digest", digest, "--allow", allow)
@@ -166,18 +166,18 @@ def test_an_allowed_query_is_used_and_other_code_under_its_name_is_not(
 def test_a_class_of_another_kind_is_refused_also_where_its_code_is_allowed(
     setting: str, name: str, mark: Path, tmp_path: Path
 ) -> None:
-    file = sent(tmp_path, **{setting: Spec(f"{MODULE}:{name}")})
+    file = write_sent(tmp_path, **{setting: Spec(f"{MODULE}:{name}")})
     with pytest.raises(ValueError, match=f"{MODULE}:{name}' is no"):
         build_study(read_agreement(file, policy()))
 
 
 def test_an_allowed_model_is_built(mark: Path, tmp_path: Path) -> None:
-    file = sent(tmp_path, model=Spec(f"{MODULE}:Net"))
+    file = write_sent(tmp_path, model=Spec(f"{MODULE}:Net"))
     assert type(build_study(read_agreement(file, policy())).model).__name__ == "Net"
 
 
 def test_a_folder_without_the_confirmed_digest_builds_nothing(tmp_path: Path) -> None:
-    digest = read_agreement(sent(tmp_path)).digest
+    digest = read_agreement(write_sent(tmp_path)).digest
     init(tmp_path, "--digest", digest)
     joined = tmp_path / "SITE" / "join.json"
     told = json.loads(joined.read_text())
@@ -216,7 +216,7 @@ def test_a_coordinator_cannot_name_what_no_site_could_install(tmp_path: Path) ->
 
 @pytest.mark.parametrize("section", ['allow = "all"', '[allow]\nx = "*"', "[allow]\nx = 1"])
 def test_a_site_allows_code_by_its_digest_alone(section: str, tmp_path: Path) -> None:
-    init(tmp_path, "--digest", read_agreement(sent(tmp_path)).digest)
+    init(tmp_path, "--digest", read_agreement(write_sent(tmp_path)).digest)
     file = tmp_path / "SITE" / "site.toml"
     before = file.read_text().partition("[allow]")[0]
     file.write_text(
@@ -231,7 +231,10 @@ def test_no_part_of_the_federation_resolves_a_name_without_the_policy_of_its_mac
 ):
     """What simulations may resolve by default, an agreement may not."""
     root = Path(importlib.import_module("fallow.federation").__path__[0])
-    called = {"build", "build_model", "check_task", "features", "find", "methods_of"}
+    called = {
+        *("build", "build_encoder", "build_model", "check_task", "encoder_of", "features"),
+        *("find", "methods_of", "shape_seen"),
+    }
     calls = [
         (file.name, ast.unparse(node))
         for file in root.rglob("*.py")
@@ -298,15 +301,15 @@ def test_no_name_reaches_pythons_import_but_through_the_gate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole of init, with Python's own import watched."""
-    file = sent(tmp_path, query=Spec("antigravity:fly"))
+    file = write_sent(tmp_path, query=Spec("antigravity:fly"))
     asked: list[str] = []
     whole = builtins.__import__
 
-    def watched(name: str, *given: Any, **more: Any) -> Any:
+    def watch(name: str, *given: Any, **more: Any) -> Any:
         asked.append(name)
         return whole(name, *given, **more)
 
-    monkeypatch.setattr(builtins, "__import__", watched)
+    monkeypatch.setattr(builtins, "__import__", watch)
     assert init(tmp_path).exit_code != 0
     with pytest.raises(ValueError, match="part of Python"):
         read_agreement(file)

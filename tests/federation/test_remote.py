@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from fallow.core.events import Event
 from fallow.network.envelope import Reply, open_order, sign_message
 from fallow.network.remote import GLANCE
 from fallow.privacy.signing import new_signing_key
@@ -29,7 +30,8 @@ def picks(members: Any) -> dict[str, list[int]]:
     "strategy", [AHFAL(), FALE(allot="site"), FALE(allot="federation")], ids=str
 )
 def test_a_query_over_a_link_picks_what_the_simulator_picks(strategy: Any) -> None:
-    there, here = federation(strategy, FOUR), world(FOUR, strategy)
+    there = federation(strategy, FOUR)
+    here = world(FOUR, strategy)
     budget = dict.fromkeys(FOUR, 3)
     strategy.query(there.ask(), budget, {})
     strategy.query(here.ask(), budget, {})
@@ -39,7 +41,8 @@ def test_a_query_over_a_link_picks_what_the_simulator_picks(strategy: Any) -> No
 
 
 def test_training_over_a_link_ends_at_the_weights_of_the_simulator() -> None:
-    there, here = federation(Asker(), FOUR), world(FOUR, Asker())
+    there = federation(Asker(), FOUR)
+    here = world(FOUR, Asker())
     training = here.members["a"].parts.methods["training"]
     state = here.members["a"].memory["global"]
     found = training.round(state, there.ask("0/train/0", "training"))
@@ -102,7 +105,7 @@ def test_a_quorum_that_comes_late_is_enough() -> None:
     )
     seen: list[str] = []
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         seen.append(event["event"])
         if event["event"] == "waiting":
             there.link.down.clear()
@@ -127,15 +130,23 @@ def test_a_quorum_that_comes_late_is_enough() -> None:
 def test_a_quorum_says_how_many_of_all_sites_may_be_missing(
     quorum: int | None, asked: int, need: int
 ) -> None:
-    assert federation(Asker(), FOUR, Waits(quorum=quorum)).remote._need(asked) == need
+    assert (
+        federation(Asker(), FOUR, Waits(quorum=quorum)).remote._find_quorum(asked) == need
+    )
 
 
 def test_fifty_rounds_with_a_third_of_the_sites_away_end_and_none_waits_longer_than_it_may() -> (
     None
 ):
     there = federation(Asker(), FOUR, Waits(10.0, quorum=2, patience=200.0))
-    there.remote.say = lambda event: event["event"] == "waiting" and there.link.down.clear()
-    draw, counted = torch.Generator().manual_seed(0), []
+
+    def wake_when_waited_for(event: Event) -> None:
+        if event["event"] == "waiting":
+            there.link.down.clear()
+
+    there.remote.say = wake_when_waited_for
+    draw = torch.Generator().manual_seed(0)
+    counted = []
     for r in range(50):
         away = (torch.rand(4, generator=draw) < 0.3).tolist()
         there.link.down = {s for s, gone in zip(FOUR, away, strict=True) if gone}
@@ -197,7 +208,9 @@ def test_refusals_that_make_a_quorum_impossible_end_the_exchange_at_once() -> No
 
 def test_a_verb_that_fails_at_a_site_is_a_refusal_with_its_sentence() -> None:
     there = federation(Asker(), FOUR, Waits(quorum=3))
-    there.signing["b"].site.parts = replace(there.signing["b"].site.parts, methods={})
+    none: Any = {}  # a site without the methods of the study
+    site = there.signing["b"].site
+    site.parts = replace(site.parts, methods=none)
     there.ask().sum("plain")
     assert there.refusals["b"] == "the order 0/query/0 is of 'query'; this study has []"
 

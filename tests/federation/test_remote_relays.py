@@ -12,13 +12,13 @@ import torch
 from fallow.core import Answer, Contract, View
 from fallow.network.envelope import Order, open_order, open_reply
 from fallow.network.relays import (
-    Brought,
-    bytes_of,
-    delivery,
+    Delivery,
+    bytes_to_tensor,
+    delivery_body,
     limit_claims,
     read_delivery,
-    sealed_letters,
-    tensor_of,
+    seal_letters,
+    tensor_to_bytes,
 )
 from fallow.privacy import Privacy
 from fallow.privacy.masks import new_secret, public_half
@@ -69,7 +69,8 @@ def brought(there: Any) -> dict[str, dict[str, torch.Tensor]]:
 def test_receivers_hold_what_those_of_the_simulator_hold(
     routes: dict[str, list[str]],
 ) -> None:
-    there, here = federation(Passing(), THREE), world(THREE, Passing())
+    there = federation(Passing(), THREE)
+    here = world(THREE, Passing())
     sizes = [federated.ask().relay("model", routes) for federated in (there, here)]
     assert sizes[0] == sizes[1]
     torch.testing.assert_close(brought(there.world), brought(here), rtol=0, atol=0)
@@ -77,7 +78,7 @@ def test_receivers_hold_what_those_of_the_simulator_hold(
     assert there.world.shown.bytes_down == here.shown.bytes_down
 
 
-def seen(there: Federation) -> Iterator[bytes]:
+def list_passing(there: Federation) -> Iterator[bytes]:
     """Everything that the coordinator can read of what crosses the link."""
     public = there.signing["a"].public
     for site, blob in there.link.delivered:
@@ -87,7 +88,7 @@ def seen(there: Federation) -> Iterator[bytes]:
         yield repr(order.body).encode()
         for value in reply.answer.values():
             yield (
-                bytes_of(value, "")
+                tensor_to_bytes(value, "")
                 if isinstance(value, torch.Tensor)
                 else repr(value).encode()
             )
@@ -97,7 +98,7 @@ def test_the_coordinator_sees_no_model_that_is_passed_on() -> None:
     there = federation(Passing(), THREE)
     there.ask().relay("model", ALL)
     models = [there.world.members[s].memory["model/b"]["w"].numpy().tobytes() for s in "ac"]
-    crossed = b"".join(seen(there))
+    crossed = b"".join(list_passing(there))
     assert len(crossed) > 1000
     assert not any(model[:16] in crossed for model in models)
 
@@ -151,12 +152,12 @@ SIZES = {"w": 3, "stats": 0}
 
 def letter(sender: str, key: str = "0/0", **state: Any) -> torch.Tensor:
     order = Order("s", RUN, sender, key, 1)
-    return torch.as_tensor(sealed_letters(order, state, TO_B)["letter/b"])
+    return torch.as_tensor(seal_letters(order, state, TO_B)["letter/b"])
 
 
 def order_to_b(**letters: Any) -> Order:
     return Order(
-        "s", RUN, "b", "0/0/deliver", 2, "deliver", None, delivery("model", letters)
+        "s", RUN, "b", "0/0/deliver", 2, "deliver", None, delivery_body("model", letters)
     )
 
 
@@ -173,7 +174,7 @@ GOOD = torch.tensor([1.0, 2.0, 3.0])
         (letter("a", w=GOOD[:2], labels=1.0), r"w has the shape \(2,\) and not \(3,\)"),
         (letter("c", w=GOOD, labels=1.0), "its seal does not open"),
         (letter("a", key="0/1", w=GOOD, labels=1.0), "its seal does not open"),
-        (tensor_of(b"short"), "its seal does not open"),
+        (bytes_to_tensor(b"short"), "its seal does not open"),
         (3.0, "its seal does not open"),
     ],
 )
@@ -199,7 +200,7 @@ def test_a_delivery_of_nothing_that_can_be_read_is_refused() -> None:
     with pytest.raises(
         ValueError, match="site a passed on in 'model': its seal does not open"
     ):
-        read_delivery(order_to_b(a=tensor_of(b"short")), SECRET, SIZES)
+        read_delivery(order_to_b(a=bytes_to_tensor(b"short")), SECRET, SIZES)
 
 
 def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
@@ -218,7 +219,7 @@ def test_a_diverged_model_of_a_peer_is_said_and_the_others_arrive() -> None:
 def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
     there = federation(Passing(), THREE)
     there.signing["b"].change = lambda order, answer: {
-        "letter/a": tensor_of(b"x"),
+        "letter/a": bytes_to_tensor(b"x"),
         "bytes": 1,
     }
     with pytest.raises(RuntimeError, match="letter/a has 1 bytes and is no sealed letter"):
@@ -228,25 +229,26 @@ def test_a_sender_that_answers_with_no_sealed_letters_is_refused() -> None:
 # -- what a hostile sender can do ----------------------------------------------------------------
 
 
-def passed_on(content: dict[str, torch.Tensor]) -> Any:
+def pass_on(content: dict[str, torch.Tensor]) -> Delivery:
     """What a receiver makes of one letter."""
     secret = new_secret()
     order = Order("study", RUN, "b", "0/query/0/deliver", 1, "deliver")
     about = {"b": public_half(secret)}
-    letters = sealed_letters(replace(order, site="a", key="0/query/0"), content, about)
-    body = delivery("model", {"a": letters["letter/b"]})
+    sent = replace(order, site="a", key="0/query/0")
+    letters = seal_letters(sent, dict(content), about)
+    body = delivery_body("model", {"a": letters["letter/b"]})
     return read_delivery(replace(order, body=body), secret, {"w": 3})
 
 
 @pytest.mark.parametrize("size", [1e300, 5e40, 1e20])
 def test_a_model_that_no_average_can_hold_is_kept_out(size: float) -> None:
     w = torch.full((3,), size, dtype=torch.float64)
-    found = passed_on({"w": w, "labels": torch.tensor(4.0)})
+    found = pass_on({"w": w, "labels": torch.tensor(4.0)})
     assert "w has the norm" in found.refused["a"] or "NaN or infinite" in found.refused["a"]
 
 
 def test_a_model_with_less_than_no_labels_is_kept_out() -> None:
-    found = passed_on({"w": torch.ones(3), "labels": torch.tensor(-4.0)})
+    found = pass_on({"w": torch.ones(3), "labels": torch.tensor(-4.0)})
     assert "labels is below 0" in found.refused["a"]
 
 
@@ -255,8 +257,9 @@ def test_a_model_that_is_passed_on_weighs_ten_times_the_usual_one_at_most() -> N
         site: RelayedMessage({"w": torch.ones(3), "labels": torch.tensor(n)})
         for site, n in (("a", 4.0), ("b", 1e9), ("c", 39.0))
     }
-    brought = Brought("model", states, {}, 0)
-    few, many = limit_claims(brought, 1, 10.0), limit_claims(brought, 500, 10.0)
+    brought = Delivery("model", states, {}, 0)
+    few = limit_claims(brought, 1, 10.0)
+    many = limit_claims(brought, 500, 10.0)
     assert [float(letter.state["labels"]) for letter in few.letters.values()] == [
         *(4.0, 390.0, 39.0)
     ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from fallow.core import each_of_all, sum_of_all
+from fallow.core.events import Event
 from fallow.privacy import Privacy
 from fallow.queries import AHFAL
 from tests.federation.remotes import Federation, Waits, federation
@@ -21,7 +23,7 @@ def comes_back(there: Federation, site: str) -> None:
     """The site is away until an exchange has waited for it as long as for everybody."""
     there.link.down.add(site)
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         there.said.append(event)
         if event["event"] == "waiting":
             there.link.down.clear()
@@ -97,7 +99,7 @@ def test_an_answer_of_its_own_that_has_not_the_fields_of_the_others_is_refused(
 def test_answers_of_their_own_may_have_as_many_rows_as_each_site_likes() -> None:
     there = federation(Asker(), FOUR, WAITS)
     answers_with(there, "a", lambda a: {**a, "x": a["x"][:2]})
-    assert len(there.ask().each("plain")["a"]["x"]) == 2
+    assert len(torch.as_tensor(there.ask().each("plain")["a"]["x"])) == 2
 
 
 def test_an_addend_beyond_its_bound_is_refused_and_the_sum_goes_on() -> None:

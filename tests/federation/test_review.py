@@ -13,7 +13,7 @@ from fallow.core import Request, Step
 from fallow.core.types import Answer
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Waits
-from fallow.federation.coordinator.program import new_run, opened
+from fallow.federation.coordinator.program import name_run, open_journal
 from fallow.federation.site.rows import read_rows
 from fallow.federation.site.terms import describe_rows
 from fallow.network.checks import ResponseCheck
@@ -34,8 +34,8 @@ def test_an_order_of_an_earlier_run_that_never_arrived_begins_nothing(
     leader: Leader,
 ) -> None:
     """The coordinator began a run, began anew, and somebody kept an order of the first."""
-    late = leader.order(about("hello", "0/hello"), run=new_run(1e9))
-    leader.run = new_run(1.5e9)
+    late = leader.order(about("hello", "0/hello"), run=name_run(1e9))
+    leader.run = name_run(1.5e9)
     order_picks(leader)
     memory = leader.ledger.store.load_states("north").keys()
     assert "this is a replay, or the coordinator's clock" in str(leader.send(late).refused)
@@ -70,7 +70,8 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
     tmp_path: Path, restart: str
 ) -> None:
     agreed = agreement("query=entropy", "training=ditto", f"restart={restart}")
-    after, read_durability = [], []
+    after = []
+    kept = []
     for name, misses in (("there", False), ("away", True)):
         (tmp_path / name).mkdir()
         leader = Leader(folder(tmp_path / name, agreed, brought=range(6)))
@@ -79,13 +80,11 @@ def test_a_site_that_missed_the_end_of_a_cycle_begins_the_next_one_like_the_othe
         if not misses:
             leader.people("close", "0/query", **CLOSE)  # nobody has answered
         after.append(leader.round(0, leader.first_model(), cycle=1))
-        read_durability.append(leader.ledger.store.load_states("north"))
+        kept.append(leader.ledger.store.load_states("north"))
         leader.ledger.close()
-    assert read_durability[0].keys() == read_durability[1].keys() >= {"own/v"}
+    assert kept[0].keys() == kept[1].keys() >= {"own/v"}
     torch.testing.assert_close(after[0], after[1], rtol=0, atol=0)
-    torch.testing.assert_close(
-        read_durability[0]["own/v"], read_durability[1]["own/v"], rtol=0, atol=0
-    )
+    torch.testing.assert_close(kept[0]["own/v"], kept[1]["own/v"], rtol=0, atol=0)
 
 
 # -- what people answer, in the coordinator's hands -----------------------------------------
@@ -127,9 +126,9 @@ def test_an_answer_that_would_end_the_program_for_ever_is_refused(
 
 
 def test_progress_in_words_is_refused() -> None:
-    assert ResponseCheck().progress("a", {"open": 1}) == {"open": 1}
+    assert ResponseCheck().check_progress("a", {"open": 1}) == {"open": 1}
     with pytest.raises(ValueError, match="open is 'one', which is no whole number"):
-        ResponseCheck().progress("a", {"open": "one"})
+        ResponseCheck().check_progress("a", {"open": "one"})
 
 
 def test_a_score_of_another_number_of_classes_is_refused_by_the_others() -> None:
@@ -187,7 +186,7 @@ def test_nobody_else_reads_what_sites_answered_in_a_coordinators_journal(
     file = tmp_path / "journal.sqlite"
     if is_old:
         file.touch(mode=0o644)
-    with opened(tmp_path, agreement("query=entropy")) as journal:
+    with open_journal(tmp_path, agreement("query=entropy")) as journal:
         journal.note("a", "1")
         files = sorted(tmp_path.glob("journal*"))
         assert {found.name for found in files} >= {file.name, f"{file.name}-wal"}
@@ -220,12 +219,13 @@ def test_a_coordinators_journal_survives_a_power_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()
-    full, normal = 2, 1
+    full = 2
+    normal = 1
 
     def read_durability(journal: Journal) -> int:
         return int(journal._file.read("PRAGMA synchronous")[0][0])
 
-    with opened(tmp_path, agreement("query=entropy")) as journal:
+    with open_journal(tmp_path, agreement("query=entropy")) as journal:
         assert read_durability(journal) == full
     assert read_durability(Journal(tmp_path / "simulated.sqlite")) == normal
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+from fallow.core.events import Event
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
@@ -116,9 +117,9 @@ class Coordinator:
     path: Path
     link: Loopback
     fate: Fate
-    say: Callable[[dict[str, Any]], None]
+    say: Callable[[Event], None]
     lives: int = 0
-    said: list[dict[str, Any]] = field(default_factory=list)
+    said: list[Event] = field(default_factory=list)
 
     def go(self) -> Any:
         while True:
@@ -144,7 +145,7 @@ class Coordinator:
         run.go()
         return journal.load_step(f"{agreed.recipe.cycles}/train")
 
-    def tell(self, event: dict[str, Any]) -> None:
+    def tell(self, event: Event) -> None:
         self.said.append(event)
         self.fate.strike()
         self.say(event)
@@ -199,10 +200,10 @@ class Weather:
         self.check_ledgers()
         return Left(done["state"], world.labels(), coordinator.lives, link.deaths)
 
-    def people(self, fate: Fate) -> Callable[[dict[str, Any]], None]:
+    def people(self, fate: Fate) -> Callable[[Event], None]:
         """They answer by and by, some twice."""
 
-        def answer(event: dict[str, Any]) -> None:
+        def answer(event: Event) -> None:
             if event["event"] != "labels":
                 return
             for site, ledger in self.world.ledgers.items():

@@ -264,7 +264,8 @@ def test_an_image_that_was_not_agreed_on_is_refused(
 
 def test_arrays_are_rows_that_may_come_with_pictures_for_people(tmp_path: Path) -> None:
     about = {"ids": np.array(["a", "b"]), "files": np.array(["a.png", "b.png"])}
-    x, y = np.eye(2, 3), np.array(["dog", ""])
+    x = np.eye(2, 3)
+    y = np.array(["dog", ""])
     np.savez(tmp_path / "rows.npz", x=x, y=y, ids=about["ids"], files=about["files"])
     rows = read_rows(tmp_path / "rows.npz", ARRAYS)
     assert (rows.labels, rows.ids) == ((1.0, None), ("a", "b"))

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from fallow.cli import main
+from fallow.core.events import Event
 from fallow.federation.agreement import Waits
 from fallow.federation.coordinator.folder import CoordinatorFolder
 from fallow.federation.coordinator.live import Control
 from fallow.federation.coordinator.program import strike_out
-from fallow.federation.coordinator.strikes import can_advance, describe_key, round_key
+from fallow.federation.coordinator.strikes import can_advance, describe_key, parse_round
 from fallow.privacy import Privacy
 from fallow.report.live import read_live, standing, without
 from fallow.settings.recipe import with_settings
@@ -30,7 +31,6 @@ from tests.federation.worlds import NAMES, TINY, Federation, tiny
 THREE = NAMES[:3]
 ROUNDS = replace(TINY, rounds=3)
 SHORT = Waits(timeout=5.0, patience=60.0, deadline=3600.0)
-Event = dict[str, Any]
 
 
 def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event], None]:
@@ -44,17 +44,17 @@ def stops(world: Federation, when: Callable[[Event], bool]) -> Callable[[Event],
     return say
 
 
-def stopped_after(world: Federation, cycle: int, number: int) -> None:
+def run_until_round(world: Federation, cycle: int, number: int) -> None:
     """Run until a round is over."""
     here = {"event": "round", "cycle": cycle, "round": number}
     assert not world.program(stops(world, lambda event: event == here)).go()
 
 
-def struck(world: Federation, site: str, key: str | None) -> None:
+def strike_answer(world: Federation, site: str, key: str | None) -> None:
     strike_out(world.place, world.agreement, site, key)
 
 
-def poisoned(key: str, answer: dict[str, Any]) -> dict[str, Any]:
+def poison(key: str, answer: dict[str, Any]) -> dict[str, Any]:
     """A model that is 100 times too long, which nothing here refuses."""
     if key.startswith("0/train/1/") and "w" in answer:
         return {**answer, "w": 100 * answer["w"]}
@@ -80,13 +80,11 @@ def heard(world: Federation, site: str) -> list[str]:
 def test_a_run_goes_back_to_a_round_and_on_without_the_answer_of_a_site(
     tmp_path: Path,
 ) -> None:
-    honest, world = (
-        tiny(tmp_path / "a", ROUNDS, seed=3),
-        tiny(tmp_path / "b", ROUNDS, seed=3),
-    )
-    turn(world, "chur", poisoned)
-    stopped_after(world, 0, 1)
-    struck(world, "chur", "0/train/1/0")
+    honest = tiny(tmp_path / "a", ROUNDS, seed=3)
+    world = tiny(tmp_path / "b", ROUNDS, seed=3)
+    turn(world, "chur", poison)
+    run_until_round(world, 0, 1)
+    strike_answer(world, "chur", "0/train/1/0")
     assert world.program().go()
     assert honest.program().go()
     assert float(state(world).norm()) < 3 * float(state(honest).norm())
@@ -99,11 +97,11 @@ def test_what_is_struck_out_is_named_and_told_and_stays_out_after_a_restart(
     tmp_path: Path,
 ) -> None:
     world = tiny(tmp_path, ROUNDS)
-    stopped_after(world, 0, 1)
-    struck(world, "chur", round_key("0/2"))
+    run_until_round(world, 0, 1)
+    strike_answer(world, "chur", parse_round("0/2"))
     said = "The answers of chur in round 2 of cycle 0 were struck out on"
     assert said in without(read_live(world.place) or {})[0]
-    stopped_after(world, 0, 2)
+    run_until_round(world, 0, 2)
     assert world.program(pages=True).go()
     assert said in without(read_live(world.place) or {})[0]
     assert said in (world.place / "report.html").read_text()
@@ -117,9 +115,9 @@ def test_a_phase_whose_labels_were_not_asked_for_yet_may_be_repeated(
     tmp_path: Path,
 ) -> None:
     world = tiny(tmp_path, ROUNDS)
-    turn(world, "chur", poisoned)
+    turn(world, "chur", poison)
     assert not world.program(stops(world, lambda event: event["event"] == "query")).go()
-    struck(world, "chur", "0/train/1")
+    strike_answer(world, "chur", "0/train/1")
     assert world.program().go()
     assert world.bought(0) == dict.fromkeys(THREE, 3)
     asked = {event["key"] for event in world.said("answered")}
@@ -132,7 +130,7 @@ def test_a_query_may_be_repeated_without_a_site_which_buys_nothing_then(
     world = tiny(tmp_path, with_settings(TINY, {"query": "ahfal"}))
     first = {"event": "answered", "site": "davos", "key": "0/query/0"}
     assert not world.program(stops(world, lambda event: event == first)).go()
-    struck(world, "chur", "0/query/0")
+    strike_answer(world, "chur", "0/query/0")
     assert world.program().go()
     assert world.bought(0) == {"basel": 3, "chur": 0, "davos": 3}
 
@@ -147,7 +145,7 @@ def test_where_a_run_stopped_with_an_error_needs_no_key(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="missing: davos"):
         world.program(away).go()
-    struck(world, "davos", None)
+    strike_answer(world, "davos", None)
     world.link.down = set()
     assert world.program().go()
     lines = without(read_live(world.place) or {})
@@ -169,9 +167,9 @@ def test_what_cannot_be_struck_out_is_refused_in_a_sentence(
     site: str, key: str | None, why: str, tmp_path: Path
 ) -> None:
     world = tiny(tmp_path, ROUNDS)
-    stopped_after(world, 0, 1)
+    run_until_round(world, 0, 1)
     with pytest.raises(ValueError, match=why):
-        struck(world, site, key)
+        strike_answer(world, site, key)
     assert read_live(world.place) is not None
     assert world.program().go()
 
@@ -184,19 +182,19 @@ def test_a_round_whose_model_chose_rows_that_are_asked_for_is_over(tmp_path: Pat
         with pytest.raises(
             ValueError, match=r"is over: .* labels are being bought or were"
         ):
-            struck(world, "chur", key)
+            strike_answer(world, "chur", key)
     assert world.program().go()
     with pytest.raises(ValueError, match="the study is finished"):
-        struck(world, "chur", "1/train/0")
+        strike_answer(world, "chur", "1/train/0")
 
 
 def test_nothing_is_struck_out_of_secure_sums(tmp_path: Path) -> None:
     world = tiny(tmp_path, replace(ROUNDS, privacy=Privacy(secure_sum=True)))
-    stopped_after(world, 0, 0)
+    run_until_round(world, 0, 0)
     with pytest.raises(
         ValueError, match="with secure sums the coordinator sees totals alone"
     ):
-        struck(world, "chur", "0/train/0")
+        strike_answer(world, "chur", "0/train/0")
 
 
 def test_nothing_is_struck_out_twice_or_before_the_start_or_beside_a_coordinator(
@@ -204,30 +202,30 @@ def test_nothing_is_struck_out_twice_or_before_the_start_or_beside_a_coordinator
 ) -> None:
     world = tiny(tmp_path, ROUNDS)
     with pytest.raises(ValueError, match="was not started"):
-        struck(world, "chur", "0/train/0")
-    stopped_after(world, 0, 1)
-    struck(world, "chur", "0/train/1")
+        strike_answer(world, "chur", "0/train/0")
+    run_until_round(world, 0, 1)
+    strike_answer(world, "chur", "0/train/1")
     with pytest.raises(
         ValueError, match="chur is struck out of round 2 of cycle 0 already"
     ):
-        struck(world, "chur", "0/train/1/0")
-    struck(world, "davos", "0/train/1/0")
+        strike_answer(world, "chur", "0/train/1/0")
+    strike_answer(world, "davos", "0/train/1/0")
     with pytest.raises(
         ValueError, match=r"0 sites would be left in round 2 .* FedAvg needs 1"
     ):
-        struck(world, "basel", "0/train/1/0")
+        strike_answer(world, "basel", "0/train/1/0")
     with (
         only_one(world.place / "coordinator.lock"),
         pytest.raises(Failed, match="coordinator is running"),
     ):
-        struck(world, "basel", "0/train/1")
+        strike_answer(world, "basel", "0/train/1")
 
 
 def test_the_command_strikes_an_answer_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = tiny(tmp_path, ROUNDS)
-    stopped_after(world, 0, 1)
+    run_until_round(world, 0, 1)
     office = SimpleNamespace(agreement=world.agreement)
     monkeypatch.setattr(CoordinatorFolder, "open", lambda folder: office)
     about = ["fallow", "coordinate", "strike", str(world.place), "chur", "--round", "0/2"]
@@ -244,7 +242,7 @@ def test_keys_are_said_as_people_count() -> None:
     assert describe_key("0/query-1") == "the query of cycle 0 (part 2)"
     assert describe_key("1/train/targets") == "1/train/targets"
     with pytest.raises(ValueError, match="'4' is no round"):
-        round_key("4")
+        parse_round("4")
 
 
 # -- what the server half stops on ---------------------------------------------------------------
@@ -255,10 +253,8 @@ def test_an_answer_on_which_the_server_half_stops_does_not_count(
 ) -> None:
     from fallow.training import FedAvg
 
-    world, honest = (
-        tiny(tmp_path / "a", ROUNDS, seed=3),
-        tiny(tmp_path / "b", ROUNDS, seed=3),
-    )
+    world = tiny(tmp_path / "a", ROUNDS, seed=3)
+    honest = tiny(tmp_path / "b", ROUNDS, seed=3)
     whole = FedAvg.round
 
     def stumbling(self: FedAvg, state: Any, ask: Any) -> Any:

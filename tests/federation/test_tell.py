@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from fallow.core.events import Event
 from fallow.federation.coordinator.live import Control, Live, utc
 from fallow.federation.coordinator.tell import Teller
 from fallow.report.live import read_live, site_columns, standing
@@ -15,18 +16,18 @@ from tests.federation.worlds import tiny
 NORTH = {"asked": 4, "answered": 1, "declined": 0, "open": 3, "conflicts": 0}
 
 
-def asking(step: str, **sites: Any) -> dict[str, Any]:
+def asking(step: str, **sites: Any) -> Event:
     return {"event": "labels", "step": step, "deadline": utc(9e8), "sites": sites}
 
 
-def teller(folder: Path, now: list[float], events: list[dict[str, Any]]) -> Teller:
-    about = (agreed(), Live(folder / "live.json", lambda: now[0]), events.append)
-    made = Teller(folder, *about, pages=False)
+def teller(folder: Path, now: list[float], events: list[Event]) -> Teller:
+    live = Live(folder / "live.json", lambda: now[0])
+    made = Teller(folder, agreed(), live, events.append, pages=False)
     made.begin()
     return made
 
 
-def shown(folder: Path) -> dict[str, dict[str, str]]:
+def read_columns(folder: Path) -> dict[str, dict[str, str]]:
     live = read_live(folder)
     assert live is not None
     columns = site_columns(live)
@@ -41,13 +42,14 @@ def shown(folder: Path) -> dict[str, dict[str, str]]:
 def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
     tmp_path: Path,
 ) -> None:
-    now, events = [0.0], list[dict[str, Any]]()
+    now = [0.0]
+    events = list[Event]()
     tell = teller(tmp_path, now, events)
     tell(asking("0/query", north=NORTH, south=NORTH))
     now[0] = 3600.0
     tell(asking("0/query", south=NORTH | {"answered": 2, "open": 2}))
     assert events[-1]["earlier"] == {"north": (NORTH, utc(0.0))}
-    found = shown(tmp_path)
+    found = read_columns(tmp_path)
     assert (found["north"]["Answered"], found["north"]["Counted, UTC"]) == (
         "1 of 4",
         "1 Jan 00:00",
@@ -59,16 +61,16 @@ def test_a_site_that_is_away_keeps_its_last_counts_and_when_they_were(
     again = teller(tmp_path, now, events)  # the coordinator was started anew
     again(asking("0/query"))
     assert set(events[-1]["earlier"]) == {"north", "south"}
-    assert shown(tmp_path)["north"]["Answered"] == "1 of 4"
+    assert read_columns(tmp_path)["north"]["Answered"] == "1 of 4"
 
 
 def test_counts_of_an_earlier_step_are_not_shown_for_the_next(tmp_path: Path) -> None:
-    events = list[dict[str, Any]]()
+    events = list[Event]()
     tell = teller(tmp_path, [0.0], events)
     tell(asking("0/initial", north=NORTH, south=NORTH))
     tell(asking("0/query", south=NORTH))
     assert events[-1]["earlier"] == {}
-    assert shown(tmp_path)["north"]["Answered"] == "–"
+    assert read_columns(tmp_path)["north"]["Answered"] == "–"
 
 
 def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> None:
@@ -79,18 +81,19 @@ def test_labels_that_were_cut_short_are_not_open_any_more(tmp_path: Path) -> Non
     again = teller(tmp_path, [0.0], [])  # started anew, and told the same
     again({"event": "labelled", "step": "0/query", "why": "advance"})
     assert said in standing(read_live(tmp_path) or {})
-    found = shown(tmp_path)
+    found = read_columns(tmp_path)
     assert [found[site]["Open"] for site in ("north", "south")] == ["0", "0"]
     assert found["south"]["Conflicts"] == "1"  # these can still be decided
     again(asking("1/query", north=NORTH))
     assert "closed" not in standing(read_live(tmp_path) or {})
-    assert shown(tmp_path)["north"]["Open"] == "3"
+    assert read_columns(tmp_path)["north"]["Open"] == "3"
 
 
 def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> None:
-    world, pages = tiny(tmp_path, away={"chur"}), list[str]()
+    world = tiny(tmp_path, away={"chur"})
+    pages = list[str]()
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         if event["event"] == "labels":
             Control(world.place / "control").tell("advance")
         if event["event"] == "labelled":
@@ -105,19 +108,19 @@ def test_the_page_says_why_labels_are_no_longer_waited_for(tmp_path: Path) -> No
 def test_who_is_waited_for_is_said_at_once_and_each_site_as_it_comes(
     tmp_path: Path,
 ) -> None:
-    events = list[dict[str, Any]]()
+    events = list[Event]()
     tell = teller(tmp_path, [0.0], events)
     assert events == [{"event": "meeting", "sites": ["north", "south"]}]
     for _ in range(2):
         tell({"event": "answered", "site": "south", "key": "0/hello"})
     come = [event for event in events if event["event"] == "arrived"]
     assert come == [{"event": "arrived", "site": "south", "awaited": ["north"]}]
-    tell.greeted({})  # as a resumed run remembers it
+    tell.note_greetings({})  # as a resumed run remembers it
     assert events[-1]["awaited"] == ["north"]
 
 
 def test_a_state_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
-    events = list[dict[str, Any]]()
+    events = list[Event]()
     tell = teller(tmp_path, [0.0], events)
     with full_disk(10):
         tell(asking("0/query", north=NORTH))
@@ -126,9 +129,10 @@ def test_a_state_that_cannot_be_written_ends_no_run(tmp_path: Path) -> None:
 
 
 def test_the_page_says_at_once_that_people_are_asked(tmp_path: Path) -> None:
-    world, pages = tiny(tmp_path), dict[str, str]()
+    world = tiny(tmp_path)
+    pages = dict[str, str]()
 
-    def say(event: dict[str, Any]) -> None:
+    def say(event: Event) -> None:
         if event["event"] == "labels" and event["step"] not in pages:
             pages[event["step"]] = (world.place / "report.html").read_text()
         world.label(event)
@@ -145,7 +149,7 @@ def test_a_refusal_that_comes_again_is_one_line_with_its_newest_time(
     times = iter((0.0, 1.0, 60.0, 61.0, 120.0, 121.0))
     live = Live(tmp_path / "live.json", lambda: next(times))
     for site in ("a", "b", "a"):
-        live.refused(site, "its ledger is older")
+        live.note_refusal(site, "its ledger is older")
     assert [(told["site"], told["at"][14:16]) for told in live.refusals] == [
         ("b", "01"),
         ("a", "02"),

@@ -34,7 +34,8 @@ def test_a_site_refuses_a_coordinator_of_another_version_and_names_both(
 
 def of_version(there: Federation, site: str, version: str) -> None:
     """The site has another version; else it is honest."""
-    honest, signing = there.link.alive[site], there.signing[site]
+    honest = there.link.alive[site]
+    signing = there.signing[site]
 
     def handle(blob: bytes) -> bytes | None:
         honest(blob)
@@ -68,7 +69,8 @@ def test_an_answer_of_a_version_with_corrections_counts_and_is_told_once() -> No
 def test_a_study_does_not_begin_with_a_site_of_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, why = tiny(tmp_path), rf"the coordinator has Fallow {HERE} and site basel 9.9.0"
+    world = tiny(tmp_path)
+    why = rf"the coordinator has Fallow {HERE} and site basel 9.9.0"
     with monkeypatch.context() as patch:
         patch.setattr("fallow.federation.site.host.HERE", "9.9.0")
         with pytest.raises(RuntimeError, match=why):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fallow.core.events import Event
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.data import Dataset
 from fallow.federation.agreement import Agreement, Waits, at_sites
@@ -31,7 +32,7 @@ from tests.federation.loopback import Faults, Loopback
 NAMES = ("basel", "chur", "davos", "genf")
 FEATURES = 5
 WAITS = Waits(timeout=30.0, patience=60.0, deadline=3600.0)
-Say = Callable[[dict[str, Any]], None]
+Say = Callable[[Event], None]
 
 
 def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Dataset:
@@ -50,7 +51,8 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Da
     target = x @ np.arange(1, FEATURES + 1) + draw.normal(size=len(x))
     labels = torch.from_numpy(y) if classes else torch.from_numpy(target.astype(np.float32))
     test = np.arange(len(group)) % 3 == 2
-    features, groups = torch.from_numpy(x), torch.from_numpy(group)
+    features = torch.from_numpy(x)
+    groups = torch.from_numpy(group)
     columns = tuple(f"x{i}" for i in range(FEATURES))
     return Dataset(
         "hospitals",
@@ -66,8 +68,33 @@ def rows(sites: tuple[str, ...] = NAMES, classes: int = 3, each: int = 24) -> Da
     )
 
 
+def photos(sites: tuple[str, ...] = NAMES[:3], each: int = 20) -> Dataset:
+    """Small pictures with colours, brighter in one class than in the other; a third for tests."""
+    draw = np.random.default_rng(1)
+    y = np.arange(len(sites) * each) % 2
+    group = np.repeat(np.arange(len(sites)), each)
+    x = draw.normal(size=(len(y), 3, 8, 8)) + 0.8 * y[:, None, None, None]
+    x[:, :, 1:] += x[:, :, :-1]
+    test = np.arange(len(y)) % 3 == 2
+    features, labels = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
+    groups = torch.from_numpy(group)
+    return Dataset(
+        "hospitals",
+        features[~test],
+        labels[~test],
+        features[test],
+        labels[test],
+        classes=("dark", "light"),
+        groups=groups[~test],
+        groups_test=groups[test],
+        group_names=sites,
+    )
+
+
 def schema_for(data: Dataset) -> Schema:
     task = data.task
+    if not data.columns:
+        return Schema("arrays", task, "y", data.classes, (), tuple(data.x.shape[1:]))
     columns = tuple(Column(name, "mg") for name in data.columns)
     return Schema("table", task, "y", data.classes, columns, (len(columns),))
 
@@ -89,7 +116,7 @@ class Federation:
     away: set[str] = field(default_factory=set)
     who: Callable[[str, int], float | None] | None = None
     ledgers: dict[str, Ledger] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.link = Loopback(
@@ -118,7 +145,7 @@ class Federation:
         at = (self.data.groups == self.data.group_names.index(site)).nonzero().squeeze(1)
         return float(self.data.y[at[row]])
 
-    def label(self, event: dict[str, Any]) -> None:
+    def label(self, event: Event) -> None:
         """People answer whatever is open when the coordinator looks."""
         self.events.append(event)
         if event["event"] == "labels":
@@ -168,7 +195,7 @@ class Federation:
         sites = {name: SiteFolder.open(folder / name) for name in self.sites}
         return Federation(folder, self.agreement, self.data, self.secret, sites)
 
-    def said(self, event: str) -> list[dict[str, Any]]:
+    def said(self, event: str) -> list[Event]:
         return [found for found in self.events if found["event"] == event]
 
 
@@ -184,7 +211,9 @@ def federation(
     """Folders of sites and a coordinator's keys for ``recipe``; ``labelled``: how many of a site's
     first rows come with a label."""
     data = data or rows()
-    schema, names, secret = schema_for(data), data.group_names, new_signing_key()
+    schema = schema_for(data)
+    names = data.group_names
+    secret = new_signing_key()
     agreed = Agreement(
         "hospitals",
         at_sites(recipe, "hospitals", len(names), schema),
@@ -231,6 +260,12 @@ def _site(folder: Path, data: Dataset, name: str, labelled: int) -> SiteFolder:
         assert groups is not None
         at = (groups == data.group_names.index(name)).nonzero().squeeze(1).tolist()
         known = len(at) if part == "test" else labelled
+        if not data.columns:
+            files.append(folder / f"{name}-{part}.npz")
+            words = [data.classes[int(y[row])] for row in at]
+            told = [word if i < known else "" for i, word in enumerate(words)]
+            np.savez(files[-1], x=x[at].numpy(), y=np.array(told))
+            continue
         files.append(folder / f"{name}-{part}.csv")
         with files[-1].open("w", newline="") as file:
             lines = csv.writer(file)

@@ -120,7 +120,7 @@ def test_a_step_without_masks_takes_no_room_for_them() -> None:
 # -- malformed messages ---------------------------------------------------------------------------
 
 
-def cut(n: int) -> list[bytes]:
+def list_beginnings(n: int) -> list[bytes]:
     """``n`` beginnings of a sound message."""
     return [SOUND[: len(SOUND) * k // n] for k in range(n)]
 
@@ -132,9 +132,10 @@ def noise(n: int) -> list[bytes]:
     return [bytes(torch.randint(0, 256, (k,), generator=draw).tolist()) for k in sizes]
 
 
-def holed(n: int) -> list[bytes]:
+def list_damaged(n: int) -> list[bytes]:
     """``n`` sound messages with a few bytes replaced in the part that describes the rest."""
-    draw, damaged = stream(0, "holes"), []
+    draw = stream(0, "holes")
+    damaged = []
     for _ in range(n):
         blob = bytearray(SOUND)
         for at in torch.randint(0, 300, (6,), generator=draw).tolist():
@@ -154,8 +155,10 @@ def with_step(**change: Any) -> bytes:
 
 
 ABOUT = {"exchange": "k", "attempt": 0, "bound": None, "keys": {}}
-WRONG = [
-    *(tree(node) for node in (None, 5, "x", "[", [], {}, {"x": 1}, {"#": "0"}, {"#": []})),
+NODES: list[Any] = [None, 5, "x", "[", [], {}, {"x": 1}, {"#": "0"}, {"#": []}]
+NO_REQUESTS: list[Any] = [None, 5, [], {}, {"key": "k"}, torch.zeros(2)]
+WRONG: list[bytes] = [
+    *(tree(node) for node in NODES),
     *(tree({kind: 5}) for kind in "dl"),
     tree({"d": {"a": 5}}),
     tree({"l": [{"#": "1"}]}, **{"0": torch.zeros(1)}),
@@ -166,7 +169,7 @@ WRONG = [
     save({}, {"tree": "\ud800".encode("utf-8", "surrogatepass").decode("latin-1")}),
     (8).to_bytes(8, "little") + b"[1,2,3] ",
     (2**63).to_bytes(8, "little") + b"{}",
-    *(pack(thing) for thing in (None, 5, [], {}, {"key": "k"}, torch.zeros(2))),
+    *(pack(thing) for thing in NO_REQUESTS),
     with_step(kind="run"),
     with_step(kind=5),
     with_step(verb=None),
@@ -196,14 +199,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize(
-    "blob", [*cut(100), *noise(100), *WRONG], ids=lambda b: f"{len(b)} bytes"
+    "blob", [*list_beginnings(100), *noise(100), *WRONG], ids=lambda b: f"{len(b)} bytes"
 )
 def test_a_malformed_request_is_a_value_error(blob: bytes) -> None:
     with pytest.raises(ValueError, match="could not be read"):
         unpack_request(blob)
 
 
-@pytest.mark.parametrize("blob", holed(100), ids=range(100))
+@pytest.mark.parametrize("blob", list_damaged(100), ids=range(100))
 def test_a_damaged_request_is_a_value_error_or_still_a_request(blob: bytes) -> None:
     try:
         assert isinstance(unpack_request(blob), Request)

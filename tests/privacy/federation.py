@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from fallow.core import Answer, Ask, Contract, Delivered, Release, Request, View
+from fallow.core.ask import Carrier
 from fallow.privacy import Privacy, SecureSum
 from fallow.sites.in_process import InProcess
 from tests.worlds import Tables, World, tables, world
@@ -72,20 +73,20 @@ class Losing:
     """A carrier that loses answers: ``lost`` says which sites fall silent in the n-th exchange.
     It keeps all that came through, and what was lost, as a late message would."""
 
-    carrier: Any
+    carrier: Carrier
     lost: Mapping[int, Sequence[str]] = field(default_factory=dict)
     seen: list[tuple[Request, dict[str, Answer]]] = field(default_factory=list)
     late: list[dict[str, Answer]] = field(default_factory=list)
 
     @property
     def sites(self) -> tuple[str, ...]:
-        found: tuple[str, ...] = self.carrier.sites
-        return found
+        return self.carrier.sites
 
     def exchange(self, requests: Mapping[str, Request], routes: Any = None) -> Delivered:
         done = self.carrier.exchange(requests, routes)
         gone = self.lost.get(len(self.seen), ())
-        arrived = {s: a for s, a in done.answers.items() if s not in gone}
-        self.late.append({s: a for s, a in done.answers.items() if s in gone})
+        arrived = {site: a for site, a in done.answers.items() if site not in gone}
+        late = {site: a for site, a in done.answers.items() if site in gone}
+        self.late.append(late)
         self.seen.append((next(iter(requests.values())), arrived))
         return replace(done, answers=arrived)

@@ -80,7 +80,8 @@ def request(kind: Any, verb: str, **step: Any) -> Request:
 
 @pytest.mark.parametrize("kind", [k for k in get_args(Kind) if k not in ("keep", "relay")])
 def test_no_kind_of_request_brings_a_bare_part_out_under_secure_sums(kind: str) -> None:
-    site, sent = protected(SECURE).members["a"], request(kind, "plain")
+    site = protected(SECURE).members["a"]
+    sent = request(kind, "plain")
     why = "the contract" if kind == "fit" else "with secure"
     with pytest.raises(
         ValueError, match=f"site a does not answer 'plain' by {kind}: {why}"
@@ -93,7 +94,7 @@ def test_a_relay_without_receivers_brings_nothing_to_the_server_under_secure_sum
     assert sent.answers == {"a": {"bytes": 0}}
 
 
-def keyed(site: Any, others: dict[str, bytes]) -> Masked:
+def make_keys(site: Any, others: dict[str, bytes]) -> Masked:
     """What a site is told of a sum with ``others``, who have these public halves."""
     about = Masked("0/query/0", 0, None)
     keys = {
@@ -104,8 +105,9 @@ def keyed(site: Any, others: dict[str, bytes]) -> Masked:
 
 def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
     """This attack succeeds: masks protect from a coordinator that follows the protocol."""
-    site, secrets = protected(SECURE).members["a"], {s: new_secret() for s in "bc"}
-    about = keyed(site, {s: public_half(secret) for s, secret in secrets.items()})
+    site = protected(SECURE).members["a"]
+    secrets = {s: new_secret() for s in "bc"}
+    about = make_keys(site, {s: public_half(secret) for s, secret in secrets.items()})
     sent = request("sum", "share", masked=about)
     part = torch.as_tensor(answer_step(site, sent.steps[0], sent)["counts"])
     publics = {s: bytes(torch.as_tensor(key).tolist()) for s, key in about.keys.items()}
@@ -123,17 +125,15 @@ def test_a_coordinator_that_passes_on_keys_of_its_own_opens_a_part() -> None:
 def test_a_public_key_that_gives_no_secret_is_refused_with_its_owner(key: bytes) -> None:
     site = protected(SECURE).members["a"]
     sent = request(
-        "sum", "share", masked=keyed(site, {"b": key, "c": public_half(new_secret())})
+        "sum", "share", masked=make_keys(site, {"b": key, "c": public_half(new_secret())})
     )
     with pytest.raises(ValueError, match="site a cannot use the public key of site b"):
         answer_step(site, sent.steps[0], sent)
 
 
 def test_an_owner_that_a_site_does_not_know_is_refused_in_words() -> None:
-    site, sent = (
-        protected(ONE).members["a"],
-        replace(request("each", "share"), owner="boss"),
-    )
+    site = protected(ONE).members["a"]
+    sent = replace(request("each", "share"), owner="boss")
     with pytest.raises(ValueError, match="site a has no method of 'boss'"):
         answer_step(site, sent.steps[0], sent)
 
@@ -211,7 +211,8 @@ def test_noise_behind_the_masks_covers_what_differences_reveal() -> None:
     federation = protected(
         Privacy(epsilon=0.5, secure_sum=True), sites=tables(sites=4), queries=2
     )
-    everyone, rest = asking(federation), asking(federation, cycle=1)
+    everyone = asking(federation)
+    rest = asking(federation, cycle=1)
     rest.cohort = ("a", "b", "c")
     difference = everyone.sum("share")["counts"] - rest.sum("share")["counts"]
     held = torch.bincount(federation.members["d"].labels, minlength=3).double()

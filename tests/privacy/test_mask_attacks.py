@@ -29,7 +29,7 @@ from tests.worlds import World
 K = 6  # columns of `table` and the intercept
 
 
-def queried(mode: str, sites: dict[str, Tensor]) -> tuple[World, Overheard]:
+def run_query(mode: str, sites: dict[str, Tensor]) -> tuple[World, Overheard]:
     world, carrier = overheard(federation(sites, FALE(mode=mode)))  # type: ignore[arg-type]
     world.query(4)
     return world, carrier
@@ -52,7 +52,7 @@ def rows_of(x: Tensor, carrier: Overheard, verb: str) -> Tensor:
 
 def test_a_site_works_out_the_covariance_of_the_others_from_its_singular_vectors() -> None:
     sites = two_sites()
-    world, carrier = queried("fedsvd", sites)
+    world, carrier = run_query("fedsvd", sites)
     own, other = (rows_of(sites[name], carrier, "masked") for name in "ab")
     left = torch.as_tensor(carrier.asked("unmask")["a"]["left"])
     u = unmix(left, world.members["a"].streams("mask", 0), K)
@@ -65,7 +65,7 @@ def test_a_site_works_out_the_covariance_of_the_others_from_its_singular_vectors
 @pytest.mark.parametrize("mode", ["gram", "tsqr"])
 def test_a_site_works_out_the_covariance_of_the_others_from_the_basis(mode: str) -> None:
     sites = two_sites()
-    world, carrier = queried(mode, sites)
+    world, carrier = run_query(mode, sites)
     own, other = (rows_of(sites[name], carrier, "score") for name in "ab")
     q = world.members["a"].memory["rotation/a"]["q"]
     w = q @ torch.as_tensor(carrier.asked("score")["a"]["basis"])
@@ -82,21 +82,24 @@ def test_the_server_sees_the_products_of_every_site_but_for_a_rotation(
     mode: str, verb: str
 ) -> None:
     sites = table()
-    world, carrier = queried(mode, sites)
+    world, carrier = run_query(mode, sites)
     q = world.members["b"].memory["rotation/a"]["q"]
     for name, answer in carrier.answered(verb).items():
-        z, m = rows_of(sites[name], carrier, verb), answer["rows"]
+        z = rows_of(sites[name], carrier, verb)
+        m = answer["rows"]
         assert_close(m.T @ m, q.T @ z.T @ z @ q, rtol=0, atol=1e-12)
         sizes = torch.linalg.svdvals(z)
         assert_close(torch.linalg.svdvals(m)[: len(sizes)], sizes, rtol=0, atol=1e-12)
 
 
-def solved(sizes: tuple[int, ...], y: Tensor) -> Overheard:
+def run_solve(sizes: tuple[int, ...], y: Tensor) -> Overheard:
     """What crosses in a round of ``masked-solve`` over sites of these sizes, all rows labelled."""
-    sites, targets = shared(draws(20, 5), sizes), shared(y, sizes)
+    sites = shared(draws(20, 5), sizes)
+    targets = shared(y, sizes)
     world, carrier = overheard(federation(sites, Random(), solver=MaskedSolve()))
     labelled(world, targets)
-    MaskedSolve().round(world.members["a"].parts.fresh(None), world.ask("training"))
+    begin = world.members["a"].parts.fresh(torch.Generator())
+    MaskedSolve().round(begin, world.ask("training"))
     return carrier
 
 
@@ -104,7 +107,7 @@ def test_the_server_reads_the_number_and_the_length_of_a_site_with_one_labelled_
     None
 ):
     y = 3.0 * draws(20, name="y")
-    carrier = solved((12, 1, 7), y)
+    carrier = run_solve((12, 1, 7), y)
     seen = carrier.answered("masked")["b"]
     assert float(seen["targets"].abs()) == pytest.approx(abs(float(y[12])), rel=1e-14)
     z = rows_of(draws(20, 5)[12:13], carrier, "masked")
@@ -115,7 +118,7 @@ def test_the_server_tells_the_column_of_ones_and_reads_the_mean_number_of_every_
     None
 ):
     y = 3.0 * draws(20, name="y") + 1
-    seen = solved((10, 3, 7), y).answered("masked")
+    seen = run_solve((10, 3, 7), y).answered("masked")
     total = torch.stack([a["rows"].T @ a["rows"] for a in seen.values()]).sum(0)
     values, vectors = torch.linalg.eigh(total)
     ones = vectors[:, (values - 1).abs().argmin()]  # centred columns are orthogonal to it
@@ -128,8 +131,11 @@ def test_the_server_tells_the_column_of_ones_and_reads_the_mean_number_of_every_
 def test_a_rotation_that_is_used_again_is_found_from_a_few_known_rows() -> None:
     # why Q is fresh in every query and cycle: with one Q, rows that come in show as differences
     d = 6
-    x, known, q = draws(40, d), draws(d, d, name="known"), haar(d, stream(0, "q"))
-    grams, found = [], []
+    x = draws(40, d)
+    known = draws(d, d, name="known")
+    q = haar(d, stream(0, "q"))
+    grams = []
+    found = []
     for n in range(d + 1):  # masks are fresh, the rotation is not
         m = mix(torch.cat([x, known[:n]]) @ q, stream(n, "mask"), d)
         grams += [m.T @ m]
@@ -144,8 +150,9 @@ def test_a_rotation_that_is_used_again_is_found_from_a_few_known_rows() -> None:
 
 def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
     mixing = torch.tensor([[1.0, 0.9, 0.2], [0.0, 0.5, 0.4], [0.0, 0.0, 0.9]]).double()
-    x, public = draws(4000, 3) @ mixing, draws(4000, 3, name="public") @ mixing
-    world, carrier = queried("gram", shared(x, (1500, 2000, 500)))
+    x = draws(4000, 3) @ mixing
+    public = draws(4000, 3, name="public") @ mixing
+    world, carrier = run_query("gram", shared(x, (1500, 2000, 500)))
     parts = [answer["products"] for answer in carrier.answered("gram", 0).values()]
     _, seen = torch.linalg.eigh(matrix(torch.stack(parts).sum(0), 4))  # of QᵀGQ: a total
     standard = with_ones((public - public.mean(0)) / public.std(0))
@@ -160,7 +167,7 @@ def test_public_rows_of_the_same_kind_show_the_rotation() -> None:
 
 def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> None:
     sites = table()
-    world, carrier = queried("fedsvd", sites)
+    world, carrier = run_query("fedsvd", sites)
     told = world.members["b"].memory["rotation/a"]["q"]  # by site b, to the server
     at = {
         k: torch.as_tensor(v)
@@ -175,7 +182,7 @@ def test_one_site_that_tells_the_rotation_opens_the_products_of_all_others() -> 
 
 def test_the_same_collusion_in_totals_opens_the_total_alone() -> None:
     sites = table()
-    world, carrier = queried("gram", sites)
+    world, carrier = run_query("gram", sites)
     told = world.members["b"].memory["rotation/a"]["q"]
     parts = [answer["products"] for answer in carrier.answered("gram", 0).values()]
     z = torch.cat([rows_of(sites[name], carrier, "gram") for name in "abcd"])

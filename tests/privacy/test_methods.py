@@ -43,7 +43,7 @@ def test_the_table_of_the_document_is_that_of_the_contracts() -> None:
     )
 
 
-def asked(strategy: Any, privacy: Privacy) -> dict[str, list[int]]:
+def count_asked(strategy: Any, privacy: Privacy) -> dict[str, list[int]]:
     federation = protected(privacy, strategy, tables(sites=4), queries=3)
     strategy.query(asking(federation), dict.fromkeys("abcd", 3), {})
     kept = {name: site.memory["picks"]["rows"] for name, site in federation.members.items()}
@@ -54,11 +54,12 @@ def asked(strategy: Any, privacy: Privacy) -> dict[str, list[int]]:
 def test_a_strategy_works_behind_noise_unless_its_contract_says_no(strategy: Any) -> None:
     if strategy.contract.local_dp:
         assert all(
-            len(picks) == 3 for picks in asked(strategy, Privacy(epsilon=1.0)).values()
+            len(picks) == 3
+            for picks in count_asked(strategy, Privacy(epsilon=1.0)).values()
         )
     else:
         with pytest.raises(ValueError, match="under local privacy"):
-            asked(strategy, Privacy(epsilon=1.0))
+            count_asked(strategy, Privacy(epsilon=1.0))
 
 
 @every
@@ -66,7 +67,7 @@ def test_a_strategy_picks_the_same_behind_masks_unless_its_contract_says_no(
     strategy: Any,
 ) -> None:
     if strategy.contract.secure_sum:
-        assert asked(strategy, SECURE) == asked(strategy, Privacy())
+        assert count_asked(strategy, SECURE) == count_asked(strategy, Privacy())
     else:
         with pytest.raises(ValueError, match="with secure sums"):
-            asked(strategy, SECURE)
+            count_asked(strategy, SECURE)

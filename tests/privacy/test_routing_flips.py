@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fallow.core import stream
-from fallow.privacy.noise import seeded
+from fallow.privacy.noise import draw_seeded
 from fallow.queries import AHFAL
 from fallow.queries.ahfal import moments
 
@@ -49,8 +49,9 @@ def true() -> torch.Tensor:
 def test_the_routing_flips_as_often_as_expected(
     true: torch.Tensor, epsilon: float, flips: float, shift: float, mechanism: str
 ) -> None:
-    noisy = seeded(true, 2 / epsilon, mechanism, stream(0, "noise"))  # type: ignore[arg-type]
-    exact, close = spreads(true), spreads(noisy)
+    noisy = draw_seeded(true, 2 / epsilon, mechanism, stream(0, "noise"))  # type: ignore[arg-type]
+    exact = spreads(true)
+    close = spreads(noisy)
     tau = AHFAL().tau
     assert 100 * float(((exact < tau) != (close < tau)).double().mean()) == pytest.approx(
         flips, rel=0.2
@@ -59,5 +60,5 @@ def test_the_routing_flips_as_often_as_expected(
 
 
 def test_the_shares_here_are_those_of_ahfal(true: torch.Tensor) -> None:
-    noisy = seeded(true[0, 0], 40.0, "laplace", stream(0, "noise"))
+    noisy = draw_seeded(true[0, 0], 40.0, "laplace", stream(0, "noise"))
     torch.testing.assert_close(shares(noisy), torch.as_tensor(AHFAL().post(noisy)["share"]))

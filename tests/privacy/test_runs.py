@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from fallow.experiment.journal import Journal
+from fallow.experiment.record import Record
 from fallow.experiment.run import Run
-from fallow.experiment.world import build_world
+from fallow.experiment.world import World, build_world
 from fallow.privacy import Privacy
 from fallow.report.costs import MASKS, NOISE, disclosure
 from fallow.report.render import render_blocks
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
+from fallow.sites import Site
 from fallow.study.cell import Cell, Setup
 from fallow.study.reading import read_study
 from fallow.study.study import run_cell
@@ -39,7 +41,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
     return made
 
 
-def gone(recipe: Recipe, **change: Any) -> tuple[Run, list[dict[str, Any]]]:
+def run_all(recipe: Recipe, **change: Any) -> tuple[Run, list[Record]]:
     """A run in memory and its records."""
     journal = Journal()
     runtime = change.pop("runtime", "inprocess")
@@ -47,10 +49,17 @@ def gone(recipe: Recipe, **change: Any) -> tuple[Run, list[dict[str, Any]]]:
     return run, run.go()
 
 
-def bought(run: Run) -> dict[str, list[int]]:
-    return {
-        s: [label.row for label in run.journal.load_labels(s)] for s in run.world.members
-    }
+def members(run: Run) -> dict[str, Site]:
+    """The simulated sites of a run."""
+    assert isinstance(run.world, World)
+    return run.world.members
+
+
+def list_bought(run: Run) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {}
+    for site in run.world.carrier.sites:
+        rows[site] = [label.row for label in run.journal.load_labels(site)]
+    return rows
 
 
 @pytest.mark.parametrize("training", ["fedavg", "fedprox"])
@@ -58,10 +67,10 @@ def test_masked_training_gives_the_model_of_plain_training(
     recipe: Recipe, training: str
 ) -> None:
     (plain, records), (masked, others) = (
-        gone(recipe, privacy=p, training=Spec(training), dtype="float64")
+        run_all(recipe, privacy=p, training=Spec(training), dtype="float64")
         for p in (Privacy(), Privacy(secure_sum=True))
     )
-    assert bought(masked) == bought(plain)
+    assert list_bought(masked) == list_bought(plain)
     assert [r["accuracy"] for r in others] == [r["accuracy"] for r in records]
     ends = [run.journal.load_step("2/train") for run in (plain, masked)]
     a, b = (torch.as_tensor(end["state"]["w"]) for end in ends if end)
@@ -74,34 +83,35 @@ def test_it_does_not_matter_who_carries_the_messages(
     recipe: Recipe, privacy: Privacy
 ) -> None:
     (one, records), (other, others) = (
-        gone(recipe, privacy=privacy, runtime=runtime) for runtime in ("inprocess", "bytes")
+        run_all(recipe, privacy=privacy, runtime=runtime)
+        for runtime in ("inprocess", "bytes")
     )
-    assert bought(one) == bought(other)
+    assert list_bought(one) == list_bought(other)
     assert [r["accuracy"] for r in others] == [r["accuracy"] for r in records]
 
 
 def test_a_record_says_what_was_spent_and_what_was_masked(recipe: Recipe) -> None:
-    run, records = gone(recipe, privacy=BOTH)
+    run, records = run_all(recipe, privacy=BOTH)
     rows = {(row["kind"], row["verb"]): row for row in records[-1]["revealed"]}
     assert rows["sum", "share"]["epsilon"] == recipe.cycles
     assert rows["sum", "share"]["masked"] and rows["sum", "upload"]["masked"]
     assert "epsilon" not in rows["sum", "upload"]
     assert rows["each", "keys"]["exchanges"] == recipe.cycles + 3 * recipe.rounds
-    assert run.world.members["site-0"].spent == {"0/query/0": 1.0, "1/query/0": 1.0}
+    assert members(run)["site-0"].spent == {"0/query/0": 1.0, "1/query/0": 1.0}
 
 
 def test_a_total_that_is_too_small_for_the_run_stops_it_in_words(recipe: Recipe) -> None:
     with pytest.raises(ValueError, match=r"spent epsilon 1 of 1 in 1 releases"):
-        gone(recipe, privacy=Privacy(epsilon=1.0, total=1.0))
+        run_all(recipe, privacy=Privacy(epsilon=1.0, total=1.0))
 
 
 def test_a_strategy_of_plain_counts_spends_nothing(recipe: Recipe) -> None:
-    run, records = gone(recipe, query=Spec("entropy"), privacy=Privacy(epsilon=1.0))
+    run, records = run_all(recipe, query=Spec("entropy"), privacy=Privacy(epsilon=1.0))
     assert not any("epsilon" in row for row in records[-1]["revealed"])
-    assert run.world.members["site-0"].spent == {}
+    assert members(run)["site-0"].spent == {}
 
 
-def spent(setup: Setup) -> list[Any]:
+def read_spent(setup: Setup) -> list[Any]:
     db = sqlite3.connect(CELL.folder(setup.out) / "journal.sqlite")
     try:
         rows = db.execute("SELECT * FROM spent ORDER BY site, key").fetchall()
@@ -117,14 +127,15 @@ def test_a_run_killed_at_a_point_spends_and_picks_as_if_nothing_had_happened(
 ) -> None:
     setup = Setup(replace(recipe, privacy=BOTH), tmp_path / "whole")
     assert work(setup, CELL) == WELL
-    whole, book = ended(setup, CELL), spent(setup)
+    whole = ended(setup, CELL)
+    book = read_spent(setup)
     assert len(book) == 3 * recipe.cycles
     for deadly in range(3, points(setup.out), 6):
         again = replace(setup, out=tmp_path / "again")
         assert work(again, CELL, deadly) == KILLED
         assert work(again, CELL) == WELL
         assert ended(again, CELL) == whole, f"killed at point {deadly}"
-        assert spent(again) == book, f"killed at point {deadly}"
+        assert read_spent(again) == book, f"killed at point {deadly}"
         shutil.rmtree(again.out)
 
 
@@ -142,7 +153,7 @@ def test_the_report_says_what_noise_and_masks_cover(
 
     exchange = conftest._exchange
 
-    def protected(
+    def run_protected(
         kind: str, verb: str, what: str, size: int, exchanges: int
     ) -> dict[str, Any]:
         row = exchange(kind, verb, what, size, exchanges)
@@ -150,7 +161,7 @@ def test_the_report_says_what_noise_and_masks_cover(
 
     plain = page(write_study(tmp_path / "plain", seeds=2))
     assert NOISE not in plain and MASKS not in plain and "ε" not in plain
-    monkeypatch.setattr(conftest, "_exchange", protected)
+    monkeypatch.setattr(conftest, "_exchange", run_protected)
     text = page(write_study(tmp_path / "noisy", seeds=2))
     assert "ε per site" in text and "every part was masked" in text
     for words in (NOISE, MASKS):

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from fallow.privacy.masks import new_secret, public_half
-from fallow.privacy.sealed import HALF, TAG, seal_for, unseal
+from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
 
 SECRET = new_secret()
 PUBLIC = public_half(SECRET)
-LETTER = seal_for(PUBLIC, b"weights", "a to b")
+LETTER = encrypt_for(PUBLIC, b"weights", "a to b")
 CLOSED = "its seal does not open"
 
 
 def test_a_letter_is_48_bytes_longer_and_opens_as_what_was_closed() -> None:
     assert len(LETTER) == HALF + len(b"weights") + TAG
-    assert unseal(SECRET, LETTER, "a to b") == b"weights"
-    assert unseal(SECRET, seal_for(PUBLIC, b"", ""), "") == b""
+    assert decrypt(SECRET, LETTER, "a to b") == b"weights"
+    assert decrypt(SECRET, encrypt_for(PUBLIC, b"", ""), "") == b""
 
 
 def test_the_same_letter_twice_is_not_the_same_bytes() -> None:
-    assert seal_for(PUBLIC, b"weights", "a to b") != LETTER
+    assert encrypt_for(PUBLIC, b"weights", "a to b") != LETTER
 
 
 @pytest.mark.parametrize("at", range(len(LETTER)))
@@ -28,18 +28,18 @@ def test_a_letter_with_a_changed_bit_does_not_open(at: int) -> None:
     changed = bytearray(LETTER)
     changed[at] ^= 1
     with pytest.raises(ValueError, match=CLOSED):
-        unseal(SECRET, bytes(changed), "a to b")
+        decrypt(SECRET, bytes(changed), "a to b")
 
 
 @pytest.mark.parametrize("about", ["a to c", "", "a to b "])
 def test_a_letter_opens_as_no_other_letter(about: str) -> None:
     with pytest.raises(ValueError, match=CLOSED):
-        unseal(SECRET, LETTER, about)
+        decrypt(SECRET, LETTER, about)
 
 
 def test_another_site_cannot_open_it() -> None:
     with pytest.raises(ValueError, match=CLOSED):
-        unseal(new_secret(), LETTER, "a to b")
+        decrypt(new_secret(), LETTER, "a to b")
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_another_site_cannot_open_it() -> None:
 )
 def test_what_is_no_letter_is_refused(blob: bytes) -> None:
     with pytest.raises(ValueError, match=CLOSED):
-        unseal(SECRET, blob, "a to b")
+        decrypt(SECRET, blob, "a to b")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from fallow.core import Ask, Delivered
 from fallow.core.messages import Masked
@@ -63,10 +64,11 @@ def test_keys_are_fresh_in_every_exchange() -> None:
     ask = asking(federation, carrier)
     ask.sum("plain")
     ask.sum("plain")
-    shown = [
-        bytes(a["key"].tolist()) for at in (0, 2) for a in carrier.seen[at][1].values()
-    ]
-    assert len(set(shown)) == 6
+    shown: set[bytes] = set()
+    for exchange in (0, 2):
+        for answer in carrier.seen[exchange][1].values():
+            shown.add(bytes(torch.as_tensor(answer["key"]).tolist()))
+    assert len(shown) == 6
 
 
 def test_ahfals_mean_and_spread_from_masked_totals() -> None:
@@ -167,7 +169,8 @@ def test_fewer_than_three_survivors_is_a_clear_failure() -> None:
 def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
     exchange: int,
 ) -> None:
-    federation, journal = protected(SECURE), Journal()
+    federation = protected(SECURE)
+    journal = Journal()
     with pytest.raises(
         RuntimeError, match="run again with --resume when more sites are there"
     ):
@@ -179,10 +182,12 @@ def test_when_more_sites_are_there_again_a_resume_ends_what_had_too_few(
 
 
 def test_a_run_that_is_repeated_from_its_journal_gives_the_same_totals() -> None:
-    federation, journal = protected(SECURE, sites=tables(sites=4)), Journal()
+    federation = protected(SECURE, sites=tables(sites=4))
+    journal = Journal()
     carrier = Losing(federation.carrier, {1: ["b"]})
     first = asking(federation, carrier, journal).sum("plain")
-    again = asking(federation, Losing(None), journal)  # nobody is there to answer
+    nobody = Losing(None)  # type: ignore[arg-type]  # nobody is there to answer
+    again = asking(federation, nobody, journal)
     again.cohort = federation.carrier.sites
     assert torch.equal(again.sum("plain")["x"], first["x"])
 
@@ -212,7 +217,7 @@ def test_a_missing_share_is_noticed_in_the_arithmetic_too() -> None:
     asking(federation, carrier).sum("plain")
     parts = carrier.seen[1][1]
     whole = SecureSum().total(parts, "plain", None)
-    assert float(whole["sites"]) == 4
+    assert float(torch.as_tensor(whole["sites"])) == 4
     with pytest.raises(RuntimeError, match="a part is missing"):
         SecureSum().total({s: parts[s] for s in "abc"}, "plain", None)
 
@@ -244,7 +249,8 @@ def test_one_key_masks_one_part_for_one_cohort() -> None:
     step = carrier.seen[1][0].steps[-1]
     assert step.masked is not None
     again = answer_step(federation.members["a"], step, carrier.seen[1][0])
-    assert torch.equal(again["x"], carrier.seen[1][1]["a"]["x"])  # replayed
+    first = carrier.seen[1][1]["a"]["x"]
+    assert torch.equal(torch.as_tensor(again["x"]), torch.as_tensor(first))  # replayed
     fewer = {s: k for s, k in step.masked.keys.items() if s != "d"}
     other = replace(step, masked=replace(step.masked, keys=fewer))
     with pytest.raises(
@@ -255,14 +261,16 @@ def test_one_key_masks_one_part_for_one_cohort() -> None:
 
 def test_a_site_masks_nothing_without_its_own_key_or_for_two_sites() -> None:
     federation = protected(SECURE)
-    ask, site = asking(federation), federation.members["a"]
+    ask = asking(federation)
+    site = federation.members["a"]
     about = Masked("0/query/0", 0, None)
     with pytest.raises(ValueError, match="site a has no key for attempt 0"):
         request(ask, replace(about, keys={}))
-    own = site.guard.public_key(about)["key"]
-    keys = {
-        s: torch.tensor(list(public_half(new_secret())), dtype=torch.uint8) for s in "bc"
-    }
+    own = torch.as_tensor(site.guard.public_key(about)["key"])
+    keys: dict[str, Tensor] = {}
+    for other in "bc":
+        public = public_half(new_secret())
+        keys[other] = torch.tensor(list(public), dtype=torch.uint8)
     for bad in ({"a": keys["b"], **keys}, {"a": own, "b": keys["b"]}, keys):
         with pytest.raises(ValueError, match="site a adds nothing to a secure sum"):
             request(ask, replace(about, keys=bad))

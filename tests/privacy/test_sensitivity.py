@@ -23,13 +23,13 @@ from fallow.core import Release
 from fallow.core.banks import Layout
 from fallow.core.contract import Contract
 from fallow.experiment.steps import hold_back, is_stratified
+from fallow.models.dense import Linear
 from fallow.privacy import Privacy
 from fallow.settings.recipe import Recipe
 from fallow.sites import Parts, Site
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from fallow.training import FedAvg, personal
-from tests.worlds import Linear
 
 SOURCE = Path(fallow.__file__).parent
 ROOMS = (queries, training, personal, compat)
@@ -56,11 +56,11 @@ def releasing() -> list[tuple[type, str]]:
         (method, verb)
         for method in methods()
         for verb in method.contract.verbs  # type: ignore[attr-defined]
-        if Release in _returned(getattr(method, verb))
+        if Release in _types_returned(getattr(method, verb))
     ]
 
 
-def _returned(verb: Callable[..., Any]) -> tuple[Any, ...]:
+def _types_returned(verb: Callable[..., Any]) -> tuple[Any, ...]:
     found = get_type_hints(verb).get("return")
     return (found, *getattr(found, "__args__", ()))
 
@@ -92,13 +92,14 @@ def small_site(
     x = torch.arange(float(n + POOL)).double().unsqueeze(1).repeat(1, 2)
     for row, value in (features or {}).items():
         x[row] = value
+    methods: Any = {"query": method, "training": FedAvg()}  # all that is asked here
     parts = Parts(
         MODEL,
         LAYOUT,
-        {"query": method, "training": FedAvg()},
+        methods,
         CLASSES,
         0,
-        None,
+        lambda generator: {},
         hidden={"a": torch.zeros(n + POOL, dtype=torch.int64)},
         privacy=privacy,
     )
@@ -147,7 +148,7 @@ def shapes() -> Iterator[tuple[str, dict[str, Any], tuple[int, ...]]]:
 SHAPES = [(about, sizes) for _, about, sizes in shapes()]
 
 
-def labelled(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], ...]]:
+def list_labellings(sizes: tuple[int, ...]) -> Iterator[tuple[tuple[float, ...], ...]]:
     """All labels of purchases of these sizes."""
     for values in itertools.product(map(float, range(CLASSES)), repeat=sum(sizes)):
         ends = list(itertools.accumulate(sizes, initial=0))
@@ -190,8 +191,12 @@ def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
         if "Release(" not in text:
             continue
         tree = ast.parse(text)
-        calls = [node for node in ast.walk(tree) if _builds_release(node)]
-        inside = {}
+        calls = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and _builds_release(node)
+        ]
+        inside: dict[int, str] = {}
         for outer in ast.walk(tree):
             if not isinstance(outer, ast.ClassDef):
                 continue
@@ -202,12 +207,8 @@ def test_nothing_builds_a_release_but_a_verb_that_says_so() -> None:
     assert found == known
 
 
-def _builds_release(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "Release"
-    )
+def _builds_release(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "Release"
 
 
 @pytest.mark.parametrize(("method", "verb"), RELEASING, ids=NAMES)
@@ -227,7 +228,7 @@ def test_one_label_changes_counts_by_no_more_than_is_declared(
 ) -> None:
     found = {
         labels: released(small_site(method(), labels, **about), verb)
-        for labels in labelled(sizes)
+        for labels in list_labellings(sizes)
     }
     declared = {release.sensitivity for release in found.values()}
     assert len(declared) == 1, "the sensitivity itself would tell of the labels"
@@ -239,7 +240,7 @@ def test_one_label_changes_counts_by_no_more_than_is_declared(
 def test_one_row_changes_counts_by_no_more_than_is_declared(method: Any, verb: str) -> None:
     """Its features and its label, among other rows with labels and in the pool."""
     about: dict[str, Any] = {"validation": 0.5}
-    for (labels,) in labelled((3,)):
+    for (labels,) in list_labellings((3,)):
         one = released(small_site(method(), [labels], **about), verb)
         for at, value in itertools.product(range(3), range(CLASSES)):
             changed = [(*labels[:at], float(value), *labels[at + 1 :])]
@@ -258,7 +259,7 @@ def test_what_follows_the_noise_sees_nothing_but_noisy_counts(
 ) -> None:
     noisy = [torch.tensor(row).double() for row in ([2.5, -1, 4], [0, 0, 0], [-1, -2, -3])]
     sent: list[list[Any]] = []
-    for (labels,) in labelled((3,)):
+    for (labels,) in list_labellings((3,)):
         release = released(small_site(method(), [labels], epsilon=epsilon), verb)
         posts = (release.post, release.post_noisy or release.post)
         sent.append([post(counts) for post in posts for counts in noisy])
@@ -275,7 +276,7 @@ def test_releases_before_and_after_a_correction_add_up(method: Any, verb: str) -
     about: dict[str, Any] = {"validation": 0.5}
     counts: dict[Any, list[Tensor]] = {}
     sensitivity = 0.0
-    for (labels,) in labelled((4,)):
+    for (labels,) in list_labellings((4,)):
         for second in map(float, range(CLASSES)):
             before = released(small_site(method(), [labels], **about), verb)
             after = small_site(method(), [labels], corrected={2: second}, **about)
@@ -308,7 +309,7 @@ def test_under_local_privacy_no_label_says_which_ones_are_held_back(
                 [Label(row, y, 0) for row, y in enumerate(values)], share, by_class, 3
             )
         )
-        for (values,) in labelled((n,))
+        for (values,) in list_labellings((n,))
     }
     assert len(held) == 1
 

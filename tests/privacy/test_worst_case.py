@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import torch
@@ -11,26 +12,28 @@ import torch
 from fallow.core import Release
 from fallow.core.banks import Layout
 from fallow.experiment.journal import Journal
+from fallow.experiment.record import Record
 from fallow.experiment.run import Run
-from fallow.experiment.world import build_world
+from fallow.experiment.world import World, build_world
+from fallow.models.dense import Linear
 from fallow.privacy import Privacy, ReleaseGuard
-from fallow.privacy.ledger import added_up, as_written
-from fallow.privacy.noise import from_os
+from fallow.privacy.ledger import add_up, as_written
+from fallow.privacy.noise import draw_from_os
 from fallow.queries import AHFAL
 from fallow.settings.recipe import Recipe, recipe_from
 from fallow.sites import Parts, Site
 from fallow.sites.store import Label, MemoryStore
 from fallow.sites.view import SiteView
 from tests.privacy.federation import asking, protected
-from tests.worlds import Linear
 
 # -- defaults -------------------------------------------------------------------------------
 
 
-def parts(**more: object) -> Parts:
+def parts(**more: Any) -> Parts:
     model = Linear((2,), 2)
     layout = Layout.of(model)
-    return Parts(model, layout, {"query": AHFAL()}, 2, 0, None, **more)  # type: ignore[arg-type]
+    methods: Any = {"query": AHFAL()}  # all that is asked here
+    return Parts(model, layout, methods, 2, 0, lambda generator: {}, **more)
 
 
 def test_noise_is_secret_unless_a_simulation_asks_for_a_seed() -> None:
@@ -46,7 +49,7 @@ def test_a_site_without_a_secret_draws_nothing_that_others_could_repeat() -> Non
         assert SiteView(Site("a", x, safe, MemoryStore()), 0).secret("rotation") is not None
 
 
-def simulated(**more: object) -> tuple[object, list[dict[str, object]]]:
+def simulate(**more: object) -> tuple[World, list[Record]]:
     tiny = {
         "name": "tiny",
         "data": "digits",
@@ -66,7 +69,7 @@ def simulated(**more: object) -> tuple[object, list[dict[str, object]]]:
 
 
 def test_a_simulation_asks_for_seeded_noise_and_can_be_repeated() -> None:
-    first, again = (simulated(privacy={"epsilon": 0.1})[1][-1] for _ in range(2))
+    first, again = (simulate(privacy={"epsilon": 0.1})[1][-1] for _ in range(2))
     assert first["accuracy"] == again["accuracy"]
     assert first["revealed"] == again["revealed"]
 
@@ -78,7 +81,7 @@ def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
     """The same rows are bought first, once with other labels at two sites of four."""
     held = []
     for flip in (0, 2):
-        world, _ = simulated(
+        world, _ = simulate(
             validation=0.5,
             flip=flip,
             rows=200,
@@ -87,7 +90,7 @@ def test_what_a_simulation_holds_back_depends_on_labels_only_without_noise(
             partition="patho:min_samples=2",
             privacy={"epsilon": epsilon},
         )
-        members = world.members  # type: ignore[attr-defined]
+        members = world.members
         first = [e for name, s in members.items() for e in s.store.load_labels(name)]
         held.append([(e.row, e.held) for e in first if e.cycle < 0])
     assert [row for row, _ in held[0]] == [row for row, _ in held[1]]
@@ -118,9 +121,9 @@ def test_an_epsilon_that_protects_nothing_or_cannot_be_computed_with_is_refused(
 def test_noise_never_costs_a_bit_more_than_what_is_entered(
     epsilon: float, mechanism: str, sensitivity: float
 ) -> None:
-    """`from_os` raises where OpenDP does not prove it."""
+    """`draw_from_os` raises where OpenDP does not prove it."""
     pytest.importorskip("opendp")
-    noisy = from_os(
+    noisy = draw_from_os(
         torch.zeros(3),
         sensitivity=sensitivity,
         epsilon=epsilon,
@@ -144,21 +147,21 @@ def test_the_total_of_all_queries_lets_each_of_them_release_and_no_more(
 ) -> None:
     total = Privacy(epsilon=epsilon).over(queries).total
     assert total is not None
-    spent = added_up([epsilon] * queries)
+    spent = add_up([epsilon] * queries)
     assert spent <= as_written(total) < spent + as_written(epsilon)
     assert float(Fraction(total) - spent) == pytest.approx(0, abs=1e-12 * queries)
 
 
 def test_what_was_spent_is_never_rounded() -> None:
-    assert added_up([0.1] * 10) == 1
-    assert added_up([1e6, 1e-6]) == Fraction(10**12 + 1, 10**6)
+    assert add_up([0.1] * 10) == 1
+    assert add_up([1e6, 1e-6]) == Fraction(10**12 + 1, 10**6)
 
 
 # -- AHFAL ----------------------------------------------------------------------------------
 
 
 def test_a_site_whose_noisy_counts_are_all_below_0_answers_with_equal_shares() -> None:
-    release = AHFAL().share(SiteView(_labelled(), 0))
+    release = AHFAL().share(SiteView(_make_labelled(), 0))
     assert release.post_noisy is not None
     sent = release.post_noisy(torch.tensor([-1.0, -3.0], dtype=torch.float64))
     assert torch.equal(torch.as_tensor(sent["share"]), torch.tensor([0.5, 0.5]).double())
@@ -186,7 +189,7 @@ def test_the_guard_sends_what_noisy_counts_are_made_into() -> None:
         assert float(total["share"].sum()) == pytest.approx(len(federation.members))
 
 
-def _labelled() -> Site:
+def _make_labelled() -> Site:
     site = Site("a", torch.zeros(3, 2), parts(), MemoryStore())
     site.buy([Label(0, 1.0, -1)])
     return site
@@ -195,4 +198,4 @@ def _labelled() -> Site:
 def test_a_release_that_is_kept_is_no_release() -> None:
     """It has no noise, so no contract lists it under keep; and it is not sent."""
     assert "share" not in AHFAL.contract.keep
-    assert isinstance(AHFAL().share(SiteView(_labelled(), 0)), Release)
+    assert isinstance(AHFAL().share(SiteView(_make_labelled(), 0)), Release)

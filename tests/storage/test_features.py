@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fallow.storage import features
-from fallow.storage.errors import Unwritable
+from fallow.storage.errors import Damaged, Unwritable
 from fallow.storage.features import BLOCK, DATA, JOURNAL, FeatureFile, FeatureStore
 
 KEY = "e" * 32
@@ -161,6 +161,17 @@ def test_rows_that_were_changed_are_not_taken_for_added_ones(tmp_path: Path) -> 
 def test_an_encoder_of_another_width_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="5 for each were promised"):
         store(tmp_path).features(KEY, rows(3), 5, Doubled())
+
+
+def test_a_file_that_was_cut_while_it_was_in_use_is_no_row_of_zeros(
+    tmp_path: Path,
+) -> None:
+    found = store(tmp_path).features(KEY, rows(40), 4, Doubled())
+    assert isinstance(found, FeatureFile)
+    os.truncate(found.path, 39 * 16)
+    assert torch.equal(found.take(torch.tensor([38])), Doubled()(rows(40)[38:39]))
+    with pytest.raises(Damaged, match="ends before row 39"):
+        found.take(torch.tensor([3, 39]))
 
 
 def test_files_in_a_private_folder_are_private(tmp_path: Path) -> None:

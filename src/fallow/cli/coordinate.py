@@ -281,12 +281,12 @@ def strike(
     """
     from fallow.federation.coordinator.folder import CoordinatorFolder
     from fallow.federation.coordinator.program import is_running, strike_out
-    from fallow.federation.coordinator.strikes import describe_key, round_key
+    from fallow.federation.coordinator.strikes import describe_key, parse_round
 
     office = CoordinatorFolder.open(folder)
     if round_ is not None and exchange is not None:
         raise ValueError("give --round or --exchange, not both: they name one place")
-    key = exchange if round_ is None else round_key(round_)
+    key = exchange if round_ is None else parse_round(round_)
     if is_running(folder):
         raise ValueError(
             f"the coordinator is running in {folder}: end it first (fallow coordinate stop "

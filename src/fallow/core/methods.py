@@ -172,6 +172,9 @@ class Handing(Method, Protocol):
     """By what sites are handed what such an encoder was fitted to."""
 
     def hand_over(self, ask: Ask, state: State) -> None: ...
+    def check(self, site: SiteId, args: Answer) -> None:
+        """Raise Refusal where a site cannot encode its rows by what it is sent."""
+        ...
 
 
 class Methods(TypedDict):

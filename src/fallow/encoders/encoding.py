@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
+from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.contract import Contract
 from fallow.core.methods import Encoder
 from fallow.core.refusal import Refusal
-from fallow.core.types import Answer, State
+from fallow.core.types import Answer, SiteId, State
 from fallow.core.view import View
 from fallow.encoders.base import Shape, encode_rows, encoder_digest
 
@@ -34,21 +35,30 @@ class Encoding:
         about: Answer = {"digest": encoder_digest(self.encoder), **state}
         ask.keep("encode", None, **about)
 
-    def encode(self, view: View, digest: str, **state: torch.Tensor) -> Answer:
-        """What the site remembers.  One row of zeros is encoded first, so that what cannot be
-        encoded by is refused before anything is computed with it."""
+    def encode(self, view: View, digest: str, **state: Tensor) -> Answer:
+        """What the site remembers."""
+        self.check(view.site, {"digest": digest, **state})
+        return dict(state)
+
+    def check(self, site: SiteId, args: Answer) -> None:
+        """Raise Refusal where the site cannot encode by what it is sent.
+
+        One row of zeros is encoded, so that this is known before anything is computed with it.
+        """
         own = encoder_digest(self.encoder)
+        title = self.encoder.contract.title
+        digest = args.get("digest")
         if digest != own:
             raise Refusal(
-                f"site {view.site} encodes rows by {self.encoder.contract.title} {own[:8]} and the "
-                f"coordinator by {str(digest)[:8]!r}: one of them has another version of it, or "
-                "other weights; install the same ones"
+                f"site {site} encodes rows by {title} {own[:8]} and the coordinator by "
+                f"{digest!s:.8}: one of them has another version of it, or other weights; "
+                "install the same ones"
             )
+        state = {name: value for name, value in args.items() if isinstance(value, Tensor)}
         try:
             encode_rows(self.encoder, torch.zeros(1, *self.shape), state)
         except (ValueError, KeyError, RuntimeError) as error:
             raise Refusal(
-                f"site {view.site} cannot encode its rows by what it was sent for "
-                f"{self.encoder.contract.title}; the coordinator has to begin the study anew"
+                f"site {site} cannot encode its rows by what it was sent for {title}; the "
+                "coordinator has to begin the study anew"
             ) from error
-        return dict(state)

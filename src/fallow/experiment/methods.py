@@ -78,7 +78,7 @@ def methods_of(
         "query": query,
         "training": method,
         "plain": FedAvg(),
-        "scaling": Scaling(is_encoded=recipe.encoder is not None),
+        "scaling": Scaling(),
         "retention": Retention(method),
     }
 

@@ -53,13 +53,13 @@ def check_host(host: str, what: str) -> str:
     return host
 
 
-def not_bindable(host: str, port: int, patience: float = 0.0) -> str | None:
+def find_bind_problem(host: str, port: int, patience: float = 0.0) -> str | None:
     """Why no socket can listen at an address of this machine; None where one can.
 
     patience: seconds in which another program that uses the port may end.
     """
     end = monotonic() + patience
-    while (error := _refused(host, port)) is not None:
+    while (error := _try_to_bind(host, port)) is not None:
         if error.errno != errno.EADDRINUSE:
             return error.strerror or str(error)
         if monotonic() >= end:
@@ -68,7 +68,7 @@ def not_bindable(host: str, port: int, patience: float = 0.0) -> str | None:
     return None
 
 
-def _refused(host: str, port: int) -> OSError | None:
+def _try_to_bind(host: str, port: int) -> OSError | None:
     try:
         about = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         family, kind, protocol, _, place = about

@@ -76,7 +76,9 @@ class Agreement:
 
     def __post_init__(self) -> None:
         check_names(self.recipe, self.names)
-        for what, name in [("name", self.name), *(("sites", site) for site in self.sites)]:
+        named = [("name", self.name)]
+        named += [("sites", site) for site in self.sites]
+        for what, name in named:
             if not NAME.fullmatch(name):
                 raise ValueError(
                     f"federation.{what}: {name!r} is no name; use 1 to 64 letters, digits, dots, "
@@ -101,7 +103,8 @@ class Agreement:
         if self.authority is not None:
             copy = "copy the lines from the study.toml that the coordinator sent"
             check_authority(self.authority.encode(), "federation.authority", copy)
-        least, most = SMALLEST if self.recipe.privacy.secure_sum else 1, len(self.sites)
+        least = SMALLEST if self.recipe.privacy.secure_sum else 1
+        most = len(self.sites)
         if self.waits.quorum is not None and not least <= self.waits.quorum <= most:
             raise ValueError(
                 f"federation.quorum is {self.waits.quorum}; it must be {least} to {most}, the "
@@ -128,9 +131,8 @@ class Agreement:
             self.smallest,
             self.authority,
         ]
-        if (
-            self.bounds != Bounds()
-        ):  # an agreement from before there were any keeps its digest
+        # an agreement from before there were bounds keeps its digest
+        if self.bounds != Bounds():
             agreed.append(asdict(self.bounds))
         return hashlib.blake2b(json.dumps(agreed).encode(), digest_size=16).hexdigest()
 

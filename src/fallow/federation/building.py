@@ -51,18 +51,22 @@ def build_study(agreement: Agreement) -> BuiltStudy:
 
     Raises ValueError for a method that only a simulator can run, or that does not suit the schema.
     """
-    recipe, schema = agreement.recipe, agreement.schema
-    dtype, names = DTYPES[recipe.dtype], agreement.names
-
-    def new_model(generator: torch.Generator) -> nn.Module:
-        m = recipe.model
-        built = build_model(m.name, shape, schema.outputs, generator, names, **m.fields)
-        return built.to(dtype)
-
+    recipe = agreement.recipe
+    schema = agreement.schema
+    dtype = DTYPES[recipe.dtype]
+    names = agreement.names
     check_task(recipe, agreement.example, names)
     measured = tuple(agreement.example.x.shape[1:])
     encoder = encoder_of(recipe, measured, names)
     shape = measured if encoder is None else (encoder.width(measured),)
+
+    def new_model(generator: torch.Generator) -> nn.Module:
+        spec = recipe.model
+        built = build_model(
+            spec.name, shape, schema.outputs, generator, names, **spec.fields
+        )
+        return built.to(dtype)
+
     model = new_model(stream(agreement.seed, "template"))
     check_model(model, shape, schema.outputs)
     layout = Layout.of(model)
@@ -81,12 +85,11 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     executor = find_executor(trainer, names).build(
         model, layout, row_loss(schema.task), channels_last=recipe.channels_last
     )
-    playing = _playing(agreement, methods)
-    playing["people"] = People(recipe.privacy.secure_sum, schema.task == "classification")
+    people = People(recipe.privacy.secure_sum, schema.task == "classification")
     return BuiltStudy(
         model=model,
         layout=layout,
-        methods=playing,
+        methods=_choose_playing(agreement, methods) | {"people": people},
         fresh=fresh,
         classes=len(schema.classes),
         executor=executor,
@@ -97,7 +100,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
     )
 
 
-def _playing(agreement: Agreement, methods: Methods) -> Methods:
+def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     """The methods that play a part in this study: a site answers to no other, and tells nothing
     that the study does not need."""
     recipe = agreement.recipe
@@ -106,7 +109,6 @@ def _playing(agreement: Agreement, methods: Methods) -> Methods:
         of_rows=is_standardised(recipe, agreement.example),
         of_numbers=has_numbers and recipe.target_scale != "none",
         of_cells=False,
-        is_encoded=recipe.encoder is not None,
     )
     playing = methods.copy()
     playing["scaling"] = scaling

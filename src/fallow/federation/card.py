@@ -14,6 +14,7 @@ from fallow.core.types import SiteId
 from fallow.core.words import count_noun, size
 from fallow.experiment.versions import versions
 from fallow.federation.agreement import Agreement
+from fallow.federation.schema import Column
 from fallow.storage.files import write_whole
 
 CARD = "model-card.md"
@@ -52,7 +53,7 @@ def write_card(folder: Path, agreement: Agreement, methods: Methods, facts: Fact
 
 
 def card_text(agreement: Agreement, methods: Methods, facts: Facts) -> str:
-    """The card as Markdown.  methods: by the part they play, as `made` builds them."""
+    """The card as Markdown.  methods: by the part they play, as `build_study` builds them."""
     today = datetime.now(UTC).date().isoformat()
     model = "A model of its own at each site" if facts.is_own else "One model for all sites"
     lines = [
@@ -65,19 +66,19 @@ def card_text(agreement: Agreement, methods: Methods, facts: Facts) -> str:
         "",
         "## Trained on",
         "",
-        *_data(agreement, facts),
+        *_describe_data(agreement, facts),
         "",
         "## How",
         "",
-        *_how(agreement, methods),
+        *_describe_methods(agreement, methods),
         "",
         "## Scores",
         "",
-        *_scores(agreement, facts),
+        *_describe_scores(agreement, facts),
         "",
         "## Privacy",
         "",
-        *_privacy(agreement, facts),
+        *_describe_privacy(agreement, facts),
         "",
         "## Limits",
         "",
@@ -91,49 +92,61 @@ def card_text(agreement: Agreement, methods: Methods, facts: Facts) -> str:
     return "\n".join(line.replace("<", "&lt;") for line in lines) + "\n"
 
 
-def _data(agreement: Agreement, facts: Facts) -> Iterator[str]:
-    schema, recipe = agreement.schema, agreement.recipe
+def _describe_data(agreement: Agreement, facts: Facts) -> Iterator[str]:
+    schema = agreement.schema
     yield f"- Sites: {', '.join(agreement.sites)}"
     what = f"classes {', '.join(schema.classes)}" if schema.classes else "a number"
     yield f"- Rows: {schema.kind}; the label {schema.label!r} is {what}"
     if schema.columns:
-        names = (f"{c.name} ({c.unit})" if c.unit else c.name for c in schema.columns)
+        names = [_describe_column(column) for column in schema.columns]
         yield f"- Columns: {', '.join(names)}"
-    for site, n in facts.labels.items():
-        held = f", {n['held']} more to choose the best model" if n.get("held") else ""
-        yield f"- Labels of {site}: {n.get('labelled', 0)}{held}"
-    yield f"- Budget: {recipe.budget_words} (shares of all rows, or labels a site)"
+    for site, labels in facts.labels.items():
+        yield f"- Labels of {site}: {_describe_labels(labels)}"
+    budget = agreement.recipe.budget_words
+    yield f"- Budget: {budget} (shares of all rows, or labels a site)"
 
 
-def _how(agreement: Agreement, methods: Methods) -> Iterator[str]:
+def _describe_column(column: Column) -> str:
+    return f"{column.name} ({column.unit})" if column.unit else column.name
+
+
+def _describe_labels(labels: Mapping[str, int]) -> str:
+    trained = str(labels.get("labelled", 0))
+    held = labels.get("held", 0)
+    if not held:
+        return trained
+    return f"{trained}, {held} more to choose the best model"
+
+
+def _describe_methods(agreement: Agreement, methods: Methods) -> Iterator[str]:
     recipe = agreement.recipe
     by_owner = methods_by_owner(methods)
     if recipe.encoder is not None:
         contract = by_owner["encoder"].contract
-        yield f"- Encoder: {recipe.encoder}, {contract.title}{_paper(contract)}"
+        yield f"- Encoder: {recipe.encoder}, {contract.title}{_describe_paper(contract)}"
     yield f"- Model: {recipe.model}"
     for part, title in PARTS.items():
         contract = by_owner[part].contract
-        yield f"- {title}: {getattr(recipe, part)}, {contract.title}{_paper(contract)}"
+        yield f"- {title}: {getattr(recipe, part)}, {contract.title}{_describe_paper(contract)}"
     yield f"- {recipe.cycles} cycles of {recipe.rounds} rounds, seed {agreement.seed}"
 
 
-def _paper(contract: Contract) -> str:
+def _describe_paper(contract: Contract) -> str:
     return f' ("{contract.paper}", {contract.year})' if contract.year else ""
 
 
-def _scores(agreement: Agreement, facts: Facts) -> Iterator[str]:
+def _describe_scores(agreement: Agreement, facts: Facts) -> Iterator[str]:
     if not facts.scores:
         yield "Not known to the writer of this card."
+        return
     for name, value in facts.scores.items():
         told = "not told" if value is None else f"{value:.4g}"
         yield f"- {name}: {told}"
-    if facts.scores:
-        yield ""
-        yield f"Counts over fewer than {agreement.smallest} test rows left no site."
+    yield ""
+    yield f"Counts over fewer than {agreement.smallest} test rows left no site."
 
 
-def _privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
+def _describe_privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
     privacy = agreement.recipe.protected
     if privacy.epsilon is None:
         yield "- No noise was added to counts."
@@ -147,6 +160,7 @@ def _privacy(agreement: Agreement, facts: Facts) -> Iterator[str]:
     if facts.left:
         yield "- What left the sites:"
     for row in facts.left:
-        noise = f", ε = {row['epsilon']:g}" if row.get("epsilon") else ""
+        epsilon = row.get("epsilon")
+        noise = f", ε = {epsilon:g}" if epsilon else ""
         cost = f"{count_noun(row['exchanges'], 'exchange')}, {size(row['bytes'])}{noise}"
         yield f"  - {row['verb']} ({row['kind']}): {row['what']}; {cost}"

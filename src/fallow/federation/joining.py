@@ -8,7 +8,6 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from fallow.core.build import nearest
 from fallow.core.types import SiteId
@@ -29,11 +28,11 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
         found = json.loads(read_bytes(file, "check the path"))
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{what}: it is not JSON; {ASK}") from error
-    if not isinstance(found, dict) or (lacks := [n for n in JOINING if n not in found]):
-        missing = (
-            f"it lacks {lacks[0]!r}" if isinstance(found, dict) else "it is another file"
-        )
-        raise ValueError(f"{what}: {missing}; {ASK}")
+    if not isinstance(found, dict):
+        raise ValueError(f"{what}: it is another file; {ASK}")
+    lacks = [name for name in JOINING if name not in found]
+    if lacks:
+        raise ValueError(f"{what}: it lacks {lacks[0]!r}; {ASK}")
     about = {name: found[name] for name in JOINING}
     if any(not isinstance(value, str) for value in about.values()):
         raise ValueError(f"{what}: not all of it is text; {ASK}")
@@ -41,11 +40,10 @@ def read_joining(file: Path, agreement: Agreement) -> dict[str, str]:
         check_texts(about)
     except ValueError as error:
         raise ValueError(f"{what}: {error}") from error
-    sites, site = agreement.sites, about["name"]
-    if site not in sites:
-        raise ValueError(
-            f"{file} is of {site!r}, which is no site of this study{nearest(site, list(sites))}"
-        )
+    site = about["name"]
+    if site not in agreement.sites:
+        hint = nearest(site, list(agreement.sites))
+        raise ValueError(f"{file} is of {site!r}, which is no site of this study{hint}")
     if about["study"] != agreement.digest:
         raise ValueError(
             f"{file} is for another version of the study: send {site} this study.toml, "
@@ -69,9 +67,9 @@ def check_own(
 ) -> None:
     """Raise ValueError where the keys are those of another site."""
     for site, other in known.items():
-        if site != about["name"] and any(
-            other[k] == about[k] for k in ("verify", "seal", "node")
-        ):
+        if site == about["name"]:
+            continue
+        if any(other[kind] == about[kind] for kind in ("verify", "seal", "node")):
             raise ValueError(
                 f"{file} has the keys of {site}: {about['name']} makes its own with 'fallow site "
                 "init' in a folder of its own, and no folder is copied"
@@ -80,8 +78,8 @@ def check_own(
 
 def _check_key(file: Path, name: str, text: str) -> None:
     try:
-        size: Any = len(b64decode(text, validate=True))
+        is_whole = len(b64decode(text, validate=True)) == KEY
     except ValueError:
-        size = None
-    if size != KEY:
+        is_whole = False
+    if not is_whole:
         raise ValueError(f"{file}: {name} is not {KEY} bytes in base64; {ASK}")

@@ -24,8 +24,8 @@ from fallow.federation.card import Facts, write_card
 from fallow.federation.ledger import Ledger
 from fallow.federation.ledger.purchases import Allowance, ChosenRow
 from fallow.federation.ledger.questions import LabelProgress
-from fallow.federation.people_scores import told_hits
-from fallow.network.relays import bytes_of
+from fallow.federation.people_scores import count_hits
+from fallow.network.relays import tensor_to_bytes
 from fallow.settings.recipe import Recipe
 from fallow.sites import Site
 from fallow.sites.site import ENCODE
@@ -38,7 +38,10 @@ PICKED = "picked in"
 """What a site remembers beside its picks: the step that made them."""
 CYCLE = "cycle"
 """What a site remembers beside all else: the cycle that it is from."""
-MODELS, PARTS = ("local", "global"), ("w", "stats")
+MODELS = ("local", "global")
+"""What a site may remember of models by the time that rows are chosen."""
+PARTS = ("w", "stats")
+"""Of a model."""
 SCORES = {
     True: "numbers of test rows and of hits, in all and by class; nothing over too few rows",
     False: "number of test rows and the sum of squared errors; nothing over too few rows",
@@ -96,17 +99,22 @@ class People:
     """Verbs that are one transaction with their answer."""
 
     def __post_init__(self) -> None:
-        says, told = People.contract, SCORES[self.classes]
-        each = says.each if self.secure_sum else {**says.each, "score": told}
-        total = {"score": f"totals over sites of {told}"} if self.secure_sum else {}
-        object.__setattr__(self, "contract", replace(says, verbs={}, each=each, sum=total))
+        told = SCORES[self.classes]
+        each = dict(People.contract.each)
+        total: dict[str, str] = {}
+        if self.secure_sum:
+            total["score"] = f"totals over sites of {told}"
+        else:
+            each["score"] = told
+        says = replace(People.contract, verbs={}, each=each, sum=total)
+        object.__setattr__(self, "contract", says)
 
     def hello(self, at: Office) -> Answer:
         """What the coordinator has to know before it begins."""
         return {
             "rows": len(at.site.x),
             "test": len(at.y),
-            **_labels(at.site),
+            **_count_labels(at.site),
             "schema": at.agreement.schema.digest,
             "fallow": versions()["fallow"],
             "seal": torch.tensor(list(at.seal), dtype=torch.uint8),
@@ -116,12 +124,12 @@ class People:
         self, at: Office, step: str, cycle: int, allowed: int, deadline: str | None = None
     ) -> Answer:
         """Turn what the query picked into questions, as far as the budget reaches."""
-        picks = _picks(at, step)
+        picks = _find_picks(at, step)
         if picks is not None:  # a row may have left since
             taken = at.ledger.purchases.find_taken_rows(at.run, cycle)
             kept = [i for i, row in enumerate(picks["rows"].tolist()) if row not in taken]
             picks = {name: values[kept] for name, values in picks.items()}
-        lines = [] if picks is None else list(_lines(at, cycle, picks))
+        lines = [] if picks is None else list(_make_lines(at, cycle, picks))
         asked = at.ledger.purchases.ask(
             run=at.run,
             step=step,
@@ -149,7 +157,7 @@ class People:
         at.site.forget((() if is_last else MODELS) + _lasting(recipe))
         at.site.reread(at.ledger.store.load_labels(at.site.id))
         at.site.leave(at.ledger.purchases.find_excluded_rows())
-        return {**asdict(closed), **_labels(at.site)}
+        return {**asdict(closed), **_count_labels(at.site)}
 
     def score(self, at: Office, retained: bool, **common: Tensor) -> Answer:
         """What the model that the site would deploy gets right on its test rows.
@@ -157,10 +165,10 @@ class People:
         common: w (d,), stats (s,) and what else the training method sends; ``retained``: the model
         that validated best so far is scored.  Without enough rows all counts are 0.
         """
-        outputs = self._outputs(at, _used(at, common, retained))
+        outputs = self._outputs(at, _find_used(at, common, retained))
         if at.site.parts.classes:
             least = at.agreement.smallest
-            return told_hits(outputs.argmax(1), at.y.long(), at.site.parts.classes, least)
+            return count_hits(outputs.argmax(1), at.y.long(), at.site.parts.classes, least)
         is_told = len(at.y) >= at.agreement.smallest
         away = in_units(outputs.squeeze(1), at.site.memory.get("targets")) - at.y
         squares = float(away.double().square().sum()) if is_told else 0.0
@@ -169,34 +177,38 @@ class People:
     def finish(self, at: Office, **common: Tensor) -> Answer:
         """The study is over: the model that this site uses, and its card, as files of the site."""
         training = at.site.parts.methods["training"]
-        retained = at.agreement.recipe.validation > 0 and not isinstance(
-            training, Finishing
-        )
-        used, deployed = (
-            _used(at, common, retained),
-            training.deploy(common, at.site.memory),
-        )
+        has_last_word = isinstance(training, Finishing)
+        retained = at.agreement.recipe.validation > 0 and not has_last_word
+        used = _find_used(at, common, retained)
+        deployed = training.deploy(common, at.site.memory)
         is_own = any(not torch.equal(deployed[name], common[name]) for name in PARTS)
-        schema, scale = at.agreement.schema, at.site.memory.get("features")
+
+        schema = at.agreement.schema
         columns = schema.features if schema.kind == "table" else ()
         about = {"classes": schema.classes, "columns": columns, "shape": schema.shape}
         tree = {
             "state": {name: used[name] for name in PARTS},
             "about": about,
-            "scale": scale,
+            "scale": at.site.memory.get("features"),
             "targets": at.site.memory.get("targets"),
         }
         encoder = at.site.parts.methods.get("encoder")
         tree |= saved_encoder(encoder, at.site.memory.get(ENCODE))
         save_tree(at.path / MODEL, tree)
-        labels, scores = {at.site.id: _labels(at.site)}, self._own_scores(at, used)
-        facts = Facts(f"site {at.site.id}", labels, scores, is_own=is_own)
+        facts = Facts(
+            owner=f"site {at.site.id}",
+            labels={at.site.id: _count_labels(at.site)},
+            scores=self._own_scores(at, used),
+            is_own=is_own,
+        )
         write_card(at.path, at.agreement, at.site.parts.methods, facts)
         return {"count": int(is_own)}
 
     def progress(self, at: Office) -> Answer:
-        is_ours = at.run == at.ledger.orders.newest_run()
-        return asdict(at.ledger.progress() if is_ours else LabelProgress())
+        """How far people are with the questions of this run; nothing of an earlier one."""
+        if at.run != at.ledger.orders.newest_run():
+            return asdict(LabelProgress())
+        return asdict(at.ledger.progress())
 
     def _own_scores(self, at: Office, used: State) -> dict[str, float | None]:
         """What the model gets right on the site's test rows, all of them: for its own card."""
@@ -239,16 +251,16 @@ def _lasting(recipe: Recipe) -> tuple[str, ...]:
     return ("own/", "average") if recipe.restart == "continue" else ()
 
 
-def _picks(at: Office, step: str) -> State | None:
+def _find_picks(at: Office, step: str) -> State | None:
     """What this step picked.  A site that was away when an earlier one asked and closed remembers
     that one's picks, which nobody wants any more."""
     picked = at.site.memory.get(PICKED)
-    if picked is None or bytes_of(picked["step"], PICKED) != step.encode():
+    if picked is None or tensor_to_bytes(picked["step"], PICKED) != step.encode():
         return None
     return at.site.memory.get("picks")
 
 
-def _labels(site: Site) -> dict[str, int]:
+def _count_labels(site: Site) -> dict[str, int]:
     return {
         "labelled": len(site.labelled),
         "held": len(site.validation),
@@ -256,35 +268,45 @@ def _labels(site: Site) -> dict[str, int]:
     }
 
 
-def _used(at: Office, common: State, retained: bool) -> State:
+def _find_used(at: Office, common: State, retained: bool) -> State:
     if retained and "best" in at.site.memory:
         return at.site.memory["best"]
     with words_stay():
         return at.site.parts.methods["training"].deploy(common, at.site.memory)
 
 
-def _lines(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
+def _make_lines(at: Office, cycle: int, picks: State) -> Iterator[ChosenRow]:
     """The picks with what the site knows of each: why people are asked for it."""
     rows = picks["rows"].tolist()
-    why: dict[str, list[Any]] = _guesses(at, cycle, picks["rows"])
+    why: dict[str, list[Any]] = _predict(at, cycle, picks["rows"])
     if "score" in picks:
         why["score"] = picks["score"].tolist()
-    told = [{name: values[i] for name, values in why.items()} for i in range(len(rows))]
-    weight = picks["weight"].tolist() if "weight" in picks else [1.0] * len(rows)
-    chance = picks["probability"].tolist() if "probability" in picks else [None] * len(rows)
-    for line in zip(rows, told, weight, chance, strict=True):
-        yield ChosenRow(*line)
+    weights = [1.0] * len(rows)
+    if "weight" in picks:
+        weights = picks["weight"].tolist()
+    chances = [None] * len(rows)
+    if "probability" in picks:
+        chances = picks["probability"].tolist()
+    for i, row in enumerate(rows):
+        yield ChosenRow(
+            row=row,
+            why={name: values[i] for name, values in why.items()},
+            weight=weights[i],
+            probability=chances[i],
+        )
 
 
-def _guesses(at: Office, cycle: int, rows: Tensor) -> dict[str, list[Any]]:
+def _predict(at: Office, cycle: int, rows: Tensor) -> dict[str, list[Any]]:
     """What the model that the query looked at predicts for rows, (k,); nothing where it looked at
     none, as for the first labels."""
-    site, query = at.site, at.site.method("query")
+    site = at.site
+    query = site.method("query")
     wanted = [getattr(query, "model", None), *query.contract.needs]
     by = next((name for name in wanted if name in MODELS and name in site.memory), None)
     if by is None or cycle < 0 or not len(rows):
         return {}
-    by = by if len(site.labelled) else "global"  # as `View.model` has it
+    if not len(site.labelled):
+        by = "global"  # as `View.model` has it
     view = SiteView(site, cycle)
     outputs = view.look(view.model(by), site.seen[rows])[1]
     if not site.parts.classes:

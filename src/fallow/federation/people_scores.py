@@ -8,7 +8,7 @@ from torch import Tensor
 from fallow.core.types import Answer
 
 
-def told_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
+def count_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
     """Rows and hits, in all and by class.  guess, true: (m,) class ids.
 
     Nothing is told of fewer than ``least`` rows, nor of a class with fewer.  What is left out is no
@@ -16,13 +16,13 @@ def told_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
     the smallest of the others is left out too.
 
     >>> y = torch.tensor([0] * 9 + [1] * 6 + [2] * 2)
-    >>> told = told_hits(y, y, 3, 5)
+    >>> told = count_hits(y, y, 3, 5)
     >>> told["rows"], told["class_rows"].tolist()
     (17.0, [9.0, 0.0, 0.0])
     """
     rows = torch.bincount(true, minlength=classes).double()
     hits = torch.bincount(true[guess == true], minlength=classes).double()
-    told = shown(rows, least)
+    told = choose_classes(rows, least)
     n, right = (float(rows.sum()), float(hits.sum())) if len(true) >= least else (0.0, 0.0)
     return {
         "rows": n,
@@ -32,7 +32,7 @@ def told_hits(guess: Tensor, true: Tensor, classes: int, least: int) -> Answer:
     }
 
 
-def shown(rows: Tensor, least: int) -> Tensor:
+def choose_classes(rows: Tensor, least: int) -> Tensor:
     """The classes of which counts may be told, (C,) booleans.  rows: (C,)"""
     told = rows >= least
     while bool(told.any()) and 0 < float(rows[~told].sum()) < least:

@@ -109,7 +109,10 @@ class Schema:
     @property
     def features(self) -> tuple[str, ...]:
         """The names of a table's features, in the order in which models see them."""
-        return tuple(name for column in self.columns for name in column.features)
+        names: list[str] = []
+        for column in self.columns:
+            names.extend(column.features)
+        return tuple(names)
 
     @property
     def outputs(self) -> int:
@@ -119,9 +122,17 @@ class Schema:
     @property
     def example(self) -> Dataset:
         """A data set of one made-up row, for checks that ask for the kind of data alone."""
-        x, y = torch.zeros(1, *self.shape), torch.zeros(1, dtype=torch.long)
-        y = y if self.classes else y.float()
-        return Dataset("the study", x, y, x[:0], y[:0], self.classes, columns=self.features)
+        x = torch.zeros(1, *self.shape)
+        y = torch.zeros(1, dtype=torch.long if self.classes else torch.float32)
+        return Dataset(
+            name="the study",
+            x=x,
+            y=y,
+            x_test=x[:0],
+            y_test=y[:0],
+            classes=self.classes,
+            columns=self.features,
+        )
 
     @property
     def digest(self) -> str:
@@ -170,11 +181,11 @@ def schema_from(settings: Mapping[str, Any]) -> Schema:
         schema: Schema = TypeAdapter(Schema).validate_python(found)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, ("schema", *first["loc"])))
+        where = ".".join(["schema", *map(str, first["loc"])])
         said = str(first["msg"]).removeprefix("Value error, ")
-        raise ValueError(
-            said if said.startswith("schema") else f"{where}: {said}"
-        ) from error
+        if not said.startswith("schema"):
+            said = f"{where}: {said}"
+        raise ValueError(said) from error
     return schema
 
 
@@ -201,15 +212,26 @@ def schema_of(
         pictures = read_pictures(file)
         found = classes or tuple(sorted({text for text in pictures.labels if text}))
         return Schema(
-            "images", "classification", label, found, (), pictures.x.shape[1:], ids
+            kind="images",
+            task="classification",
+            label=label,
+            classes=found,
+            shape=pictures.x.shape[1:],
+            ids=ids,
         )
     if file.suffix.lower() == ".npz":
         arrays = read_arrays(file)
         if "x" not in arrays or "y" not in arrays or arrays["x"].ndim < 2:
             raise ValueError(f"{file.name} needs the arrays x (rows, ...) and y (rows,)")
         _, found = encode(arrays["y"], task, file.name, classes)
-        kind = "classification" if found else "regression"
-        return Schema("arrays", kind, label, found, (), arrays["x"].shape[1:], ids)  # type: ignore[arg-type]
+        return Schema(
+            kind="arrays",
+            task="classification" if found else "regression",
+            label=label,
+            classes=found,
+            shape=arrays["x"].shape[1:],
+            ids=ids,
+        )
     return _of_table(file, label, task, classes, ids)
 
 
@@ -228,11 +250,16 @@ def _of_table(
     if not cells:
         raise ValueError(f"{file.name} has no column of features; add one")
     columns = tuple(_column(file, name, values) for name, values in cells.items())
-    kind: Literal["classification", "regression"] = (
-        "classification" if found else "regression"
+    width = sum(len(column.features) for column in columns)
+    return Schema(
+        kind="table",
+        task="classification" if found else "regression",
+        label=label,
+        classes=found,
+        columns=columns,
+        shape=(width,),
+        ids=ids,
     )
-    shape = (sum(len(column.features) for column in columns),)
-    return Schema("table", kind, label, found, columns, shape, ids)
 
 
 def _column(file: Path, name: str, cells: list[str]) -> Column:

@@ -60,7 +60,8 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
             raise ValueError(
                 f"there is no section [{section}]; 'fallow coordinate init' writes a whole file"
             )
-    schema, about = schema_from(rest.pop("schema")), dict(rest.pop("federation"))
+    schema = schema_from(rest.pop("schema"))
+    about = dict(rest.pop("federation"))
     known = (
         "name",
         "sites",
@@ -89,31 +90,31 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
         about["name"],
         about["coordinator"],
         authority if authority is not None else "",
-        *_listed(about["sites"]),
+        *_check_list(about["sites"]),
     ]
     if wrong := [text for text in texts if not isinstance(text, str)]:
         raise ValueError(f"federation: {wrong[0]!r} is no text; put it in quotes")
-    name, sites = about["name"], tuple(sorted(about["sites"]))
-    base = rest.pop("base", None)
-    recipe = recipe_from(
-        {"name": name, "data": name, **rest}, None if base is None else _base(base)
-    )
+    name = about["name"]
+    sites = tuple(sorted(about["sites"]))
+    named = rest.pop("base", None)
+    base = None if named is None else _find_base(named)
+    recipe = recipe_from({"name": name, "data": name, **rest}, base)
     return Agreement(
-        name,
-        at_sites(recipe, name, len(sites), schema),
-        schema,
-        sites,
-        _key(about["coordinator"]),
-        _whole(about, "seed", 0),
-        Waits(**_waits(about)),
-        _whole(about, "smallest", 5),
-        None if authority is None else authority.strip(),
-        bounds=_bounds(about),
+        name=name,
+        recipe=at_sites(recipe, name, len(sites), schema),
+        schema=schema,
+        sites=sites,
+        coordinator=_read_key(about["coordinator"]),
+        seed=_read_whole(about, "seed", 0),
+        waits=_read_waits(about),
+        smallest=_read_whole(about, "smallest", 5),
+        authority=None if authority is None else authority.strip(),
+        bounds=_read_bounds(about),
         names=names,
     )
 
 
-def _base(name: Any) -> Recipe:
+def _find_base(name: Any) -> Recipe:
     """The recipe to start from: one that came with Fallow, never a file of this machine."""
     if not isinstance(name, str) or name.endswith(".toml"):
         raise ValueError(
@@ -123,36 +124,35 @@ def _base(name: Any) -> Recipe:
     return find_recipe(name)
 
 
-def _listed(sites: Any) -> list[Any]:
+def _check_list(sites: Any) -> list[Any]:
     if not isinstance(sites, list):
         raise ValueError(f"federation.sites is {sites!r}; give a list of names")
     return sites
 
 
-def _key(text: str) -> bytes:
+def _read_key(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise ValueError(f"federation.coordinator is no base64: {error}") from error
 
 
-def _whole(about: Mapping[str, Any], name: str, default: int | None) -> Any:
+def _read_whole(about: Mapping[str, Any], name: str, default: int | None) -> Any:
     value = about.get(name, default)
     if value is not None and type(value) is not int:
         raise ValueError(f"federation.{name} is {value!r}; give a whole number")
     return value
 
 
-def _waits(about: Mapping[str, Any]) -> dict[str, Any]:
-    times = {
-        k: seconds_of(about[k], f"federation.{k}")
-        for k in ("timeout", "patience", "deadline")
-        if k in about
-    }
-    return {**times, "quorum": _whole(about, "quorum", None)}
+def _read_waits(about: Mapping[str, Any]) -> Waits:
+    times: dict[str, float] = {}
+    for name in ("timeout", "patience", "deadline"):
+        if name in about:
+            times[name] = seconds_of(about[name], f"federation.{name}")
+    return Waits(quorum=_read_whole(about, "quorum", None), **times)
 
 
-def _bounds(about: Mapping[str, Any]) -> Bounds:
+def _read_bounds(about: Mapping[str, Any]) -> Bounds:
     given = {name: about[name] for name in BOUNDS if name in about}
     for name, value in given.items():
         if type(value) not in (int, float):

@@ -8,46 +8,58 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
 from fallow.core.messages import Request
-from fallow.core.types import Answer, SiteId
+from fallow.core.types import Answer, SiteId, Value
+
+Form = tuple[tuple[str, str], ...]
+"""Names of the fields of an answer, each with what kind of value it is."""
 
 
-def odd(answers: Mapping[SiteId, Answer], are_ragged: bool = False) -> dict[SiteId, str]:
+def find_odd(
+    answers: Mapping[SiteId, Answer], are_ragged: bool = False
+) -> dict[SiteId, str]:
     """Sites whose answer has not the fields and shapes of most others, and why.
 
     are_ragged: tensors need only have as many dimensions, since each site may tell of as many rows
     as it has.  Of several forms that are as frequent the one of the first site, in sorted order,
     holds.
 
-    >>> odd({"a": {"n": 1.0}, "b": {"n": 2.0, "w": 1.0}, "c": {"n": 3.0}})
+    >>> find_odd({"a": {"n": 1.0}, "b": {"n": 2.0, "w": 1.0}, "c": {"n": 3.0}})
     {'b': "it answers with ['n', 'w'], others with ['n']: all sites must run the same version"}
     """
-    forms = {site: _form(answers[site], are_ragged) for site in sorted(answers)}
-    (usual, _), *_ = Counter(forms.values()).most_common(1) or [((), 0)]
-    return {site: _difference(form, usual) for site, form in forms.items() if form != usual}
+    if not answers:
+        return {}
+    forms = {site: _describe_form(answers[site], are_ragged) for site in sorted(answers)}
+    usual = Counter(forms.values()).most_common(1)[0][0]
+    refused: dict[SiteId, str] = {}
+    for site, form in forms.items():
+        if form != usual:
+            refused[site] = _describe_difference(form, usual)
+    return refused
 
 
-def _form(answer: Answer, is_ragged: bool) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, _kind(value, is_ragged)) for name, value in answer.items()))
+def _describe_form(answer: Answer, is_ragged: bool) -> Form:
+    """The names of an answer in sorted order, and what each holds."""
+    kinds = [(name, _describe_kind(value, is_ragged)) for name, value in answer.items()]
+    return tuple(sorted(kinds))
 
 
-def _kind(value: Any, is_ragged: bool) -> str:
+def _describe_kind(value: Value, is_ragged: bool) -> str:
     if isinstance(value, Tensor) and value.ndim:
-        shape = tuple(value.shape)
-        return (
-            f"a tensor of {value.ndim} dimensions"
-            if is_ragged
-            else f"a tensor of shape {shape}"
-        )
-    return "nothing" if value is None else "text" if isinstance(value, str) else "a number"
+        if is_ragged:
+            return f"a tensor of {value.ndim} dimensions"
+        return f"a tensor of shape {tuple(value.shape)}"
+    if value is None:
+        return "nothing"
+    return "text" if isinstance(value, str) else "a number"
 
 
-def _difference(form: Any, usual: Any) -> str:
-    own, others = dict(form), dict(usual)
+def _describe_difference(form: Form, usual: Form) -> str:
+    own = dict(form)
+    others = dict(usual)
     if own.keys() != others.keys():
         return (
             f"it answers with {sorted(own)}, others with {sorted(others)}: all sites must run the "

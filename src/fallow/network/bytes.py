@@ -33,22 +33,24 @@ class Bytes:
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
+        """All sites, in sorted order."""
         return tuple(sorted(self.members))
 
     def exchange(
         self, requests: Mapping[SiteId, Request], routes: Routes | None = None
     ) -> Delivered:
+        """What sites answer, after every message was packed and read again."""
         sent = {site: pack_request(request) for site, request in requests.items()}
         received = {site: unpack_request(blob) for site, blob in sent.items()}
-        down = sum(map(len, sent.values()))
+        down = sum(len(blob) for blob in sent.values())
         before = collect_costs(self.members)
-        replies = {
-            s: pack(a) for s, a in perform(self.members, self.executor, received).items()
-        }
+        done = perform(self.members, self.executor, received)
+        replies = {site: pack(answer) for site, answer in done.items()}
         cost = find_largest_cost(before, collect_costs(self.members))
         answers = {site: unpack(blob) for site, blob in replies.items()}
         if is_relay(received):
             sizes = deliver(self.members, received, answers, routes or {})
             passed = sum_whole(sizes, "bytes")  # from site to site: up and down
             return Delivered(sizes, passed, down + passed, cost)
-        return Delivered(answers, sum(map(len, replies.values())), down, cost)
+        up = sum(len(blob) for blob in replies.values())
+        return Delivered(answers, up, down, cost)

@@ -18,7 +18,7 @@ from fallow.core.plan import Plan
 from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, SiteId
 from fallow.core.weights import lower_median
-from fallow.network.alike import is_ragged, odd
+from fallow.network.alike import find_odd, is_ragged
 from fallow.network.plausible import (
     BY_LABELS,
     BY_ROWS,
@@ -26,13 +26,15 @@ from fallow.network.plausible import (
     Bounds,
     cut_sums,
     cut_weights,
+    find_too_far,
     number_of,
-    too_far,
 )
 from fallow.network.wire import KEY
 from fallow.privacy.secure_sum import CHECK
 from fallow.sites.site import Parts
 
+Received = Mapping[str, Any]
+"""An answer before it was looked at: whoever sent it may have put anything into it."""
 FLOATS = (torch.float32, torch.float64)
 KNOWN = (*FLOATS, torch.int64, torch.uint8, torch.bool)
 COUNTS = frozenset(
@@ -69,27 +71,44 @@ DONE = ("answered", "declined", "open", "conflicts")
 HITS = ("rows", "hits", "class_rows", "class_hits")
 NOT_NEGATIVE = frozenset(
     {
-        *("arrivals", "count", "count_square", "counts", "draws", "labels", "mass", "n"),
-        *("one", "rows", "share", "square", "squares", "varies", "weight"),
+        "arrivals",
+        "count",
+        "count_square",
+        "counts",
+        "draws",
+        "labels",
+        "mass",
+        "n",
+        "one",
+        "rows",
+        "share",
+        "square",
+        "squares",
+        "varies",
+        "weight",
     }
 )
 """Addends that count or are squares: one below 0 would take away what other sites add."""
 SHARES = {"one", "share", "square"}
 """Shares of classes, and what their mean and spread need: from 0 to 1 at each site."""
-FIELDS, TEXT, WHOLE = (
-    1000,
-    10_000,
-    2**53,
-)  # of an answer: fields, letters in a text, whole numbers
+
+# limits of an answer
+FIELDS = 1000
+TEXT = 10_000  # letters in a text
+WHOLE = 2**53  # the largest whole number that float64 holds exactly
 WEIGHTS = {"w", "body"}
 """Fields that hold the weights of a model, or of its shared part."""
 STATISTICS = "stats"
 """The field beside them that holds batch-norm statistics."""
-STEPS, TURNS, EPOCHS = 100, 10**6, 10**5  # of an order
-LARGEST, SPARE = (
-    2**31,
-    2**26,
-)  # bytes: of a message over Flower; of what is neither model nor row
+
+# limits of an order
+STEPS = 100
+TURNS = 10**6  # cycles, and rounds of a cycle
+EPOCHS = 10**5
+
+# limits of a message, in bytes
+LARGEST = 2**31  # what Flower carries
+SPARE = 2**26  # for all that is neither model nor row
 
 
 @final
@@ -98,13 +117,20 @@ class ResponseCheck:
     """What the coordinator takes from sites.
 
     rows: how many rows each site has registered, test rows too; a site that is not there has not
-    said so yet.  sizes: how long a model's ``w`` and ``stats`` are, of so many ``sites``; width:
-    numbers in a row.  labels: the most labels that a site can have by now, those that it brought
-    and those that it was asked for; tests: its test rows; allowed: how many questions it may have
-    asked in the open step; shared: how many all sites together, where they share one budget.
-    schema: the digest that a site must name; dtype: of models; last: norms
-    of the model that sites were brought last.  with_statistics: the owners of verbs ("query",
-    "training") whose models for an average come with batch-norm statistics.
+        said so yet.
+    sizes: how long a model's ``w`` and ``stats`` are.
+    sites: how many there are; width: numbers in a row.  With ``sizes`` they say how large a message
+        may be, and ``largest`` says so before these are known.
+    labels: the most labels that a site can have by now, those that it brought and those that it was
+        asked for.
+    tests: the test rows of each site.
+    allowed: how many questions each site may have asked in the open step; shared: how many all
+        sites together, where they share one budget.
+    schema: the digest that a site must name.
+    dtype: of models; bounds: how unusual an answer may be.
+    last: the norms of the model that sites were brought last, by its parts.
+    with_statistics: the owners of verbs ("query", "training") whose models for an average come
+        with batch-norm statistics.
     """
 
     rows: dict[SiteId, int] = field(default_factory=dict)
@@ -122,35 +148,36 @@ class ResponseCheck:
     last: dict[str, float] = field(default_factory=dict)
     with_statistics: frozenset[str] = frozenset()
 
-    def most(self, site: SiteId) -> int:
+    def largest_message(self, site: SiteId) -> int:
         """Bytes of a message that a site may have reason to send: two models of float64 for every
         site (letters), its rows twice (masked ones), and 64 MiB for all else."""
         if not self.sizes:
             return self.largest
-        numbers = self.sites * sum(self.sizes.values()) + self.width * self.rows.get(
-            site, 0
-        )
-        return min(self.largest, SPARE + 16 * numbers)
+        of_models = self.sites * sum(self.sizes.values())
+        of_rows = self.width * self.rows.get(site, 0)
+        two_of_float64 = 16
+        return min(self.largest, SPARE + two_of_float64 * (of_models + of_rows))
 
-    def weigh(self, site: SiteId, blob: bytes) -> None:
+    def check_size(self, site: SiteId, blob: bytes) -> None:
         """Raise ValueError for a message that is too large to be opened."""
-        if len(blob) > self.most(site):
+        most = self.largest_message(site)
+        if len(blob) > most:
             raise Refusal(
-                f"its message has {len(blob)} bytes, above the {self.most(site)} that follow from "
+                f"its message has {len(blob)} bytes, above the {most} that follow from "
                 "the sizes of the model and of its data"
             )
 
-    def check(self, site: SiteId, request: Request, answer: Mapping[str, Any]) -> Answer:
+    def check(self, site: SiteId, request: Request, answer: Received) -> Answer:
         """The answer; ValueError, naming the field, where it cannot be one to the request."""
         step = request.steps[-1]
         if step.kind in ("fit", "keep"):
-            counts = ("count",) if step.kind == "keep" else ()
-            _names(answer, set(counts))
+            counts = ["count"] if step.kind == "keep" else []
+            _check_names(answer, set(counts))
             _check_whole(answer, counts)
         if step.kind in ("sum", "each") and request.owner in self.with_statistics:
             _check_statistics(answer)
         if step.masked:
-            checked = _masked(step, answer)
+            checked = _check_masked(step, answer)
             for name, value in checked.items():
                 self._check_size(name, value)
             return checked
@@ -159,9 +186,11 @@ class ResponseCheck:
                 _check_addend(name, value, request.bound)
         elif request.owner == "people" and step.kind == "each":
             _check_people(step, answer)
-        checked = self.plain(site, answer, FIELDS if step.kind == "keep" else 0)
+        # a count of what a site keeps may be of tensors, which rows do not limit
+        least = FIELDS if step.kind == "keep" else 0
+        checked = self.check_plain(site, answer, least)
         if request.owner == "people" and step.kind == "each":
-            self._check_told(site, step, answer)
+            self._check_of_people(site, step, answer)
         elif step.kind == "sum":
             _check_signs(answer)
         self._check_weight(site, request, answer)
@@ -175,20 +204,26 @@ class ResponseCheck:
 
         It is asked before anything counts: what the server half would stop on is never journaled.
         """
-        asked = {s: a for s, a in answers.items() if requests[s].steps[-1].kind != "fit"}
-        strange = odd(asked, any(map(is_ragged, requests.values())))
-        if strange or any(request.steps[-1].masked for request in requests.values()):
+        asked = {
+            site: answer
+            for site, answer in answers.items()
+            if requests[site].steps[-1].kind != "fit"
+        }
+        are_ragged = any(is_ragged(request) for request in requests.values())
+        are_masked = any(request.steps[-1].masked for request in requests.values())
+        are_of_people = any(request.owner == "people" for request in requests.values())
+        strange = find_odd(asked, are_ragged)
+        if strange or are_masked:
             return strange
-        people = any(request.owner == "people" for request in requests.values())
-        if people:
+        if are_of_people:
             return (
-                self._over_budget(requests, asked)
-                | _far_scores(requests, asked, self.bounds)
-                | _far_rows(requests, asked, self.bounds)
+                self._find_over_budget(requests, asked)
+                | _find_far_scores(requests, asked, self.bounds)
+                | _find_far_rows(requests, asked, self.bounds)
             )
-        return too_far(asked, requests, self.dtype, self.bounds)
+        return find_too_far(asked, requests, self.dtype, self.bounds)
 
-    def weighed(
+    def limit_weights(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
     ) -> tuple[dict[SiteId, Answer], dict[SiteId, str]]:
         """The answers as they count, and a sentence for each that does not count in full.
@@ -206,14 +241,15 @@ class ResponseCheck:
             if request.steps[-1].kind == "sum"
         }
         for registered, sums in ((self.rows, BY_ROWS), (self.labels, BY_LABELS)):
-            if asked & sums and registered.keys() >= answers.keys():
+            is_known = registered.keys() >= answers.keys()
+            if is_known and asked & sums:
                 return cut_sums(answers, registered, self.bounds)
         return cut_weights(answers, requests, self.bounds)
 
-    def progress(self, site: SiteId, answer: Mapping[str, Any]) -> Answer:
+    def check_progress(self, site: SiteId, answer: Received) -> Answer:
         """The answer, if it says how labelling goes."""
         _check_whole(answer, tuple(answer))
-        checked = self.plain(site, answer)
+        checked = self.check_plain(site, answer)
         told = sum(int(answer.get(name, 0)) for name in DONE)
         if told > int(answer.get("asked", told)):
             raise ValueError(
@@ -221,7 +257,7 @@ class ResponseCheck:
             )
         return checked
 
-    def _check_told(self, site: SiteId, step: Step, answer: Mapping[str, Any]) -> None:
+    def _check_of_people(self, site: SiteId, step: Step, answer: Received) -> None:
         """Raise ValueError for counts of people and test rows that cannot be."""
         if step.verb == "hello":
             _check_hello(answer, self.schema)
@@ -238,7 +274,7 @@ class ResponseCheck:
             elif answer["squares"] < 0:
                 raise ValueError(f"squares is {answer['squares']}, which is below 0")
 
-    def _check_close(self, site: SiteId, answer: Mapping[str, Any]) -> None:
+    def _check_close(self, site: SiteId, answer: Received) -> None:
         settled = answer["answered"] + answer["declined"]
         most_asked = self.allowed.get(site, WHOLE)
         if not settled <= answer["asked"] <= most_asked:
@@ -246,19 +282,21 @@ class ResponseCheck:
                 f"asked is {answer['asked']}, answered and declined are {settled} together, and "
                 f"{most_asked} questions were allowed"
             )
-        labels, most = answer["labelled"] + answer["held"], self.labels.get(site, WHOLE)
+        labels = answer["labelled"] + answer["held"]
+        most = self.labels.get(site, WHOLE)
         if labels > most:
             raise ValueError(
                 f"labelled and held are {labels} together, and the site brought or was asked for "
                 f"{most} labels"
             )
-        total, rows = labels + answer["pool"], self.rows.get(site, WHOLE)
+        total = labels + answer["pool"]
+        rows = self.rows.get(site, WHOLE)
         if total > rows:
             raise ValueError(
                 f"labelled, held and pool are {total} together, and the site has {rows} rows"
             )
 
-    def _over_budget(
+    def _find_over_budget(
         self, requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer]
     ) -> dict[SiteId, str]:
         """Where sites share one budget and say that they ask more together than it has: those that
@@ -277,21 +315,21 @@ class ResponseCheck:
             )
         return refused
 
-    def _check_weight(
-        self, site: SiteId, request: Request, answer: Mapping[str, Any]
-    ) -> None:
+    def _check_weight(self, site: SiteId, request: Request, answer: Received) -> None:
         """Raise ValueError for more rows in an average than the site has labels."""
-        n, most = number_of(answer.get(ROWS)), self.labels.get(site, WHOLE)
+        n = number_of(answer.get(ROWS))
         if n is None or request.owner == "people":
             return
+        most = self.labels.get(site, WHOLE)
         if n > most or n != int(n):
             raise ValueError(
                 f"{ROWS} is {n:g}, and the site brought or was asked for {most} labels"
             )
 
-    def plain(self, site: SiteId, answer: Mapping[str, Any], least: int = 0) -> Answer:
+    def check_plain(self, site: SiteId, answer: Received, least: int = 0) -> Answer:
         """The answer, where nothing more is known of it; counts may be as large as ``least``."""
-        for name, value in few(answer).items():
+        check_number_of_fields(answer)
+        for name, value in answer.items():
             _check_kind(name, value)
             if not is_finite(value):
                 raise Refusal(
@@ -341,11 +379,10 @@ def _check_kind(name: str, value: Any) -> None:
         raise Refusal(f"{name} is a whole number of {value.bit_length()} bits, above 53")
 
 
-def few(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer, which must not have too many fields."""
+def check_number_of_fields(answer: Received) -> None:
+    """Raise Refusal for an answer with too many fields."""
     if len(answer) > FIELDS:
         raise Refusal(f"it has {len(answer)} fields, above the limit {FIELDS}")
-    return answer
 
 
 def _check_addend(name: str, value: Any, bound: float | None = None) -> None:
@@ -357,7 +394,7 @@ def _check_addend(name: str, value: Any, bound: float | None = None) -> None:
         raise Refusal(f"{name} is beyond the bound {bound:g} of an addend")
 
 
-def _check_people(step: Step, answer: Mapping[str, Any]) -> None:
+def _check_people(step: Step, answer: Received) -> None:
     """Raise unless the answer has what a program reads in it: once an answer counts, the run can
     never go on without it."""
     _check_whole(answer, PEOPLE.get(step.verb, ()))
@@ -366,16 +403,16 @@ def _check_people(step: Step, answer: Mapping[str, Any]) -> None:
         raise Refusal(f"asked is {answer['asked']}, and {allowed} questions are allowed")
     if step.verb == "score":
         names = {"rows", "squares"} if "squares" in answer else set(HITS)
-        _names(answer, names)
+        _check_names(answer, names)
         for name in names:
             _check_addend(name, answer[name])
 
 
-def _check_hello(answer: Mapping[str, Any], schema: str | None) -> None:
+def _check_hello(answer: Received, schema: str | None) -> None:
     """Raise ValueError unless a site says what all of them say of themselves."""
     if schema is None:
         return
-    _names(answer, HELLO)
+    _check_names(answer, HELLO)
     if answer["schema"] != schema:
         raise ValueError(
             f"schema is {answer['schema']!r:.40} and not {schema!r}: compare its study.toml with "
@@ -390,30 +427,31 @@ def _check_hello(answer: Mapping[str, Any], schema: str | None) -> None:
         )
 
 
-def _check_hits(answer: Mapping[str, Any]) -> None:
+def _check_hits(answer: Received) -> None:
     """Raise ValueError unless hits are among rows, in all and by class."""
     pairs = {"hits": "rows", "class_hits": "class_rows"}
     for few_of, many_of in pairs.items():
-        hits, rows = (
-            torch.as_tensor(answer[name], dtype=torch.float64) for name in (few_of, many_of)
-        )
+        hits = torch.as_tensor(answer[few_of], dtype=torch.float64)
+        rows = torch.as_tensor(answer[many_of], dtype=torch.float64)
         if hits.shape != rows.shape or not bool(((hits >= 0) & (hits <= rows)).all()):
-            raise ValueError(f"{few_of} is {_shown(hits)}, and {many_of} is {_shown(rows)}")
+            raise ValueError(
+                f"{few_of} is {_describe_numbers(hits)}, and {many_of} is {_describe_numbers(rows)}"
+            )
     for by_class, in_all in (("class_rows", "rows"), ("class_hits", "hits")):
         together = float(torch.as_tensor(answer[by_class], dtype=torch.float64).sum())
-        if together > float(answer[in_all]):
+        most = float(answer[in_all])
+        if together > most:
             raise ValueError(
-                f"{by_class} is {together:g} together, and {in_all} is "
-                f"{float(answer[in_all]):g}"
+                f"{by_class} is {together:g} together, and {in_all} is {most:g}"
             )
 
 
-def _shown(value: Tensor) -> str:
+def _describe_numbers(value: Tensor) -> str:
     """A few numbers in words."""
     return f"{value.flatten()[:8].tolist()!s:.80}"
 
 
-def _check_signs(answer: Mapping[str, Any]) -> None:
+def _check_signs(answer: Received) -> None:
     """Raise ValueError for what counts or squares something and is below 0, or a share above 1."""
     for name in sorted(answer.keys() & NOT_NEGATIVE):
         if bool((torch.as_tensor(answer[name]) < 0).any()):
@@ -424,37 +462,41 @@ def _check_signs(answer: Mapping[str, Any]) -> None:
                 raise ValueError(f"{name} is above 1, which no share is")
 
 
-def _far_scores(
+def _find_far_scores(
     requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
 ) -> dict[SiteId, str]:
     """Errors on test rows that are far beyond those of other sites: one would be the mean."""
-    errors: dict[SiteId, Answer] = {
-        site: {"squares": float(a["squares"]) / float(a["rows"])}  # type: ignore[arg-type]
-        for site, a in answers.items()
-        if requests[site].steps[-1].verb == "score" and "squares" in a and a["rows"]
-    }
-    return too_far(errors, requests, torch.float64, bounds)
+    errors: dict[SiteId, Answer] = {}
+    for site, answer in answers.items():
+        is_score = requests[site].steps[-1].verb == "score"
+        if is_score and "squares" in answer and answer["rows"]:
+            squares = float(answer["squares"])  # type: ignore[arg-type]  # addends by now
+            rows = float(answer["rows"])
+            errors[site] = {"squares": squares / rows}
+    return find_too_far(errors, requests, torch.float64, bounds)
 
 
-def _far_rows(
+def _find_far_rows(
     requests: Mapping[SiteId, Request], answers: Mapping[SiteId, Answer], bounds: Bounds
 ) -> dict[SiteId, str]:
     """Sites that register far more rows than the others: budgets are shares of all rows."""
     rows = {
-        site: float(a["rows"])  # type: ignore[arg-type]
-        for site, a in answers.items()
+        site: float(answer["rows"])  # type: ignore[arg-type]  # a whole number by now
+        for site, answer in answers.items()
         if requests[site].steps[-1].verb == "hello"
     }
     most = bounds.farthest * lower_median(rows.values())
-    return {
-        site: f"rows is {n:g}, beyond {bounds.farthest:g} times the median site "
-        "(federation.farthest in study.toml)"
-        for site, n in rows.items()
-        if n > most
-    }
+    refused: dict[SiteId, str] = {}
+    for site, n in rows.items():
+        if n > most:
+            refused[site] = (
+                f"rows is {n:g}, beyond {bounds.farthest:g} times the median site "
+                "(federation.farthest in study.toml)"
+            )
+    return refused
 
 
-def _check_statistics(answer: Mapping[str, Any]) -> None:
+def _check_statistics(answer: Received) -> None:
     """Raise for a model for an average that comes without its batch-norm statistics."""
     weights = sorted(answer.keys() & WEIGHTS)
     if ROWS in answer and weights and STATISTICS not in answer:
@@ -464,23 +506,23 @@ def _check_statistics(answer: Mapping[str, Any]) -> None:
         )
 
 
-def _check_whole(answer: Mapping[str, Any], names: Sequence[str]) -> None:
+def _check_whole(answer: Received, names: Sequence[str]) -> None:
     for name in names:
         if type(answer.get(name)) is not int:
             raise Refusal(f"{name} is {answer.get(name)!r:.40}, which is no whole number")
 
 
-def _masked(step: Step, answer: Mapping[str, Any]) -> Answer:
+def _check_masked(step: Step, answer: Received) -> Answer:
     """A public key, or a masked part: that is uniform over 64 bits, so there is no more to see."""
     if step.kind == "each":
-        _names(answer, {"key"})
+        _check_names(answer, {"key"})
         key = answer["key"]
-        if not (
-            isinstance(key, Tensor) and key.dtype == torch.uint8 and key.shape == (KEY,)
-        ):
+        is_row_of_bytes = isinstance(key, Tensor) and key.dtype == torch.uint8
+        if not is_row_of_bytes or key.shape != (KEY,):
             raise Refusal(f"key is not a public key of {KEY} bytes")
     elif step.kind == "sum":
-        for name, value in few(answer).items():
+        check_number_of_fields(answer)
+        for name, value in answer.items():
             if not isinstance(value, Tensor) or value.dtype != torch.int64:
                 raise Refusal(f"{name} is not masked: a masked part is int64")
         if CHECK not in answer or answer[CHECK].ndim:
@@ -488,7 +530,7 @@ def _masked(step: Step, answer: Mapping[str, Any]) -> Answer:
     return dict(answer)
 
 
-def _names(answer: Mapping[str, Any], expected: set[str]) -> None:
+def _check_names(answer: Received, expected: set[str]) -> None:
     if answer.keys() != expected:
         raise Refusal(
             f"it answers with {sorted(answer)[:20]} and was asked for "
@@ -515,14 +557,16 @@ def check_order(request: Request, parts: Parts) -> None:
         raise Refusal(
             f"the order {request.key} is of {request.owner!r}; this study has {sorted(parts.asked)}"
         )
-    for at, step in enumerate(request.steps, 1):
+    sizes = {"w": parts.layout.d, "stats": size_of_statistics(parts)}
+    for number, step in enumerate(request.steps, 1):
         if step.kind != "fit":
-            _check_asked(request, step, parts, is_last=at == len(request.steps))
+            is_last = number == len(request.steps)
+            _check_asked(request, step, parts, is_last=is_last)
         _check_plan(request.key, step.plan)
-        _check_args(request.key, step, {"w": parts.layout.d, "stats": stats_of(parts)})
+        _check_args(request.key, step, sizes)
 
 
-def stats_of(parts: Parts) -> int:
+def size_of_statistics(parts: Parts) -> int:
     """How long a model's ``stats`` are."""
     return sum(parts.layout.buffer_sizes)
 

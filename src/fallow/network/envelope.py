@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId
 from fallow.network.release import HERE
-from fallow.privacy.signing import opened, sign
+from fallow.privacy.signing import open_signed, sign
 from fallow.storage.packing import pack, unpack
 
 Errand = Literal["request", "deliver", "progress"]
@@ -56,11 +56,36 @@ class Reply:
     life: str = ""
 
 
-ORDER, REPLY = TypeAdapter(Order), TypeAdapter(Reply)
-HEAD = {
-    Order: ("study", "run", "site", "key", "place", "errand", "counted", "version", "life"),
-    Reply: ("run", "site", "key", "refused", "version", "life"),
-}
+@dataclass(frozen=True)
+class Form:
+    """How a kind of message is read: its ``head`` is plain words, by an adapter that knows the type
+    of each; ``rest`` is the one field that may be anything."""
+
+    adapter: TypeAdapter[Any]  # of the class: pydantic's own type says no more
+    head: tuple[str, ...]
+    rest: str
+
+
+ORDER = Form(
+    adapter=TypeAdapter(Order),
+    head=(
+        "study",
+        "run",
+        "site",
+        "key",
+        "place",
+        "errand",
+        "counted",
+        "version",
+        "life",
+    ),
+    rest="body",
+)
+REPLY = Form(
+    adapter=TypeAdapter(Reply),
+    head=("run", "site", "key", "refused", "version", "life"),
+    rest="answer",
+)
 
 
 def sign_message(secret: bytes, content: Order | Reply) -> bytes:
@@ -70,46 +95,49 @@ def sign_message(secret: bytes, content: Order | Reply) -> bytes:
 
 def open_order(public: bytes, blob: bytes) -> Order:
     """The order in a message of the coordinator; ValueError for any other message."""
-    found: Order = _opened(Order, ORDER, public, blob, "the coordinator")
-    return found
+    fields = _open_message(ORDER, public, blob, "the coordinator")
+    return Order(**fields)
 
 
 def open_reply(public: bytes, blob: bytes, site: SiteId) -> Reply:
     """The reply in a message of a site; ValueError for any other message."""
-    found: Reply = _opened(Reply, REPLY, public, blob, f"site {site}")
+    whose = f"site {site}"
+    fields = _open_message(REPLY, public, blob, whose)
+    if not isinstance(fields["answer"], dict):
+        raise Refusal(f"a message from {whose} answers with no fields")
+    found = Reply(**fields)
     if found.site != site:
         raise Refusal(f"a message signed by site {site} says that it is from {found.site}")
     return found
 
 
-def _opened(kind: Any, check: Any, public: bytes, blob: bytes, whose: str) -> Any:
-    content = opened(public, blob, whose)
+def _open_message(form: Form, public: bytes, blob: bytes, whose: str) -> dict[str, Any]:
+    """The fields of a signed message, its head looked at.  Raises ValueError for any other."""
+    content = open_signed(public, blob, whose)
     try:
         tree = unpack(content)
     except ValueError as error:
         raise Refusal(
             f"a message of {len(blob)} bytes from {whose} could not be read"
         ) from error
-    rest = "body" if kind is Order else "answer"
-    if not isinstance(tree, dict) or set(tree) != {*HEAD[kind], rest}:
+    if not isinstance(tree, dict) or set(tree) != {*form.head, form.rest}:
         raise Refusal(
             f"a message from {whose} has not the fields of this version of Fallow"
         )
-    head = {name: tree[name] for name in HEAD[kind]}
+    head = {name: tree[name] for name in form.head}
     try:
-        check.validate_json(
-            json.dumps(head), strict=True
-        )  # Python's strict mode takes no dict
+        # as JSON, because the strict mode for Python values takes no dictionary
+        form.adapter.validate_json(json.dumps(head), strict=True)
     except (TypeError, RecursionError) as error:  # a tensor, or lists in lists in lists
         raise Refusal(f"a message from {whose} has no plain words at its head") from error
     except ValidationError as error:
         first = error.errors()[0]
+        field_name = ".".join(str(part) for part in first["loc"])
         raise Refusal(
-            f"a message from {whose} has a wrong {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            f"a message from {whose} has a wrong {field_name}: {first['msg']}"
         ) from error
-    if kind is Reply and not isinstance(tree[rest], dict):
-        raise Refusal(f"a message from {whose} answers with no fields")
-    return kind(**head, **{rest: tree[rest]})
+    head[form.rest] = tree[form.rest]
+    return head
 
 
 class Link(Protocol):
@@ -120,8 +148,9 @@ class Link(Protocol):
     """
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None: ...
-    def receive(
-        self, seconds: float
-    ) -> list[tuple[SiteId, bytes]]: ...  # waits at most so long
+
+    # waits for at most so many seconds
+    def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]: ...
+
     def online(self) -> set[SiteId]: ...
     def close(self) -> None: ...

@@ -20,6 +20,15 @@ LOOK = 1.0  # seconds between two looks at the clock
 AGAIN = 8  # how often an order is sent again where it, or its answer, cannot be read
 
 
+FindOdd = Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]]
+"""Which answers cannot stand beside the others, and why."""
+
+
+def find_none_odd(found: Mapping[SiteId, Answer]) -> Mapping[SiteId, str]:
+    """Of answers that are not compared, none is odd."""
+    return {}
+
+
 class Waiting(Protocol):
     """Seconds an exchange waits: for all sites, and then for ``quorum`` of them (None: all)."""
 
@@ -69,7 +78,7 @@ class ReplyCollector:
     """One leg of an exchange.
 
     accept: the answer of a site, or ValueError for one that is refused.  need: how many of the
-    sites have to answer.  odd: which answers cannot stand beside the others, and why.
+    sites have to answer.  find_odd: which answers cannot stand beside the others, and why.
     """
 
     remote: Correspondence
@@ -77,7 +86,7 @@ class ReplyCollector:
     accept: Callable[[SiteId, Answer], Answer]
     need: int
     timeout: float
-    odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {}
+    find_odd: FindOdd = find_none_odd
     found: dict[SiteId, Answer] = field(default_factory=dict)
     refused: dict[SiteId, str] = field(default_factory=dict)
     costs: dict[SiteId, float] = field(default_factory=dict)
@@ -85,6 +94,7 @@ class ReplyCollector:
 
     @property
     def answers(self) -> dict[SiteId, Answer]:
+        """What has arrived and was accepted, sites in sorted order."""
         return {site: self.found[site] for site in sorted(self.found)}
 
     @property
@@ -94,30 +104,33 @@ class ReplyCollector:
 
     @property
     def missing(self) -> set[SiteId]:
+        """Sites that have neither answered nor refused."""
         return set(self.orders) - self.found.keys() - self.refused.keys()
 
-    def gathered(self) -> ReplyCollector:
+    def gather(self) -> ReplyCollector:
         """Send, wait, and return when that is over.
 
         Raises RuntimeError when fewer than ``need`` sites can answer, or do in ``waits.patience``.
         """
-        remote, begun, is_late = self.remote, self.remote.clock(), False
+        remote = self.remote
+        begin = remote.clock()
+        is_late = False
         self._send(set(self.orders))
-        while not self._is_over(waited := remote.clock() - begun):
+        while not self._is_over(waited := remote.clock() - begin):
             self._check_hope(waited)
             if waited >= self.timeout and not is_late:
                 is_late = True
-                self._say_waiting(waited)
+                self._announce_waiting(waited)
             if self.missing:
                 end = self.timeout if waited < self.timeout else remote.waits.patience
                 self._receive(min(LOOK, end - waited))
+
         if self.missing:
-            self._say("missing")
+            self._announce("missing")
         elif is_late:
-            self._say("gathered")
-        remote.absent = (
-            (remote.absent | self.missing) - self.found.keys() - self.refused.keys()
-        )
+            self._announce("gathered")
+        heard = self.found.keys() | self.refused.keys()
+        remote.absent = (remote.absent | self.missing) - heard
         return self
 
     def _is_over(self, waited: float) -> bool:
@@ -127,8 +140,9 @@ class ReplyCollector:
         return is_time and len(self.found) >= self.need and not self._refuse_odd()
 
     def _check_hope(self, waited: float) -> None:
-        refused = sorted(self.refused.items())
-        said = "; ".join(f"site {site}: {why}" for site, why in refused)
+        """Raise RuntimeError where too few sites can answer, or did for too long."""
+        reasons = [f"site {site}: {why}" for site, why in sorted(self.refused.items())]
+        said = "; ".join(reasons)
         if len(self.found) + len(self.missing) < self.need:
             raise RuntimeError(
                 f"{self.key} needs the answers of {self.need} of {len(self.orders)} sites, and "
@@ -147,31 +161,37 @@ class ReplyCollector:
 
     def _send(self, sites: set[SiteId]) -> None:
         secret = self.remote.keys.secret
-        self.remote.link.send(
-            {site: sign_message(secret, self.orders[site]) for site in sorted(sites)}
-        )
+        messages = {site: sign_message(secret, self.orders[site]) for site in sorted(sites)}
+        self.remote.link.send(messages)
 
     def _receive(self, seconds: float) -> None:
         for site, blob in self.remote.link.receive(seconds):
             if site in self.missing:
-                self._take(site, blob)
+                self._open_reply(site, blob)
 
-    def _take(self, site: SiteId, blob: bytes) -> None:
+    def _open_reply(self, site: SiteId, blob: bytes) -> None:
         """One message.  One without the site's signature is not the site's: anybody can send that,
         so it is never held against it."""
-        remote, order = self.remote, self.orders[site]
+        remote = self.remote
+        order = self.orders[site]
         try:
-            remote.border.weigh(site, blob)
+            remote.border.check_size(site, blob)
             reply = open_reply(remote.keys.sites[site], blob, site)
         except ValueError as error:
             self._ask_again(site, str(error))
             return
         if (reply.run, reply.key) == (order.run, order.key):
-            if (
-                reply.refused is None or reply.life == order.life
-            ):  # else it refused an earlier life
+            is_of_this_life = (
+                reply.life == order.life
+            )  # of this process, not an earlier one
+            if reply.refused is None or is_of_this_life:
                 self._enter(site, reply)
-        elif reply.refused and not reply.key and not self._ask_again(site, reply.refused):
+            return
+        # a site that could not read an order does not know its key either
+        if not reply.refused or reply.key:
+            return
+        is_hopeful = self._ask_again(site, reply.refused)
+        if not is_hopeful:
             self._refuse(site, reply.refused)
 
     def _enter(self, site: SiteId, reply: Reply) -> None:
@@ -185,11 +205,12 @@ class ReplyCollector:
                 raise ValueError(
                     f"{EPSILON} is {cost!r:.40}, which is not what noise can cost"
                 )
-            self.found[site], self.costs[site] = self.accept(site, answer), float(cost)
+            self.found[site] = self.accept(site, answer)
+            self.costs[site] = float(cost)
         except ValueError as error:
             self._refuse(site, str(error))
         else:
-            self._tell("answered", site)
+            self._report("answered", site)
 
     def _compare(self, site: SiteId, version: str) -> None:
         """ValueError for an answer of another release; a word, once, for one with corrections."""
@@ -197,7 +218,7 @@ class ReplyCollector:
         if version != HERE and site not in self.remote.told:
             self.remote.told.add(site)
             why = f"site {site} has Fallow {version} and the coordinator {HERE}: upgrade the older"
-            self._tell("version", site, why=plain(f"{why} one when it suits"))
+            self._report("version", site, why=plain(f"{why} one when it suits"))
 
     def _ask_again(self, site: SiteId, why: str) -> bool:
         """Send an order again that was damaged on its way, or whose answer was; False when that has
@@ -205,7 +226,7 @@ class ReplyCollector:
         self.damaged[site] += 1
         if self.damaged[site] > AGAIN:
             return False
-        self._tell("refused", site, why=plain(why))
+        self._report("refused", site, why=plain(why))
         self._send({site})
         return True
 
@@ -214,10 +235,10 @@ class ReplyCollector:
         why = plain(why)
         self.found.pop(site, None)
         self.refused[site] = why
-        self._tell("refused", site, why=why)
+        self._report("refused", site, why=why)
 
     def _refuse_odd(self) -> bool:
-        strange = self.odd(self.found)
+        strange = self.find_odd(self.found)
         for site, why in strange.items():
             self._refuse(site, why)
         return bool(strange)
@@ -226,15 +247,16 @@ class ReplyCollector:
 
     @property
     def key(self) -> str:
+        """Of the exchange, as sites know it."""
         return next(iter(self.orders.values())).key if self.orders else "nothing"
 
-    def _tell(self, kind: str, site: SiteId, why: str | None = None) -> None:
+    def _report(self, kind: str, site: SiteId, why: str | None = None) -> None:
         event: Event = {"event": kind, "site": site, "key": self.key}
         if why is not None:
             event["why"] = why
         self.remote.say(event)
 
-    def _say_waiting(self, waited: float) -> None:
+    def _announce_waiting(self, waited: float) -> None:
         """For whom, for how long already and at most, and how many answers are needed."""
         self.remote.say(
             {
@@ -248,5 +270,5 @@ class ReplyCollector:
             }
         )
 
-    def _say(self, event: str) -> None:
+    def _announce(self, event: str) -> None:
         self.remote.say({"event": event, "sites": sorted(self.missing), "key": self.key})

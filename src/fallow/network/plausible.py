@@ -80,7 +80,7 @@ def does_fit(value: Tensor, dtype: torch.dtype) -> bool:
     return bool(used.isfinite().all()) and bool(used.square().sum().isfinite())
 
 
-def too_far(
+def find_too_far(
     answers: Mapping[SiteId, Answer],
     requests: Mapping[SiteId, Request],
     dtype: torch.dtype,
@@ -88,33 +88,33 @@ def too_far(
 ) -> dict[SiteId, str]:
     """Sites whose numbers the server half could not use, or lie far beyond those of the others.
 
-    dtype: that of models.  Answers have one form (`alike.odd`) and finite numbers by now.
+    dtype: that of models.  Answers have one form (`alike.find_odd`) and finite numbers by now.
     """
     refused: dict[SiteId, str] = {}
     sizes: dict[str, dict[SiteId, float]] = {}
     for site in sorted(answers):
         try:
-            for name, value in _used(answers[site], requests[site]).items():
-                measured = _size_of(name, value, dtype)
+            for name, value in _convert_used(answers[site], requests[site]).items():
+                measured = _measure(name, value, dtype)
                 sizes.setdefault(name, {})[site] = measured
         except ValueError as error:
             refused[site] = str(error)
     for name, found in sizes.items():
-        last = max((_last_norm(requests[site], name) for site in found), default=0.0)
-        for site, why in _beyond(name, found, last, bounds).items():
+        last_norms = [_find_last_norm(requests[site], name) for site in found]
+        last = max(last_norms, default=0.0)
+        for site, why in _find_beyond(name, found, last, bounds).items():
             refused.setdefault(site, why)
     return refused
 
 
-def _used(answer: Answer, request: Request) -> dict[str, Tensor]:
+def _convert_used(answer: Answer, request: Request) -> dict[str, Tensor]:
     """The numbers of an answer as the server half will use them: a model that was multiplied by
     its rows is divided by them."""
-    numbers = {
-        name: torch.as_tensor(value, dtype=torch.float64)
-        for name, value in answer.items()
-        if isinstance(value, float)
-        or (isinstance(value, Tensor) and value.is_floating_point() and value.numel())
-    }
+    numbers: dict[str, Tensor] = {}
+    for name, value in answer.items():
+        is_row = isinstance(value, Tensor) and value.is_floating_point() and value.numel()
+        if is_row or isinstance(value, float):
+            numbers[name] = torch.as_tensor(value, dtype=torch.float64)
     if request.steps[-1].kind != "sum" or ROWS not in answer:  # not multiplied by rows
         return numbers
     n = number_of(answer[ROWS])
@@ -136,7 +136,7 @@ def number_of(value: object) -> float | None:
     return float(value) if isinstance(value, float | int) else None
 
 
-def _size_of(name: str, value: Tensor, dtype: torch.dtype) -> float:
+def _measure(name: str, value: Tensor, dtype: torch.dtype) -> float:
     """The norm of a model, or the largest absolute value of other numbers.
 
     Raises ValueError where that, or its square, is not finite in the type in which it is used.
@@ -156,23 +156,24 @@ def _size_of(name: str, value: Tensor, dtype: torch.dtype) -> float:
     return float(value.norm())
 
 
-def _last_norm(request: Request, name: str) -> float:
+def _find_last_norm(request: Request, name: str) -> float:
     """The norm of the model that an exchange brings to a site; 0 where it brings none."""
-    brought = (step.args.get(name) for step in request.steps)
-    norms = (float(v.double().norm()) for v in brought if isinstance(v, Tensor))
+    brought = [step.args.get(name) for step in request.steps]
+    norms = [float(part.double().norm()) for part in brought if isinstance(part, Tensor)]
     return max(norms, default=0.0)
 
 
-def last_norms(requests: Iterable[Request]) -> dict[str, float]:
+def find_last_norms(requests: Iterable[Request]) -> dict[str, float]:
     """The norms of the model that an exchange brings to sites, the largest over sites."""
     every = list(requests)
-    return {
-        name: max((_last_norm(request, name) for request in every), default=0.0)
-        for name in MODELS
-    }
+    largest: dict[str, float] = {}
+    for name in MODELS:
+        norms = [_find_last_norm(request, name) for request in every]
+        largest[name] = max(norms, default=0.0)
+    return largest
 
 
-def _beyond(
+def _find_beyond(
     name: str, sizes: Mapping[SiteId, float], last: float, bounds: Bounds
 ) -> dict[SiteId, str]:
     """Sites whose size is beyond the bound that follows from all of them and the last model."""
@@ -180,13 +181,16 @@ def _beyond(
     is_norm = name in ("w", "body")  # statistics have variances among them
     factor = bounds.farthest if is_norm else bounds.farthest**2
     what = "the norm" if name in MODELS else "values up to"
-    return {
-        site: f"{name} has {what} {size:.3g}, beyond {factor:g} times {usual:.3g}, the largest of "
-        "the median over sites, the last model and 1: its training diverged, its rows have other "
-        "units, or the answer is wrong (federation.farthest in study.toml says how far it may be)"
-        for site, size in sizes.items()
-        if size > factor * usual
-    }
+    refused: dict[SiteId, str] = {}
+    for site, size in sizes.items():
+        if size > factor * usual:
+            refused[site] = (
+                f"{name} has {what} {size:.3g}, beyond {factor:g} times {usual:.3g}, the largest "
+                "of the median over sites, the last model and 1: its training diverged, its rows "
+                "have other units, or the answer is wrong (federation.farthest in study.toml says "
+                "how far it may be)"
+            )
+    return refused
 
 
 # -- how much ---------------------------------------------------------------------------------
@@ -200,26 +204,22 @@ def cut_weights(
     Only answers that are models with their number of rows ``n`` are touched.  In a sum all fields
     of a site shrink alike, so that its model stays what it was.
     """
-    weights = {
-        site: n
-        for site, answer in answers.items()
-        if _is_model(answer) and (n := number_of(answer[ROWS])) is not None
-    }
-    most = cap_weights([*weights.values()], bounds.largest_share, bounds.largest_ratio)
-    allowed = dict(zip(weights, most, strict=True))
+    weights: dict[SiteId, float] = {}
+    for site, answer in answers.items():
+        n = number_of(answer[ROWS]) if _is_model(answer) else None
+        if n is not None:
+            weights[site] = n
+    limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
+
     found: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}
-    for site, n in weights.items():
-        if allowed[site] >= n:
+    for (site, n), most in zip(weights.items(), limits, strict=True):
+        if most >= n:
             continue
-        share = allowed[site] / n
         is_sum = requests[site].steps[-1].kind == "sum"
-        names = answers[site].keys() if is_sum else {ROWS}
-        found[site] = {
-            name: value * share if name in names else value  # type: ignore[operator]
-            for name, value in answers[site].items()
-        }
-        words[site] = _said_of_weight(site, n, allowed[site], bounds)
+        names = set(answers[site]) if is_sum else {ROWS}
+        found[site] = _scale(answers[site], names, most / n)
+        words[site] = _describe_cut(site, n, most, bounds)
     return found, words
 
 
@@ -232,21 +232,27 @@ def cut_sums(
     same rows shrink alike, because that number stays the same.
     """
     weights = {site: float(registered[site]) for site in answers}
-    most = cap_weights([*weights.values()], bounds.largest_share, bounds.largest_ratio)
+    limits = cap_weights(list(weights.values()), bounds.largest_share, bounds.largest_ratio)
+
     found: dict[SiteId, Answer] = dict(answers)
     words: dict[SiteId, str] = {}
-    for (site, n), allowed in zip(weights.items(), most, strict=True):
-        if allowed >= n:
+    for (site, n), most in zip(weights.items(), limits, strict=True):
+        if most >= n:
             continue
-        found[site] = {
-            name: value * (allowed / n)  # type: ignore[operator]
-            for name, value in answers[site].items()
-        }
-        words[site] = _said_of_weight(site, n, allowed, bounds)
+        found[site] = _scale(answers[site], set(answers[site]), most / n)
+        words[site] = _describe_cut(site, n, most, bounds)
     return found, words
 
 
-def _said_of_weight(site: SiteId, n: float, allowed: float, bounds: Bounds) -> str:
+def _scale(answer: Answer, names: set[str], factor: float) -> Answer:
+    """The answer, its fields of these names times a factor; all of them are numbers by now."""
+    scaled: Answer = {}
+    for name, value in answer.items():
+        scaled[name] = value * factor if name in names else value  # type: ignore[operator]
+    return scaled
+
+
+def _describe_cut(site: SiteId, n: float, allowed: float, bounds: Bounds) -> str:
     return (
         f"site {site} weighs by {n:g} rows and counts as {allowed:g}: more than "
         f"{bounds.largest_share:g} of all or {bounds.largest_ratio:g} times the median site "

@@ -42,6 +42,7 @@ class PlausibleSums:
     failed: list[str] = field(default_factory=list)
 
     def check(self, sites: Sequence[SiteId], verb: str) -> None:
+        """Raise RuntimeError when too few sites are left for a secure sum."""
         self.inner.check(sites, verb)
 
     def total(
@@ -50,7 +51,7 @@ class PlausibleSums:
         """The totals.  Raises Implausible for those that cannot be, and RuntimeError where that
         does not end."""
         found = self.inner.total(answers, verb, bound)
-        why = self._why_not(found, sorted(answers), bound)
+        why = self._find_fault(found, sorted(answers), bound)
         if why is None:
             return found
         self.failed.append(why)
@@ -65,7 +66,7 @@ class PlausibleSums:
         self.say({"event": "implausible", "why": f"{said}; it is asked for again"})
         raise Implausible(said)
 
-    def _why_not(
+    def _find_fault(
         self, total: Answer, sites: Sequence[SiteId], bound: float | None
     ) -> str | None:
         """Why totals cannot be those of such sites; None where they can."""
@@ -73,21 +74,24 @@ class PlausibleSums:
             name: torch.as_tensor(value, dtype=torch.float64)
             for name, value in total.items()
         }
-        for name in values.keys() & set(COUNTED):
+        for name in sorted(values.keys() & set(COUNTED)):
             if bool((values[name] < -ROUNDED).any()):
                 return f"{name} is below 0"
-        most = float("inf") if bound is None else bound * len(sites) + ROUNDED
-        for name, value in values.items():
-            if name != "sites" and bool((value.abs() > most).any()):
-                return f"{name} is beyond {len(sites)} times the bound {bound:g}"
-        return self._why_not_counts(values, sites) or self._why_not_model(values)
+        if bound is not None:
+            most = bound * len(sites) + ROUNDED
+            for name, value in values.items():
+                if name != "sites" and bool((value.abs() > most).any()):
+                    return f"{name} is beyond {len(sites)} times the bound {bound:g}"
+        in_counts = self._find_fault_in_counts(values, sites)
+        return in_counts or self._find_fault_in_model(values)
 
-    def _why_not_counts(
+    def _find_fault_in_counts(
         self, total: Mapping[str, Tensor], sites: Sequence[SiteId]
     ) -> str | None:
         known = [self.border.labels.get(site) for site in sites]
         if ROWS in total and None not in known:
-            n, most = float(total[ROWS]), sum(labels or 0 for labels in known)
+            n = float(total[ROWS])
+            most = sum(labels or 0 for labels in known)
             if n > most + ROUNDED:
                 return f"{ROWS} is {n:g}, and these sites can have {most} labels"
         for few, many in (("hits", "rows"), ("class_hits", "class_rows")):
@@ -96,21 +100,21 @@ class PlausibleSums:
                 return f"{few} is more than {many}"
         return None
 
-    def _why_not_model(self, total: Mapping[str, Tensor]) -> str | None:
+    def _find_fault_in_model(self, total: Mapping[str, Tensor]) -> str | None:
         if ROWS not in total:
             return None
         n = max(float(total[ROWS]), 1.0)
-        for name in total.keys() & set(MODELS):
+        farthest = self.border.bounds.farthest
+        for name in sorted(total.keys() & set(MODELS)):
             mean = total[name] / n
-            last = self.border.last.get(name, 0.0)
             if not does_fit(mean, self.border.dtype):
                 return f"{name} cannot be held squared in {self.border.dtype}"
-            most = self.border.bounds.farthest * max(last, 1.0)
+            last = self.border.last.get(name, 0.0)
+            usual = max(last, 1.0)
             norm = float(mean.norm())
-            if name == "w" and last and norm > most:
+            if name == "w" and last and norm > farthest * usual:
                 return (
-                    f"{name} has the norm {norm:.3g}, beyond {self.border.bounds.farthest:g} "
-                    f"times {max(last, 1.0):.3g}, the larger of that of the last model and 1 "
-                    "(federation.farthest in study.toml)"
+                    f"{name} has the norm {norm:.3g}, beyond {farthest:g} times {usual:.3g}, the "
+                    "larger of that of the last model and 1 (federation.farthest in study.toml)"
                 )
         return None

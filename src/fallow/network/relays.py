@@ -21,20 +21,26 @@ from fallow.core.weights import lower_median
 from fallow.network.envelope import Order
 from fallow.network.plausible import does_fit
 from fallow.network.wire import pack_request, unpack_request
-from fallow.privacy.sealed import HALF, TAG, seal_for, unseal
+from fallow.privacy.sealed import HALF, TAG, decrypt, encrypt_for
 from fallow.sites.store import RelayedMessage
 from fallow.storage.packing import pack, unpack
 from fallow.storage.plain import plain
 
-LETTER, BYTES = "letter/", "bytes"
-NEWS, LONGEST = "news", 1000  # the field of an order, and how many letters are read of it
+LETTER = "letter/"  # before the receiver's name: a field of what a sender answers
+BYTES = "bytes"  # the field beside: how much that is before it is sealed
+NEWS = "news"  # the field of an order
+LONGEST = 1000  # letters of news that are read
 CLAIM = "labels"  # the field of a letter by which its model weighs
 ANEW = "~"
 """Stands in a key before the number of times that its step was asked anew."""
 DELIVER = "/deliver"
 
 
-class Brought(NamedTuple):
+OrderBody = dict[str, Any]  # of a tree that may come from anybody
+"""What an order brings: a packed request with what belongs to it, or sealed letters."""
+
+
+class Delivery(NamedTuple):
     """What a delivery brought: letters by sender, those of ``refused`` senders among them as
     numbers that no average uses (NaN).  ``refused``: a sentence for each.  ``cycle``: in which."""
 
@@ -44,13 +50,13 @@ class Brought(NamedTuple):
     cycle: int
 
 
-def tensor_of(content: bytes) -> Tensor:
+def bytes_to_tensor(content: bytes) -> Tensor:
     """Bytes as a tensor, (n,) uint8."""
     return torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else _NONE
 
 
-def bytes_of(value: Any, what: str) -> bytes:
-    """The bytes in what `tensor_of` made; ValueError for anything else."""
+def tensor_to_bytes(value: Any, what: str) -> bytes:
+    """The bytes in what `bytes_to_tensor` made; ValueError for anything else."""
     if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.ndim != 1:
         raise ValueError(f"{what} is no row of bytes")
     return bytes(value.numpy().tobytes())
@@ -66,23 +72,31 @@ def request_body(
 ) -> dict[str, Any]:
     """The body of an order to perform a request.  to: the seal keys of those who receive what the
     site relays.  news: what people at the site should know, where there is anything."""
-    keys = {site: tensor_of(key) for site, key in (to or {}).items()}
-    body = {"request": tensor_of(pack_request(request)), "to": keys}
-    return {**body, NEWS: news} if news else body
+    keys = {site: bytes_to_tensor(key) for site, key in (to or {}).items()}
+    body: OrderBody = {"request": bytes_to_tensor(pack_request(request)), "to": keys}
+    if news:
+        body[NEWS] = news
+    return body
 
 
 def read_news(order: Order) -> str:
     """What people at the site should know, which most orders do not have."""
-    news = order.body.get(NEWS) if isinstance(order.body, dict) else None
+    if not isinstance(order.body, dict):
+        return ""
+    news = order.body.get(NEWS)
     return news[:LONGEST] if isinstance(news, str) else ""
 
 
 def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
     """The request in an order, and the seal keys of receivers; ValueError for anything else."""
-    told = {NEWS} if read_news(order) else set()
-    body = _fields(order, {"request", "to"} | told)
+    names = {"request", "to"}
+    if read_news(order):
+        names.add(NEWS)
+    body = _read_fields(order, names)
     try:
-        request = unpack_request(bytes_of(body["request"], "the request of an order"))
+        request = unpack_request(
+            tensor_to_bytes(body["request"], "the request of an order")
+        )
     except ValueError as error:
         raise Refusal(f"the order {order.key}: {error}") from error
     if request.key != order.key.partition(ANEW)[0]:
@@ -91,7 +105,7 @@ def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
         raise Refusal(f"the order {order.key} does not say who receives what it relays")
     try:
         to = {
-            site: bytes_of(key, f"the seal key of site {site}")
+            site: tensor_to_bytes(key, f"the seal key of site {site}")
             for site, key in body["to"].items()
         }
     except ValueError as error:
@@ -101,17 +115,16 @@ def read_request(order: Order) -> tuple[Request, dict[SiteId, bytes]]:
     return request, to
 
 
-def sealed_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> Answer:
+def seal_letters(order: Order, answer: Answer, to: Mapping[SiteId, bytes]) -> Answer:
     """What a sender answers: its verb's answer for each receiver, sealed, and how many bytes that
     is before it is sealed."""
     state = {name: torch.as_tensor(value) for name, value in answer.items()}
     content = pack(state)
-    letters = {
-        f"{LETTER}{site}": tensor_of(
-            seal_for(to[site], content, _about(order, order.site, site))
-        )
-        for site in sorted(to)
-    }
+    letters: Answer = {}
+    for site in sorted(to):
+        about = _name_letter(order, order.site, site)
+        sealed = encrypt_for(to[site], content, about)
+        letters[f"{LETTER}{site}"] = bytes_to_tensor(sealed)
     return {**letters, BYTES: payload(answer) * len(to)}
 
 
@@ -125,7 +138,7 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
         raise ValueError(f"it was to answer with sealed letters to {', '.join(sorted(to))}")
     length = 0
     for name in letters:
-        size = len(bytes_of(answer[name], name))
+        size = len(tensor_to_bytes(answer[name], name))
         if size < HALF + TAG:
             raise ValueError(f"{name} has {size} bytes and is no sealed letter")
         length += size
@@ -138,50 +151,52 @@ def check_letters(answer: Answer, to: set[SiteId]) -> Answer:
 # -- the second leg -----------------------------------------------------------------------------
 
 
-def delivery(verb: str, letters: Mapping[SiteId, Value], cycle: int = 0) -> dict[str, Any]:
+def delivery_body(
+    verb: str, letters: Mapping[SiteId, Value], cycle: int = 0
+) -> dict[str, Any]:
     """The body of an order to take letters, by sender."""
     return {"verb": verb, "letters": dict(letters), "cycle": cycle}
 
 
-def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Brought:
+def read_delivery(order: Order, secret: bytes, sizes: Mapping[str, int]) -> Delivery:
     """What a delivery brings to the site that owns the seal key ``secret``.
 
     sizes: how long a model's ``w`` and ``stats`` are.  A letter that does not open, is not finite
     or of another size is refused by the name of its sender, and the site goes on with the others.
     Raises ValueError where nothing can be read.
     """
-    body = _fields(order, {"verb", "letters", "cycle"})
+    body = _read_fields(order, {"verb", "letters", "cycle"})
     kinds = {"verb": str, "letters": dict, "cycle": int}
     if any(type(body[name]) is not kind for name, kind in kinds.items()):
         raise Refusal(f"the order {order.key} brings no letters")
-    found: dict[SiteId, State | None] = {}
+    opened: dict[SiteId, State | None] = {}  # None where even its form is not known
     refused: dict[SiteId, str] = {}
     for sender, letter in body["letters"].items():
-        about = (
-            f"site {order.site} refuses what site {sender} passed on in {body['verb']!r}: "
-        )
+        opened[sender] = None
         try:
-            found[sender] = None
-            found[sender] = _read(order, sender, letter, secret)
-            _check(found[sender] or {}, sizes)
+            opened[sender] = _open_letter(order, sender, letter, secret)
+            _check_letter(opened[sender] or {}, sizes)
         except Refusal as error:
-            refused[sender] = plain(f"{about}{error}")
-    like = next((state for state in found.values() if state is not None), None)
+            about = f"site {order.site} refuses what site {sender} passed on in"
+            refused[sender] = plain(f"{about} {body['verb']!r}: {error}")
+
+    like = next((state for state in opened.values() if state is not None), None)
     if refused and like is None:
         raise Refusal("; ".join(refused.values()))
-    states = {
-        s: _blank(found[s] or like or {}, sizes) if s in refused else found[s] or {}
-        for s in found
-    }
-    letters = {s: RelayedMessage(state) for s, state in states.items()}
-    return Brought(body["verb"], letters, refused, body["cycle"])
+    letters: dict[SiteId, RelayedMessage] = {}
+    for sender, found in opened.items():
+        state = found or {}
+        if sender in refused:  # its form, or that of another letter, without what it says
+            state = _make_blank(found or like or {}, sizes)
+        letters[sender] = RelayedMessage(state)
+    return Delivery(body["verb"], letters, refused, body["cycle"])
 
 
-def _read(order: Order, sender: SiteId, letter: Any, secret: bytes) -> State:
+def _open_letter(order: Order, sender: SiteId, letter: Any, secret: bytes) -> State:
     """The state in a letter.  Raises Refusal, which quotes nothing of what was under the seal."""
-    about = _about(order, sender, order.site)
+    about = _name_letter(order, sender, order.site)
     try:
-        content = unseal(secret, bytes_of(letter, "its letter"), about)
+        content = decrypt(secret, tensor_to_bytes(letter, "its letter"), about)
     except ValueError as error:
         raise Refusal(
             "its seal does not open: it was changed on its way, or is for another site or another "
@@ -191,14 +206,14 @@ def _read(order: Order, sender: SiteId, letter: Any, secret: bytes) -> State:
         state = unpack(content)
     except ValueError as error:
         raise Refusal("its letter could not be read") from error
-    if not isinstance(state, dict) or not all(
-        isinstance(v, Tensor) for v in state.values()
-    ):
+    is_flat = isinstance(state, dict) and all(isinstance(v, Tensor) for v in state.values())
+    if not is_flat:
         raise Refusal("it is no flat list of tensors")
-    return state
+    found: State = state
+    return found
 
 
-def _check(state: State, sizes: Mapping[str, int]) -> None:
+def _check_letter(state: State, sizes: Mapping[str, int]) -> None:
     for name, value in state.items():
         if name in sizes and value.shape != (sizes[name],):
             raise Refusal(
@@ -219,46 +234,46 @@ def _check(state: State, sizes: Mapping[str, int]) -> None:
             raise Refusal(f"{name} is below 0")
 
 
-def limit_claims(brought: Brought, own: int, ratio: float) -> Brought:
+def limit_claims(brought: Delivery, own: int, ratio: float) -> Delivery:
     """The letters, in which no model weighs more than ``ratio`` times the median model or the
     site's ``own`` labels, whichever is more.
 
     A model that is passed on comes with the number of labels by which it weighs, and the
     coordinator cannot see it.
     """
-    claims = {
-        sender: float(letter.state[CLAIM])
-        for sender, letter in brought.letters.items()
-        if CLAIM in letter.state and letter.state[CLAIM].ndim == 0
-    }
+    claims: dict[SiteId, float] = {}
+    for sender, letter in brought.letters.items():
+        claim = letter.state.get(CLAIM)
+        if claim is not None and claim.ndim == 0:
+            claims[sender] = float(claim)
     most = ratio * max(float(own), lower_median(claims.values()))
     letters = dict(brought.letters)
-    for sender, claim in claims.items():
-        if claim > most > 0:
+    for sender, claimed in claims.items():
+        if claimed > most > 0:
             state = letters[sender].state
             limited = torch.full_like(state[CLAIM], most)
             letters[sender] = RelayedMessage({**state, CLAIM: limited})
     return brought._replace(letters=letters)
 
 
-def _blank(like: State, sizes: Mapping[str, int]) -> State:
+def _make_blank(like: State, sizes: Mapping[str, int]) -> State:
     """A letter of the right sizes that says nothing: methods keep such a model out of averages."""
-    return {
-        name: value.new_full((sizes.get(name, value.numel()),), torch.nan).view(
-            (sizes[name],) if name in sizes else value.shape
-        )
-        if value.is_floating_point()
-        else torch.zeros_like(value)
-        for name, value in like.items()
-    }
+    blank: State = {}
+    for name, value in like.items():
+        if not value.is_floating_point():
+            blank[name] = torch.zeros_like(value)
+            continue
+        shape = (sizes[name],) if name in sizes else value.shape
+        blank[name] = value.new_full(shape, torch.nan)
+    return blank
 
 
-def _about(order: Order, sender: SiteId, receiver: SiteId) -> str:
+def _name_letter(order: Order, sender: SiteId, receiver: SiteId) -> str:
     """Which letter it is: it opens as no other one."""
     return repr((order.run, order.key.removesuffix(DELIVER), sender, receiver))
 
 
-def _fields(order: Order, names: set[str]) -> dict[str, Any]:
+def _read_fields(order: Order, names: set[str]) -> dict[str, Any]:
     body = order.body
     if not isinstance(body, dict) or body.keys() != names:
         raise Refusal(f"the order {order.key} to {order.errand} has not {sorted(names)}")

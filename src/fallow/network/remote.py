@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 from fallow.core.disclosure import payload
 from fallow.core.events import Say
@@ -16,8 +16,14 @@ from fallow.core.totals import sum_whole
 from fallow.core.types import Answer, SiteId
 from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Errand, Link, Order, sign_message
-from fallow.network.gathering import Keys, ReplyCollector, Waiting
-from fallow.network.plausible import last_norms
+from fallow.network.gathering import (
+    FindOdd,
+    Keys,
+    ReplyCollector,
+    Waiting,
+    find_none_odd,
+)
+from fallow.network.plausible import find_last_norms
 from fallow.network.relays import (
     ANEW,
     BYTES,
@@ -25,32 +31,32 @@ from fallow.network.relays import (
     LETTER,
     LONGEST,
     NEWS,
+    OrderBody,
     check_letters,
-    delivery,
+    delivery_body,
     request_body,
 )
 from fallow.sites.in_process import Routes
 from fallow.storage.plain import plain
 
-GLANCE = (
-    120.0  # seconds that sites have to say how labelling goes; a later answer is not heard
-)
+GLANCE = 120.0
+"""Seconds that sites have to say how labelling goes; a later answer is not heard."""
 
-AGAIN, BEFORE, NORMS = "again/", "before", "norms"
-"""What is noted: how often a step was asked anew, what had counted before the last exchange, and
-the norms of the model that sites were brought last."""
-TOLD = "told/"
-"""What is noted of each site: the news that came with orders which it has answered."""
+# what is noted
+AGAIN = "again/"  # of a step: how often it was asked anew
+BEFORE = "before"  # what had counted before the last exchange
+NORMS = "norms"  # of the model that sites were brought last
+TOLD = "told/"  # of a site: the news that came with orders which it has answered
 
 
 BETWEEN = "; "
 """Stands between two pieces of news in one order."""
 
 
-def step_of(key: str) -> str:
+def find_step(key: str) -> str:
     """The step that an exchange, or a part of a step, belongs to.
 
-    >>> step_of("0/train/3/0"), step_of("1/query/2"), step_of("0/initial/features/0")
+    >>> find_step("0/train/3/0"), find_step("1/query/2"), find_step("0/initial/features/0")
     ('0/train', '1/query', '0/initial')
     """
     return "/".join(key.partition(ANEW)[0].split("/")[:2])
@@ -101,11 +107,12 @@ class Remote:
 
     @property
     def sites(self) -> tuple[SiteId, ...]:
+        """The sites that are in the study, in sorted order."""
         return tuple(sorted(self.keys.sites.keys() - self.left))
 
     def wire_key(self, key: str) -> str:
         """The key under which sites know an exchange: its own, unless its step was asked anew."""
-        times = self.book.read_note(f"{AGAIN}{step_of(key)}")
+        times = self.book.read_note(f"{AGAIN}{find_step(key)}")
         return f"{key}{ANEW}{times}" if times else key
 
     def exchange(
@@ -116,32 +123,42 @@ class Remote:
         Raises RuntimeError when too few answer.  Then nothing is noted, and the same exchange may
         be asked again by another process: sites that have answered it answer the same.
         """
-        self.asking = next(iter(requests.values())).key if requests else None
+        self.asking = None
+        if requests:
+            self.asking = next(iter(requests.values())).key
         self._note_norms(requests)
-        down = sum(map(payload_of, requests.values()))
+        down = sum(payload_of(request) for request in requests.values())
         if routes is not None:
             found = self._relay(requests, routes, down)
         else:
-            found = self._plain(requests, down)
-        self.newest, self.asking = self.asking, None  # an error leaves the latter as it is
+            found = self._exchange_plain(requests, down)
+        # an error does not come here: then the exchange is still the one that is asked
+        self.newest = self.asking
+        self.asking = None
         return found
 
-    def _plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
+    def _exchange_plain(self, requests: Mapping[SiteId, Request], down: int) -> Delivered:
         bodies = {
-            site: request_body(request, news=self._news_to(site))
+            site: request_body(request, news=self._join_news(site))
             for site, request in requests.items()
         }
 
-        def taken(site: SiteId, answer: Answer) -> Answer:
+        def accept(site: SiteId, answer: Answer) -> Answer:
             return self.border.check(site, requests[site], answer)
 
-        def strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
+        def find_strange(found: Mapping[SiteId, Answer]) -> dict[SiteId, str]:
             return self.border.refusals(requests, found)
 
         needs_all = any(request.needs_all for request in requests.values())
-        found = self._gather(requests, bodies, taken, needs_all=needs_all, odd=strange)
-        up = sum(map(payload, found.answers.values()))
-        answers, cut = self.border.weighed(requests, found.answers)
+        found = self._gather(
+            keys=self._wire_keys(requests),
+            bodies=bodies,
+            accept=accept,
+            needs_all=needs_all,
+            find_odd=find_strange,
+        )
+        up = sum(payload(answer) for answer in found.answers.values())
+        answers, cut = self.border.limit_weights(requests, found.answers)
         for site, why in cut.items():
             self.say({"event": "weighed", "site": site, "key": found.key, "why": why})
         return Delivered(answers, up, down, found.dearest)
@@ -149,11 +166,18 @@ class Remote:
     def progress(self) -> dict[SiteId, Answer]:
         """How labelling goes at the sites that say so soon; changes nothing."""
         key = f"progress/{secrets.token_hex(8)}"  # an earlier one's late answer is another one's
-        orders = {site: self._order(site, key, None, "progress", 0) for site in self.sites}
-        waits = min(GLANCE, self.waits.timeout)
-        return (
-            ReplyCollector(self, orders, self.border.progress, 0, waits).gathered().answers
+        orders = {
+            site: self._make_order(site, key, body=None, errand="progress", further=0)
+            for site in self.sites
+        }
+        collector = ReplyCollector(
+            remote=self,
+            orders=orders,
+            accept=self.border.check_progress,
+            need=0,
+            timeout=min(GLANCE, self.waits.timeout),
         )
+        return collector.gather().answers
 
     # -- relays -----------------------------------------------------------------------------
 
@@ -161,27 +185,27 @@ class Remote:
         self, requests: Mapping[SiteId, Request], routes: Routes, down: int
     ) -> Delivered:
         """Two legs: senders answer with sealed letters, receivers are brought them."""
-        receivers: dict[SiteId, set[SiteId]] = {}
+        receivers: dict[SiteId, set[SiteId]] = {}  # by sender
         for to, senders in routes.items():
             for sender in senders:
                 receivers.setdefault(sender, set()).add(to)
-        bodies = {
-            site: request_body(
-                request, self._seals(receivers.get(site, set())), self._news_to(site)
-            )
-            for site, request in requests.items()
-        }
+        bodies: dict[SiteId, OrderBody] = {}
+        for site, request in requests.items():
+            seals = self._find_seals(receivers.get(site, set()))
+            bodies[site] = request_body(request, to=seals, news=self._join_news(site))
 
-        def sent(site: SiteId, answer: Answer) -> Answer:
+        def accept(site: SiteId, answer: Answer) -> Answer:
             if site in receivers:
                 return check_letters(answer, receivers[site])
             return self.border.check(site, requests[site], answer)
 
-        found = self._gather(requests, bodies, sent, needs_all=True)
+        found = self._gather(
+            keys=self._wire_keys(requests), bodies=bodies, accept=accept, needs_all=True
+        )
         if receivers:
             self._deliver(requests[min(receivers)], found.answers, routes)
         sizes: dict[SiteId, Answer] = {
-            s: {BYTES: found.answers[s][BYTES]} for s in receivers
+            sender: {BYTES: found.answers[sender][BYTES]} for sender in receivers
         }
         passed = sum_whole(sizes, BYTES)  # from site to site: up and down
         return Delivered(sizes, passed, down + passed, found.dearest)
@@ -189,25 +213,31 @@ class Remote:
     def _deliver(
         self, request: Request, answers: Mapping[SiteId, Answer], routes: Routes
     ) -> None:
-        verb, cycle = request.steps[-1].verb, request.cycle
-        bodies = {
-            to: delivery(verb, {s: answers[s][f"{LETTER}{to}"] for s in senders}, cycle)
-            for to, senders in routes.items()
-            if senders
-        }
+        """The second leg: what senders answered is brought to its receivers."""
+        verb = request.steps[-1].verb
+        bodies: dict[SiteId, OrderBody] = {}
+        for to, senders in routes.items():
+            if senders:
+                letters = {sender: answers[sender][f"{LETTER}{to}"] for sender in senders}
+                bodies[to] = delivery_body(verb, letters, request.cycle)
         key = f"{self.wire_key(request.key)}{DELIVER}"
         self._gather(
-            dict.fromkeys(bodies, key), bodies, self._taken, "deliver", needs_all=True
+            keys=dict.fromkeys(bodies, key),
+            bodies=bodies,
+            accept=self._accept_delivery,
+            errand="deliver",
+            needs_all=True,
         )
 
-    def _taken(self, site: SiteId, answer: Answer) -> Answer:
+    def _accept_delivery(self, site: SiteId, answer: Answer) -> Answer:
         """A site that refused letters has gone on without these."""
-        answer = self.border.plain(site, answer)
+        answer = self.border.check_plain(site, answer)
         if why := answer.get("refused"):
             self.say({"event": "refused", "site": site, "key": "", "why": plain(why)})
         return answer
 
-    def _seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:
+    def _find_seals(self, to: set[SiteId]) -> dict[SiteId, bytes]:
+        """The public keys by which letters to these sites are sealed."""
         if unknown := sorted(to - self.keys.seals.keys()):
             raise RuntimeError(
                 f"site {unknown[0]} has no seal key here, so that nothing can be passed on to it; "
@@ -217,27 +247,39 @@ class Remote:
 
     # -- orders -----------------------------------------------------------------------------
 
+    def _wire_keys(self, requests: Mapping[SiteId, Request]) -> dict[SiteId, str]:
+        return {site: self.wire_key(request.key) for site, request in requests.items()}
+
     def _gather(
         self,
-        asked: Mapping[SiteId, Request | str],
-        bodies: Mapping[SiteId, Any],
+        *,
+        keys: Mapping[SiteId, str],
+        bodies: Mapping[SiteId, OrderBody],
         accept: Callable[[SiteId, Answer], Answer],
         errand: Errand = "request",
         needs_all: bool = False,
-        odd: Callable[[Mapping[SiteId, Answer]], Mapping[SiteId, str]] = lambda found: {},
+        find_odd: FindOdd = find_none_odd,
     ) -> ReplyCollector:
         """One leg.  What sites did counts: it is noted in the transaction in which the caller
-        records the exchange."""
-        keys = {
-            site: a if isinstance(a, str) else self.wire_key(a.key)
-            for site, a in asked.items()
+        records the exchange.
+
+        keys: under which each site knows it; the others as `ReplyCollector` has them.
+        """
+        orders = {
+            site: self._make_order(site, keys[site], body, errand)
+            for site, body in bodies.items()
         }
-        orders = {s: self._order(s, keys[s], body, errand) for s, body in bodies.items()}
-        need = len(orders) if needs_all else self._need(len(orders))
-        found = ReplyCollector(
-            self, orders, accept, need, self.waits.timeout, odd
-        ).gathered()
-        self.book.note("place", str(self._place() + 1))
+        need = len(orders) if needs_all else self._find_quorum(len(orders))
+        collector = ReplyCollector(
+            remote=self,
+            orders=orders,
+            accept=accept,
+            need=need,
+            timeout=self.waits.timeout,
+            find_odd=find_odd,
+        )
+        found = collector.gather()
+        self.book.note("place", str(self._find_place() + 1))
         if errand == "request":
             self._note_before(found.answers)
         for site in found.answers:
@@ -251,16 +293,17 @@ class Remote:
     def sign_news(self, site: SiteId, sentence: str) -> bytes:
         """A message with nothing but a sentence, for a site that is sent no other order."""
         key = f"progress/{secrets.token_hex(8)}"
-        order = self._order(site, key, {NEWS: sentence}, "progress", 0)
+        body = {NEWS: sentence}
+        order = self._make_order(site, key, body=body, errand="progress", further=0)
         return sign_message(self.keys.secret, order)
 
-    def _news_to(self, site: SiteId) -> str:
+    def _join_news(self, site: SiteId) -> str:
         """What comes with the next order to a site: the same until the site has answered it."""
-        return BETWEEN.join(self._untold(site))
+        return BETWEEN.join(self._choose_news(site))
 
-    def _untold(self, site: SiteId) -> list[str]:
+    def _choose_news(self, site: SiteId) -> list[str]:
         """The first news that a site has not heard, as many as an order holds."""
-        told = self._told(site)
+        told = self._load_told(site)
         chosen: list[str] = []
         length = 0
         for sentence in self.news(site):
@@ -272,19 +315,20 @@ class Remote:
             chosen.append(sentence)
         return chosen
 
-    def _told(self, site: SiteId) -> list[str]:
+    def _load_told(self, site: SiteId) -> list[str]:
         found: list[str] = json.loads(self.book.read_note(f"{TOLD}{site}") or "[]")
         return found
 
     def _note_told(self, site: SiteId) -> None:
-        fresh = self._untold(site)
+        fresh = self._choose_news(site)
         if fresh:
-            self.book.note(f"{TOLD}{site}", json.dumps([*self._told(site), *fresh]))
+            self.book.note(f"{TOLD}{site}", json.dumps([*self._load_told(site), *fresh]))
 
     def _note_norms(self, requests: Mapping[SiteId, Request]) -> None:
         """How long the models are that sites are brought.  Under secure sums they travel with the
         exchange before the sum, which a restart may lie between."""
-        brought = {n: size for n, size in last_norms(requests.values()).items() if size}
+        norms = find_last_norms(requests.values())
+        brought = {name: norm for name, norm in norms.items() if norm}
         if brought:
             self.border.last = brought
             self.book.note(NORMS, json.dumps(brought))
@@ -297,20 +341,34 @@ class Remote:
         about = {site: key for site, key in counted.items() if key is not None}
         self.book.note(BEFORE, json.dumps({"key": self.asking, "counted": about}))
 
-    def _need(self, asked: int) -> int:
+    def _find_quorum(self, asked: int) -> int:
         """How many of so many sites must answer: a quorum says how many of all may be missing."""
         quorum = self.waits.quorum
         if quorum is None:
             return asked
-        return min(max(asked - (len(self.sites) - quorum), 1), asked)
+        may_be_missing = len(self.sites) - quorum
+        return min(max(asked - may_be_missing, 1), asked)
 
-    def _place(self) -> int:
+    def _find_place(self) -> int:
         return int(self.book.read_note("place") or 0)
 
-    def _order(
-        self, site: SiteId, key: str, body: Any, errand: Errand, further: int = 1
+    def _make_order(
+        self,
+        site: SiteId,
+        key: str,
+        body: OrderBody | None,
+        errand: Errand,
+        further: int = 1,
     ) -> Order:
-        counted = self.book.read_note(f"counted/{site}")
-        place = self._place() + further
-        about = (self.study, self.run, site, key, place, errand, counted)
-        return Order(*about, body, life=self.life)
+        """The next order to a site; ``further``: by how many exchanges, 0 for what is none."""
+        return Order(
+            study=self.study,
+            run=self.run,
+            site=site,
+            key=key,
+            place=self._find_place() + further,
+            errand=errand,
+            counted=self.book.read_note(f"counted/{site}"),
+            body=body,
+            life=self.life,
+        )

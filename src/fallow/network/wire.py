@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import UnionType
 from typing import Any, get_args
 
 import torch
@@ -19,63 +20,96 @@ KEY = 32  # bytes of a public key
 
 
 def pack_request(request: Request) -> bytes:
-    steps = [
-        {
-            "kind": s.kind,
-            "verb": s.verb,
-            "args": s.args,
-            "plan": s.plan.to_dict() if s.plan else None,
-            **({"masked": dict(vars(s.masked))} if s.masked else {}),
-        }
-        for s in request.steps
-    ]
-    head = {"key": request.key, "owner": request.owner, "cycle": request.cycle}
-    return pack({**head, "round": request.round, "steps": steps})
+    """A request as bytes: what `unpack_request` reads."""
+    steps = [_write_step(step) for step in request.steps]
+    tree = {
+        "key": request.key,
+        "owner": request.owner,
+        "cycle": request.cycle,
+        "round": request.round,
+        "steps": steps,
+    }
+    return pack(tree)
+
+
+def _write_step(step: Step) -> dict[str, Any]:
+    """A step as a tree; only one of a secure sum says anything of masks."""
+    fields: dict[str, Any] = {
+        "kind": step.kind,
+        "verb": step.verb,
+        "args": step.args,
+        "plan": None if step.plan is None else step.plan.to_dict(),
+    }
+    if step.masked is not None:
+        fields["masked"] = dict(vars(step.masked))
+    return fields
+
+
+# -- reading: each field is looked at before anything is made of it ------------------------------
 
 
 def unpack_request(blob: bytes) -> Request:
     """The request that `pack_request` packed.  Raises ValueError for anything else."""
     tree = unpack(blob)
     try:
-        steps = tuple(_step(fields) for fields in _as(list, tree["steps"]))
-        key, owner = _as(str, tree["key"]), _as(str, tree["owner"])
-        return Request(key, owner, _as(int, tree["cycle"]), _as(int, tree["round"]), steps)
+        steps = tuple(_read_step(fields) for fields in _require(list, tree["steps"]))
+        return Request(
+            key=_require(str, tree["key"]),
+            owner=_require(str, tree["owner"]),
+            cycle=_require(int, tree["cycle"]),
+            round=_require(int, tree["round"]),
+            steps=steps,
+        )
     except UNREADABLE as error:
         raise ValueError(
             f"a request of {len(blob)} bytes could not be read: {error}"
         ) from error
 
 
-def _step(fields: dict[str, Any]) -> Step:
-    kind, plan = fields["kind"], fields["plan"]
+def _read_step(fields: dict[str, Any]) -> Step:
+    kind = fields["kind"]
     if kind not in get_args(Kind):
         raise ValueError(f"a step of kind {kind!r} is unknown")
-    args = {name: _as(Value, value) for name, value in _as(dict, fields["args"]).items()}
-    masked = _masked(fields["masked"]) if "masked" in fields else None
+    args = _require(dict, fields["args"])
+    plan = None
+    if fields["plan"] is not None:
+        plan = _read_plan(fields["plan"])
+    masked = None
+    if "masked" in fields:
+        masked = _read_masked(fields["masked"])
     return Step(
-        kind, _as(str, fields["verb"]), args, None if plan is None else _plan(plan), masked
+        kind=kind,
+        verb=_require(str, fields["verb"]),
+        args={name: _require(Value, value) for name, value in args.items()},
+        plan=plan,
+        masked=masked,
     )
 
 
-def _masked(fields: dict[str, Any]) -> Masked:
-    bound, keys = fields["bound"], _as(dict, fields["keys"])
+def _read_masked(fields: dict[str, Any]) -> Masked:
+    keys = _require(dict, fields["keys"])
     for site, key in keys.items():
         if not isinstance(key, Tensor) or key.dtype != torch.uint8 or key.shape != (KEY,):
             raise ValueError(f"the public key of site {site} is not {KEY} bytes")
-    exchange, attempt = _as(str, fields["exchange"]), _as(int, fields["attempt"])
+    bound = fields["bound"]
+    if bound is not None:
+        bound = _require(float | int, bound)
     return Masked(
-        exchange, attempt, None if bound is None else _as(float | int, bound), keys
+        exchange=_require(str, fields["exchange"]),
+        attempt=_require(int, fields["attempt"]),
+        bound=bound,
+        keys=keys,
     )
 
 
-def _plan(fields: dict[str, Any]) -> Plan:
+def _read_plan(fields: dict[str, Any]) -> Plan:
     Plan.from_dict(fields)  # refuses unknown fields; the adapter checks the kind of each
     plan: Plan = PLAN.validate_json(json.dumps(fields), strict=True)
     return plan
 
 
-def _as(kind: Any, value: Any) -> Any:
-    """The value, which must be of the kind."""
+def _require(kind: type | UnionType, value: Any) -> Any:  # of a tree that somebody sent
+    """The value, which must be of the kind; a truth value is no whole number."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise TypeError(f"{value!r} is not {kind}")
     return value

@@ -26,7 +26,9 @@ def bits(bound: float | None, sites: int) -> int:
 
 def limit(bound: float | None, sites: int) -> float:
     """The largest absolute value that one of ``sites`` sites may add."""
-    return 2.0 ** (63 - FINEST) / sites * (1 - 1e-9) if bound is None else bound
+    if bound is not None:
+        return bound
+    return 2.0 ** (63 - FINEST) / sites * (1 - 1e-9)
 
 
 def encode(
@@ -38,7 +40,8 @@ def encode(
     """
     value = value.double()
     check_addend(site, verb, name, value, None)
-    largest, most = float(value.abs().max()) if value.numel() else 0.0, limit(bound, sites)
+    largest = float(value.abs().max()) if value.numel() else 0.0
+    most = limit(bound, sites)
     if largest > most:
         raise ValueError(
             f"site {site} answered {verb!r} with {name} up to {largest:.6g}, beyond the "

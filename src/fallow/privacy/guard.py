@@ -19,8 +19,8 @@ from fallow.core.types import Answer, SiteId
 from fallow.core.view import Release
 from fallow.privacy.ledger import Ledger, Released, check_budget
 from fallow.privacy.masks import new_secret, public_half
-from fallow.privacy.noise import from_os, seeded
-from fallow.privacy.secure_sum import masked
+from fallow.privacy.noise import draw_from_os, draw_seeded
+from fallow.privacy.secure_sum import mask_answer
 from fallow.privacy.settings import SMALLEST, Privacy
 
 Noise = Literal["seeded", "os"]
@@ -54,22 +54,25 @@ class ReleaseGuard:
 
     def public_key(self, about: Masked) -> Answer:
         """The public half of a fresh key for one attempt at one sum; asked again, the same one."""
-        name, held = _named(about), self.ledger.hidden(self.site)
+        name = _name_key(about)
+        held = self.ledger.hidden(self.site)
         if held is None or held["name"] != name:
             secret = new_secret()
-            shown = _tensor(public_half(secret))
-            held = {"name": name, "public": shown, "secret": _tensor(secret)}
+            shown = _to_tensor(public_half(secret))
+            held = {"name": name, "public": shown, "secret": _to_tensor(secret)}
             self.ledger.hide(self.site, held)
         return {"key": held["public"]}
 
-    def out(self, step: Step, request: Request, result: Answer | Release) -> Answer:
+    def protect(self, step: Step, request: Request, result: Answer | Release) -> Answer:
         """What leaves the site of what a verb returned."""
         if isinstance(result, Release):
-            answer = self._released(step, request, result)
+            answer = self._release(step, request, result)
         else:
             self._check_noisy(step, request)
             answer = result
-        return answer if step.masked is None else self._masked(step, step.masked, answer)
+        if step.masked is None:
+            return answer
+        return self._mask(step, step.masked, answer)
 
     # -- noise ------------------------------------------------------------------------------
 
@@ -81,7 +84,7 @@ class ReleaseGuard:
                 "verb that counts rows must return Release"
             )
 
-    def _released(self, step: Step, request: Request, release: Release) -> Answer:
+    def _release(self, step: Step, request: Request, release: Release) -> Answer:
         """Counts with noise, after ``post``.  The same question has the same answer for ever:
         asking again would average the noise away."""
         epsilon = self.privacy.epsilon
@@ -89,10 +92,8 @@ class ReleaseGuard:
             return release.post(release.counts)
         key = step.masked.exchange if step.masked else request.key
         question = replace(step, kind="sum", masked=None)
-        digest, book = (
-            digest_exchange([(question, None)], [self.site]),
-            self.ledger.released(self.site),
-        )
+        digest = digest_exchange([(question, None)], [self.site])
+        book = self.ledger.released(self.site)
         if key in book:
             if book[key].digest != digest:
                 raise Refusal(
@@ -102,31 +103,32 @@ class ReleaseGuard:
             return book[key].answer
         total = self.privacy.over(1).total  # one release, where nobody said how many
         check_budget(self.site, book, epsilon, total)
-        answer = (release.post_noisy or release.post)(self._noisy(key, release, epsilon))
+        post = release.post_noisy or release.post
+        answer = post(self._add_noise(key, release, epsilon))
         self.ledger.spend(self.site, key, Released(epsilon, digest, answer))
         return answer
 
-    def _noisy(self, key: str, release: Release, epsilon: float) -> Tensor:
+    def _add_noise(self, key: str, release: Release, epsilon: float) -> Tensor:
         if self.noise == "os":
-            return from_os(
+            return draw_from_os(
                 release.counts,
                 sensitivity=release.sensitivity,
                 epsilon=epsilon,
                 mechanism=self.privacy.mechanism,
             )
-        return seeded(
+        return draw_seeded(
             release.counts,
-            release.sensitivity / epsilon,
-            self.privacy.mechanism,
-            stream(self.seed, "noise", self.site, key),
+            scale=release.sensitivity / epsilon,
+            mechanism=self.privacy.mechanism,
+            draw=stream(self.seed, "noise", self.site, key),
         )
 
     # -- masks ------------------------------------------------------------------------------
 
-    def _masked(self, step: Step, about: Masked, answer: Answer) -> Answer:
+    def _mask(self, step: Step, about: Masked, answer: Answer) -> Answer:
         """The masked part.  A key masks one part for one cohort; then it is forgotten."""
         held = self.ledger.hidden(self.site)
-        if held is None or held["name"] != _named(about):
+        if held is None or held["name"] != _name_key(about):
             raise Refusal(
                 f"site {self.site} has no key for attempt {about.attempt} at {about.exchange}; "
                 "keys are shown before a sum"
@@ -151,8 +153,13 @@ class ReleaseGuard:
                 f"has not its own key or fewer than {SMALLEST} sites"
             )
         bound = about.bound or self.privacy.bound
-        part = masked(
-            self.site, bytes(held["secret"].tolist()), step.verb, about, answer, bound
+        part = mask_answer(
+            answer,
+            site=self.site,
+            secret=bytes(held["secret"].tolist()),
+            verb=step.verb,
+            about=about,
+            bound=bound,
         )
         kept = {
             "name": held["name"],
@@ -164,9 +171,9 @@ class ReleaseGuard:
         return part
 
 
-def _named(about: Masked) -> str:
+def _name_key(about: Masked) -> str:
     return f"{about.exchange}|{about.attempt}"
 
 
-def _tensor(content: bytes) -> Tensor:
+def _to_tensor(content: bytes) -> Tensor:
     return torch.tensor(list(content), dtype=torch.uint8)

@@ -26,12 +26,13 @@ class Ledger(Protocol):
     """The site's own book.  An entry is in the same transaction as the answer it allows out."""
 
     def spend(self, site: SiteId, key: str, released: Released) -> None: ...
-    def released(
-        self, site: SiteId
-    ) -> dict[str, Released]: ...  # by key, in the order of spending
-    def hide(
-        self, site: SiteId, secret: dict[str, Any]
-    ) -> None: ...  # replaces the one before
+
+    # by key, in the order of spending
+    def released(self, site: SiteId) -> dict[str, Released]: ...
+
+    # replaces the one before
+    def hide(self, site: SiteId, secret: dict[str, Any]) -> None: ...
+
     def hidden(self, site: SiteId) -> dict[str, Any] | None: ...
 
 
@@ -44,7 +45,7 @@ def check_budget(
     """
     if total is None:
         return
-    spent = added_up(line.epsilon for line in book.values())
+    spent = add_up(line.epsilon for line in book.values())
     if spent + as_written(epsilon) > as_written(total):
         raise Refusal(
             f"site {site} has spent epsilon {float(spent):g} of {total:g} in {len(book)} releases "
@@ -62,10 +63,10 @@ def as_written(epsilon: float) -> Fraction:
     return Fraction(repr(float(epsilon)))
 
 
-def added_up(costs: Iterable[float]) -> Fraction:
+def add_up(costs: Iterable[float]) -> Fraction:
     """ε of several releases, without any rounding: no slack is needed where it is compared.
 
-    >>> added_up([0.1, 0.1, 0.1]) == as_written(0.3)
+    >>> add_up([0.1, 0.1, 0.1]) == as_written(0.3)
     True
     """
     return sum(map(as_written, costs), Fraction(0))
@@ -73,7 +74,7 @@ def added_up(costs: Iterable[float]) -> Fraction:
 
 def doubtful(lines: Iterable[Released]) -> str:
     """How much of what is spent the site only may have spent, in words; empty where it is none."""
-    cost = added_up(line.epsilon for line in lines if not line.digest)
+    cost = add_up(line.epsilon for line in lines if not line.digest)
     if not cost:
         return ""
     return f"({float(cost):g} of it because its ledger was put back from a copy) "

@@ -37,8 +37,9 @@ def pair_key(secret: bytes, other: bytes, purpose: str) -> bytes:
     curve = need(CURVE, PURPOSE)
     hashes = need("cryptography.hazmat.primitives.hashes", PURPOSE)
     hkdf = need("cryptography.hazmat.primitives.kdf.hkdf", PURPOSE)
-    own, theirs = curve.X25519PrivateKey, curve.X25519PublicKey
-    shared = own.from_private_bytes(secret).exchange(theirs.from_public_bytes(other))
+    own = curve.X25519PrivateKey.from_private_bytes(secret)
+    theirs = curve.X25519PublicKey.from_public_bytes(other)
+    shared = own.exchange(theirs)
     derive = hkdf.HKDF(
         algorithm=hashes.SHA256(), length=32, salt=None, info=purpose.encode()
     )
@@ -49,9 +50,8 @@ def pair_key(secret: bytes, other: bytes, purpose: str) -> bytes:
 def key_stream(key: bytes, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
     """(length,) uniform words of 64 bits.  A key is used once, so the nonce is zero."""
     ciphers = need("cryptography.hazmat.primitives.ciphers", PURPOSE)
-    stream = ciphers.Cipher(
-        ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None
-    ).encryptor()
+    cipher = ciphers.Cipher(ciphers.algorithms.ChaCha20(key, bytes(16)), mode=None)
+    stream = cipher.encryptor()
     return np.frombuffer(stream.update(bytes(8 * length)), dtype="<u8")
 
 
@@ -75,7 +75,8 @@ def mask(
                 "or changed on its way; start the run in a new folder"
             ) from error
         words = key_stream(key, length)
-        np.add(total, words, out=total) if site < other else np.subtract(
-            total, words, out=total
-        )
+        if site < other:  # what one of the two adds the other takes away
+            np.add(total, words, out=total)
+        else:
+            np.subtract(total, words, out=total)
     return torch.from_numpy(total.view(np.int64))

@@ -22,27 +22,29 @@ NUDGE = 2.0**-50
 than what may be spent."""
 
 
-def seeded(
+def draw_seeded(
     counts: Tensor, scale: float, mechanism: Mechanism, draw: torch.Generator
 ) -> Tensor:
     """Counts with noise of the given scale from a stream: for simulations only.
 
     counts: (C,) -> (C,) float64.
 
-    >>> seeded(torch.zeros(2), 2.0, "discrete_laplace", torch.Generator().manual_seed(0))
+    >>> draw_seeded(
+    ...     torch.zeros(2), 2.0, "discrete_laplace", torch.Generator().manual_seed(0)
+    ... )
     tensor([ 6., -3.], dtype=torch.float64)
     """
     u = torch.rand((2, *counts.shape), generator=draw, dtype=torch.float64)
     e = -torch.log1p(-u)  # exponential with mean 1, never infinite: u < 1
     if mechanism == "discrete_laplace":  # floor of an exponential is geometric
-        whole = (whole_counts(counts), (e * scale).floor())
-        return whole[0] + whole[1][0] - whole[1][1]
+        whole = (e * scale).floor()  # (2, C)
+        return whole_counts(counts) + whole[0] - whole[1]
     return counts.double() + scale * (
         e[0] - e[1]
     )  # a difference of exponentials is Laplace
 
 
-def from_os(
+def draw_from_os(
     counts: Tensor, *, sensitivity: float, epsilon: float, mechanism: Mechanism
 ) -> Tensor:
     """Counts with noise from the operating system (OpenDP): for real sites.
@@ -56,21 +58,31 @@ def from_os(
     """
     dp = need("opendp.prelude", "noise at a real site")
     dp.enable_features("contrib")
-    is_whole = mechanism == "discrete_laplace"
-    atom: Any = dp.atom_domain(T=int) if is_whole else dp.atom_domain(T=float, nan=False)
-    metric = dp.l1_distance(T=int if is_whole else float)
-    change = math.ceil(sensitivity) if is_whole else float(sensitivity)
-    scale, growth = sensitivity / epsilon, NUDGE
+    atom: Any  # OpenDP's own types, which it does not declare
+    change: float
+    if mechanism == "discrete_laplace":
+        atom = dp.atom_domain(T=int)
+        metric = dp.l1_distance(T=int)
+        change = math.ceil(sensitivity)
+        held = whole_counts(counts).long().tolist()
+    else:
+        atom = dp.atom_domain(T=float, nan=False)
+        metric = dp.l1_distance(T=float)
+        change = float(sensitivity)
+        held = counts.double().tolist()
+
+    scale = sensitivity / epsilon
+    growth = NUDGE
     release = dp.m.make_laplace(dp.vector_domain(atom), metric, scale=scale)
     while release.map(change) > epsilon and growth < 2**-40:
-        scale, growth = scale * (1 + growth), 2 * growth
+        scale *= 1 + growth
+        growth *= 2
         release = dp.m.make_laplace(dp.vector_domain(atom), metric, scale=scale)
     cost = release.map(change)
     if cost > epsilon:
         raise RuntimeError(
             f"noise of scale {scale} costs epsilon {cost}, more than was allowed"
         )
-    held = (whole_counts(counts).long() if is_whole else counts.double()).tolist()
     return torch.tensor(release(held), dtype=torch.float64)
 
 

@@ -12,37 +12,37 @@ from fallow.privacy.masks import new_secret, pair_key, public_half
 
 AEAD = "cryptography.hazmat.primitives.ciphers.aead"
 PURPOSE = "a sealed letter"
-HALF, TAG = 32, 16  # bytes of a public half, and of what shows that nothing was changed
+HALF = 32  # bytes of a public half
+TAG = 16  # bytes that show that nothing was changed
 NONCE = bytes(12)  # every letter has a key of its own, which is used once
 
 
-def seal_for(public: bytes, content: bytes, about: str) -> bytes:
+def encrypt_for(public: bytes, content: bytes, about: str) -> bytes:
     """``content`` for the owner of the key alone; ``about`` says which letter it is.
 
     The public half of a fresh key, then the content in cipher: 48 bytes more than ``content``.
 
     >>> secret = new_secret()
-    >>> letter = seal_for(public_half(secret), b"weights", "a to b")
-    >>> unseal(secret, letter, "a to b")
+    >>> letter = encrypt_for(public_half(secret), b"weights", "a to b")
+    >>> decrypt(secret, letter, "a to b")
     b'weights'
     """
     fresh = new_secret()
     shown = public_half(fresh)
-    cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(
-        pair_key(fresh, public, _named(shown, public))
-    )
+    key = pair_key(fresh, public, _name_pair(shown, public))
+    cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(key)
     closed: bytes = cipher.encrypt(NONCE, content, about.encode())
     return shown + closed
 
 
-def unseal(secret: bytes, letter: bytes, about: str) -> bytes:
-    """What `seal_for` closed; ValueError unless it was for this key and is this letter."""
-    shown, closed = letter[:HALF], letter[HALF:]
+def decrypt(secret: bytes, letter: bytes, about: str) -> bytes:
+    """What `encrypt_for` closed; ValueError unless it was for this key and is this letter."""
+    shown = letter[:HALF]
+    closed = letter[HALF:]
     try:
-        key = pair_key(secret, shown, _named(shown, public_half(secret)))
-        content: bytes = (
-            need(AEAD, PURPOSE).ChaCha20Poly1305(key).decrypt(NONCE, closed, about.encode())
-        )
+        key = pair_key(secret, shown, _name_pair(shown, public_half(secret)))
+        cipher = need(AEAD, PURPOSE).ChaCha20Poly1305(key)
+        content: bytes = cipher.decrypt(NONCE, closed, about.encode())
     except need("cryptography.exceptions", PURPOSE).InvalidTag as error:
         raise ValueError(
             "its seal does not open: it was changed on its way, or is for another site or another "
@@ -53,6 +53,6 @@ def unseal(secret: bytes, letter: bytes, about: str) -> bytes:
     return content
 
 
-def _named(shown: bytes, public: bytes) -> str:
+def _name_pair(shown: bytes, public: bytes) -> str:
     """What the key is for: both halves, so that no other pair arrives at the same key."""
     return f"fallow sealed letter|{shown.hex()}|{public.hex()}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import final
 
 import torch
@@ -28,7 +27,7 @@ CHECK = "mask/check"
 @final
 @dataclass(frozen=True)
 class SecureSum:
-    """The server's part of a secure sum; `masked` is the site's."""
+    """The server's part of a secure sum; `mask_answer` is the site's."""
 
     bound: float | None = None  # where a method declares none
 
@@ -59,21 +58,30 @@ class SecureSum:
                 f"the masks of {verb!r} over {', '.join(parts)} do not cancel: a part is missing, "
                 "damaged or of another exchange; nothing was unmasked: run again with --resume"
             )
-        totals = {n: decode(t, bound or self.bound, len(parts)) for n, t in sums.items()}
-        return {**totals, "sites": torch.tensor(float(len(parts)), dtype=torch.float64)}
+        largest = bound or self.bound
+        totals: Answer = {}
+        for name, total in sums.items():
+            totals[name] = decode(total, largest, len(parts))
+        totals["sites"] = torch.tensor(float(len(parts)), dtype=torch.float64)
+        return totals
 
 
-def masked(
+def mask_answer(
+    answer: Answer,
+    *,
     site: SiteId,
     secret: bytes,
     verb: str,
     about: Masked,
-    answer: Answer,
     bound: float | None,
 ) -> Answer:
     """A site's part of a sum: every field in fixed point under the masks of the cohort, int64.
 
-    ``bound``: the largest absolute value of a field, or None for what fixed point can hold.
+    answer: what the site adds; its fields keep their shapes.  secret: the private half of the
+    site's key for this sum.  about: the exchange, the attempt and the public keys of the cohort.
+    bound: the largest absolute value of a field, or None for what fixed point can hold.
+
+    Raises ValueError for a number that is not finite or beyond the bound.
     """
     sites = len(about.keys)
     fields = {
@@ -83,9 +91,12 @@ def masked(
     fields[CHECK] = torch.tensor(1)
     publics = {other: bytes(key.tolist()) for other, key in about.keys.items()}
     purpose = f"fallow secure sum|{about.exchange}|{about.attempt}|{verb}"
-    ends = [0, *accumulate(value.numel() for value in fields.values())]
-    cover = mask(site, secret, publics, purpose, ends[-1])
-    return {
-        name: value + cover[at:end].view(value.shape)  # modulo 2^64: int64 wraps around
-        for (name, value), (at, end) in zip(fields.items(), pairwise(ends), strict=True)
-    }
+    length = sum(value.numel() for value in fields.values())
+    cover = mask(site, secret, publics, purpose, length)  # (length,) int64
+    part: Answer = {}
+    begin = 0
+    for name, value in fields.items():
+        end = begin + value.numel()
+        part[name] = value + cover[begin:end].view(value.shape)  # modulo 2^64: int64 wraps
+        begin = end
+    return part

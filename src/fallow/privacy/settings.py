@@ -13,7 +13,8 @@ from fallow.privacy.ledger import as_written
 SMALLEST = 3
 """Sites in a secure sum: of two, each can subtract its own part and has the other's."""
 
-LEAST, MOST = 1e-6, 1e6
+LEAST = 1e-6
+MOST = 1e6
 """ε of one release.  Beyond these the scale of the noise is no number to compute with; far below
 ``MOST`` nothing is protected any more."""
 
@@ -32,9 +33,8 @@ class Privacy:
     """
 
     epsilon: float | None = None  # ε of one release; None: counts leave without noise
-    total: float | None = (
-        None  # ε a site may spend in a run; None: epsilon x number of queries
-    )
+    # ε a site may spend in a run; None: epsilon x number of queries
+    total: float | None = None
     mechanism: Literal["laplace", "discrete_laplace"] = "laplace"
     secure_sum: bool = False
     bound: float | None = None

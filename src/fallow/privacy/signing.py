@@ -30,7 +30,7 @@ def sign(secret: bytes, content: bytes) -> bytes:
     return signature + content
 
 
-def opened(public: bytes, signed: bytes, whose: str) -> bytes:
+def open_signed(public: bytes, signed: bytes, whose: str) -> bytes:
     """The content of what `sign` made; ValueError unless the owner of ``public`` signed it."""
     key = need(CURVE, PURPOSE).Ed25519PublicKey.from_public_bytes(public)
     content = signed[SIGNATURE:]

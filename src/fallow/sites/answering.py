@@ -36,7 +36,7 @@ def answer_step(site: Site, step: Step, request: Request) -> Answer:
     if isinstance(result, Picks):
         return _keep_picks(site, step, result)
     if step.kind != "keep":
-        return site.guard.out(step, request, result)
+        return site.guard.protect(step, request, result)
     kept = result.post(result.counts) if isinstance(result, Release) else result
     state = {name: torch.as_tensor(value) for name, value in kept.items()}
     site.remember(step.verb, state)

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from fallow.core.events import Say, stay_silent
 from fallow.storage.checksums import checksum
+from fallow.storage.errors import Damaged
 from fallow.storage.files import only_one, unwritable, write_whole
 from fallow.storage.private import make_folder, rights_in
 
@@ -51,8 +52,8 @@ class Block(NamedTuple):
 class FeatureFile:
     """Features (rows, width) in a file, of which those that are asked for are read.
 
-    The file is mapped into memory for the length of one read: what it has read of a file counts as
-    memory of a process for as long as it is mapped, and the file may be larger than memory.
+    It may be larger than memory.  Rows are read and not mapped: of a mapped file the system counts
+    all that it has at hand around the rows that were touched, which soon is the whole file.
     """
 
     path: Path
@@ -74,12 +75,29 @@ class FeatureFile:
     def take(self, at: Tensor) -> Tensor:
         """The features of rows by their positions, (k,) -> (k, width) float32."""
         found = torch.empty(len(at), self.width)
-        for start in range(0, len(at), BLOCK):
-            some = at[start : start + BLOCK].numpy()
-            kept = np.memmap(self.path, self.dtype, "r", shape=(self.rows, self.width))
-            found[start : start + BLOCK] = torch.from_numpy(kept[some].astype(np.float32))
-            del kept
+        with open(self.path, "rb", buffering=0) as file:
+            for start in range(0, len(at), BLOCK):
+                some = at[start : start + BLOCK].numpy()
+                kept = self._read(file.fileno(), some)
+                found[start : start + BLOCK] = torch.from_numpy(kept)
         return found
+
+    def _read(self, file: int, at: Array) -> Array:
+        """Features (k, width) float32, by one read for all rows that stand behind one another."""
+        wanted, places = np.unique(at, return_inverse=True)
+        breaks = (np.diff(wanted) != 1).nonzero()[0] + 1
+        parts = []
+        for run in np.split(wanted, breaks):
+            size = len(run) * self.row_bytes
+            content = os.pread(file, size, int(run[0]) * self.row_bytes)
+            if len(content) != size:
+                raise Damaged(
+                    f"{self.path} ends before row {int(run[-1])}: it was changed while it was in "
+                    "use; delete it, it is made again"
+                )
+            parts.append(np.frombuffer(content, self.dtype).reshape(len(run), self.width))
+        rows: Array = np.concatenate(parts).astype(np.float32)
+        return rows[places]
 
     def whole(self) -> Tensor:
         """All features, (rows, width) float32."""

@@ -49,7 +49,9 @@ class Tap:
 @contextmanager
 def tapped(tls: Tls, superlink: int) -> Iterator[Tap]:
     """A tap before the port of a SuperLink of this machine."""
-    tap, ready, loop = Tap(), Event(), asyncio.new_event_loop()
+    tap = Tap()
+    ready = Event()
+    loop = asyncio.new_event_loop()
     ended = asyncio.Event()
 
     async def serve() -> None:
@@ -99,7 +101,8 @@ async def _relay(
     writer: asyncio.StreamWriter,
 ) -> None:
     """Pass a connection on to a port, both ways, and keep what passes."""
-    up, down = bytearray(), bytearray()
+    up = bytearray()
+    down = bytearray()
     kept.append((up, down))
     with suppress(*BROKEN):
         try:
@@ -146,17 +149,20 @@ def parts(stream: bytes) -> Iterator[Part]:
             content, stream = _joined(stream)
         else:
             many = int(fields.get("content-length", 0))
-            content, stream = stream[:many], stream[many:]
+            content = stream[:many]
+            stream = stream[many:]
         yield Part(line, fields, content)
 
 
 def _joined(stream: bytes) -> tuple[bytes, bytes]:
     """Content that was sent in chunks, and what follows it."""
-    content, many = b"", 1
+    content = b""
+    many = 1
     while many:
         size, _, stream = stream.partition(b"\r\n")
         many = int(size.partition(b";")[0] or b"0", 16)
-        content, stream = content + stream[:many], stream[many + 2 :]
+        content = content + stream[:many]
+        stream = stream[many + 2 :]
     return content, stream
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from threading import Event
+from threading import Event as Flag
 
+from fallow.core.events import Event
 from fallow.network.flower import Supernode, private_socket, serve_socket
 
 
@@ -25,13 +26,13 @@ def main() -> None:
             time.sleep(3)
         return name.encode() + b":" + message
 
-    def say(event: dict[str, object]) -> None:
+    def say(event: Event) -> None:
         (home / "problem").write_text(str(event["why"]))
 
     with private_socket(home) as place:
         node = Supernode(home, name, superlink, home / "node", place, Path(authority), say)
         node.start()
-        serve_socket(place, handle, Event())
+        serve_socket(place, handle, Flag())
 
 
 if __name__ == "__main__":

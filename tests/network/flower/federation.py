@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fallow.core.events import Event
 from fallow.network.flower import FlowerLink, new_node_key, new_tls
 from fallow.network.flower.certificates import Tls
 from fallow.network.flower.processes import free_port
@@ -28,7 +29,7 @@ class Federation:
     address: str
     tls: Tls
     link: FlowerLink
-    said: list[dict[str, Any]]
+    said: list[Event]
     sites: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def start_site(self, name: str, authority: Path | None = None) -> None:
@@ -73,9 +74,11 @@ def federation(
     root: Path, sites: Sequence[str], strangers: Sequence[str] = ()
 ) -> Iterator[Any]:
     """Sites that are admitted and run; strangers have a key that the coordinator never saw."""
-    tls, port = new_tls(root / "tls"), free_port()
+    tls = new_tls(root / "tls")
+    port = free_port()
     lines = {name: new_node_key(root / name / "node") for name in (*sites, *strangers)}
-    address, said = f"127.0.0.1:{port}", list[dict[str, Any]]()
+    address = f"127.0.0.1:{port}"
+    said = list[Event]()
     nodes = {name: lines[name] for name in sites}
     made = Federation(
         root,

@@ -54,7 +54,8 @@ class Labeller:
             time.sleep(PAUSE)
 
     def answer_by_file(self, site: SiteFolder, ledger: Ledger) -> None:
-        schema, file = site.agreement.schema, self.folder / f"{site.name}-questions.csv"
+        schema = site.agreement.schema
+        file = self.folder / f"{site.name}-questions.csv"
         if not export_questions(ledger, schema, site.rows, file):
             return
         with file.open(newline="", encoding="utf-8") as opened:

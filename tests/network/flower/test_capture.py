@@ -105,7 +105,8 @@ class Captured:
         ]
         told = [{"key": reply.key, "answer": reply.answer} for reply in self.told()]
         with closing(self.site.open_ledger()) as ledger:
-            rows, labels = rows_of(self.site, ledger), labels_of(ledger)
+            rows = rows_of(self.site, ledger)
+            labels = labels_of(ledger)
         outside = b"".join(tap.outside() for tap in self.taps.values())
         return found_in(everything(streams) + outside, told, rows, labels)
 
@@ -125,7 +126,9 @@ def captured(
     (folder / "alike").mkdir(parents=True)
     both = (OTHER, PLANTED)
     alike = planted(folder / "alike", recipe, names=both, first=FIRST, policy=policy)
-    schema, port, done = alike.agreement.schema, free_port(), Event()
+    schema = alike.agreement.schema
+    port = free_port()
+    done = Event()
     waits = replace(alike.agreement.waits, timeout=2 * LONG, patience=2 * LONG)
     plan = coordinator.folder.Plan("alps", recipe, schema, (OTHER, PLANTED), 0, waits, 1)
     office = CoordinatorFolder.create(
@@ -198,9 +201,10 @@ def test_no_row_no_name_and_no_label_leaves_a_site_over_the_real_wire(
 def test_every_answer_of_the_site_was_on_the_wire_and_nobody_outside_reads_it(
     quiet: Captured,
 ) -> None:
-    tap, told = quiet.taps[PLANTED], quiet.told()
+    tap = quiet.taps[PLANTED]
+    told = quiet.told()
     with closing(quiet.site.open_ledger()) as ledger:
-        answered = sum(line.exchanges for line in ledger.sent())
+        answered = sum(line.exchanges for line in ledger.traffic())
     lasting = {key for key in quiet.answered() if not key.startswith("progress/")}
     assert (
         answered - 1 <= len(lasting) <= answered

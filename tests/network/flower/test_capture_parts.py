@@ -83,7 +83,8 @@ def test_a_row_is_found_in_a_signed_answer_in_whatever_units(form: Tensor) -> No
 
 
 def test_a_tap_keeps_what_passes_plain_and_as_it_goes_over_the_wire(tmp_path: Path) -> None:
-    tls, port = new_tls(tmp_path), free_port()
+    tls = new_tls(tmp_path)
+    port = free_port()
     own = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     own.load_cert_chain(tls.certificate, tls.key)
 
@@ -112,7 +113,8 @@ def test_a_tap_keeps_what_passes_plain_and_as_it_goes_over_the_wire(tmp_path: Pa
 def test_why_an_app_of_flower_failed_names_no_folder_of_the_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, client = tmp_path / FOLDER, importlib.import_module(CLIENT)
+    place = tmp_path / FOLDER
+    client = importlib.import_module(CLIENT)
     monkeypatch.setattr(client, "Error", client.Error)  # puts back what is replaced now
     _guard(CLIENT, "Error", _without_words)
     full = OSError(28, "No space left on device", str(place / "flower" / "home" / "apps"))

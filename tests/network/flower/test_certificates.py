@@ -49,7 +49,8 @@ def test_a_client_that_trusts_the_authority_accepts_the_server_by_each_name(
 
 
 def test_another_name_and_another_authority_are_refused(tmp_path: Path) -> None:
-    tls, other = new_tls(tmp_path / "a"), new_tls(tmp_path / "b")
+    tls = new_tls(tmp_path / "a")
+    other = new_tls(tmp_path / "b")
     with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
         shaken(tls, tls.authority, "coordinator.example")
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fallow.core.events import Event
 from fallow.network.flower.launch import (
     APP,
     CLAIM,
@@ -159,7 +160,7 @@ def test_flower_finds_the_given_commands_and_nothing_of_the_users(
 
 def test_a_child_that_ends_is_started_again_and_says_why(tmp_path: Path) -> None:
     code = f"open({str(tmp_path / 'runs')!r}, 'a').write('x'); print('out of paper')"
-    said: list[dict[str, object]] = []
+    said: list[Event] = []
     child = Child(
         "printer",
         lambda: [sys.executable, "-c", code],

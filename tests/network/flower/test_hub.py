@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fallow.core.events import Event
 from fallow.network.flower.app.fallow_pipe.pipe import (
     ANSWER,
     LOST,
@@ -49,12 +50,12 @@ class App:
 
 
 @pytest.fixture
-def said() -> list[dict[str, object]]:
+def said() -> list[Event]:
     return []
 
 
 @pytest.fixture
-def hub(tmp_path: Path, said: list[dict[str, object]]) -> Iterator[Hub]:
+def hub(tmp_path: Path, said: list[Event]) -> Iterator[Hub]:
     made = Hub(tmp_path / "s", said.append)
     made.start()
     yield made
@@ -121,7 +122,7 @@ def test_the_newest_app_takes_the_place_of_one_that_hangs(hub: Hub, app: App) ->
 
 
 def test_a_lost_message_is_sent_again_after_a_while_and_the_reason_is_said(
-    hub: Hub, app: App, said: list[dict[str, object]]
+    hub: Hub, app: App, said: list[Event]
 ) -> None:
     app.sees(ASH)
     hub.send({"ash": b"order"})
@@ -143,7 +144,8 @@ def test_a_message_of_which_nothing_is_heard_is_sent_again_and_answered_once(
     try:
         app.sees(ASH)
         hub.send({"ash": b"train"})
-        first, again = app.takes(), app.takes()
+        first = app.takes()
+        again = app.takes()
         assert (first[2], again[2]) == (b"train", b"train")
         assert first[0] != again[0]
         app.gives(again[0], b"done")
@@ -188,7 +190,7 @@ def test_a_message_that_was_replaced_is_answered_no_more(hub: Hub, app: App) -> 
 
 
 def test_nonsense_from_the_app_ends_its_connection_and_nothing_else(
-    hub: Hub, app: App, said: list[dict[str, object]]
+    hub: Hub, app: App, said: list[Event]
 ) -> None:
     write(app.connection, NODES, b"{not json")
     assert read(app.connection) is None

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,8 @@ def timetable(exchanges: int, kills: int, seed: int) -> list[Kill]:
             "two sites": (sites[0], sites[1]),
             "the people": (PEOPLE,),
         }[who]
-        late, away = float(draw.uniform(0, 2)), float(draw.uniform(0, 2))
+        late = float(draw.uniform(0, 2))
+        away = float(draw.uniform(0, 2))
         found.append(Kill(after, late, away, who, victims))
     return found
 
@@ -166,7 +168,8 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
 
     order: the exchanges of an undisturbed run, by which a moment is known.
     """
-    told, place = Told(), {key: at for at, key in enumerate(order)}
+    told = Told()
+    place = {key: at for at, key in enumerate(order)}
     for name in (LEADER, *SITES, PEOPLE):
         start(study, name)
 
@@ -174,9 +177,12 @@ def run_through(study: Real, kills: list[Kill], order: list[str]) -> Told:
         """How many exchanges are behind us; a key that only some site saw counts as well."""
         return 1 + max((place[key] for key in answered(study) if key in place), default=-1)
 
+    def has_reached(exchanges: int) -> bool:
+        return reached() >= exchanges
+
     for number, kill in enumerate(kills, 1):
         wait_until(
-            lambda kill=kill: reached() >= kill.after,
+            partial(has_reached, kill.after),
             PATIENCE,
             f"kill {number} after {kill.after} exchanges: {study.told()}",
         )
@@ -218,7 +224,8 @@ def left(study: Real) -> Left:
     place = study.office.path / study.alike.program().cell.folder(Path())
     files = {str(file.relative_to(place)): file for file in place.rglob("*.safetensors")}
     files |= {name: study.folder / name / "model.safetensors" for name in SITES}
-    spent, bought = {}, {}
+    spent = {}
+    bought = {}
     for name, site in study.sites.items():
         with closing(site.open_ledger()) as ledger:
             spent[name] = ledger.store.spent()
@@ -282,7 +289,8 @@ def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_dis
     begun = time.monotonic()
     with hospitals(tmp_path / "whole") as whole:
         run_through(whole, [], [])
-        order, expected = answered(whole), left(whole)
+        order = answered(whole)
+        expected = left(whole)
     undisturbed = time.monotonic() - begun
     print(f"undisturbed: {len(order)} exchanges, {undisturbed:.0f} s", flush=True)
     print(*order, flush=True)
@@ -290,7 +298,9 @@ def test_a_study_killed_at_forty_moments_ends_bit_for_bit_as_one_that_nobody_dis
     begun = time.monotonic()
     with hospitals(tmp_path / "killed") as killed:
         told = run_through(killed, timetable(len(order), KILLS, SEED), order)
-        found, lost, given = left(killed), missing(killed), len(acknowledged(killed))
+        found = left(killed)
+        lost = missing(killed)
+        given = len(acknowledged(killed))
     seconds = time.monotonic() - begun
 
     print(

@@ -107,7 +107,8 @@ def test_what_cannot_be_handled_is_lost_without_its_words_and_the_next_is_answer
 
 
 def test_messages_are_handled_one_after_the_other(tmp_path: Path) -> None:
-    inside, most = [0], [0]
+    inside = [0]
+    most = [0]
 
     def handle(message: bytes) -> bytes:
         inside[0] += 1

@@ -12,7 +12,7 @@ from typing import Any
 
 from fallow.core.names import BUILT_IN, NamePolicy, pin_names
 from fallow.core.types import SiteId
-from fallow.federation.address import check_address, check_host, not_bindable
+from fallow.federation.address import check_address, check_host, find_bind_problem
 from fallow.federation.agreement import Agreement, Waits, at_sites
 from fallow.federation.building import build_study
 from fallow.federation.folders import check_free, private_folder
@@ -27,9 +27,8 @@ from fallow.storage.errors import Failed
 from fallow.storage.files import only_one, unwritable, write_json, write_whole
 
 ABOUT = "coordinator.json"
-LEAVING = (
-    20.0  # seconds in which the Flower of a coordinator that was killed ends by itself
-)
+LEAVING = 20.0
+"""Seconds in which the Flower of a coordinator that was killed ends by itself."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +52,15 @@ class Plan:
         sites = tuple(sorted(self.sites))
         recipe = at_sites(self.recipe, self.name, len(sites), self.schema)
         found = Agreement(
-            self.name,
-            recipe,
-            self.schema,
-            sites,
-            key,
-            self.seed,
-            self.waits,
-            self.smallest,
-            authority,
+            name=self.name,
+            recipe=recipe,
+            schema=self.schema,
+            sites=sites,
+            coordinator=key,
+            seed=self.seed,
+            waits=self.waits,
+            smallest=self.smallest,
+            authority=authority,
             names=names,
         )
         build_study(found)
@@ -180,14 +179,16 @@ class CoordinatorFolder:
         except ValueError:
             found = b""
         if len(found) != KEY:
+            what = "damaged" if file.exists() else "missing"
             raise Failed(
-                f"{file} is {'damaged' if file.exists() else 'missing'}: restore it from a backup; "
+                f"{file} is {what}: restore it from a backup; "
                 "without it sites do not obey, and a new study has to be begun"
             )
         return found
 
     @property
     def tls(self) -> Tls:
+        """The files of certificates by which sites know this machine."""
         return Tls.in_folder(self.path / "keys")
 
     @property
@@ -216,7 +217,7 @@ class CoordinatorFolder:
                 "names: restore both, or no site takes this machine for the coordinator's"
             )
         host, _, port = self.address.rpartition(":")
-        why = not_bindable(host.strip("[]"), int(port), patience)
+        why = find_bind_problem(host.strip("[]"), int(port), patience)
         if why is not None:
             raise ValueError(
                 f"{self.path / ABOUT}: this machine cannot listen at {self.address} ({why}); write "

@@ -79,7 +79,7 @@ class LabelQueue:
         if not any(asked.values()):
             return "settled"
         until = self.deadline(step)
-        if self.control.took("advance"):
+        if self.control.take("advance"):
             return "advance"
         found = {site: counts_of(answer) for site, answer in self.sites.progress().items()}
         waiting = [site for site, n in asked.items() if n and _is_open(found.get(site))]
@@ -105,7 +105,8 @@ class LabelQueue:
 
     def _now(self) -> float:
         """The time, and a word where the clock was set back: then people have longer."""
-        now, newest = self.clock(), float(self.journal.read_note("newest time") or 0.0)
+        now = self.clock()
+        newest = float(self.journal.read_note("newest time") or 0.0)
         if now > newest + SLACK:
             with self.journal.transaction():
                 self.journal.note("newest time", repr(now))

@@ -22,7 +22,7 @@ KEPT = 20  # refusals that are shown
 
 LABELLING = "people label"  # the phase in which people are waited for
 
-Told = Literal["stop", "advance"]
+Command = Literal["stop", "advance"]
 
 
 class Stopped(Exception):
@@ -44,11 +44,13 @@ class Control:
 
     folder: Path
 
-    def tell(self, what: Told) -> None:
+    def tell(self, what: Command) -> None:
+        """Ask the running coordinator for something."""
         private_folder(self.folder)
         (self.folder / what).touch(mode=FILE)
 
-    def forget(self, what: Told) -> None:
+    def forget(self, what: Command) -> None:
+        """Take a request back, if there is one."""
         (self.folder / what).unlink(missing_ok=True)
 
     def check(self) -> None:
@@ -56,7 +58,7 @@ class Control:
         if (self.folder / "stop").exists():
             raise Stopped
 
-    def took(self, what: Told) -> bool:
+    def take(self, what: Command) -> bool:
         """Whether somebody asked for it, once."""
         is_there = (self.folder / what).exists()
         self.forget(what)
@@ -92,10 +94,12 @@ class Live:
         self.about |= about
         self.write()
 
-    def site(self, name: SiteId, **about: Any) -> None:
+    def update_site(self, name: SiteId, **about: Any) -> None:
+        """Note something of a site; it is on disk with the next state."""
         self.sites.setdefault(name, {}).update(about)
 
-    def refused(self, site: SiteId, why: str) -> None:
+    def note_refusal(self, site: SiteId, why: str) -> None:
+        """An answer that did not count, and why: on disk when this returns."""
         line = {"at": utc(self.clock()), "site": site, "why": why}
         others = [
             told for told in self.refusals if (told["site"], told["why"]) != (site, why)
@@ -130,30 +134,34 @@ class Watched:
     control: Control
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        """Pass messages on, and note since when their sites are awaited."""
         for site in messages:
-            self.live.site(site, awaited=utc(self.live.clock()))
+            self.live.update_site(site, awaited=utc(self.live.clock()))
         self.link.send(messages)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        """What has arrived; raises Stopped or Advanced where somebody asked for that."""
         self.control.check()
         waiting = self.live.about.get("waiting") or {}
-        if waiting.get("can_advance") and self.control.took("advance"):
+        if waiting.get("can_advance") and self.control.take("advance"):
             raise Advanced(waiting["sites"])
         if not waiting and self.live.about.get("phase") != LABELLING:
             self.control.forget("advance")  # it came as what was waited for was there
         online = self.link.online()
         for site in self.live.sites:
-            self.live.site(site, online=site in online)
+            self.live.update_site(site, online=site in online)
         self.live.beat()
         found = self.link.receive(seconds)
         for site, _ in found:
-            self.live.site(site, awaited=None, seen=utc(self.live.clock()))
+            self.live.update_site(site, awaited=None, seen=utc(self.live.clock()))
         return found
 
     def online(self) -> set[SiteId]:
+        """The sites that are there now."""
         return self.link.online()
 
     def close(self) -> None:
+        """End the connection to all sites."""
         self.link.close()
 
 

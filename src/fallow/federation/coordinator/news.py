@@ -11,7 +11,11 @@ from collections.abc import Iterable
 
 from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
-from fallow.federation.coordinator.strikes import describe_key, sentence_for, strikes
+from fallow.federation.coordinator.strikes import (
+    describe_key,
+    describe_strike,
+    load_strikes,
+)
 
 CUT_SHORT = "cut short"
 CLOSED = "closed without"
@@ -28,11 +32,13 @@ def note_closed_without(journal: Journal, step: str, sites: Iterable[SiteId]) ->
     _note(journal, CLOSED, step, sites)
 
 
-def news_for(journal: Journal, site: SiteId) -> list[str]:
+def list_news(journal: Journal, site: SiteId) -> list[str]:
     """All that a site is told in a run, a sentence each; nothing for most sites."""
-    struck = [sentence_for(strike) for strike in strikes(journal) if strike.site == site]
-    cut = [_describe_cut(step) for step in _steps_of(journal, CUT_SHORT, site)]
-    closed = [_describe_closed(step) for step in _steps_of(journal, CLOSED, site)]
+    struck = [
+        describe_strike(strike) for strike in load_strikes(journal) if strike.site == site
+    ]
+    cut = [_describe_cut(step) for step in _list_steps(journal, CUT_SHORT, site)]
+    closed = [_describe_closed(step) for step in _list_steps(journal, CLOSED, site)]
     return [*struck, *cut, *closed]
 
 
@@ -60,15 +66,15 @@ def _describe_closed(step: str) -> str:
 
 
 def _note(journal: Journal, name: str, step: str, sites: Iterable[SiteId]) -> None:
-    steps = _noted(journal, name)
+    steps = _load(journal, name)
     steps[step] = sorted(sites)
     journal.note(name, json.dumps(steps))
 
 
-def _noted(journal: Journal, name: str) -> dict[str, list[SiteId]]:
+def _load(journal: Journal, name: str) -> dict[str, list[SiteId]]:
     found: dict[str, list[SiteId]] = json.loads(journal.read_note(name) or "{}")
     return found
 
 
-def _steps_of(journal: Journal, name: str, site: SiteId) -> list[str]:
-    return [step for step, sites in _noted(journal, name).items() if site in sites]
+def _list_steps(journal: Journal, name: str, site: SiteId) -> list[str]:
+    return [step for step, sites in _load(journal, name).items() if site in sites]

@@ -32,19 +32,19 @@ from fallow.federation.coordinator.live import (
     Watched,
     utc,
 )
-from fallow.federation.coordinator.news import describe_leaving, news_for
+from fallow.federation.coordinator.news import describe_leaving, list_news
 from fallow.federation.coordinator.sites import RealSites, hello
 from fallow.federation.coordinator.strikes import (
     Strike,
     is_of_all,
     leave,
-    left,
+    load_left,
+    load_strikes,
     note_stop,
     strike,
-    strikes,
     take_back_last,
 )
-from fallow.federation.coordinator.tell import Teller, told_without
+from fallow.federation.coordinator.tell import Teller, describe_absences
 from fallow.federation.folders import private_folder, tighten
 from fallow.network.checks import ResponseCheck
 from fallow.network.envelope import Link
@@ -96,6 +96,7 @@ class Program:
 
     @property
     def cell(self) -> Cell:
+        """The one run of the study: its query and its seed."""
         return Cell(str(self.agreement.recipe.query), self.agreement.seed)
 
     @property
@@ -105,6 +106,7 @@ class Program:
 
     @property
     def is_done(self) -> bool:
+        """Whether records, model and model card are written."""
         made = [self.place / name for name in ("records.jsonl", "model.safetensors")]
         return all(path.exists() for path in (*made, self.folder / CARD))
 
@@ -128,7 +130,8 @@ class Program:
                 if not self.is_done:
                     tell.begin()
                     begin()
-                    while not self._went(tell, Watched(self.link, live, control), control):
+                    link = Watched(self.link, live, control)
+                    while not self._run_to_the_end(tell, link, control):
                         tell.say({"event": "again"})
                 tell.end("finished")
             except Stopped:
@@ -139,40 +142,30 @@ class Program:
                 raise
         return True
 
-    def _went(self, tell: Teller, link: Watched, control: Control) -> bool:
+    def _run_to_the_end(self, tell: Teller, link: Watched, control: Control) -> bool:
         """Run to the end; False where a site has left, and the open step begins again."""
-        write_json(self.folder / "study.json", described(self.agreement, self.cell))
-        parts, waits = build_study(self.agreement), self.agreement.waits
-        sizes = {
-            "w": sum(parts.layout.param_sizes),
-            "stats": sum(parts.layout.buffer_sizes),
-        }
-        width = max(math.prod(self.agreement.schema.shape), parts.width)
-        many = len(self.agreement.sites)
-        border = ResponseCheck(
-            sizes=sizes,
-            sites=many,
-            width=width,
-            schema=self.agreement.schema.digest,
-            dtype=parts.dtype,
-            bounds=self.agreement.bounds,
-            with_statistics=owners_with_statistics(parts),
-        )
-
-        with opened(self.place, self.agreement) as journal:
-            run = journal.note_once("run", new_run(self.clock()))
-            about = (self.agreement.digest, run, waits, tell, border, self.ticks)
+        write_json(self.folder / "study.json", describe_study(self.agreement, self.cell))
+        parts = build_study(self.agreement)
+        border = self._make_check(parts)
+        with open_journal(self.place, self.agreement) as journal:
+            left = load_left(journal)
             carrier = Remote(
-                link,
-                journal,
-                self.keys,
-                *about,
-                left=frozenset(left(journal)),
-                news=partial(news_for, journal),
+                link=link,
+                book=journal,
+                keys=self.keys,
+                study=self.agreement.digest,
+                run=journal.note_once("run", name_run(self.clock())),
+                waits=self.agreement.waits,
+                say=tell,
+                border=border,
+                clock=self.ticks,
+                left=frozenset(left),
+                news=partial(list_news, journal),
             )
-            tell.left_out(strikes(journal), left(journal))
-            for site, since in left(journal).items():  # it hears no other order
-                link.link.send({site: carrier.sign_news(site, describe_leaving(since))})
+            tell.note_absences(load_strikes(journal), left)
+            for site, since in left.items():  # it is sent no order that could say so
+                message = carrier.sign_news(site, describe_leaving(since))
+                link.link.send({site: message})
             try:
                 self._run_all(carrier, journal, parts, border, tell, control)
             except Advanced as advanced:
@@ -185,6 +178,23 @@ class Program:
                 raise
         return True
 
+    def _make_check(self, parts: BuiltStudy) -> ResponseCheck:
+        """What is known of answers before any site has said anything of itself."""
+        schema = self.agreement.schema
+        sizes = {
+            "w": sum(parts.layout.param_sizes),
+            "stats": sum(parts.layout.buffer_sizes),
+        }
+        return ResponseCheck(
+            sizes=sizes,
+            sites=len(self.agreement.sites),
+            width=max(math.prod(schema.shape), parts.width),
+            schema=schema.digest,
+            dtype=parts.dtype,
+            bounds=self.agreement.bounds,
+            with_statistics=owners_with_statistics(parts),
+        )
+
     def _go_on_without(
         self,
         sites: list[SiteId],
@@ -195,17 +205,20 @@ class Program:
     ) -> None:
         """Somebody does not want to wait for sites: where none can take part without it they leave
         the study, else they are left out of the round, query or end of a cycle."""
-        key, now = carrier.asking or "", utc(self.clock())
+        key = carrier.asking or ""
+        now = utc(self.clock())
+        names = ", ".join(sites)
         try:
             if is_of_all(key):
                 leave(journal, sites, now, key)
             else:
                 note_stop(journal, key)
+                contracts = find_contracts(parts)
                 for site in sites:
-                    strike(journal, self.agreement, contracts_of(parts), site, key, now)
-            why = f"going on without {', '.join(sites)}"
+                    strike(journal, self.agreement, contracts, site=site, key=key, at=now)
+            why = f"going on without {names}"
         except ValueError as error:
-            why = f"cannot go on without {', '.join(sites)}: {error}"
+            why = f"cannot go on without {names}: {error}"
         tell({"event": "advanced", "sites": sites, "why": why})
 
     def _look_back(self, carrier: Remote, journal: Journal, tell: Teller) -> None:
@@ -241,12 +254,24 @@ class Program:
         """Meet the sites, and run the study with them."""
         waits = self.agreement.waits
         greeted = hello(parts, carrier, journal)
-        tell.greeted(greeted["sites"])
+        tell.note_greetings(greeted["sites"])
         desk = LabelQueue(
-            carrier, journal, control, waits.deadline, tell, self.clock, self.poll
+            sites=carrier,
+            journal=journal,
+            control=control,
+            seconds=waits.deadline,
+            say=tell,
+            clock=self.clock,
+            every=self.poll,
         )
         sites = RealSites(
-            self.agreement, parts, carrier, journal, desk, greeted, border=border
+            agreement=self.agreement,
+            made=parts,
+            carrier=carrier,
+            journal=journal,
+            desk=desk,
+            greeted=greeted,
+            border=border,
         )
         self._run(Run(sites, journal, folder=self.place, say=tell), parts, sites)
 
@@ -265,15 +290,21 @@ class Program:
             scores |= {f"of {site}": per_site.get(site) for site in self.agreement.sites}
         saved = run.journal.load_step("model")
         is_own = saved is None or saved["state"] is None
-        facts = Facts("the coordinator", sites.labels, scores, last["revealed"], is_own)
+        facts = Facts(
+            owner="the coordinator",
+            labels=sites.labels,
+            scores=scores,
+            left=last["revealed"],
+            is_own=is_own,
+        )
         write_card(self.folder, self.agreement, parts.methods, facts)
 
 
-def new_run(now: float) -> str:
+def name_run(now: float) -> str:
     """The name of a run that begins now, in seconds since 1970: later ones sort behind it, by which
     sites know an order of an earlier run that they never heard of.
 
-    >>> new_run(0).partition("-")[0], new_run(1e9) < new_run(2e9)
+    >>> name_run(0).partition("-")[0], name_run(1e9) < name_run(2e9)
     ('0000000000', True)
     """
     return f"{int(now):010x}-{secrets.token_hex(8)}"
@@ -288,7 +319,7 @@ def alone(folder: Path) -> AbstractContextManager[None]:
     return locks.alone(folder / LOCK, otherwise)
 
 
-def contracts_of(parts: BuiltStudy) -> dict[str, Contract]:
+def find_contracts(parts: BuiltStudy) -> dict[str, Contract]:
     """What the query and the training of a study promise."""
     return {name: parts.methods[name].contract for name in ("query", "training")}
 
@@ -311,15 +342,17 @@ def strike_out(folder: Path, agreement: Agreement, site: SiteId, key: str | None
         raise ValueError(
             f"the study in {folder} was not started, so there is no answer yet"
         )
-    contracts = contracts_of(build_study(agreement))
-    with alone(folder), opened(place, agreement) as journal:
-        found = strike(journal, agreement, contracts, site, key, utc(time.time()))
+    contracts = find_contracts(build_study(agreement))
+    with alone(folder), open_journal(place, agreement) as journal:
+        now = utc(time.time())
+        found = strike(journal, agreement, contracts, site=site, key=key, at=now)
         live = Live(folder / "live.json")
         before = read_live(folder)
         if before is not None:  # so that 'status' shows it before the next start
             live.about = {k: v for k, v in before.items() if k not in ("sites", "refusals")}
-            live.sites, live.refusals = before["sites"], before.get("refusals", [])
-            live.put(**told_without(strikes(journal), left(journal)))
+            live.sites = before["sites"]
+            live.refusals = before.get("refusals", [])
+            live.put(**describe_absences(load_strikes(journal), load_left(journal)))
     return found
 
 
@@ -329,7 +362,7 @@ def is_running(folder: Path) -> bool:
 
 
 @contextmanager
-def opened(place: Path, agreement: Agreement) -> Iterator[Journal]:
+def open_journal(place: Path, agreement: Agreement) -> Iterator[Journal]:
     """The journal of a run, if it began with this agreement."""
     make_folder(place)
     journal = Journal(place / "journal.sqlite", is_durable=True)
@@ -345,7 +378,7 @@ def opened(place: Path, agreement: Agreement) -> Iterator[Journal]:
         journal.close()
 
 
-def described(agreement: Agreement, cell: Cell) -> dict[str, Any]:
+def describe_study(agreement: Agreement, cell: Cell) -> dict[str, Any]:
     """``study.json``: what pages and tables are made from, beside records."""
     recipe = agreement.recipe
     return {

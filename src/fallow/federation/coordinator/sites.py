@@ -31,7 +31,7 @@ from fallow.federation.building import BuiltStudy
 from fallow.federation.coordinator.labels import LabelQueue
 from fallow.federation.coordinator.news import note_closed_without
 from fallow.federation.coordinator.scores import score_counts, score_totals
-from fallow.federation.coordinator.strikes import absent_from
+from fallow.federation.coordinator.strikes import find_absent
 from fallow.network.checks import ResponseCheck
 from fallow.network.plausible_sums import PlausibleSums
 from fallow.privacy import SecureSum
@@ -47,7 +47,9 @@ MOST = "most labels"  # what the journal notes of them: how many each site can h
 @final
 @dataclass(frozen=True)
 class RealSites:
-    """The sites of an agreement, each a process on another machine (`lab.ground.Environment`).
+    """The sites of an agreement, each a process on another machine.
+
+    Implements `experiment.environment.Environment`.
 
     ``greeted``: what each site said of itself, by `hello`.  How many labels a site has is noted
     when a step is over, so that a resumed run counts the same.  ``border`` is told what sites have
@@ -66,7 +68,7 @@ class RealSites:
     border: ResponseCheck = field(default_factory=ResponseCheck)
 
     def __post_init__(self) -> None:
-        self.border.rows |= rows_of(self.greeted["sites"])
+        self.border.rows |= find_rows(self.greeted["sites"])
         self.border.tests |= {
             site: int(answer.get("test", 0))
             for site, answer in self.greeted["sites"].items()
@@ -84,30 +86,37 @@ class RealSites:
 
     @property
     def recipe(self) -> Recipe:
+        """As all parties have agreed on it."""
         return self.agreement.recipe
 
     @property
     def seed(self) -> int:
+        """Of every draw that is no secret."""
         return self.agreement.seed
 
     @property
     def methods(self) -> Methods:
+        """The methods of the study, by the part that they play."""
         return self.made.methods
 
     @property
     def fresh(self) -> Callable[[torch.Generator], State]:
+        """Makes new initial weights from a stream."""
         return self.made.fresh
 
     @property
     def executor(self) -> str:
+        """The name of how sites train, for records."""
         return self.made.trainer
 
     @property
     def classes(self) -> Sequence[str]:
+        """Their names in order; none where numbers are predicted."""
         return self.agreement.schema.classes
 
     @cached_property
     def masking(self) -> PlausibleSums | None:
+        """The half of secure sums that the server has; None without them."""
         privacy = self.recipe.privacy
         if not privacy.secure_sum:
             return None
@@ -115,6 +124,7 @@ class RealSites:
 
     @property
     def is_shared(self) -> bool:
+        """Whether all sites spend one budget."""
         return is_shared(self.methods["query"])
 
     @property
@@ -123,6 +133,7 @@ class RealSites:
 
     @property
     def is_standardised(self) -> bool:
+        """Whether sites scale their columns by totals over all of them."""
         return self.recipe.standardise == "federated"
 
     @property
@@ -134,6 +145,7 @@ class RealSites:
 
     @property
     def sizes(self) -> dict[SiteId, int]:
+        """How many rows each site has."""
         return {site: int(answer["rows"]) for site, answer in self.known.items()}  # type: ignore[arg-type]
 
     @property
@@ -149,7 +161,7 @@ class RealSites:
         if noted is not None:
             found: dict[SiteId, dict[str, int]] = json.loads(noted)
             return found
-        return {site: counted(answer) for site, answer in self.known.items()}
+        return {site: read_counts(answer) for site, answer in self.known.items()}
 
     @property
     def most_labels(self) -> dict[SiteId, int]:
@@ -163,7 +175,7 @@ class RealSites:
             self.journal.read_note(LABELS) is not None
         ):  # a run that began before this was noted
             return self.sizes
-        said = {site: counted(answer) for site, answer in self.known.items()}
+        said = {site: read_counts(answer) for site, answer in self.known.items()}
         return {site: n["labelled"] + n["held"] for site, n in said.items()}
 
     def counts(self) -> dict[SiteId, list[int]]:
@@ -172,9 +184,11 @@ class RealSites:
 
     @property
     def held(self) -> int:
+        """How many labels validate, over all sites."""
         return sum(n["held"] for n in self.labels.values())
 
     def budget_for(self, share: float | int) -> dict[SiteId, int]:
+        """The budget of each site: a share of its rows, or a number of labels."""
         return budgets(self.recipe.budget, share, self.sizes)
 
     def cap_budget(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
@@ -185,7 +199,7 @@ class RealSites:
     def attending_sites(self, key: str, cohort: Sequence[SiteId]) -> tuple[SiteId, ...]:
         """Without the sites whose answers were struck out there; where these were all that was
         drawn for a round, all others stand in."""
-        gone = absent_from(self.journal, key)
+        gone = find_absent(self.journal, key)
         there = tuple(site for site in cohort if site not in gone)
         return there or tuple(site for site in self.carrier.sites if site not in gone)
 
@@ -195,12 +209,15 @@ class RealSites:
         return replace(self, encoded_by=state)
 
     def in_units(self, scale: Scale) -> RealSites:
+        """The same sites, with columns in units that they have agreed on."""
         return replace(self, scale=scale)
 
     def with_targets(self, targets: State | None) -> RealSites:
+        """The same sites, with numbers to predict in units of those bought so far."""
         return replace(self, targets=targets)
 
     def agree_on_targets(self, ask: Ask) -> State | None:
+        """The units of numbers to predict, by totals over sites; None where there are none."""
         if (
             self.classes
             or self.recipe.target_scale == "none"
@@ -228,17 +245,19 @@ class RealSites:
         shown = Disclosure.of(done["revealed"])
         if cycle < 0:
             shown = shown.plus(Disclosure.of(self.greeted["revealed"]))
-        allowed = self._allowed(budget)
+        allowed = self._find_limits(budget)
         most = {site: n + allowed.get(site, 0) for site, n in self.most_labels.items()}
         self.border.allowed = {site: allowed.get(site, 0) for site in most}
         self.border.labels |= most
         self.border.shared = sum(budget.values()) if self.is_shared else None
-        asked = self._asked(cycle, step, budget, shown)
+        asked = self._ask_people(cycle, step, budget, shown)
         done["ended"] = self.desk.wait(step, asked)
         ask = self._ask(f"{step}/close", cycle, shown)
         closed = ask.each("close", step=step, cycle=cycle)
         away = [site for site in ask.cohort if site not in closed]
-        labels = self.labels | {site: counted(answer) for site, answer in closed.items()}
+        labels = self.labels | {
+            site: read_counts(answer) for site, answer in closed.items()
+        }
         done["people"] = {site: dict(answer) for site, answer in closed.items()}
         done["revealed"] = shown.rows()
         with journal.transaction():
@@ -248,14 +267,14 @@ class RealSites:
                 note_closed_without(journal, step, away)
             return journal.finish(step, done)
 
-    def _asked(
+    def _ask_people(
         self, cycle: int, step: str, budget: Mapping[SiteId, int], shown: Disclosure
     ) -> dict[SiteId, int]:
         """How many questions each site asks its people."""
         if not any(budget.values()):
             return {}
         to: dict[SiteId, Answer] = {
-            site: {"allowed": n} for site, n in self._allowed(budget).items()
+            site: {"allowed": n} for site, n in self._find_limits(budget).items()
         }
         ask = self._ask(f"{step}/ask", cycle, shown)
         common = {"step": step, "cycle": cycle, "deadline": self.desk.deadline(step)}
@@ -264,10 +283,11 @@ class RealSites:
         check_picked(self, cycle, budget, asked)
         return asked
 
-    def _allowed(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
+    def _find_limits(self, budget: Mapping[SiteId, int]) -> dict[SiteId, int]:
         """The most questions that each site may ask: where they share a budget, all of it."""
-        together = sum(budget.values())
-        return {site: together if self.is_shared else n for site, n in budget.items()}
+        if self.is_shared:
+            return dict.fromkeys(budget, sum(budget.values()))
+        return dict(budget)
 
     def _ask(self, key: str, cycle: int, shown: Disclosure, **about: Any) -> Ask:
         verbs = self.methods["people"].contract.verbs
@@ -285,6 +305,7 @@ class RealSites:
     def first_phase(
         self, phases: Phases, train: Callable[[], TrainedPhase]
     ) -> tuple[TrainedPhase, None]:
+        """Real sites keep no phase for another strategy: they train."""
         return train(), None
 
     def restore(self, memory: None) -> None:
@@ -300,9 +321,10 @@ class RealSites:
         """What the sites' own test rows say; sites with few of them are silent."""
 
         def scores(retained: bool) -> Scores:
-            key, masking = f"{cycle}/train/{r}/score", self.masking
+            key = f"{cycle}/train/{r}/score"
+            masking = self.masking
             ask = self._ask(key, cycle, shown, round=r, masking=masking)
-            args: dict[str, Any] = {"retained": retained, **self._sent(state)}
+            args: dict[str, Any] = {"retained": retained, **self._select_sent(state)}
             unit = None if self.classes else self.variance or 1.0
             if masking is not None:
                 return score_totals(dict(ask.sum("score", **args)), unit)
@@ -314,7 +336,7 @@ class RealSites:
         """The common model, handed to every site; None where what sites use is their own."""
         shown = Disclosure()
         ask = self._ask("model/finish", self.recipe.cycles, shown)
-        own = ask.keep("finish", None, **self._sent(state))
+        own = ask.keep("finish", None, **self._select_sent(state))
         with journal.transaction():
             journal.note(FINISH, json.dumps(shown.rows()))
         return None if own else {name: state[name] for name in ("w", "stats")}
@@ -324,7 +346,7 @@ class RealSites:
         """What left the sites when the last model was handed over."""
         return Disclosure.of(json.loads(self.journal.read_note(FINISH) or "[]"))
 
-    def _sent(self, state: State) -> State:
+    def _select_sent(self, state: State) -> State:
         """What sites are sent of the state of the training method."""
         held = self.methods["training"].contract.at_server
         return {name: part for name, part in state.items() if name not in held}
@@ -334,12 +356,12 @@ class RealSites:
         return {}
 
 
-def counted(answer: Answer) -> dict[str, int]:
+def read_counts(answer: Answer) -> dict[str, int]:
     """What a site says of its labels."""
     return {name: int(answer.get(name, 0)) for name in ("labelled", "held", "pool")}  # type: ignore[arg-type]
 
 
-def rows_of(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
+def find_rows(known: Mapping[SiteId, Answer]) -> dict[SiteId, int]:
     """The most rows of each site that anything can be counted over: to choose from, or to test."""
     return {s: max(int(a["rows"]), int(a.get("test", 0))) for s, a in known.items()}  # type: ignore[arg-type]
 
@@ -352,7 +374,8 @@ def hello(made: BuiltStudy, carrier: Carrier, journal: Journal) -> dict[str, Any
     """
     done = journal.load_step(HELLO)
     if done is None:
-        shown, verbs = Disclosure(), made.methods["people"].contract.verbs
+        shown = Disclosure()
+        verbs = made.methods["people"].contract.verbs
         ask = Ask(carrier, journal, shown, HELLO, "people", reveals=verbs)
         try:
             met = each_of_all(ask, "hello")

@@ -22,12 +22,13 @@ from fallow.core.contract import Contract
 from fallow.core.types import SiteId
 from fallow.experiment.journal import Journal
 from fallow.federation.agreement import Agreement
-from fallow.network.remote import AGAIN, BEFORE, step_of
+from fallow.network.remote import AGAIN, BEFORE, find_step
 from fallow.privacy.settings import SMALLEST
 
-STRUCK, LEFT, STOPPED = "struck", "left", "stopped at"
-"""What the journal notes: answers that were struck out, sites that left, and where the run stood
-when it ended with an error."""
+# what the journal notes
+STRUCK = "struck"  # answers that were struck out
+LEFT = "left"  # sites that left
+STOPPED = "stopped at"  # where the run stood when it ended with an error
 HELLO = "0/hello"
 SCALING = ("/encoder", "/encode", "/features", "/targets")
 """The ends of the keys of what all sites must take part in to take part in anything."""
@@ -50,23 +51,23 @@ class Strike:
     at: str
 
 
-def strikes(journal: Journal) -> list[Strike]:
+def load_strikes(journal: Journal) -> list[Strike]:
     """All that was struck out in a run, oldest first."""
     return [Strike(**line) for line in json.loads(journal.read_note(STRUCK) or "[]")]
 
 
-def left(journal: Journal) -> dict[SiteId, str]:
+def load_left(journal: Journal) -> dict[SiteId, str]:
     """The sites that the study goes on without, and since when, as ISO text."""
     found: dict[SiteId, str] = json.loads(journal.read_note(LEFT) or "{}")
     return found
 
 
-def absent_from(journal: Journal, key: str) -> set[SiteId]:
+def find_absent(journal: Journal, key: str) -> set[SiteId]:
     """The sites that a round or query goes on without."""
-    return {strike.site for strike in strikes(journal) if strike.key == key}
+    return {strike.site for strike in load_strikes(journal) if strike.key == key}
 
 
-def sentence_for(strike: Strike) -> str:
+def describe_strike(strike: Strike) -> str:
     """What a site is told."""
     return (
         "the coordinator goes on without what this site answered, or did not answer, in "
@@ -80,9 +81,9 @@ def describe_key(key: str) -> str:
     >>> describe_key("0/train/3"), describe_key("1/query"), describe_key("0/initial/close")
     ('round 4 of cycle 0', 'the query of cycle 1', 'the end of the first labels')
     """
-    step, last = step_of(key), key.rpartition("/")[2]
+    last = key.rpartition("/")[2]
     if last in PEOPLE:
-        of = describe_key(step)
+        of = describe_key(find_step(key))
         return f"asking people in {of}" if last == "ask" else f"the end of {of}"
     if last == "score":
         return f"the scores of {describe_key(key.rpartition('/')[0])}"
@@ -97,10 +98,10 @@ def describe_key(key: str) -> str:
     return "the first labels" if key == "0/initial" else key
 
 
-def round_key(text: str) -> str:
+def parse_round(text: str) -> str:
     """The key of a round that is given as CYCLE/ROUND, as `coordinate status` counts them.
 
-    >>> round_key("1/4")
+    >>> parse_round("1/4")
     '1/train/3'
     """
     cycle, _, number = text.partition("/")
@@ -119,6 +120,7 @@ def strike(
     journal: Journal,
     agreement: Agreement,
     contracts: Mapping[str, Contract],
+    *,
     site: SiteId,
     key: str | None,
     at: str,
@@ -136,24 +138,27 @@ def strike(
             "the run did not stop with an error, so say which answer: --round CYCLE/ROUND, or "
             "--exchange with a key that 'coordinate start' has shown"
         )
-    place = _place_of(key)
-    if site in absent_from(journal, place):
+    place = _find_place(key)
+    if site in find_absent(journal, place):
         raise ValueError(f"{site} is struck out of {describe_key(place)} already")
     _check_place(journal, agreement, contracts, place)
     found = Strike(site, place, at)
     with journal.transaction():
-        journal.note(STRUCK, json.dumps([asdict(s) for s in [*strikes(journal), found]]))
+        journal.note(
+            STRUCK, json.dumps([asdict(s) for s in [*load_strikes(journal), found]])
+        )
         _go_back(journal, place)
     return found
 
 
-def _place_of(key: str) -> str:
+def _find_place(key: str) -> str:
     """The round or query that an exchange belongs to: its key without the number of the exchange,
     the leg of a relay and how often it was asked."""
     parts = key.partition("~")[0].split("/")
     if parts[-1] == "deliver":
         parts = parts[:-1]
-    size = 3 if len(parts) > 1 and parts[1] == "train" else 2
+    is_round = len(parts) > 1 and parts[1] == "train"
+    size = 3 if is_round else 2
     if parts[size : size + 1] and parts[size] in APART:
         size += 1
     return "/".join(parts[:size])
@@ -164,7 +169,7 @@ def _check_site(journal: Journal, agreement: Agreement, site: SiteId) -> None:
         raise ValueError(
             f"{site!r} is no site of this study; it has {', '.join(agreement.sites)}"
         )
-    if site in left(journal):
+    if site in load_left(journal):
         raise ValueError(f"the study goes on without {site} already")
     if agreement.recipe.privacy.secure_sum:
         raise ValueError(
@@ -177,7 +182,9 @@ def _check_place(
     journal: Journal, agreement: Agreement, contracts: Mapping[str, Contract], place: str
 ) -> None:
     """Raise ValueError unless the run can go back to a round or query."""
-    step, finished, recorded = step_of(place), journal.steps(), journal.exchanges()
+    step = find_step(place)
+    finished = journal.steps()
+    recorded = journal.exchanges()
     if step == HELLO:
         raise ValueError("a study begins with all its sites, and that is not taken back")
     if place == FINISH and "model" not in finished and not is_recorded(recorded, place):
@@ -209,14 +216,19 @@ def _check_place(
         raise ValueError(
             f"{owner.title} needs every site in every round, so that no answer can be left out"
         )
-    stay = len(agreement.sites) - len(absent_from(journal, place)) - len(left(journal)) - 1
+    stay = (
+        len(agreement.sites)
+        - len(find_absent(journal, place))
+        - len(load_left(journal))
+        - 1
+    )
     if stay < owner.cohort:
         raise ValueError(
             f"{stay} sites would be left in {describe_key(place)}, and {owner.title} needs "
             f"{owner.cohort}"
         )
-    is_open = is_recorded(recorded, place) or bool(absent_from(journal, place))
-    is_stop = _place_of(journal.read_note(STOPPED) or "") == place
+    is_open = is_recorded(recorded, place) or bool(find_absent(journal, place))
+    is_stop = _find_place(journal.read_note(STOPPED) or "") == place
     if not (is_open or is_stop or (step in finished and _is_round(place, agreement))):
         raise ValueError(f"the run has not come to {describe_key(place)} yet")
 
@@ -245,13 +257,16 @@ def _has_bought(journal: Journal, cycle: str) -> bool:
 
 def _go_back(journal: Journal, place: str) -> None:
     """Forget a round or query, and what was recorded after it; new keys for what is asked now."""
-    step, recorded = step_of(place), journal.exchanges()
-    begin = next((i for i, key in enumerate(recorded) if key.startswith(f"{place}/")), None)
+    step = find_step(place)
+    recorded = journal.exchanges()
+    of_place = [i for i, key in enumerate(recorded) if key.startswith(f"{place}/")]
+    dropped: list[str] = []
     if step in journal.steps():  # its exchanges are gone: all of its rounds are repeated
-        begin = 0
-    dropped = recorded[begin:] if begin is not None else []
+        dropped = recorded
+    elif of_place:
+        dropped = recorded[of_place[0] :]
     journal.take_back(dropped, [step])
-    anew = {step, *map(step_of, dropped), step_of(journal.read_note(STOPPED) or step)}
+    anew = {step, *map(find_step, dropped), find_step(journal.read_note(STOPPED) or step)}
     cycle, _, what = step.partition("/")
     if what == "train":  # sites may have been asked for more than was recorded
         anew |= {f"{cycle}/query", "model/finish"}
@@ -272,12 +287,12 @@ def take_back_last(journal: Journal) -> str | None:
     """Forget the exchange that was recorded last, because the server half has stopped on what it
     brought; its key, or None where there is none.  It is asked again under a new key."""
     recorded = journal.exchanges()
-    if not recorded or step_of(recorded[-1]) == HELLO:
+    if not recorded or find_step(recorded[-1]) == HELLO:
         return None
     key = recorded[-1]
     with journal.transaction():
         journal.take_back([key], [])
-        ask_anew(journal, step_of(key))
+        ask_anew(journal, find_step(key))
         before: dict[str, Any] = json.loads(journal.read_note(BEFORE) or "{}")
         if before.get("key") == key:  # what sites did in it does not count either
             for site, counted in before["counted"].items():
@@ -304,19 +319,17 @@ def can_advance(agreement: Agreement, key: str, gone: Iterable[SiteId]) -> bool:
 
     A study begins with all its sites, and what is masked begins anew by itself.
     """
-    if step_of(key) == HELLO or agreement.recipe.privacy.secure_sum:
+    if find_step(key) == HELLO or agreement.recipe.privacy.secure_sum:
         return False
-    return why_not_without(agreement, gone) is None
+    return explain_too_few(agreement, gone) is None
 
 
-def why_not_without(agreement: Agreement, gone: Iterable[SiteId]) -> str | None:
+def explain_too_few(agreement: Agreement, gone: Iterable[SiteId]) -> str | None:
     """Why a study cannot go on without some sites; None where it can."""
     stay = len(agreement.sites) - len(set(gone))
-    least = max(
-        1,
-        SMALLEST if agreement.recipe.privacy.secure_sum else 1,
-        agreement.waits.quorum or 1,
-    )
+    least = agreement.waits.quorum or 1
+    if agreement.recipe.privacy.secure_sum:
+        least = max(least, SMALLEST)
     if stay >= least:
         return None
     return (
@@ -329,8 +342,8 @@ def leave(journal: Journal, sites: Iterable[SiteId], at: str, key: str) -> None:
     """Go on without sites for the rest of the study; the open step, in which the exchange ``key``
     waited for them, begins again."""
     with journal.transaction():
-        journal.note(LEFT, json.dumps(left(journal) | dict.fromkeys(sites, at)))
+        journal.note(LEFT, json.dumps(load_left(journal) | dict.fromkeys(sites, at)))
         recorded = journal.exchanges()
         journal.take_back(recorded, [])
-        for step in sorted({step_of(name) for name in [key, *recorded]}):
+        for step in sorted({find_step(name) for name in [key, *recorded]}):
             ask_anew(journal, step)

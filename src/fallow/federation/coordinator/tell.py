@@ -46,17 +46,17 @@ class Teller:
     pages: bool = True
     _paged: float = -SELDOM
     _shown: Any = None  # how far people were when the page was written
-    _away: set[SiteId] = field(
-        default_factory=set
-    )  # sites that were not heard since the start
+    # sites that were not heard since the start
+    _away: set[SiteId] = field(default_factory=set)
 
     def begin(self) -> None:
-        recipe, before = self.agreement.recipe, read_live(self.folder) or {"sites": {}}
+        """The coordinator has started, perhaps again: what lasts is taken over."""
+        recipe = self.agreement.recipe
+        before = read_live(self.folder) or {"sites": {}}
         for site in self.agreement.sites:
             known = before["sites"].get(site, {})
-            self.live.site(
-                site, online=False, awaited=None, **{k: known.get(k) for k in LASTING}
-            )
+            lasting = {name: known.get(name) for name in LASTING}
+            self.live.update_site(site, online=False, awaited=None, **lasting)
         self.live.about |= {name: before.get(name) for name in ("step", "ended")}
         self.live.put(
             state="running",
@@ -70,22 +70,23 @@ class Teller:
         self._away = set(self.agreement.sites)
         self.say({"event": "meeting", "sites": sorted(self._away)})
 
-    def left_out(self, struck: Sequence[Strike], left: Mapping[SiteId, str]) -> None:
+    def note_absences(self, struck: Sequence[Strike], left: Mapping[SiteId, str]) -> None:
         """What the run goes on without: answers that were struck out, sites that left."""
-        self.live.put(**told_without(struck, left))
+        self.live.put(**describe_absences(struck, left))
         self._away -= left.keys()
 
-    def greeted(self, known: Mapping[SiteId, Answer]) -> None:
+    def note_greetings(self, known: Mapping[SiteId, Answer]) -> None:
+        """What every site has said of itself when the run began."""
         for site, answer in known.items():
-            self.live.site(site, rows=answer["rows"], test=answer.get("test"))
+            self.live.update_site(site, rows=answer["rows"], test=answer.get("test"))
         self({"event": "met", "sites": sorted(known), "awaited": sorted(self._away)})
 
     def end(self, state: str, why: str | None = None) -> None:
         """The last word: the run is finished, was stopped or has failed."""
         for site in self.live.sites:
-            self.live.site(site, awaited=None)
+            self.live.update_site(site, awaited=None)
         self.live.put(state=state, why=why, deadline=None, waiting=None, silent=None)
-        self._page()
+        self._write_page()
         self.say({"event": state, "why": why})
 
     def __call__(self, event: Event) -> None:
@@ -100,31 +101,31 @@ class Teller:
             case "query":
                 self.live.put(phase="choosing rows", **told)
             case "labels":
-                self._labels(event)
+                self._note_progress(event)
                 event = event | {
-                    "earlier": self._earlier(event["sites"]),
+                    "earlier": self._find_earlier(event["sites"]),
                     "silent": self.live.about["silent"],
                 }
             case "labelled":
-                self._labelled(event["step"], event["why"])
+                self._note_end_of_labelling(event["step"], event["why"])
             case "answered":
-                self._arrived(event["site"])
+                self._note_arrival(event["site"])
             case "waiting" if not event["key"].startswith("progress/"):
-                event = self._waited_for(event)
+                event = self._note_waiting(event)
             case "weighed":
-                self.live.refused(event["site"], event["why"])
+                self.live.note_refusal(event["site"], event["why"])
             case "advanced":
                 self.live.put(waiting=None)
             case "refused":
-                self.live.refused(event["site"], event["why"])
+                self.live.note_refusal(event["site"], event["why"])
             case "scored":
                 self.live.put(**told)
-                self._page()
+                self._write_page()
             case _:
                 self.live.beat()
         self.say(event)
 
-    def _waited_for(self, event: Event) -> Event:
+    def _note_waiting(self, event: Event) -> Event:
         """An exchange waits for sites: since when, until when, and what would go on without them."""
         now = self.live.clock()
         gone = {*event["sites"], *(self.live.about.get("left") or {})}
@@ -142,15 +143,16 @@ class Teller:
         self.live.put(waiting=shown)
         return event | waiting
 
-    def _labels(self, event: Event) -> None:
+    def _note_progress(self, event: Event) -> None:
         """People are asked, or further than they were: of a site that does not answer now, as far
         as is known."""
-        step, now = event["step"], utc(self.live.clock())
+        step = event["step"]
+        now = utc(self.live.clock())
         if self.live.about.get("step") != step:
             for site in self.live.sites:
-                self.live.site(site, labels=None, counted=None)
+                self.live.update_site(site, labels=None, counted=None)
         for site, counts in event["sites"].items():
-            self.live.site(site, labels=counts, counted=now)
+            self.live.update_site(site, labels=counts, counted=now)
         silent = {
             site: self.live.sites[site].get("seen")
             for site in event.get("open", [])
@@ -161,12 +163,16 @@ class Teller:
         is_new = self._shown != (step, event["sites"])
         if is_asked or (is_new and time.monotonic() - self._paged >= SELDOM):
             self._shown = (step, event["sites"])
-            self._page()
+            self._write_page()
 
-    def _labelled(self, step: str, why: str) -> None:
+    def _note_end_of_labelling(self, step: str, why: str) -> None:
         """Nobody is waited for any more: open questions are given back."""
-        about, known = self.live.about, self.live.sites.items()
-        counts = {site: told["labels"] for site, told in known if told.get("labels")}
+        about = self.live.about
+        counts = {
+            site: told["labels"]
+            for site, told in self.live.sites.items()
+            if told.get("labels")
+        }
         if (about.get("ended") or {}).get("step") != step:
             about["ended"] = {
                 "step": step,
@@ -174,18 +180,18 @@ class Teller:
                 "open": sum(n["open"] for n in counts.values()),
             }
         for site, n in counts.items():
-            self.live.site(site, labels=n | {"open": 0})
+            self.live.update_site(site, labels=n | {"open": 0})
         self.live.put(phase="entering labels", deadline=None, silent=None)
-        self._page()
+        self._write_page()
 
-    def _arrived(self, site: SiteId) -> None:
+    def _note_arrival(self, site: SiteId) -> None:
         """The first answer of a site since the start says that it is there."""
         self.live.beat()
         if site in self._away:
             self._away.remove(site)
             self.say({"event": "arrived", "site": site, "awaited": sorted(self._away)})
 
-    def _earlier(self, now: Mapping[SiteId, Any]) -> dict[SiteId, Any]:
+    def _find_earlier(self, now: Mapping[SiteId, Any]) -> dict[SiteId, Any]:
         """What is known of sites that do not say how far they are ``now``, and since when."""
         return {
             site: (about["labels"], about["counted"])
@@ -193,7 +199,7 @@ class Teller:
             if site not in now and about.get("labels")
         }
 
-    def _page(self) -> None:
+    def _write_page(self) -> None:
         """Write the report anew; a page that cannot be written does not end a run."""
         if not self.pages:
             return
@@ -204,7 +210,12 @@ class Teller:
             self.say({"event": "page", "why": str(error)})
 
 
-def told_without(struck: Sequence[Strike], left: Mapping[SiteId, str]) -> dict[str, Any]:
+def describe_absences(
+    struck: Sequence[Strike], left: Mapping[SiteId, str]
+) -> dict[str, Any]:
     """What a run goes on without, as its live state has it."""
-    lines = [{"site": s.site, "what": describe_key(s.key), "at": s.at} for s in struck]
+    lines = [
+        {"site": strike.site, "what": describe_key(strike.key), "at": strike.at}
+        for strike in struck
+    ]
     return {"struck": lines, "left": dict(left)}

@@ -14,7 +14,7 @@ from fallow.federation.ledger.questions import now
 from fallow.federation.ledger.releases import NAME, ReleaseEntry, Releases, UnreadableBook
 from fallow.federation.ledger.tables import COPIED, NOTICED, Tables
 from fallow.privacy import Released
-from fallow.privacy.ledger import added_up, as_written, doubtful
+from fallow.privacy.ledger import add_up, as_written, doubtful
 from fallow.sites.store import Label
 from fallow.storage.checksums import MARK, checksum
 from fallow.storage.packing import unpack
@@ -224,7 +224,7 @@ class SiteStore:
         if is_in_doubt:
             self.spend_the_rest()
         elif is_copy or is_loss:
-            again = added_up(entry.epsilon for entry in missing)
+            again = add_up(entry.epsilon for entry in missing)
             self._note(
                 SAID,
                 f"noise: this ledger was put back; {len(missing)} releases that it did not know, "
@@ -315,7 +315,7 @@ class SiteStore:
         return float(self._spent_exactly())
 
     def _spent_exactly(self) -> Fraction:
-        return added_up(cost for (cost,) in self._tables.read("SELECT epsilon FROM spent"))
+        return add_up(cost for (cost,) in self._tables.read("SELECT epsilon FROM spent"))
 
     def released(self, site: SiteId) -> dict[str, Released]:
         """The releases of the run, by key, in the order of spending."""

@@ -35,18 +35,18 @@ from fallow.federation.site.refusals import ErrorLog, word_for_outside
 from fallow.federation.site.rows import SiteRows
 from fallow.federation.site.schedule import OrderPlace
 from fallow.federation.site.settings import RUNS
-from fallow.network.checks import check_order, stats_of
+from fallow.network.checks import check_order, size_of_statistics
 from fallow.network.envelope import Order, Reply, open_order, sign_message
 from fallow.network.gathering import EPSILON
 from fallow.network.relays import (
     DELIVER,
-    Brought,
+    Delivery,
+    bytes_to_tensor,
     limit_claims,
     read_delivery,
     read_news,
     read_request,
-    sealed_letters,
-    tensor_of,
+    seal_letters,
 )
 from fallow.network.release import HERE, check_release
 from fallow.sites.in_process import perform
@@ -376,7 +376,7 @@ class Host:
             else:
                 answer = self._by_method(request, place)
             if request.steps[-1].kind == "relay":
-                answer = sealed_letters(order, answer, to)
+                answer = seal_letters(order, answer, to)
             answer = self._finish(order, verb, answer, notes=notes, is_closing=is_closing)
         if is_closing:
             # all is safe in the ledger; where it cannot be copied, the next close tries again
@@ -410,9 +410,9 @@ class Host:
                 store.trust()
         return answer
 
-    def _receive(self, order: Order, place: OrderPlace) -> Brought:
+    def _receive(self, order: Order, place: OrderPlace) -> Delivery:
         """Open what a relay delivers, check it, and let the site remember it."""
-        sizes = {"w": self._parts.layout.d, "stats": stats_of(self._parts)}
+        sizes = {"w": self._parts.layout.d, "stats": size_of_statistics(self._parts)}
         brought = read_delivery(order, self._folder.keys.seal, sizes)
         senders = brought.letters
         self._limits.check_delivery(order.key, place, brought.verb, senders)
@@ -431,7 +431,7 @@ class Host:
             answers = perform({site.id: site}, self._made.executor, {site.id: request})
         if site.memory.get("picks") is not before:
             step = request.key.rpartition("/")[0]
-            site.remember(PICKED, {"step": tensor_of(step.encode())})
+            site.remember(PICKED, {"step": bytes_to_tensor(step.encode())})
         return answers[site.id]
 
     def _about_people(self, order: Order, request: Request) -> Answer:
@@ -449,7 +449,7 @@ class Host:
         if step.kind == "keep":
             return {"count": answer["count"]}
         if step.kind == "sum":
-            return site.guard.out(step, request, answer)
+            return site.guard.protect(step, request, answer)
         return answer
 
     # -- the site ---------------------------------------------------------------------------

@@ -98,6 +98,8 @@ class SiteLimits:
         last = request.steps[-1]
         if last.kind != "fit" and last.verb != KEYS:
             self._check_words(request, last)
+        if place.kind == "encode" and last.verb != KEYS:
+            self._check_encoding(last)
         if request.owner == "people":
             return self._check_people(run, request, last, place, pool)
         notes = OrderNotes()
@@ -285,6 +287,12 @@ class SiteLimits:
                     f"the order {request.key} says {name}={value!r:.40}, and it is a whole number "
                     f"of at most {most}"
                 )
+
+    def _check_encoding(self, step: Step) -> None:
+        """Raise unless rows can be encoded by what the step brings."""
+        encoding = self.made.methods.get("encoding")
+        if encoding is not None:
+            encoding.check(self.site, dict(step.args))
 
     # -- labels and scores ------------------------------------------------------------------
 

@@ -17,10 +17,18 @@ from fallow.privacy.extra import need
 from fallow.storage.private import FILE, make_folder
 
 PURPOSE = "a certificate"
+AUTHORITY = "Fallow authority"
 YEARS = 10
 USES = (
-    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
-    *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
 )
 LOCAL = (
     "localhost",
@@ -49,16 +57,21 @@ def new_tls(folder: Path, hosts: Sequence[str] = ()) -> Tls:
     """
     made = Tls.in_folder(folder)
     elliptic = need("cryptography.hazmat.primitives.asymmetric.ec", PURPOSE)
-    authority, server = (
-        elliptic.generate_private_key(elliptic.SECP256R1()) for _ in range(2)
+    authority = elliptic.generate_private_key(elliptic.SECP256R1())
+    server = elliptic.generate_private_key(elliptic.SECP256R1())
+    root = _sign_certificate(
+        name=AUTHORITY, key=authority, issuer=AUTHORITY, signer=authority, hosts=None
     )
-    root = _signed("Fallow authority", authority, "Fallow authority", authority, None)
-    leaf = _signed(
-        "Fallow coordinator", server, "Fallow authority", authority, (*LOCAL, *hosts)
+    leaf = _sign_certificate(
+        name="Fallow coordinator",
+        key=server,
+        issuer=AUTHORITY,
+        signer=authority,
+        hosts=(*LOCAL, *hosts),
     )
-    _write(made.authority, _pem(root))
-    _write(made.certificate, _pem(leaf))
-    _write(made.key, _private(server, "PKCS8"))
+    _write(made.authority, _encode_certificate(root))
+    _write(made.certificate, _encode_certificate(leaf))
+    _write(made.key, _encode_key(server, "PKCS8"))
     return made
 
 
@@ -73,62 +86,61 @@ def new_node_key(path: Path) -> str:
     public = secret.public_key().public_bytes(
         formats.Encoding.OpenSSH, formats.PublicFormat.OpenSSH
     )
-    _write(path, _private(secret, "OpenSSH"))
+    _write(path, _encode_key(secret, "OpenSSH"))
     _write(path.with_name(path.name + ".pub"), public + b"\n")
     return str(public.decode())
 
 
-def _signed(
+def _sign_certificate(
     name: str, key: Any, issuer: str, signer: Any, hosts: Sequence[str] | None
 ) -> Any:
     """A certificate of ``name`` for ``hosts``, or of an authority where there are none."""
-    x509, hashes = (
-        need(f"cryptography.{m}", PURPOSE) for m in ("x509", "hazmat.primitives.hashes")
-    )
-    now, is_authority = datetime.now(UTC), hosts is None
+    x509 = need("cryptography.x509", PURPOSE)
+    hashes = need("cryptography.hazmat.primitives.hashes", PURPOSE)
+    now = datetime.now(UTC)
+    is_authority = hosts is None
     allowed = {"key_cert_sign", "crl_sign"} if is_authority else {"digital_signature"}
+    depth = 0 if is_authority else None  # an authority signs no other authority
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     builder = (
         x509.CertificateBuilder()
-        .subject_name(_title(x509, name))
-        .issuer_name(_title(x509, issuer))
+        .subject_name(_make_title(x509, name))
+        .issuer_name(_make_title(x509, issuer))
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))  # clocks differ
         .not_valid_after(now + timedelta(days=365 * YEARS))
-        .add_extension(
-            x509.BasicConstraints(is_authority, 0 if is_authority else None), True
-        )
+        .add_extension(x509.BasicConstraints(is_authority, depth), True)
         .add_extension(x509.KeyUsage(**{use: use in allowed for use in USES}), True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         .add_extension(identifier, False)
     )
     if hosts is not None:
         names = x509.SubjectAlternativeName(
-            [_host(x509, host) for host in dict.fromkeys(hosts)]
+            [_make_host(x509, host) for host in dict.fromkeys(hosts)]
         )
         builder = builder.add_extension(names, False)
     return builder.sign(signer, hashes.SHA256())
 
 
-def _title(x509: Any, text: str) -> Any:
+def _make_title(x509: Any, text: str) -> Any:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
 
-def _host(x509: Any, host: str) -> Any:
+def _make_host(x509: Any, host: str) -> Any:
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:
         return x509.DNSName(host)
 
 
-def _pem(certificate: Any) -> bytes:
+def _encode_certificate(certificate: Any) -> bytes:
     encoding = need("cryptography.hazmat.primitives.serialization", PURPOSE).Encoding.PEM
     pem: bytes = certificate.public_bytes(encoding)
     return pem
 
 
-def _private(key: Any, kind: str) -> bytes:
+def _encode_key(key: Any, kind: str) -> bytes:
     formats = need("cryptography.hazmat.primitives.serialization", PURPOSE)
     form = getattr(formats.PrivateFormat, kind)
     text: bytes = key.private_bytes(formats.Encoding.PEM, form, formats.NoEncryption())

@@ -23,12 +23,15 @@ from fallow.network.flower.app.fallow_pipe.pipe import (
     read,
     write,
 )
-from fallow.network.flower.sockets import accepted, listening
+from fallow.network.flower.sockets import accept, listening
 
-SHORTEST, LONGEST = 1.0, 60.0  # seconds before a lost message is sent again; it doubles
-AGAIN, SELDOM = 120.0, 1800.0
-"""Seconds before it is sent again though nobody said that it was lost; they double up to the last.
-Flower says nothing where the process that had a message, or its answer, was killed."""
+# seconds before a lost message is sent again; they double from the first to the last
+SHORTEST = 1.0
+LONGEST = 60.0
+# seconds before it is sent again though nobody said that it was lost; they double too
+AGAIN = 120.0
+SELDOM = 1800.0
+"""Flower says nothing where the process that had a message, or its answer, was killed."""
 TURN = 0.1
 
 
@@ -54,7 +57,9 @@ class Parcel:
     node: Node | None = None  # to which it was sent last
 
     def send_again(self, due: float) -> None:
-        self.due, self.node = due, None
+        """Send it once more, not before ``due``, wherever it was sent last."""
+        self.due = due
+        self.node = None
 
 
 class Hub:
@@ -66,8 +71,11 @@ class Hub:
     """
 
     def __init__(self, place: Path, say: Say = stay_silent, silence: float = AGAIN) -> None:
-        self.place, self.say, self._silence = place, say, silence
-        self._lock, self._stop = Lock(), Event()
+        self.place = place
+        self.say = say
+        self._silence = silence
+        self._lock = Lock()
+        self._stop = Event()
         self._parcels: dict[SiteId, Parcel] = {}
         self._nodes: dict[SiteId, Node] = {}
         self._answers: Queue[tuple[SiteId, bytes]] = Queue()
@@ -78,6 +86,7 @@ class Hub:
         ]
 
     def start(self) -> None:
+        """Listen for the app, and push what is due."""
         for thread in self._threads:
             thread.start()
 
@@ -87,11 +96,13 @@ class Hub:
         return self._app is not None
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        """Replace the open message of each site; it is sent until it is answered."""
         with self._lock:
             for site, content in messages.items():
                 self._parcels[site] = Parcel(content, silence=self._silence)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        """Answers that came, after waiting so many seconds for the first one."""
         found = []
         try:
             found.append(self._answers.get(timeout=max(seconds, 0.0)))
@@ -101,10 +112,12 @@ class Hub:
             return found
 
     def online(self) -> set[SiteId]:
+        """The sites whose SuperNode is there now."""
         with self._lock:
             return set(self._nodes)
 
     def close(self) -> None:
+        """End the connection and both threads."""
         self._stop.set()
         self._drop(self._app)
         for thread in self._threads:
@@ -114,7 +127,7 @@ class Hub:
     def _listen(self) -> None:
         with listening(self.place) as server:
             while not self._stop.is_set():
-                if (connection := accepted(server)) is not None:
+                if (connection := accept(server)) is not None:
                     self._drop(self._app)
                     with self._lock:
                         self._app = connection
@@ -125,7 +138,8 @@ class Hub:
         with self._lock:
             if connection is None or connection is not self._app:
                 return
-            self._app, self._nodes = None, {}
+            self._app = None
+            self._nodes = {}
             for parcel in self._parcels.values():
                 parcel.send_again(0.0)
                 parcel.numbers.clear()
@@ -137,7 +151,8 @@ class Hub:
         """Take what Flower's app brings, until it ends; always at once, for it waits meanwhile."""
         try:
             while (frame := read(connection)) is not None:
-                self._take(connection, *frame)
+                kind, payload = frame
+                self._take(connection, kind, payload)
         except (OSError, ValueError) as error:
             self.say(
                 {"event": "pipe", "why": f"the connection to Flower's app broke: {error}"}
@@ -149,7 +164,7 @@ class Hub:
             if connection is not self._app:
                 return
             if kind == NODES:
-                return self._see(json.loads(payload))
+                return self._note_nodes(json.loads(payload))
             (number,) = NUMBER.unpack_from(payload)
             site = next((s for s, p in self._parcels.items() if number in p.numbers), None)
             if site is None:
@@ -165,7 +180,7 @@ class Hub:
         why = payload[NUMBER.size :].decode(errors="replace")
         self.say({"event": "lost", "site": site, "why": why})
 
-    def _see(self, nodes: list[tuple[int, SiteId, str]]) -> None:
+    def _note_nodes(self, nodes: list[tuple[int, SiteId, str]]) -> None:
         """Note who is there.  What was sent to a node that has since been restarted is lost."""
         newest = sorted(nodes, key=lambda node: node[2])  # the last one counts
         self._nodes = {site: Node(number, since) for number, site, since in newest}
@@ -177,7 +192,8 @@ class Hub:
     def _push(self) -> None:
         while not self._stop.wait(TURN):
             with self._lock:
-                app, ready = self._app, self._due()
+                app = self._app
+                ready = self._collect_due()
             try:
                 for content in ready:
                     if app is not None:
@@ -185,7 +201,7 @@ class Hub:
             except OSError:
                 self._drop(app)
 
-    def _due(self) -> list[bytes]:
+    def _collect_due(self) -> list[bytes]:
         """The messages to send now, each with a new number and its node."""
         ready = []
         for site, parcel in self._parcels.items():
@@ -193,7 +209,8 @@ class Hub:
             if node is not None and monotonic() >= parcel.due:
                 self._last += 1
                 parcel.numbers.add(self._last)
-                parcel.node, parcel.due = node, monotonic() + parcel.silence
+                parcel.node = node
+                parcel.due = monotonic() + parcel.silence
                 parcel.silence = min(2 * parcel.silence, SELDOM)
                 ready.append(NODE.pack(self._last, node.number) + parcel.content)
         return ready

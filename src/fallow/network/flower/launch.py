@@ -65,7 +65,8 @@ MOST_WORDS = 10_000  # of an error, in a log
 
 def main() -> None:
     """Run the command that the first argument names, with the others."""
-    name, sys.argv = sys.argv[1], sys.argv[1:]
+    name = sys.argv[1]
+    sys.argv = sys.argv[1:]
     os.umask(OTHERS)
     threading.Thread(target=_end_with, args=(_parent(),), daemon=True).start()
     guard_command(name)
@@ -130,10 +131,8 @@ def let_apps_start() -> None:
     for name in STATES:
         state: Any = importlib.import_module(name)
         dead_after = state.HEARTBEAT_PATIENCE * state.HEARTBEAT_DEFAULT_INTERVAL
-        state.HEARTBEAT_DEFAULT_INTERVAL, state.HEARTBEAT_PATIENCE = (
-            CLAIM,
-            dead_after / CLAIM,
-        )
+        state.HEARTBEAT_DEFAULT_INTERVAL = CLAIM
+        state.HEARTBEAT_PATIENCE = dead_after / CLAIM
 
 
 class App(subprocess.Popen[Any]):
@@ -213,7 +212,7 @@ def _with_doorkeeper(
 
 
 def _own_app_only(install: Callable[..., Any]) -> Callable[..., Any]:
-    def checked(bundle: bytes, *args: Any, **options: Any) -> Any:
+    def install_own(bundle: bytes, *args: Any, **options: Any) -> Any:
         if not is_own(bundle):
             raise ValueError(
                 "this is another Flower app than the one that came with the Fallow of this "
@@ -221,7 +220,7 @@ def _own_app_only(install: Callable[..., Any]) -> Callable[..., Any]:
             )
         return install(bundle, *args, **options)
 
-    return checked
+    return install_own
 
 
 def _staying(client: Any) -> Any:
@@ -241,12 +240,12 @@ def _without_words(error: Callable[..., Any]) -> Callable[..., Any]:
     """Flower's error without Python's words, which may quote files of the site: they are written to
     standard error, and so to the log of the SuperNode, and stay there."""
 
-    def told(code: int, reason: str | None = None) -> Any:
+    def make_error(code: int, reason: str | None = None) -> Any:
         if reason is not None:
             sys.stderr.write(f"{reason[:MOST_WORDS]}\n")
         return error(code, None if reason is None else REASON)
 
-    return told
+    return make_error
 
 
 def is_own(bundle: bytes) -> bool:

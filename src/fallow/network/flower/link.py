@@ -18,7 +18,9 @@ from fallow.network.flower.superlink import Superlink
 
 START = 180.0  # seconds in which a run of the app should connect
 TURN = 0.5
-SHORTEST, LONGEST = 2.0, 30.0  # seconds before a failed step is tried again; it doubles
+# seconds before a failed step is tried again; they double from the first to the last
+SHORTEST = 2.0
+LONGEST = 30.0
 
 
 class FlowerLink:
@@ -38,9 +40,12 @@ class FlowerLink:
         say: Say = stay_silent,
     ) -> None:
         self.say = say
-        self._nodes, self._lock, self._admitted = dict(nodes), Lock(), False
+        self._nodes = dict(nodes)
+        self._lock = Lock()
+        self._admitted = False
         self._trouble: str | None = None
-        self._stop, self._stack = Event(), ExitStack()
+        self._stop = Event()
+        self._stack = ExitStack()
         place = self._stack.enter_context(private_socket(folder))
         self.hub = Hub(place, say)
         self.superlink = Superlink(folder, address, tls, place, say)
@@ -61,18 +66,23 @@ class FlowerLink:
     def admit(self, nodes: Mapping[SiteId, str]) -> None:
         """Let these nodes join, and no others; those that are there already stay connected."""
         with self._lock:
-            self._nodes, self._admitted = dict(nodes), False
+            self._nodes = dict(nodes)
+            self._admitted = False
 
     def send(self, messages: Mapping[SiteId, bytes]) -> None:
+        """Replace the open message of each site; it is sent until it is answered."""
         self.hub.send(messages)
 
     def receive(self, seconds: float) -> list[tuple[SiteId, bytes]]:
+        """Answers that came, after waiting so many seconds for the first one."""
         return self.hub.receive(seconds)
 
     def online(self) -> set[SiteId]:
+        """The sites whose SuperNode is there now."""
         return self.hub.online()
 
     def close(self) -> None:
+        """End the app, the SuperLink and everything that was started for them."""
         self._stop.set()
         self._thread.join()
         self.hub.close()
@@ -89,7 +99,8 @@ class FlowerLink:
                 self._register()
                 if not self.hub.is_connected:
                     self._run()
-                self._trouble, pause = None, SHORTEST
+                self._trouble = None
+                pause = SHORTEST
             except (RuntimeError, OSError, ValueError, SubprocessError) as error:
                 self._trouble = str(error)
                 self.say({"event": "flower", "why": self._trouble})
@@ -98,7 +109,9 @@ class FlowerLink:
 
     def _register(self) -> None:
         with self._lock:
-            nodes, is_done, self._admitted = self._nodes, self._admitted, True
+            nodes = self._nodes
+            is_done = self._admitted
+            self._admitted = True
         if is_done:
             return
         try:

@@ -17,7 +17,9 @@ from fallow.network.flower.launch import PARENT
 from fallow.storage.private import OTHERS, for_owner_alone, private_folder, write_private
 
 LAUNCH = Path(__file__).with_name("launch.py")
-SHORTEST, LONGEST = 1.0, 15.0  # seconds before a process is started again; it doubles
+# seconds before a process is started again; they double from the first to the last
+SHORTEST = 1.0
+LONGEST = 15.0
 SETTLED = 20.0  # seconds after which a process runs well
 PATIENCE = 8.0  # seconds to end before it is killed
 KEPT = 8 << 20  # bytes of a log, before it is put aside; one such file is kept
@@ -101,8 +103,12 @@ class Child:
         explain: Explain = lambda text: None,
         say: Say = stay_silent,
     ) -> None:
-        self.name, self.line, self.env, self.log = name, line, env, log
-        self.explain, self.say = explain, say
+        self.name = name
+        self.line = line
+        self.env = env
+        self.log = log
+        self.explain = explain
+        self.say = say
         self.problem: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._stop = Event()
@@ -123,6 +129,7 @@ class Child:
             return log.read().decode(errors="replace").strip().rpartition("\n")[2]
 
     def start(self) -> None:
+        """Start the process, and start it again whenever it ends."""
         private_folder(self.log.parent)
         self._thread.start()
 

@@ -52,7 +52,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
         yield server
 
 
-def accepted(server: socket.socket) -> socket.socket | None:
+def accept(server: socket.socket) -> socket.socket | None:
     """The next connection; None if there is none within a turn."""
     try:
         connection, _ = server.accept()
@@ -74,7 +74,7 @@ def serve_socket(path: Path, handle: Callable[[bytes], bytes], stop: Event) -> N
     one = Lock()
     with listening(path) as server:
         while not stop.is_set():
-            connection = accepted(server)
+            connection = accept(server)
             if connection is not None:
                 Thread(target=_serve, args=(connection, handle, one), daemon=True).start()
 

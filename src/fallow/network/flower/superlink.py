@@ -43,7 +43,8 @@ class Superlink:
         place: Path,
         say: Say = stay_silent,
     ) -> None:
-        self._folder, self._tls = folder.absolute(), tls
+        self._folder = folder.absolute()
+        self._tls = tls
         self._host, _, port = address.rpartition(":")
         if not self._host or not port.isdigit():
             raise ValueError(f"{address!r} is no address to listen at; write host:port")
@@ -64,19 +65,23 @@ class Superlink:
 
     @property
     def problem(self) -> str | None:
+        """Why it does not run well, in a sentence; None where it does."""
         return self._child.problem
 
     @property
     def pid(self) -> int | None:
+        """Of its process, where it runs."""
         return self._child.pid
 
     @property
     def local(self) -> str:
         """Where this machine reaches it."""
         is_any = self._host in ("0.0.0.0", "[::]")
-        return f"{'127.0.0.1' if is_any else self._host}:{self._port}"
+        host = "127.0.0.1" if is_any else self._host
+        return f"{host}:{self._port}"
 
     def start(self) -> None:
+        """Write its configuration and start it."""
         home = Path(self._env["FLWR_HOME"])
         private_folder(home)
         here = {
@@ -88,6 +93,7 @@ class Superlink:
         self._child.start()
 
     def stop(self) -> None:
+        """End it, by force where it takes too long."""
         self._child.stop()
 
     def is_ready(self) -> bool:

@@ -40,12 +40,10 @@ class Supernode:
     ) -> None:
         home = folder.absolute()
         commands = write_commands(home / "bin", COMMANDS)
-        self._site, self._superlink, self._key, self._authority = (
-            site,
-            superlink,
-            key,
-            authority,
-        )
+        self._site = site
+        self._superlink = superlink
+        self._key = key
+        self._authority = authority
         env = environment(
             home / "home", [commands], **{SOCKET: os.fspath(socket.absolute())}
         )
@@ -55,6 +53,7 @@ class Supernode:
 
     @property
     def problem(self) -> str | None:
+        """Why it does not reach the coordinator, in a sentence; None where it does."""
         if self._child.problem or "Connection attempt failed" not in self._child.last():
             return self._child.problem
         return (
@@ -64,12 +63,15 @@ class Supernode:
 
     @property
     def pid(self) -> int | None:
+        """Of its process, where it runs."""
         return self._child.pid
 
     def start(self) -> None:
+        """Start it, and start it again whenever it ends."""
         self._child.start()
 
     def stop(self) -> None:
+        """End it, by force where it takes too long."""
         self._child.stop()
 
     def _line(self) -> list[str]:

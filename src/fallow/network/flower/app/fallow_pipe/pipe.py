@@ -6,7 +6,9 @@ import os
 import socket
 import struct
 
-HEAD, NUMBER, NODE = struct.Struct(">Qc"), struct.Struct(">Q"), struct.Struct(">QQ")
+HEAD = struct.Struct(">Qc")  # length of the payload, and what comes
+NUMBER = struct.Struct(">Q")  # of a message
+NODE = struct.Struct(">QQ")  # number of a message, and its node
 LIMIT = 1 << 31  # bytes of a payload; Flower carries no more
 SOCKET = "FALLOW_SOCKET"  # environment: the socket of the coordinator or of the site
 
@@ -46,7 +48,8 @@ def read(connection: socket.socket) -> tuple[bytes, bytes] | None:
 
 def _exactly(connection: socket.socket, size: int) -> bytes | None:
     """``size`` bytes; they are taken as they come, so an announced size alone costs no memory."""
-    parts, missing = [], size
+    parts: list[bytes] = []
+    missing = size
     while missing:
         part = connection.recv(min(missing, 1 << 20))
         if not part:

@@ -19,7 +19,8 @@ LOOK = 4  # turns between looks at who is online
 def main(grid: Grid, context: Context) -> None:
     """Carry until the coordinator ends the connection."""
     waiting: dict[str, bytes] = {}  # Flower's id of a message -> the coordinator's number
-    shown, turn = "", 0
+    shown = ""
+    turn = 0
     with connect() as connection:
         while True:
             if select.select([connection], [], [], TURN)[0]:

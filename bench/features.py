@@ -1,0 +1,98 @@
+"""Memory of a million rows with 768 features each: made, standardised, read, in one process.
+
+    python -m bench.features                 1,000,000 rows of 768: 3 GB of disk
+    python -m bench.features 100000 768      fewer
+
+Rows are small, so that what is measured is the memory of features: it should not grow with them.
+Writes ``bench/features.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fallow.encoders import Fourier
+from fallow.encoders.base import encode_rows, encoder_digest
+from fallow.experiment.versions import versions
+from fallow.sites.seen import SeenRows
+from fallow.storage.features import FeatureFile, FeatureStore
+
+CHUNK = 4096
+COLUMNS = 8
+LIMIT = 1.0  # GB, of a process with torch
+RESULTS = Path(__file__).parent / "features.json"
+
+
+def peak() -> float:
+    """The most memory that this process had so far, in GB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def main(rows: int, width: int) -> None:
+    encoder = Fourier(features=width, units="none")
+    x = torch.randn(rows, COLUMNS, generator=torch.Generator().manual_seed(0))
+    state = {
+        "length": torch.tensor(3.0, dtype=torch.float64),
+        "centre": torch.zeros(COLUMNS, dtype=torch.float64),
+        "spread": torch.ones(COLUMNS, dtype=torch.float64),
+    }
+    seconds, memory = {}, {"before": peak()}
+    with tempfile.TemporaryDirectory() as folder:
+        store = FeatureStore(Path(folder))
+        begun = time.perf_counter()
+
+        def encode(block: Tensor) -> Tensor:
+            return encode_rows(encoder, block, state)
+
+        found = store.features(encoder_digest(encoder, state), x, width, encode)
+        if not isinstance(found, FeatureFile):
+            raise SystemExit("so few features stay in memory: give more rows")
+        seconds["made"] = time.perf_counter() - begun
+        memory["made"] = peak()
+
+        begun = time.perf_counter()
+        everything = torch.arange(rows)
+        total = torch.zeros(width, dtype=torch.float64)
+        square = torch.zeros(width, dtype=torch.float64)
+        for some in torch.split(everything, CHUNK):
+            z = found.take(some).double()
+            total += z.sum(0)
+            square += z.square().sum(0)
+        mean = total / rows
+        std = (square / rows - mean.square()).sqrt()
+        seconds["standardised"] = time.perf_counter() - begun
+        memory["standardised"] = peak()
+
+        begun = time.perf_counter()
+        seen = SeenRows(found, everything, {"mean": mean, "std": std}, torch.float32)
+        drawn = torch.randperm(rows, generator=torch.Generator().manual_seed(1))
+        for some in torch.split(drawn, CHUNK):
+            seen[some].sum()
+        seconds["read in a random order"] = time.perf_counter() - begun
+        memory["read in a random order"] = peak()
+    most = max(memory.values())
+    about = {
+        "rows": rows,
+        "features": width,
+        "file in GB": round(4 * rows * width / 2**30, 2),
+        "peak memory in GB": {name: round(value, 2) for name, value in memory.items()},
+        "seconds": {name: round(value, 1) for name, value in seconds.items()},
+        "versions": versions(),
+    }
+    RESULTS.write_text(json.dumps(about, indent=1) + "\n")
+    print(json.dumps(about, indent=1))
+    if most > LIMIT:
+        raise SystemExit(f"{most:.2f} GB of memory, and {LIMIT} was promised")
+
+
+if __name__ == "__main__":
+    sizes = [int(word) for word in sys.argv[1:3]] or [1_000_000, 768]
+    main(*sizes)

@@ -1,0 +1,241 @@
+"""Encoders at real sites: what is agreed on, what is asked, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import csv
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fallow.core import Request, Step
+from fallow.core.plan import Optimiser, Plan, Segment
+from fallow.encoders import Fourier
+from fallow.encoders.base import encoder_digest
+from fallow.federation.card import CARD
+from fallow.federation.people import MODEL
+from fallow.federation.site.host import FEATURES
+from fallow.federation.site.predict import predict_at
+from fallow.federation.site.terms import list_disclosures
+from fallow.federation.study_file import read_agreement, write_agreement
+from fallow.privacy import Privacy
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+from fallow.storage.features import DATA
+from fallow.storage.files import load_tree
+from tests.federation.hosts import Leader, agreement, folder
+from tests.federation.worlds import Federation, federation, photos, rows
+
+pytest.importorskip("cryptography")
+PICTURES = Recipe(
+    "photos",
+    encoder=Spec("convolution", {"filters": 4, "patch": 3}),
+    plan=Plan((Segment(1),), 8, Optimiser(lr=0.05)),
+    query=Spec("entropy"),
+    initial=5,
+    per_cycle=3,
+    rounds=1,
+    cycles=1,
+    score_rounds=1,
+)
+TABLE = "encoder=fourier:features=8"
+
+
+def features_of(world: Federation, site: str) -> dict[str, tuple[int, int]]:
+    """The files of features of a site, with when each was written last and its size."""
+    found = world.sites[site].path.glob(f"{FEATURES}/*/{DATA}")
+    return {str(file): (file.stat().st_mtime_ns, file.stat().st_size) for file in found}
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[Leader]:
+    found = Leader(folder(tmp_path, agreement("query=entropy", TABLE)))
+    yield found
+    found.ledger.close()
+
+
+# -- whole studies ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("privacy", [Privacy(), Privacy(secure_sum=True)])
+def test_pictures_are_encoded_at_their_sites(tmp_path: Path, privacy: Privacy) -> None:
+    world = federation(tmp_path, replace(PICTURES, privacy=privacy), photos())
+    assert world.program().go()
+    states = [
+        load_tree(found.path / MODEL, found.path)["encoder"]["state"]
+        for found in world.sites.values()
+    ]
+    for state in states:
+        assert state["filters"].shape == (4, 27)
+        assert torch.equal(state["filters"], states[0]["filters"])
+    revealed = {row["verb"]: row["what"] for row in world.records()[-1]["revealed"]}
+    assert "second moments of the patches" in revealed["patches"]
+    assert revealed["encode"] == "nothing"
+    assert "- Encoder: convolution:filters=4:patch=3, Convolution" in (
+        world.place / CARD
+    ).read_text(encoding="utf-8")
+    world.close()
+
+
+def test_a_process_that_is_started_again_finds_its_features(tmp_path: Path) -> None:
+    world = federation(tmp_path, PICTURES, photos())
+    assert world.program().go()
+    before = features_of(world, "basel")
+    width = 4 * 9 * 4  # bytes of the features of a row
+    assert sorted(size for _, size in before.values()) == [6 * width, 14 * width]
+    for path in (world.sites["basel"].path / FEATURES).rglob("*"):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+    host = world.link.handlers["basel"]
+    assert host is not world.host("basel")
+    again = world.again(tmp_path.with_name(f"{tmp_path.name}-again"))
+    for name in again.sites:
+        for file in features_of(again, name):
+            os.utime(file, ns=(1, 1))
+    again.place.rename(again.place.with_name("before"))
+    assert again.program().go()  # another run of the same study
+    assert {when for when, _ in features_of(again, "basel").values()} == {1}
+    again.close()
+    world.close()
+
+
+def test_a_damaged_file_of_features_is_made_anew(tmp_path: Path) -> None:
+    world = federation(tmp_path, PICTURES, photos())
+    assert world.program().go()
+    scores = [record["accuracy"] for record in world.records()]
+    again = world.again(tmp_path.with_name(f"{tmp_path.name}-again"))
+    for name in again.sites:
+        for file in features_of(again, name):
+            Path(file).write_bytes(b"x" * Path(file).stat().st_size)
+    again.place.rename(again.place.with_name("before"))
+    again.away = set()
+    assert again.program().go()
+    assert len(again.records()) == len(scores)
+    assert b"xxxx" not in Path(next(iter(features_of(again, "basel")))).read_bytes()
+    again.close()
+    world.close()
+
+
+def test_a_site_predicts_new_rows_by_its_encoder(tmp_path: Path) -> None:
+    recipe = replace(PICTURES, encoder=Spec("fourier", {"features": 40}))
+    data = rows()
+    world = federation(tmp_path, recipe, data)
+    assert world.program().go()
+    site = world.sites["basel"]
+    record = world.records()[-1]
+    with open(tmp_path / "basel-test.csv", encoding="utf-8") as file:
+        true = [line["y"] for line in csv.DictReader(file)]
+    found = predict_at(site.path, tmp_path / "basel-test.csv", tmp_path / "out.csv")
+    with open(found.path, encoding="utf-8") as file:
+        told = [line["prediction"] for line in csv.DictReader(file)]
+    hits = np.mean([one == other for one, other in zip(true, told, strict=True)])
+    assert hits == pytest.approx(record["per_site"]["basel"])
+    world.close()
+
+
+# -- what is agreed on --------------------------------------------------------------------------
+
+
+def test_an_agreement_names_its_encoder_and_has_another_digest(tmp_path: Path) -> None:
+    plain, encoded = agreement("query=entropy"), agreement("query=entropy", TABLE)
+    assert encoded.digest != plain.digest
+    write_agreement(tmp_path / "study.toml", encoded)
+    text = (tmp_path / "study.toml").read_text(encoding="utf-8")
+    assert "# what makes features of rows, the same at every site" in text
+    back = read_agreement(tmp_path / "study.toml")
+    assert back.recipe.encoder == Spec("fourier", {"features": 8})
+    assert back.digest == encoded.digest
+    write_agreement(tmp_path / "plain.toml", plain)
+    assert "encoder" not in (tmp_path / "plain.toml").read_text(encoding="utf-8")
+
+
+def test_a_person_reads_what_an_encoder_tells(leader: Leader) -> None:
+    told = [line for line in list_disclosures(leader.site) if line[0] == "encoder"]
+    assert told == [
+        (
+            "encoder",
+            "moments",
+            "totals over sites of rows, of each column and of its squares",
+            "coordinator, each site's part",
+        )
+    ]
+
+
+# -- what is refused ----------------------------------------------------------------------------
+
+
+def asked(leader: Leader, key: str, owner: str, step: Step) -> str | None:
+    return leader.send(leader.order(Request(key, owner, 0, 0, (step,)))).refused
+
+
+def test_totals_are_told_once(leader: Leader) -> None:
+    sums = Step("sum", "moments", {})
+    order = leader.order(Request("0/initial/encoder/0", "encoder", 0, 0, (sums,)))
+    reply = leader.send(order)
+    assert reply.refused is None
+    assert set(reply.answer) == {"rows", "columns", "squares"}
+    leader.count(order)
+    refused = asked(leader, "0/initial/encoder/1", "encoder", sums)
+    assert refused is not None
+    assert "asks 1 times at most" in refused
+
+
+def test_totals_leave_by_sums_alone(leader: Leader) -> None:
+    refused = asked(leader, "0/initial/encoder/0", "encoder", Step("each", "moments", {}))
+    assert refused is not None
+    assert "allows it by sum alone" in refused
+
+
+def test_a_study_without_an_encoder_asks_nothing_of_one(tmp_path: Path) -> None:
+    plain = Leader(folder(tmp_path, agreement("query=entropy")))
+    refused = asked(plain, "0/initial/encoder/0", "encoder", Step("sum", "moments", {}))
+    assert refused is not None
+    assert "'encoder'" in refused
+    plain.ledger.close()
+
+
+def test_units_of_features_come_after_the_encoder(leader: Leader) -> None:
+    leader.host._made.methods["scaling"].of_features(
+        leader.ask("0/initial/features", "scaling")
+    )
+    refused = asked(leader, "0/initial/encoder/0", "encoder", Step("sum", "moments", {}))
+    assert refused is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"digest": "0" * 32}, "has another version of it, or other weights"),
+        ({"length": None}, "cannot encode its rows by what it was sent"),
+        ({"length": torch.tensor(torch.nan)}, "NaN or infinite"),
+        ({"centre": torch.zeros(7)}, "cannot encode its rows by what it was sent"),
+    ],
+)
+def test_a_site_takes_nothing_that_it_cannot_encode_by(
+    leader: Leader, change: dict[str, object], words: str
+) -> None:
+    encoder = Fourier(features=8)
+    args = {
+        "digest": encoder_digest(encoder),
+        "length": torch.tensor(1.0),
+        "centre": torch.zeros(4),
+        "spread": torch.ones(4),
+        **change,
+    }
+    given = {name: value for name, value in args.items() if value is not None}
+    refused = asked(leader, "0/initial/encode/0", "encoding", Step("keep", "encode", given))
+    assert refused is not None
+    assert words in refused
+    well = {**given, "digest": args["digest"]} | {
+        "digest": encoder_digest(encoder),
+        "length": torch.tensor(1.0),
+        "centre": torch.zeros(4),
+    }
+    assert (
+        asked(leader, "0/initial/encode/0", "encoding", Step("keep", "encode", well))
+        is None
+    )
