@@ -33,7 +33,7 @@ def write(folder: Path) -> Path:
     return folder
 
 
-def scaled(raw: np.ndarray[Any, Any]) -> torch.Tensor:
+def scale_pixels(raw: np.ndarray[Any, Any]) -> torch.Tensor:
     mean, std = (torch.tensor(numbers).view(3, 1, 1) for numbers in CINIC10_SCALE)
     return (torch.from_numpy(raw).permute(2, 0, 1).float() / 255 - mean) / std
 
@@ -45,9 +45,9 @@ def test_training_and_validation_parts_are_one_and_the_test_part_stays_apart(
     assert d.y.tolist() == [c for c in range(10) for _ in range(2)] + list(range(10))
     assert d.y_test.tolist() == list(range(10))
     assert d.classes == CLASSES and d.groups is None
-    torch.testing.assert_close(d.x[5], scaled(pixels("train", 2, 1)))
-    torch.testing.assert_close(d.x[23], scaled(pixels("valid", 3, 0)))
-    torch.testing.assert_close(d.x_test[9], scaled(pixels("test", 9, 0)))
+    torch.testing.assert_close(d.x[5], scale_pixels(pixels("train", 2, 1)))
+    torch.testing.assert_close(d.x[23], scale_pixels(pixels("valid", 3, 0)))
+    torch.testing.assert_close(d.x_test[9], scale_pixels(pixels("test", 9, 0)))
     assert tuple(d.x.shape[1:]) == CATALOGUE["cinic10"].shape
 
 
@@ -63,7 +63,7 @@ def test_a_grey_image_has_three_equal_channels(tmp_path: Path) -> None:
     grey = write(tmp_path) / "cinic-10" / "valid" / "ship" / "cifar10-valid-0.png"
     image.fromarray(np.full((32, 32), 51, dtype=np.uint8)).save(grey)
     torch.testing.assert_close(
-        load("cinic10", tmp_path).x[28], scaled(np.full((32, 32, 3), 51))
+        load("cinic10", tmp_path).x[28], scale_pixels(np.full((32, 32, 3), 51))
     )
 
 

@@ -80,7 +80,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 # -- the generator, by numbers of images: with its published wrap-around test, and the right one ---
 
 
-def generated(wraps: Callable[[int], bool]) -> list[list[int]]:
+def generate_users(wraps: Callable[[int], bool]) -> list[list[int]]:
     """Images of each user: three neighbouring classes, from each one's cursor on."""
     rng = np.random.default_rng(0)
     cursor = np.zeros(10, dtype=np.int64)
@@ -98,7 +98,7 @@ def generated(wraps: Callable[[int], bool]) -> list[list[int]]:
     return users
 
 
-def numbered(users: Sequence[Sequence[int]]) -> Dataset:
+def dataset_of(users: Sequence[Sequence[int]]) -> Dataset:
     """Images that are their number; of each user 10 % at random are test rows."""
     rng = np.random.default_rng(1)
     mixed = [rng.permutation(np.array(held)) for held in users]
@@ -110,7 +110,7 @@ def numbered(users: Sequence[Sequence[int]]) -> Dataset:
 
 
 def test_images_that_the_public_generator_uses_again_are_found() -> None:
-    found = numbered(generated(lambda end: end < OF_CLASS))
+    found = dataset_of(generate_users(lambda end: end < OF_CLASS))
     with pytest.raises(ValueError, match="test rows are also training rows") as error:
         check_leak(found)
     leaked = int(str(error.value).split()[1])
@@ -118,7 +118,7 @@ def test_images_that_the_public_generator_uses_again_are_found() -> None:
 
 
 def test_with_the_comparison_the_right_way_around_nothing_leaks() -> None:
-    check_leak(numbered(generated(lambda end: end > OF_CLASS)))
+    check_leak(dataset_of(generate_users(lambda end: end > OF_CLASS)))
 
 
 def test_windows_of_classes_are_that_generator_without_reuse() -> None:

@@ -35,7 +35,7 @@ def write_svhn(folder: Path, train: int = 60, test: int = 50) -> None:
         savemat(file, {"X": pixels(n, seed).transpose(2, 3, 1, 0), "y": digits})
 
 
-def scaled(raw: np.ndarray[Any, Any], scale: Any) -> torch.Tensor:
+def scale_pixels(raw: np.ndarray[Any, Any], scale: Any) -> torch.Tensor:
     mean, std = (torch.tensor(numbers).view(1, 3, 1, 1) for numbers in scale)
     return (torch.from_numpy(raw).float() / 255 - mean) / std
 
@@ -43,8 +43,8 @@ def scaled(raw: np.ndarray[Any, Any], scale: Any) -> torch.Tensor:
 def test_cifar100_has_its_pixels_by_channel_and_its_fine_classes(tmp_path: Path) -> None:
     write_cifar100(tmp_path)
     d = load("cifar100", tmp_path)
-    torch.testing.assert_close(d.x, scaled(pixels(100, 0), CIFAR100_SCALE))
-    torch.testing.assert_close(d.x_test, scaled(pixels(50, 1), CIFAR100_SCALE))
+    torch.testing.assert_close(d.x, scale_pixels(pixels(100, 0), CIFAR100_SCALE))
+    torch.testing.assert_close(d.x_test, scale_pixels(pixels(50, 1), CIFAR100_SCALE))
     assert d.y.tolist() == list(range(100)) and d.y_test.tolist() == list(range(50))
     assert d.n_classes == 100 and d.classes[:2] == ("0", "1")
 
@@ -77,7 +77,7 @@ def test_a_cifar100_file_that_is_cut_or_another_one_is_refused(tmp_path: Path) -
 def test_svhn_has_its_digits_in_order_with_ten_as_zero(tmp_path: Path) -> None:
     write_svhn(tmp_path)
     d = load("svhn", tmp_path)
-    torch.testing.assert_close(d.x, scaled(pixels(60, 0), SVHN_SCALE))
+    torch.testing.assert_close(d.x, scale_pixels(pixels(60, 0), SVHN_SCALE))
     assert d.y[:11].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
     assert d.y_test.dtype == torch.int64 and len(d.x_test) == 50
     assert d.classes == tuple("0123456789")

@@ -20,7 +20,7 @@ PUBLISHED = [name for name, entry in CATALOGUE.items() if entry.published]
 RNG = np.random.default_rng(0)
 
 
-def zipped(folder: Path, name: str, text: str, inside: str = "") -> None:
+def write_zip(folder: Path, name: str, text: str, inside: str = "") -> None:
     with zipfile.ZipFile(folder / SOURCES[name].file, "w") as archive:
         archive.writestr("readme.txt", "about")
         archive.writestr(inside + SOURCES[name].member, text)
@@ -46,7 +46,7 @@ HEADER = ["patientId", "value0", "value1", "value2", "reference"]
 
 
 def test_ct_has_patients_as_sites_and_loses_its_constant_columns(tmp_path: Path) -> None:
-    zipped(tmp_path, "ct", lines(HEADER, *ct_rows()))
+    write_zip(tmp_path, "ct", lines(HEADER, *ct_rows()))
     d = load("ct", tmp_path)
     x, y = whole(d)
     assert d.task == "regression" and d.columns == ("value0", "value2")
@@ -67,7 +67,7 @@ def test_ct_has_patients_as_sites_and_loses_its_constant_columns(tmp_path: Path)
 def test_an_unpacked_table_and_an_archive_in_an_archive_are_read_alike(
     tmp_path: Path,
 ) -> None:
-    zipped(tmp_path, "ct", lines(HEADER, *ct_rows()), inside="data\\")
+    write_zip(tmp_path, "ct", lines(HEADER, *ct_rows()), inside="data\\")
     first = load("ct", tmp_path)
     outer = tmp_path / SOURCES["ct"].file
     inner = io.BytesIO(outer.read_bytes())
@@ -90,7 +90,7 @@ def test_kegg_leaves_out_rows_with_a_question_mark_and_its_first_column(
     rows[4][4] = rows[7][28] = "?"
     rows[8][0] = "?"  # a name is no feature
     text = "".join(f'"{row[0]}",' + lines(row[1:]) for row in rows)
-    zipped(tmp_path, "kegg_undirected", text)
+    write_zip(tmp_path, "kegg_undirected", text)
     d = load("kegg_undirected", tmp_path)
     x, y = whole(d)
     assert y.tolist() == [0, 1, 2, 3, 5, 6, 8, 9, 10, 11] and x.shape == (10, 27)
@@ -111,7 +111,7 @@ def test_online_video_has_its_codecs_one_hot_after_the_numbers(tmp_path: Path) -
     ]
     for row in rows:
         row[10] = 0  # the size of b frames is always 0
-    zipped(tmp_path, "online_video", lines(header, *rows, separator="\t"))
+    write_zip(tmp_path, "online_video", lines(header, *rows, separator="\t"))
     d = load("online_video", tmp_path)
     x, y = whole(d)
     assert x.shape == (32, CATALOGUE["online_video"].shape[0]) == (32, 26)
@@ -124,7 +124,7 @@ def test_online_video_has_its_codecs_one_hot_after_the_numbers(tmp_path: Path) -
 
 def test_wec_has_48_places_and_powers_and_the_total_as_target(tmp_path: Path) -> None:
     rows = [[*RNG.normal(size=48), 1e6 + i] for i in range(10)]
-    zipped(tmp_path, "wec_sydney", lines(*rows), inside="WECs_DataSet/")
+    write_zip(tmp_path, "wec_sydney", lines(*rows), inside="WECs_DataSet/")
     d = load("wec_sydney", tmp_path)
     x, y = whole(d)
     assert x.shape == (10, 48) and d.columns[0] == "X1" and d.columns[-1] == "P16"
@@ -235,7 +235,7 @@ def test_a_file_that_is_damaged_or_another_one_is_refused(tmp_path: Path) -> Non
         ),
         ("", "has no column 'reference'"),
     ):
-        zipped(tmp_path, "ct", text)
+        write_zip(tmp_path, "ct", text)
         with pytest.raises(ValueError, match=f"'ct': .*{said}"):
             load("ct", tmp_path)
     whole_file = archive.read_bytes()

@@ -41,6 +41,12 @@ NUMBERS: dict[str, Any] = {
     "initial_by": "query",
     "cycles": 1,
 }
+CLOSED: dict[str, Any] = {
+    "query": Spec("margin"),
+    "training": Spec("closed-form"),
+    "encoder": Spec("fourier", {"features": 24}),
+    "rounds": 1,
+}
 STUDIES: dict[str, dict[str, Any]] = {
     "ahfal": {},
     "a local model from scratch, half of the sites in a round": {
@@ -78,6 +84,28 @@ STUDIES: dict[str, dict[str, Any]] = {
     "an encoder with secure sums": {
         "encoder": Spec("fourier", {"features": 24}),
         "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "a head in closed form": CLOSED,
+    "a head in closed form with secure sums": {
+        **CLOSED,
+        "privacy": Privacy(secure_sum=True),
+        "cycles": 1,
+    },
+    "a head in closed form, of which sites see the head alone": {
+        **CLOSED,
+        "training": Spec("closed-form", {"reveal": "head", "local_head": "own"}),
+        "query": Spec("ksas"),
+        "cycles": 1,
+    },
+    "a head in closed form for each site": {
+        **CLOSED,
+        "training": Spec("closed-form-heads"),
+        "cycles": 1,
+    },
+    "an exact head on a trained body": {
+        "head": "exact",
+        "model": Spec("mlp", {"hidden": [6]}),
         "cycles": 1,
     },
     "leverage of numbers": NUMBERS,

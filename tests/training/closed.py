@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fallow.core import Answer, Ask, Carrier, Delivered, Layout, Request, State, stream
 from fallow.core.disclosure import Disclosure
+from fallow.core.methods import Methods
 from fallow.core.types import SiteId
 from fallow.engine import Loop, row_loss
 from fallow.models import Linear
@@ -130,7 +131,7 @@ def hospitals(
         "w": torch.zeros(layout.d, dtype=torch.float64),
         "stats": torch.zeros(0, dtype=torch.float64),
     }
-    methods = {"query": Random(), "training": method, "plain": FedAvg()}
+    methods: Methods = {"query": Random(), "training": method, "plain": FedAvg()}
     parts = Parts(
         model,
         layout,

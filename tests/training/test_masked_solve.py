@@ -35,7 +35,7 @@ from tests.worlds import World
 SIZES = (30, 2, 18)
 
 
-def known_labels(
+def world_with_labels(
     x: Tensor, y: Tensor, solver: Any = None, w: Tensor | None = None, **more: Any
 ) -> World:
     """Three sites that know all their labels, with these weights."""
@@ -95,8 +95,8 @@ def clear(x: Tensor, y: Tensor, w: Tensor) -> Tensor:
 
 def test_it_is_weighted_least_squares_over_all_sites() -> None:
     x, y, w = data()
-    assert_close(solve(known_labels(x, y, w=w)), clear(x, y, w), rtol=0, atol=1e-11)
-    plain = solve(known_labels(x, y, MaskedSolve(weighted=False), w))
+    assert_close(solve(world_with_labels(x, y, w=w)), clear(x, y, w), rtol=0, atol=1e-11)
+    plain = solve(world_with_labels(x, y, MaskedSolve(weighted=False), w))
     assert_close(plain, clear(x, y, torch.ones_like(y)), rtol=0, atol=1e-11)
 
 
@@ -119,7 +119,7 @@ def test_targets_without_noise_give_the_true_model_whatever_the_weights() -> Non
     truth = draws(7, name="truth")
     w = (3 * draws(50, name="weight")).exp()
     assert_close(
-        solve(known_labels(x, with_ones(x) @ truth, w=w)), truth, rtol=0, atol=1e-8
+        solve(world_with_labels(x, with_ones(x) @ truth, w=w)), truth, rtol=0, atol=1e-8
     )
 
 
@@ -140,7 +140,8 @@ def test_it_is_the_model_of_server_solve(x: Tensor, ridge: float) -> None:
     y = x[:, 0] + draws(50, name="noise")
     w = draws(50, name="weight").exp()
     masked, totals = (
-        solve(known_labels(x, y, m(ridge=ridge), w)) for m in (MaskedSolve, ServerSolve)
+        solve(world_with_labels(x, y, m(ridge=ridge), w))
+        for m in (MaskedSolve, ServerSolve)
     )
     size = x.std(0)
     spread = torch.cat([torch.where(size > 0, size, 1.0), torch.ones(1)])
@@ -158,7 +159,7 @@ def test_predictions_are_right_for_columns_that_are_almost_the_same(power: int) 
     plain = with_ones(x) @ clear(x, y, w)
     tolerance = max(1e-9, 100 * EPS * condition) * float(plain.abs().max())
     assert_close(
-        with_ones(x) @ solve(known_labels(x, y, w=w)), plain, rtol=0, atol=tolerance
+        with_ones(x) @ solve(world_with_labels(x, y, w=w)), plain, rtol=0, atol=tolerance
     )
 
 
@@ -167,7 +168,7 @@ def test_without_an_intercept_the_line_goes_through_zero() -> None:
     s = w.sqrt()
     plain = torch.linalg.lstsq(s[:, None] * x, (s * y)[:, None]).solution.squeeze(1)
     for bias in (True, False):
-        found = solve(known_labels(x, y, MaskedSolve(intercept=False), w, bias=bias))
+        found = solve(world_with_labels(x, y, MaskedSolve(intercept=False), w, bias=bias))
         assert_close(found[:5], plain, rtol=0, atol=1e-11)
         assert found[5:].tolist() == [0.0] * bias
 
@@ -207,13 +208,14 @@ def test_a_budget_of_all_rows_is_ordinary_least_squares(strategy: FALE) -> None:
 def test_it_is_the_same_as_bytes() -> None:
     x, y, w = data()
     assert torch.equal(
-        solve(known_labels(x, y, w=w, runtime=Bytes)), solve(known_labels(x, y, w=w))
+        solve(world_with_labels(x, y, w=w, runtime=Bytes)),
+        solve(world_with_labels(x, y, w=w)),
     )
 
 
 def test_the_server_holds_a_model_that_it_cannot_read() -> None:
     x, y, w = data()
-    world = known_labels(x, y, w=w)
+    world = world_with_labels(x, y, w=w)
     state = train_round(world)
     model = solve(world)
     q = world.members["b"].memory["turn/a"]["q"]
@@ -227,7 +229,7 @@ def test_the_server_holds_a_model_that_it_cannot_read() -> None:
 
 def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
     x, y, w = data()
-    world = known_labels(x, y, w=w)
+    world = world_with_labels(x, y, w=w)
     train_round(world)
     shown = {row["verb"]: row for row in world.shown.rows()}
     n = 50
@@ -243,7 +245,7 @@ def test_bytes_of_masked_rows_are_those_of_the_formula() -> None:
 
 def test_masks_are_fresh_in_every_cycle_and_not_those_of_the_selection() -> None:
     x, y, w = data()
-    world, carrier = overheard(known_labels(x, y, w=w))
+    world, carrier = overheard(world_with_labels(x, y, w=w))
     for cycle in range(2):
         train_round(world, cycle)
     first, second = (carrier.answered("masked", at)["a"]["targets"] for at in (0, 1))
@@ -264,7 +266,7 @@ def test_a_site_without_labels_changes_nothing() -> None:
     targets = shared(y, SIZES)
     world = federation({**sites, "d": draws(4, 5)}, Random(), solver=MaskedSolve())
     found = solve(labelled(world, {**targets, "d": y[:0]}))
-    assert_close(found, solve(known_labels(x, y)), rtol=0, atol=1e-12)
+    assert_close(found, solve(world_with_labels(x, y)), rtol=0, atol=1e-12)
 
 
 def test_where_nobody_has_a_label_the_model_stays() -> None:
@@ -275,7 +277,7 @@ def test_where_nobody_has_a_label_the_model_stays() -> None:
 def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() -> None:
     x, y, w = data()
     x[:, 0] = 1000 * x[:, 0] + 1e4
-    found = solve(known_labels(x.float(), y.float(), w=w.float()))
+    found = solve(world_with_labels(x.float(), y.float(), w=w.float()))
     assert found.dtype == torch.float32
     expected = clear(x.float().double(), y.float().double(), w.float().double())
     assert_close(found.double(), expected, rtol=1e-6, atol=0)
@@ -286,7 +288,7 @@ def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() ->
 
 def test_a_round_without_some_sites_is_refused() -> None:
     x, y, _ = data()
-    world = known_labels(x, y)
+    world = world_with_labels(x, y)
     ask = world.ask("training")
     ask.cohort = ("a", "b")
     with pytest.raises(
@@ -307,7 +309,7 @@ def test_what_reads_single_answers_says_that_secure_sums_are_not_for_it(
 
 def test_secure_sums_stop_masked_rows_at_the_site() -> None:
     x, y, _ = data()
-    world = known_labels(x, y, privacy=SECURE)
+    world = world_with_labels(x, y, privacy=SECURE)
     ask = asking(world)
     ask.owner = "training"
     with pytest.raises(
@@ -319,7 +321,7 @@ def test_secure_sums_stop_masked_rows_at_the_site() -> None:
 def test_a_model_that_is_not_linear_is_refused_by_name() -> None:
     x, y, _ = data()
     with pytest.raises(RuntimeError, match=r"use masked-solve:intercept=false"):
-        solve(known_labels(x, y, bias=False))
+        solve(world_with_labels(x, y, bias=False))
 
 
 @pytest.mark.parametrize("wrong", [-1.0, float("inf")])

@@ -32,7 +32,7 @@ from tests.worlds import World
 SIZES = (30, 2, 18)
 
 
-def known_labels(x: Tensor, y: Tensor, solver: Any = None, **more: Any) -> World:
+def world_with_labels(x: Tensor, y: Tensor, solver: Any = None, **more: Any) -> World:
     """Three sites that know all their labels."""
     sites, targets = shared(x, SIZES), shared(y, SIZES)
     return labelled(federation(sites, Random(), solver=solver, **more), targets)
@@ -65,21 +65,23 @@ def clear(x: Tensor, y: Tensor, w: Tensor | None = None) -> Tensor:
 def test_it_is_least_squares_over_all_sites() -> None:
     x, y = data()
     for passes in (1, 2):
-        found = solve(known_labels(x, y, ServerSolve(passes=passes)))
+        found = solve(world_with_labels(x, y, ServerSolve(passes=passes)))
         assert_close(found, clear(x, y), rtol=0, atol=1e-11)
 
 
 def test_weights_of_labels_count_unless_it_is_told_otherwise() -> None:
     x, y = data()
     w = draws(50, name="weight").exp()
-    assert_close(solve(weigh(known_labels(x, y), w)), clear(x, y, w), rtol=0, atol=1e-11)
-    plain = solve(weigh(known_labels(x, y, ServerSolve(weighted=False)), w))
+    assert_close(
+        solve(weigh(world_with_labels(x, y), w)), clear(x, y, w), rtol=0, atol=1e-11
+    )
+    plain = solve(weigh(world_with_labels(x, y, ServerSolve(weighted=False)), w))
     assert_close(plain, clear(x, y), rtol=0, atol=1e-11)
 
 
 def test_a_row_of_weight_2_is_a_row_that_is_there_twice() -> None:
     x, y = data()
-    once = solve(weigh(known_labels(x, y), torch.tensor([1.0, 2.0]).repeat(25)))
+    once = solve(weigh(world_with_labels(x, y), torch.tensor([1.0, 2.0]).repeat(25)))
     odd = torch.arange(1, 50, 2)
     assert_close(
         once, clear(torch.cat([x, x[odd]]), torch.cat([y, y[odd]])), rtol=0, atol=1e-11
@@ -90,7 +92,7 @@ def test_targets_without_noise_give_the_true_model_whatever_the_weights() -> Non
     x = draws(50, 6)
     truth = draws(7, name="truth")
     w = (3 * draws(50, name="weight")).exp()
-    found = solve(weigh(known_labels(x, with_ones(x) @ truth), w))
+    found = solve(weigh(world_with_labels(x, with_ones(x) @ truth), w))
     assert_close(found, truth, rtol=0, atol=1e-8)
 
 
@@ -98,7 +100,7 @@ def test_without_an_intercept_the_line_goes_through_zero() -> None:
     x, y = data()
     plain = torch.linalg.lstsq(x, y[:, None]).solution.squeeze(1)
     for bias in (True, False):
-        found = solve(known_labels(x, y, ServerSolve(intercept=False), bias=bias))
+        found = solve(world_with_labels(x, y, ServerSolve(intercept=False), bias=bias))
         assert_close(found[:5], plain, rtol=0, atol=1e-11)
         assert found[5:].tolist() == [0.0] * bias
 
@@ -109,7 +111,7 @@ def test_predictions_are_right_for_columns_that_are_almost_the_same(power: int) 
     x[:, 3] = x[:, 2] + 10.0**-power * x[:, 3]
     _, _, condition = svd_leverage(with_ones(x - x.mean(0)))
     plain = with_ones(x) @ clear(x, y)
-    ours = with_ones(x) @ solve(known_labels(x, y))
+    ours = with_ones(x) @ solve(world_with_labels(x, y))
     tolerance = max(1e-9, 100 * EPS * condition) * float(plain.abs().max())
     assert_close(ours, plain, rtol=0, atol=tolerance)
 
@@ -119,18 +121,18 @@ def test_one_exchange_is_wrong_where_two_are_right() -> None:
     x[:, 3] = x[:, 2] + 1e-8 * x[:, 3]
     plain = with_ones(x) @ clear(x, y)
     wrong = (
-        (with_ones(x) @ solve(known_labels(x, y, ServerSolve(passes=1))) - plain)
+        (with_ones(x) @ solve(world_with_labels(x, y, ServerSolve(passes=1))) - plain)
         .abs()
         .max()
     )
-    right = (with_ones(x) @ solve(known_labels(x, y)) - plain).abs().max()
+    right = (with_ones(x) @ solve(world_with_labels(x, y)) - plain).abs().max()
     assert right < 1e-6 < 1e-3 < wrong
 
 
 def test_columns_of_all_scales_and_far_from_zero_are_no_trouble() -> None:
     x, y = data()
     x = x * 10.0 ** torch.arange(-6, 9, 3) + torch.tensor([0, 10, 1e4, 1e6, 1e8])
-    found = with_ones(x) @ solve(known_labels(x, y))
+    found = with_ones(x) @ solve(world_with_labels(x, y))
     near = x - x.mean(0)
     unit = near / near.norm(dim=0)
     assert_close(found, with_ones(unit) @ clear(unit, y), rtol=0, atol=1e-9)
@@ -141,7 +143,7 @@ def test_columns_that_depend_on_others_get_the_shortest_coefficients() -> None:
         [draws(50, 3), draws(50, 3) @ draws(3, 2, name="mix"), torch.ones(50, 1)], 1
     )
     y = x[:, 0] + draws(50, name="noise")
-    found = solve(known_labels(x, y))
+    found = solve(world_with_labels(x, y))
     standard = (x[:, :5] - x[:, :5].mean(0)) / x[:, :5].std(0, correction=0)
     shortest = clear(standard, y)  # in columns of unit variance
     assert_close(
@@ -153,7 +155,7 @@ def test_columns_that_depend_on_others_get_the_shortest_coefficients() -> None:
 
 def test_fewer_labels_than_columns_are_fitted_exactly_by_the_shortest_model() -> None:
     x, y = data(80)
-    found = solve(known_labels(x, y))
+    found = solve(world_with_labels(x, y))
     assert_close(with_ones(x) @ found, y, rtol=0, atol=1e-9)
     std = x.std(0, correction=0)
     shortest = clear((x - x.mean(0)) / std, y)
@@ -173,7 +175,7 @@ def test_a_ridge_is_for_columns_of_unit_variance_and_not_for_the_intercept(
     theta = torch.linalg.solve(
         z.T @ (w[:, None] * z) + 0.3 * w.sum() * spared, z.T @ (w * y)
     )
-    found = solve(weigh(known_labels(x, y, ServerSolve(ridge=0.3, passes=passes)), w))
+    found = solve(weigh(world_with_labels(x, y, ServerSolve(ridge=0.3, passes=passes)), w))
     assert_close(with_ones(x) @ found, z @ theta, rtol=0, atol=1e-11)
 
 
@@ -184,8 +186,8 @@ def test_who_holds_a_row_does_not_matter() -> None:
     x, y = data()
     order = torch.randperm(50, generator=torch.Generator().manual_seed(0))
     assert_close(
-        solve(known_labels(x[order], y[order])),
-        solve(known_labels(x, y)),
+        solve(world_with_labels(x[order], y[order])),
+        solve(world_with_labels(x, y)),
         rtol=0,
         atol=1e-12,
     )
@@ -193,9 +195,9 @@ def test_who_holds_a_row_does_not_matter() -> None:
 
 def test_it_is_the_same_as_bytes_and_behind_masks() -> None:
     x, y = data()
-    plain = solve(known_labels(x, y))
-    assert torch.equal(solve(known_labels(x, y, runtime=Bytes)), plain)
-    world = known_labels(x, y, privacy=SECURE)
+    plain = solve(world_with_labels(x, y))
+    assert torch.equal(solve(world_with_labels(x, y, runtime=Bytes)), plain)
+    world = world_with_labels(x, y, privacy=SECURE)
     ask = asking(world)
     ask.owner = "training"
     found = ServerSolve().round(world.members["a"].parts.fresh(torch.Generator()), ask)["w"]
@@ -207,7 +209,7 @@ def test_a_site_without_labels_changes_nothing() -> None:
     sites, targets = shared(x, SIZES), shared(y, SIZES)
     world = federation({**sites, "d": draws(4, 5)}, Random())
     assert torch.equal(
-        solve(labelled(world, {**targets, "d": y[:0]})), solve(known_labels(x, y))
+        solve(labelled(world, {**targets, "d": y[:0]})), solve(world_with_labels(x, y))
     )
 
 
@@ -218,7 +220,7 @@ def test_where_nobody_has_a_label_the_model_stays() -> None:
 
 def test_every_site_has_the_model_and_rounds_agree() -> None:
     x, y = data()
-    world = known_labels(x, y)
+    world = world_with_labels(x, y)
     state = world.members["a"].parts.fresh(torch.Generator())
     for _ in range(2):
         ask = world.ask("training")
@@ -227,13 +229,13 @@ def test_every_site_has_the_model_and_rounds_agree() -> None:
         for site in world.members.values():
             assert torch.equal(site.memory["local"]["w"], state["w"])
             assert ServerSolve().deploy(state, site.memory) is state
-    assert torch.equal(state["w"], solve(known_labels(x, y)))
+    assert torch.equal(state["w"], solve(world_with_labels(x, y)))
 
 
 def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() -> None:
     x, y = data()
     x[:, 0] += 1000
-    found = solve(known_labels(x.float(), y.float()))
+    found = solve(world_with_labels(x.float(), y.float()))
     assert found.dtype == torch.float32
     expected = clear(x.float().double(), y.float().double())
     assert_close(found.double(), expected, rtol=1e-6, atol=0)
@@ -244,7 +246,7 @@ def test_the_model_has_the_precision_of_the_recipe_and_is_solved_in_doubles() ->
 
 def test_another_model_is_refused() -> None:
     x, y = data()
-    world = known_labels(x, y)
+    world = world_with_labels(x, y)
     for site in world.members.values():
         site.parts = replace(site.parts, layout=Layout.of(MLP((5,), 1, hidden=(3,))))
     with pytest.raises(
@@ -256,12 +258,12 @@ def test_another_model_is_refused() -> None:
 def test_a_model_without_a_bias_is_refused_for_an_intercept() -> None:
     x, y = data()
     with pytest.raises(RuntimeError, match=r"use server-solve:intercept=false"):
-        solve(known_labels(x, y, bias=False))
+        solve(world_with_labels(x, y, bias=False))
 
 
 def test_classes_are_refused() -> None:
     x, y = data()
-    world = known_labels(x, y)
+    world = world_with_labels(x, y)
     for site in world.members.values():
         site.parts = replace(site.parts, classes=3)
     with pytest.raises(RuntimeError, match="the data has classes; use fedavg"):

@@ -36,7 +36,9 @@ def rows(far: float = 0.0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     return shared(x, SIZES), shared(y, SIZES)
 
 
-def known_labels(solver: Any, privacy: Privacy | None = None, far: float = 0.0) -> World:
+def world_with_labels(
+    solver: Any, privacy: Privacy | None = None, far: float = 0.0
+) -> World:
     x, y = rows(far)
     return labelled(federation(x, ANYWHERE, solver=solver, privacy=privacy), y)
 
@@ -60,12 +62,12 @@ def train_round(world: World, lost: int | None) -> tuple[Tensor, Losing]:
 def test_a_solution_is_that_of_all_sites_or_there_is_none(
     solver: Any, privacy: Privacy | None
 ) -> None:
-    whole, carrier = train_round(known_labels(solver, privacy), None)
+    whole, carrier = train_round(world_with_labels(solver, privacy), None)
     sums = [n for n, (asked, _) in enumerate(carrier.seen) if asked.steps[-1].kind != "fit"]
     stopped = 0
     for n in sums:
         try:
-            found, _ = train_round(known_labels(solver, privacy), n)
+            found, _ = train_round(world_with_labels(solver, privacy), n)
         except RuntimeError as error:
             assert "3 of 4 sites answered" in str(error)
             stopped += 1
@@ -79,7 +81,7 @@ def test_a_solution_is_that_of_all_sites_or_there_is_none(
 @pytest.mark.parametrize("what", ["of_features", "of_targets"])
 @pytest.mark.parametrize("exchange", [0, 1])
 def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int) -> None:
-    world = known_labels(Scaling())
+    world = world_with_labels(Scaling())
     ask = replace(
         asking(world, Losing(world.carrier, {exchange: ["b"]})),
         owner="training",
@@ -95,7 +97,7 @@ def test_units_are_those_of_all_sites_or_there_are_none(what: str, exchange: int
 @pytest.mark.parametrize("solver", [ServerSolve(), MaskedSolve()], ids=["server", "masked"])
 @pytest.mark.parametrize("far", [1e7, 1e9])
 def test_a_column_far_from_zero_counts(solver: Any, far: float) -> None:
-    w, _ = train_round(known_labels(solver, far=far), None)
+    w, _ = train_round(world_with_labels(solver, far=far), None)
     x, y = (torch.cat([*part.values()]) for part in rows(far))
     near = x - torch.tensor([0, far, 0, 0])
     plain = torch.linalg.lstsq(with_ones(near), y[:, None]).solution[:, 0]

@@ -87,10 +87,10 @@ class Ask:
         value a site may add; a larger one is refused with the site and the field.
         """
         if self.masking is not None:
-            found = self._masked_sum(self.masking, verb, bound, tensors)
+            totals = self._masked_sum(self.masking, verb, bound, tensors)
         else:
-            found = self._exchange("sum", verb, None, tensors, bound)[""]
-        return {name: torch.as_tensor(value) for name, value in found.items()}
+            totals = self._exchange("sum", verb, None, tensors, bound=bound)[""]
+        return {name: torch.as_tensor(value) for name, value in totals.items()}
 
     def each(self, verb: str, to: To | None = None, **tensors: Any) -> dict[SiteId, Answer]:
         """Every site's answer: the server sees each."""
@@ -107,8 +107,8 @@ class Ask:
 
         routes: receiver -> senders.  A receiver finds ``memory["<verb>/<sender>"]``.
         """
-        senders = sorted({s for froms in routes.values() for s in froms})
-        to: To = {site: {} for site in senders}
+        senders = set().union(*routes.values())
+        to: To = {site: {} for site in sorted(senders)}
         return sum_whole(self._exchange("relay", verb, to, tensors, routes=routes), "bytes")
 
     def fit(self, plan: Plan | None, into: str, to: To | None = None, **state: Any) -> None:
@@ -131,37 +131,49 @@ class Ask:
         """Public keys, then masked parts.  When a site falls silent all of it begins again among
         the others with new keys: what was masked for the old cohort is never unmasked.  An exchange
         that too few answer is not recorded, so that a resumed run asks again."""
-        about = Masked(f"{self.key}/{self._turn}", 0, bound)
+        attempt = Masked(f"{self.key}/{self._turn}", 0, bound)
         cohort = self.cohort
         masking.check(cohort, verb)
         while True:
             to: To = {site: {} for site in cohort}
             with self.journal.transaction():
-                shown = self._exchange("each", KEYS, to, {}, masked=about)
+                shown = self._exchange("each", KEYS, to, {}, masked=attempt)
                 masking.check(sorted(shown), verb)
+
             keys = {site: torch.as_tensor(shown[site]["key"]) for site in sorted(shown)}
             to = {site: {} for site in keys}
-            masked = replace(about, keys=keys)
+            masked = replace(attempt, keys=keys)
             with self.journal.transaction():
-                found = self._exchange("sum", verb, to, args, bound, masked=masked)
-                if "" in found:
-                    return found[""]
-                masking.check(sorted(found), verb)
-            cohort, about = tuple(sorted(found)), replace(about, attempt=about.attempt + 1)
+                answers = self._exchange("sum", verb, to, args, bound=bound, masked=masked)
+                if "" in answers:
+                    return answers[""]
+                masking.check(sorted(answers), verb)
+
+            cohort = tuple(sorted(answers))
+            attempt = replace(attempt, attempt=attempt.attempt + 1)
 
     def _requests(
         self, steps: Steps, key: str, bound: float | None
     ) -> dict[SiteId, Request]:
-        about = (self.owner, self.cycle, self.round)
+        """What each site is sent: the steps that are for it, with arguments of its own."""
         requests = {}
         for site in self.cohort:
-            own = tuple(
-                replace(s, args={**s.args, **(to[site] if to else {})})
-                for s, to in steps
-                if to is None or site in to
-            )
+            own: list[Step] = []
+            for step, to in steps:
+                if to is None:
+                    own.append(step)
+                elif site in to:
+                    own.append(replace(step, args={**step.args, **to[site]}))
             if own:
-                requests[site] = Request(key, *about, own, bound, self.needs_all)
+                requests[site] = Request(
+                    key=key,
+                    owner=self.owner,
+                    cycle=self.cycle,
+                    round=self.round,
+                    steps=tuple(own),
+                    bound=bound,
+                    needs_all=self.needs_all,
+                )
         return requests
 
     def _exchange(
@@ -174,39 +186,56 @@ class Ask:
         routes: Mapping[SiteId, Sequence[SiteId]] | None = None,
         masked: Masked | None = None,
     ) -> dict[SiteId, Answer]:
-        last = [(Step(kind, verb, dict(args), masked=masked), to)] if verb else []
+        steps = list(self._waiting)
+        last = Step(kind, verb, dict(args), masked=masked)
+        if verb:
+            steps.append((last, to))
         key = f"{self.key}/{self._turn}"
-        steps = [*self._waiting, *last]
         requests = self._requests(steps, key, bound)
-        self._waiting, self._turn = [], self._turn + 1
+        self._waiting = []
+        self._turn += 1
+
         digest = digest_exchange(steps, self.cohort, bound, routes)
         entry = self.journal.recall(key, digest)
         if entry is None:
             with self.journal.transaction():
-                sent = self.carrier.exchange(requests, routes)
-                asked = requests if to is None else to  # the others only got what waited
-                replies = {
-                    s: sent.answers[s] for s in sorted(sent.answers) if verb and s in asked
+                delivered = self.carrier.exchange(requests, routes)
+                # whoever is not in `to` only got what waited
+                asked = set(to if to is not None else requests) if verb else set()
+                answers = {
+                    site: delivered.answers[site]
+                    for site in sorted(delivered.answers)
+                    if site in asked
                 }
-                answers = (
-                    self._added(replies, last[0][0], to, bound)
-                    if kind == "sum"
-                    else replies
-                )
-                entry = {"answers": answers, "up": sent.bytes_up, "down": sent.bytes_down}
-                entry |= {"epsilon": sent.epsilon} if sent.epsilon else {}
+                if kind == "sum":
+                    answers = self._add_up(answers, last, to, bound)
+                entry = {
+                    "answers": answers,
+                    "up": delivered.bytes_up,
+                    "down": delivered.bytes_down,
+                }
+                if delivered.epsilon:
+                    entry["epsilon"] = delivered.epsilon
                 self.journal.record(key, digest, entry)
-        what = (
-            "public keys" if verb == KEYS and masked else self.reveals.get(verb, "nothing")
+
+        what = self.reveals.get(verb, "nothing")
+        if verb == KEYS and masked is not None:
+            what = "public keys"
+        self.disclosure.add(
+            kind,
+            verb or "fit",
+            what,
+            up=entry["up"],
+            down=entry["down"],
+            sites=len(requests),
+            epsilon=entry.get("epsilon", 0.0),
+            masked=kind == "sum" and masked is not None,
+            passed=None if routes is None else count_relayed_answers(routes),
         )
-        crossed = (entry["up"], entry["down"], len(requests))
-        protected = (entry.get("epsilon", 0.0), kind == "sum" and bool(masked))
-        ways = count_relayed_answers(routes) if routes is not None else None
-        self.disclosure.add(kind, verb or "fit", what, *crossed, *protected, ways)
         found: dict[SiteId, Answer] = entry["answers"]
         return found
 
-    def _added(
+    def _add_up(
         self, replies: dict[SiteId, Answer], step: Step, to: To | None, bound: float | None
     ) -> dict[SiteId, Answer]:
         """The totals under ``""``; of a secure sum that misses a site, or whose total cannot be,

@@ -177,6 +177,14 @@ class Handing(Method, Protocol):
         ...
 
 
+class Solving(Method, Protocol):
+    """By what the head of a trained model is solved for."""
+
+    def solve(self, state: State, ask: Ask) -> State:
+        """The state of the training method with another head."""
+        ...
+
+
 class Methods(TypedDict):
     """The methods of a run by the part they play, which is the ``owner`` of a request."""
 
@@ -191,10 +199,20 @@ class Methods(TypedDict):
     encoding: NotRequired[Handing]
     """Hands to the sites what the encoder was fitted to."""
     scaling: NotRequired[Standardising]
+    head: NotRequired[Solving]
+    """Has the last word on the head of a model, after the last round."""
     retention: NotRequired[Method]
     """Keeps the model of each site that validated best."""
     people: NotRequired[Method]
     """At real sites: questions to people, and scores."""
+
+
+def server_parts(methods: Methods) -> tuple[str, ...]:
+    """The parts of a state that no site is sent: what training and the head keep at the server."""
+    found = tuple(methods["training"].contract.at_server)
+    if "head" in methods:
+        found += tuple(methods["head"].contract.at_server)
+    return found
 
 
 def methods_by_owner(methods: Methods) -> dict[str, Method]:

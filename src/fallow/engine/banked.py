@@ -51,18 +51,18 @@ class BankedLinear(nn.Module):
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = in_features
+        self.out_features = out_features
 
     def forward(self, x: Tensor) -> Tensor:
-        k, o, i = self.weight.shape
-        rows = x.reshape(
-            k, -1, i
-        ).mT  # outputs as (K, o, b): the backward pass is 3x faster
+        sites, out_features, in_features = self.weight.shape
+        rows = x.reshape(sites, -1, in_features)
+        # outputs are made as (K, o, b) and turned: the backward pass is three times as fast so
         if self.bias is None:
-            y = torch.bmm(self.weight, rows)
+            y = torch.bmm(self.weight, rows.mT)
         else:
-            y = torch.baddbmm(self.bias.unsqueeze(2), self.weight, rows)
-        return y.mT.reshape(*x.shape[:-1], o)
+            y = torch.baddbmm(self.bias.unsqueeze(2), self.weight, rows.mT)
+        return y.mT.reshape(*x.shape[:-1], out_features)
 
 
 @final
@@ -79,25 +79,36 @@ class BankedModel:
                 f"{type(model).__name__} has weights outside nn.Linear or draws random numbers, "
                 "so sites cannot be stacked; use Loop"
             )
-        self.source, self.layout = model, layout
-        place = {name: at for at, (name, _) in enumerate(layout.params)}
-        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        self.source = model
+        self.layout = layout
+
+        # where each parameter stands among those of the layout
+        position_of_name = {name: at for at, (name, _) in enumerate(layout.params)}
+        position = {
+            id(parameter): position_of_name[name]
+            for name, parameter in model.named_parameters()
+        }
+        # each layer, and the positions of its weight and its bias
         self.layers: list[tuple[BankedLinear, int, int | None]] = []
-        twins: dict[
-            int, nn.Module
-        ] = {}  # a deep copy takes what it finds here as copied already
-        for linear in [m for m in model.modules() if isinstance(m, nn.Linear)]:
+        # `deepcopy` takes what it finds here as copied already: so linear layers are replaced
+        twins: dict[int, nn.Module] = {}
+        for linear in model.modules():
+            if not isinstance(linear, nn.Linear):
+                continue
             banked = BankedLinear(linear.in_features, linear.out_features)
             twins[id(linear)] = banked
             has_bias = isinstance(linear.bias, nn.Parameter)
-            bias = place[names[id(linear.bias)]] if has_bias else None
-            self.layers.append((banked, place[names[id(linear.weight)]], bias))
+            bias = position[id(linear.bias)] if has_bias else None
+            self.layers.append((banked, position[id(linear.weight)], bias))
         self.model = copy.deepcopy(model, twins).train()
 
     def put(self, w: Tensor, stats: Tensor) -> Sequence[Tensor]:
-        parts = w.detach().split_with_sizes(self.layout.param_sizes, -1)
-        shapes = [(len(w), *shape) for _, shape in self.layout.params]
-        leaves = [p.view(s).requires_grad_() for p, s in zip(parts, shapes, strict=True)]
+        sites = len(w)
+        parts = w.detach().split_with_sizes(self.layout.param_sizes, -1)  # (K, size) each
+        leaves = [
+            part.view(sites, *shape).requires_grad_()
+            for part, (_, shape) in zip(parts, self.layout.params, strict=True)
+        ]
         for banked, weight, bias in self.layers:
             banked.weight = leaves[weight]
             banked.bias = None if bias is None else leaves[bias]

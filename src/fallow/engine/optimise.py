@@ -26,12 +26,16 @@ def step(
     new = _adam(opt, at, g, lr, part) if opt.name == "adam" else _sgd(opt, at, g, lr)
     if part is None:
         return new
-    kept = {
-        name: torch.where(part, getattr(new, name), getattr(at, name))
-        for name in ("w", "m1", "m2")
-        if getattr(new, name).shape[-1]
-    }
-    return new._replace(**kept)
+    return new._replace(
+        w=torch.where(part, new.w, at.w),
+        m1=_where_it_moves(part, new.m1, at.m1),
+        m2=_where_it_moves(part, new.m2, at.m2),
+    )
+
+
+def _where_it_moves(part: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """The new moments inside the part, the old ones elsewhere; empty where there are none."""
+    return torch.where(part, new, old) if new.shape[-1] else new
 
 
 def count_by_parameter(at: TrainState) -> TrainState:
@@ -41,16 +45,22 @@ def count_by_parameter(at: TrainState) -> TrainState:
 
 
 def _sgd(opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor) -> TrainState:
-    move = g.add_(at.m1, alpha=opt.momentum) if opt.momentum else g
+    m1 = at.m1
+    move = g
+    if opt.momentum:
+        m1 = move = g.add_(at.m1, alpha=opt.momentum)
+
+    # a tensor is (..., 1): each site at its own rate
     w = at.w - lr * move if isinstance(lr, Tensor) else at.w.sub(move, alpha=lr)
-    return at._replace(w=w, m1=move if opt.momentum else at.m1, t=at.t + 1)
+    return at._replace(w=w, m1=m1, t=at.t + 1)
 
 
 def _adam(
     opt: Optimiser, at: TrainState, g: Tensor, lr: float | Tensor, part: Tensor | None
 ) -> TrainState:
     b1, b2 = opt.betas
-    t = at.t + (1 if part is None or at.t.shape[-1] == 1 else part)
+    moves = 1 if part is None or at.t.shape[-1] == 1 else part  # as in `count_by_parameter`
+    t = at.t + moves
     m1 = at.m1.lerp(g, 1 - b1)
     m2 = (at.m2 * b2).addcmul_(g, g, value=1 - b2)
     spread = m2.sqrt().div_(unbias(b2, t).sqrt_()).add_(opt.eps)

@@ -47,16 +47,23 @@ class Frame:
 
     @staticmethod
     def of(seats: Sequence[Seat], size: int) -> Frame:
-        n = torch.tensor([len(seat.job.y) for seat in seats]).unsqueeze(1)
+        n = torch.tensor([len(seat.job.y) for seat in seats]).unsqueeze(1)  # (K, 1)
         size = max(1, min(size, int(n[0])))  # a batch beyond all rows would be padding
-        steps = -(-n // size)
-        active = steps > torch.arange(int(steps[0]))  # (K, steps)
-        step, seat = active.T.nonzero().unbind(1)
-        real = (
-            torch.arange(size)
-            < (n - size * torch.arange(len(active.T))).T[step, seat, None]
+        steps = -(-n // size)  # (K, 1), rounded up
+        number = torch.arange(int(steps[0]))  # (steps,) of the seat with most rows
+        is_active = number < steps  # (K, steps)
+        step, seat = is_active.T.nonzero().unbind(1)  # (lines,) each, step after step
+
+        rows_left = n - size * number  # (K, steps) before each step
+        is_real = torch.arange(size) < rows_left[seat, step].unsqueeze(1)  # (lines, size)
+        return Frame(
+            seats=seats,
+            widths=is_active.sum(0).tolist(),
+            steps=steps,
+            seat=seat,
+            step=step,
+            real=is_real,
         )
-        return Frame(seats, active.sum(0).tolist(), steps, seat, step, real)
 
     def filled(self, rows: Sequence[Tensor]) -> Tensor:
         """The lines of a column of each seat, (n_k,), filled up with 0.  -> (lines, size)"""
@@ -93,10 +100,9 @@ class Joined:
     @staticmethod
     def of(jobs: Sequence[Job]) -> Joined:
         return Joined(
-            *(
-                torch.cat([getattr(job, name) for job in jobs])
-                for name in ("x", "y", "weight")
-            )
+            x=torch.cat([job.x for job in jobs]),
+            y=torch.cat([job.y for job in jobs]),
+            weight=torch.cat([job.weight for job in jobs]),
         )
 
     @property
@@ -112,28 +118,33 @@ class Joined:
     def lines(self, frame: Frame, epoch: Epoch) -> Lines:
         """The rows of an epoch in the order in which it takes them."""
         rows = frame.filled([order(seat.job, epoch) for seat in frame.seats])
-        rows += torch.tensor([seat.first for seat in frame.seats])[frame.seat].unsqueeze(1)
+        first = torch.tensor(
+            [seat.first for seat in frame.seats]
+        )  # (K,) in the joined data
+        rows += first[frame.seat].unsqueeze(1)
         flat = rows.flatten()
-        y, weight = (
-            part.index_select(0, flat).view_as(rows) for part in (self.y, self.weight)
-        )
-        return Lines(frame, epoch, rows, y, weight * frame.real)
+        y = self.y.index_select(0, flat).view_as(rows)
+        weight = self.weight.index_select(0, flat).view_as(rows)
+        return Lines(frame, epoch, rows=rows, y=y, weight=weight * frame.real)
 
     def batches(self, lines: Lines, mix: float | None = None) -> Iterator[Batch]:
         """A batch (k, size, ...) for every step of an epoch.
 
         Rows are gathered when their step comes.  With ``mix`` rows of the pools come along.
         """
-        frame, epoch, *columns = lines
+        frame = lines.frame
+        epoch = lines.epoch
+        columns = [lines.rows, lines.y, lines.weight]
         if mix is not None and any(len(seat.job.u) for seat in frame.seats):
             size = lines.rows.shape[1]
             second = [_second(seat.job, epoch, size, mix) for seat in frame.seats]
             columns += [torch.cat(parts)[frame.turn] for parts in zip(*second, strict=True)]
-        counts = torch.stack([seat.job.counts for seat in frame.seats])
+
+        counts = torch.stack([seat.job.counts for seat in frame.seats])  # (K, C)
         steps = zip(*(torch.split(part, frame.widths) for part in columns), strict=True)
-        for rows, y, weight, *more in steps:
+        for rows, y, weight, *mixed in steps:  # (k, size) each; mixed: u, mate, beta, pool
             x = self.x.index_select(0, rows.flatten()).view(*rows.shape, *self.x.shape[1:])
-            yield Batch(x, y, weight, epoch.lr, counts[: len(x)], epoch.round, *more)
+            yield Batch(x, y, weight, epoch.lr, counts[: len(x)], epoch.round, *mixed)
 
 
 def _second(job: Job, epoch: Epoch, size: int, mix: float) -> tuple[Tensor, ...]:
@@ -141,13 +152,18 @@ def _second(job: Job, epoch: Epoch, size: int, mix: float) -> tuple[Tensor, ...]
 
     At a site without a pool a labelled row stands in for it, and weighs nothing.
     """
-    u = job.u if len(job.u) else job.x[:1]
+    has_pool = len(job.u) > 0
+    u = job.u if has_pool else job.x[:1]
     rows, mate, beta = mixing(replace(job, u=u), epoch, size, mix)
-    n, spare = len(rows), -len(rows) % size
+
+    # the last step is filled up to its size
+    n = len(rows)
+    spare = -n % size
     rows = torch.cat([rows, rows[:1].expand(spare)])
     mate = torch.cat([mate, torch.arange(size - spare, size)])  # of padding: itself
     beta = torch.cat([beta, beta[:1].expand(spare)]).to(u.dtype)
-    pool = (torch.arange(n + spare) < n).to(u.dtype) * bool(len(job.u))
-    return tuple(
-        part.view(-1, size, *part.shape[1:]) for part in (u[rows], mate, beta, pool)
-    )
+    pool = torch.zeros(n + spare, dtype=u.dtype)
+    if has_pool:
+        pool[:n] = 1
+    columns = (u[rows], mate, beta, pool)
+    return tuple(part.view(-1, size, *part.shape[1:]) for part in columns)

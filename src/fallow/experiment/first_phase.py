@@ -39,6 +39,8 @@ def phase_key(world: Simulation) -> str:
     about = {name: recipe[name] for name in INPUTS}
     if recipe["encoder"] is not None:
         about["encoder"] = recipe["encoder"]
+    if recipe["head"] != "trained":
+        about["head"] = recipe["head"]
     about |= {"seed": world.seed, "executor": world.executor, "threads": threads()}
     about |= {"runtime": type(world.carrier).__name__}  # bytes are counted differently
     if world.recipe.privacy.secure_sum:  # totals are rounded, and keys cross

@@ -20,6 +20,7 @@ from fallow.privacy import check_fit
 from fallow.queries import Random
 from fallow.settings.recipe import Recipe
 from fallow.training import FedAvg, personal
+from fallow.training.exact_head import ExactHead
 from fallow.training.retention import Retention
 from fallow.training.scaling import Scaling
 
@@ -72,8 +73,11 @@ def methods_of(
             f"{recipe.participation:g} takes {cohort} of {recipe.sites}; set participation=1"
         )
     contracts = {str(recipe.query): query.contract, str(recipe.training): method.contract}
+    if recipe.head == "exact":
+        _check_head(recipe, method)
+        contracts["head=exact"] = ExactHead.contract
     check_fit(recipe.privacy, contracts, cohort)
-    return {
+    found: Methods = {
         "initial": Random(),
         "query": query,
         "training": method,
@@ -81,6 +85,22 @@ def methods_of(
         "scaling": Scaling(),
         "retention": Retention(method),
     }
+    if recipe.head == "exact":
+        found["head"] = ExactHead()
+    return found
+
+
+def _check_head(recipe: Recipe, method: Method) -> None:
+    """Raise ValueError where the common model has no head to solve for."""
+    if "least-squares" in method.contract.tags:
+        raise ValueError(
+            f"head is 'exact', and {recipe.training} solves for its model anyway; leave out head"
+        )
+    if type(method).__module__.startswith(personal.__name__):
+        raise ValueError(
+            f"head is 'exact', and with {recipe.training} each site has a model of its own; leave "
+            "out head, or train one model for all"
+        )
 
 
 def local_plan(recipe: Recipe, query: Method) -> Plan | None:

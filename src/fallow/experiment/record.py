@@ -41,7 +41,17 @@ class Collaboration(TypedDict, total=False):
     guarded: int
 
 
-class Evaluation(Scores, Collaboration):
+class Chosen(TypedDict, total=False):
+    """What was chosen for a head in closed form; empty where a model was trained."""
+
+    penalty: float  # λ
+    temperature: float  # T
+    left_out: (
+        float  # on labelled rows that the head had not seen: accuracy in [0, 1], or mse
+    )
+
+
+class Evaluation(Scores, Collaboration, Chosen):
     """The scores after a round, and what else there is to say of it."""
 
     round: int
@@ -101,6 +111,9 @@ class Record(TypedDict, total=False):
     evaluations: int
     conflicts: int
     guarded: int
+    penalty: float
+    temperature: float
+    left_out: float
     # labels and rows
     labelled: int  # bought so far, those that validate among them
     labels_validation: int

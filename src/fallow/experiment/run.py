@@ -11,7 +11,7 @@ from typing import Any, cast
 from fallow.core.ask import Ask
 from fallow.core.disclosure import Disclosure
 from fallow.core.events import Say, stay_silent
-from fallow.core.methods import Finishing, Memo, methods_by_owner
+from fallow.core.methods import Finishing, Memo, methods_by_owner, server_parts
 from fallow.core.streams import stream
 from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Environment
@@ -219,7 +219,7 @@ class Run:
         )
         ask = self._ask(step, "query", turn, shown)
         if part == 0:
-            held = self.world.methods["training"].contract.at_server
+            held = server_parts(self.world.methods)
             sent = {name: part for name, part in state.items() if name not in held}
             ask.fit(None, "global", None, **sent)
             if plan := local_plan(self.recipe, query):
@@ -316,6 +316,10 @@ class Run:
         if r == self.recipe.rounds - 1 and isinstance(training, Finishing):
             ask = self._ask(f"{key}/last", "training", cycle, shown, **about)
             training.last(state, ask)
+            ask.flush()
+        if r == self.recipe.rounds - 1 and "head" in self.world.methods:
+            ask = self._ask(f"{key}/head", "head", cycle, shown, **about)
+            state = self.world.methods["head"].solve(state, ask)
             ask.flush()
         return state
 

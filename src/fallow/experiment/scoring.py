@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Literal, cast
 
 from fallow.core.disclosure import payload
 from fallow.core.methods import Finishing
@@ -11,8 +11,14 @@ from fallow.core.types import SiteId, State
 from fallow.experiment.environment import Environment, Simulation
 from fallow.experiment.evaluate import evaluate
 from fallow.experiment.journal import Journal
-from fallow.experiment.record import Evaluation, Scores
+from fallow.experiment.record import Chosen, Evaluation, Scores
 from fallow.experiment.steps import cohort_of, describe_collaboration
+
+CHOSEN: tuple[Literal["penalty", "temperature", "left_out"], ...] = (
+    "penalty",
+    "temperature",
+    "left_out",
+)
 
 
 def score_round(
@@ -54,7 +60,8 @@ def describe_round(
     says who received from whom.
     """
     is_last = r == world.recipe.rounds - 1
-    ends = isinstance(world.methods["training"], Finishing)
+    methods = world.methods
+    ends = isinstance(methods["training"], Finishing) or "head" in methods
     is_retained = world.recipe.validation > 0 and not (ends and is_last)
     measured = scores(is_retained)
     point = "post_agg"
@@ -70,8 +77,19 @@ def describe_round(
         "final": is_last or not (ends or is_retained),
         "point": point,
         "model_bytes": payload({"w": state["w"], "stats": state["stats"]}),
+        **describe_choice(state),
         **collaboration,  # type: ignore[typeddict-item]  # mypy: it could have more keys
     }
+
+
+def describe_choice(state: State) -> Chosen:
+    """What leave-one-out chose for a head in closed form, and its own estimate of how good it is:
+    the share of right classes, or the mean squared error; nothing where a model was trained."""
+    found: Chosen = {}
+    for name in CHOSEN:
+        if name in state:
+            found[name] = float(state[name])
+    return found
 
 
 def retained_rounds(world: Simulation) -> dict[SiteId, int]:

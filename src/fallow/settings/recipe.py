@@ -25,7 +25,7 @@ from fallow.settings.spec import Published, Spec, literal
 TEXTS = (str, str | None)
 OUTSIDE = ("name", "title", "queries", "reference", "seeds", "bounds", "published")
 """Fields that do not change what a run computes."""
-LATER = ("id", "drop", "columns", "encoder")
+LATER = ("id", "drop", "columns", "encoder", "head")
 """Fields that recipes did not always have: at their default they are no part of a digest, so that
 studies of before stay the same studies."""
 NAMES = tuple[str, ...]
@@ -77,6 +77,8 @@ class Recipe:
     # model and training
     model: Spec = Spec("linear")
     training: Spec = Spec("fedavg")
+    # exact: after the last round the head of the trained model is solved for in closed form
+    head: Literal["trained", "exact"] = "trained"
     plan: Plan = Plan((Segment(2),), batch=16)
     rounds: int = 15  # rounds in a phase
     participation: float = 1.0  # share of sites in a round; all take part in the last one
@@ -169,6 +171,11 @@ class Recipe:
             raise ValueError(
                 f"validation is {self.validation}; it is the share of bought labels that does not "
                 "train, at least 0 and below 1"
+            )
+        if self.head == "exact" and self.validation > 0:
+            raise ValueError(
+                f"head is 'exact' and validation is {self.validation}: a model that validated best in "
+                "some round has the head of that round; set validation=0 or head=trained"
             )
         if self.fresh_first and self.rounds < 2:
             raise ValueError(

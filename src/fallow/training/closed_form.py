@@ -144,7 +144,7 @@ class ClosedForm:
     def round(self, state: State, ask: Ask) -> State:
         weights = class_weights(ask) if self.balance == "class" else None
         total = self.total(ask, weights)
-        if float(total.totals.n) > 0:
+        if float(total.totals.mass) > 0:
             path = decompose(total.totals)
             choice = self.choose(ask, path, total, weights)
             head = head_of(path, choice.penalty)
@@ -180,7 +180,7 @@ class ClosedForm:
         lost = sum_of_all(
             ask, "left_out", **path._asdict(), penalties=grid, weights=weights
         )
-        return chosen(lost, penalties, path.n)
+        return chosen(lost, penalties, path.mass)
 
     def choose_by_totals(
         self,
@@ -192,17 +192,17 @@ class ClosedForm:
     ) -> Choice:
         """λ by generalised cross-validation; then sites see that one head, and every row is left
         out as if it had the mean leverage."""
-        squares = total.squares - float(path.n * path.y.square().sum())
+        squares = total.squares - float(path.mass * path.y.square().sum())
         scores = [validation_score(path, each, squares) for each in penalties]
         penalty = penalties[scores.index(min(scores))]
 
         head = head_of(path, penalty)
-        leverage = (freedom(path, penalty) / path.n).clamp_max(1 - 1 / total.rows)
+        leverage = (freedom(path, penalty) / path.mass).clamp_max(1 - 1 / total.rows)
         lost = sum_of_all(
             ask, "fitted", **head._asdict(), leverage=leverage, weights=weights
         )
         of_one = {name: lost[name][None] for name in lost if name != "sites"}
-        return chosen(of_one, [penalty], path.n)
+        return chosen(of_one, [penalty], path.mass)
 
     # -- site half --------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class ExactHead:
         ask.fit(None, "body", None, w=state["w"], stats=state["stats"])
         mean, unit = self.units(ask)
         total = summed(sum_of_all(ask, "totals", mean=mean, unit=unit))
-        if float(total.totals.n) == 0:
+        if float(total.totals.mass) == 0:
             return state
 
         path = decompose(total.totals)
@@ -91,7 +91,7 @@ class ExactHead:
             lost = sum_of_all(
                 ask, "left_out", **path._asdict(), mean=mean, unit=unit, penalties=grid
             )
-            choice = chosen(lost, penalties, path.n)
+            choice = chosen(lost, penalties, path.mass)
 
         head = in_features(head_of(path, choice.penalty), mean, unit)
         last = flattened(head, choice.temperature).to(state["w"].dtype)

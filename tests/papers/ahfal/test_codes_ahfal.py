@@ -86,7 +86,7 @@ def test_budgets_sum_to_what_there_is_and_stay_within_the_pool(data: st.DataObje
     assert all(0 <= f <= cap for f, cap in zip(filled, caps, strict=True))
 
 
-def chosen(strategy: Any, seed: int) -> dict[str, set[int]]:
+def choose(strategy: Any, seed: int) -> dict[str, set[int]]:
     picks = world(tables(seed, rows=30, labels=12), strategy, seed).picks(8)
     return {name: set(rows) for name, rows in picks.items()}
 
@@ -100,14 +100,14 @@ PAPER: dict[str, Any] = {"route": "local", "counts": "true", "target": "current"
 def test_each_oddity_changes_at_least_one_pick(flag: str, value: str) -> None:
     def with_and_without(seed: int) -> bool:
         odd = RatioAHFAL(tau=30, **{**PAPER, flag: value})
-        return chosen(odd, seed) != chosen(RatioAHFAL(tau=30, **PAPER), seed)
+        return choose(odd, seed) != choose(RatioAHFAL(tau=30, **PAPER), seed)
 
     assert any(with_and_without(seed) for seed in range(10))
 
 
 def test_ratio_budgets_change_at_least_one_pick() -> None:
-    plain = [chosen(AHFAL(tau=30), seed) for seed in range(10)]
-    assert plain != [chosen(RatioAHFAL(tau=30, **PAPER), seed) for seed in range(10)]
+    plain = [choose(AHFAL(tau=30), seed) for seed in range(10)]
+    assert plain != [choose(RatioAHFAL(tau=30, **PAPER), seed) for seed in range(10)]
 
 
 def spread_out() -> dict[str, Table]:

@@ -95,7 +95,7 @@ class Federation:
             self.history.append(self.state)
         return self
 
-    def kept(self, name: str) -> Tensor:
+    def stack_models(self, name: str) -> Tensor:
         """A model that every site remembers, (N, d)."""
         return torch.stack([self.members[s].memory[name]["w"] for s in self.watch.sites])
 

@@ -192,9 +192,9 @@ def test_a_site_that_diverges_is_refused_in_every_round_and_the_others_train_on(
             name == "b" for name in found.watch.sites
         ]
         assert not found.state["graph"][:, 1].any() and found.state["graph"].any()
-    assert not bool(found.kept("local")[1].isfinite().all())
+    assert not bool(found.stack_models("local")[1].isfinite().all())
     others = [0, 2, 3, 4]
-    assert bool(found.kept("average")[others].isfinite().all())
+    assert bool(found.stack_models("average")[others].isfinite().all())
 
 
 @pytest.mark.parametrize("graph", ["static", "resampled", "full"])
@@ -202,7 +202,7 @@ def test_graphs_that_choose_by_nothing_average_without_it_too(graph: str) -> Non
     found = federation(dpfl(tau_init=0, graph=graph))
     enlarge_rows(found.members["b"])
     found.rounds(0, 1)
-    assert bool(found.kept("average")[[0, 2, 3, 4]].isfinite().all())
+    assert bool(found.stack_models("average")[[0, 2, 3, 4]].isfinite().all())
 
 
 def test_pfedgraph_refuses_and_names_a_model_that_is_not_finite_and_goes_on() -> None:

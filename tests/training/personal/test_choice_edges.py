@@ -87,12 +87,14 @@ def test_where_both_choices_lead_from_no_number_to_one_a_coin_decides() -> None:
     own = at(0.0)
     peers = [at(1.0)]
 
-    def earned(w: Tensor) -> float:
+    def reward_of(w: Tensor) -> float:
         return next(values)
 
     for coin, joins in ((0.49, True), (0.51, False)):
         values = iter([torch.nan, torch.nan, -1.0, -1.0])
-        found = ggc(own, peers, earned, torch.tensor([0]), torch.tensor([coin], dtype=F64))
+        found = ggc(
+            own, peers, reward_of, torch.tensor([0]), torch.tensor([coin], dtype=F64)
+        )
         assert found.chosen.tolist() == [joins]
 
 
@@ -105,10 +107,10 @@ def test_a_model_whose_loss_is_not_a_number_stays_outside(gate: float, bad: floa
     draw = stream(0, "rows")
     noise = 0.01 * torch.randn(12, generator=draw, dtype=F64)
 
-    def earned(w: Tensor) -> Tensor:
+    def reward_of(w: Tensor) -> Tensor:
         return torch.full_like(noise, bad) if float(w) > 1e6 else noise - (w - 0.4).abs()
 
     for order in ([0, 1], [1, 0]):
         coins = torch.tensor([0.5, 0.5], dtype=F64)
-        found = ggc(at(0.0), [wild, tame], earned, torch.tensor(order), coins, gate=gate)
+        found = ggc(at(0.0), [wild, tame], reward_of, torch.tensor(order), coins, gate=gate)
         assert found.chosen.tolist() == [False, True]

@@ -26,7 +26,7 @@ def test_a_budget_of_one_without_preprocessing_is_local_training_bit_for_bit(
 ) -> None:
     found = ran(3, {"dtype": dtype, "make": mlp}, budget=1, tau_init=0)
     local = federation(Local(PLAN), dtype=dtype, make=mlp).rounds(0, 1, 2)
-    assert torch.equal(found.kept("local"), local.kept("local"))
+    assert torch.equal(found.stack_models("local"), local.stack_models("local"))
     assert found.watch.received == {}
 
 
@@ -36,7 +36,7 @@ def test_averaging_everyone_in_every_round_is_fedavg() -> None:
     for r in range(3):
         full.rounds(r)
         fedavg.rounds(r)
-        for w in full.kept("average"):
+        for w in full.stack_models("average"):
             assert_close(w, fedavg.state["w"], rtol=0, atol=1e-6)
     assert full.state["graph"].sum() == N * (N - 1)
 
@@ -51,8 +51,10 @@ def test_the_same_seed_gives_the_same_models_and_more_threads_change_last_digits
         threaded = ran(3, {"make": mlp})
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(first.kept("local"), again.kept("local"))
-    assert_close(threaded.kept("local"), first.kept("local"), rtol=1e-4, atol=1e-6)
+    assert torch.equal(first.stack_models("local"), again.stack_models("local"))
+    assert_close(
+        threaded.stack_models("local"), first.stack_models("local"), rtol=1e-4, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("budget", [2, 3, 4, 7])
@@ -120,8 +122,8 @@ def test_budgets_and_reach_are_never_violated(fields: dict[str, Any]) -> None:
 def test_the_average_of_a_round_is_the_matrix_product_of_its_graph() -> None:
     found = ran(5, budget=3)
     m = (found.state["graph"] + torch.eye(N)).double() * found.labels
-    product = (m / m.sum(1, keepdim=True)) @ found.kept("local")
-    assert_close(found.kept("average"), product, rtol=0, atol=1e-12)
+    product = (m / m.sum(1, keepdim=True)) @ found.stack_models("local")
+    assert_close(found.stack_models("average"), product, rtol=0, atol=1e-12)
 
 
 def test_the_break_fires_in_preprocessing_alone() -> None:
@@ -160,14 +162,15 @@ def test_the_model_of_a_site_is_the_one_it_trained_before_averaging() -> None:
 
 def test_preprocessing_stands_for_as_many_rounds_as_its_epochs_would_take() -> None:
     found = federation(dpfl(tau_init=5)).rounds(0)  # 5 epochs, 2 a round: 3 rounds
-    trained = found.kept("local")
+    trained = found.stack_models("local")
     exchanges = len(found.watch.routes)
     found.rounds(1, 2)
     assert (
-        torch.equal(found.kept("local"), trained) and len(found.watch.routes) == exchanges
+        torch.equal(found.stack_models("local"), trained)
+        and len(found.watch.routes) == exchanges
     )
     found.rounds(3)
-    assert not torch.equal(found.kept("local"), trained)
+    assert not torch.equal(found.stack_models("local"), trained)
 
 
 @pytest.mark.parametrize("between", ["reuse", "local"])
@@ -221,7 +224,7 @@ def test_the_guard_leaves_sites_alone_in_the_main_loop_only() -> None:
     assert not found.history[0]["guarded"].any()
     for state in found.history[2:]:
         assert not state["graph"][state["guarded"].bool()].any()
-    own = found.kept("local")
-    average = found.kept("average")
+    own = found.stack_models("local")
+    average = found.stack_models("average")
     for k, graph in enumerate(found.state["graph"]):
         assert graph.any() or torch.equal(own[k], average[k])

@@ -53,7 +53,7 @@ def test_nothing_relies_on_shared_objects(graph: str) -> None:
         for runtime in (InProcess, Bytes)
     )
     assert torch.equal(plain.state["graph"], packed.state["graph"])
-    assert torch.equal(plain.kept("average"), packed.kept("average"))
+    assert torch.equal(plain.stack_models("average"), packed.stack_models("average"))
 
 
 # -- edges --------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_without_validation_rows_peers_join_until_the_budget_is_full() -> None:
     found = ran(3, {"held": [0, 4, 0, 4, 4]}, budget=3)
     for k in (0, 2):
         assert found.state["omega"][k].sum() == found.state["graph"][k].sum() == 2
-    assert found.kept("average").isfinite().all()
+    assert found.stack_models("average").isfinite().all()
 
 
 def test_a_federation_without_any_validation_rows_is_refused() -> None:
@@ -75,14 +75,14 @@ def test_a_site_without_labels_is_nobodys_collaborator_and_takes_its_peers() -> 
     found = ran(3, {"rows": (8, 0, 12, 5)})
     assert not found.state["graph"][:, 1].any()
     assert found.history[0]["refused"].tolist() == [False, True, False, False]
-    assert found.kept("average").isfinite().all()
+    assert found.stack_models("average").isfinite().all()
     assert found.state["graph"][1].any()
 
 
 @pytest.mark.parametrize("rows", [(1, 1), (3,), (1, 9, 2)])
 def test_sites_of_one_row_and_federations_of_one_site_run(rows: tuple[int, ...]) -> None:
     found = ran(4, {"rows": rows, "held": 1})
-    assert found.kept("average").isfinite().all()
+    assert found.stack_models("average").isfinite().all()
 
 
 def test_a_model_that_is_not_finite_is_refused_and_named_and_the_round_goes_on() -> None:
@@ -95,7 +95,7 @@ def test_a_model_that_is_not_finite_is_refused_and_named_and_the_round_goes_on()
     assert found.state["refused"].tolist() == [name == "c" for name in found.watch.sites]
     assert not found.state["graph"][:, 2].any()
     others = [i for i in range(N) if i != 2]
-    assert found.kept("average")[others].isfinite().all()
+    assert found.stack_models("average")[others].isfinite().all()
 
 
 def test_networks_with_batch_norm_are_refused() -> None:
@@ -190,4 +190,4 @@ def test_gains_are_remembered_for_as_many_choices_as_asked(smooth: int, kept: in
         len(ran(3, smooth=smooth).members["a"].memory["search"]["past"]) == 0
     )  # the first choice
     packed = ran(6, {"runtime": Bytes}, smooth=smooth)
-    assert torch.equal(found.kept("average"), packed.kept("average"))
+    assert torch.equal(found.stack_models("average"), packed.stack_models("average"))

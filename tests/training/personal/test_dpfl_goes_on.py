@@ -40,12 +40,12 @@ def test_a_fresh_cycle_warms_up_from_the_common_model_and_a_continued_one_does_n
     None
 ):
     first = ran(4, budget=3)
-    average = first.kept("average")
+    average = first.stack_models("average")
     again = next_cycle(first).rounds(0)
     fresh = next_cycle(ran(4, budget=3))
     fresh.state = fresh.start
     fresh.rounds(0)
-    near, far = ((f.kept("local") - average).norm(dim=1) for f in (again, fresh))
+    near, far = ((f.stack_models("local") - average).norm(dim=1) for f in (again, fresh))
     assert (near < far).all()
     assert int(again.state["begin"]) == 1 and int(fresh.state["begin"]) == 2
     assert again.state["omega"].sum(1).max() <= 2

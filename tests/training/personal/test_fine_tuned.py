@@ -42,7 +42,7 @@ def by_hand(site: Site, start: State, name: str, mu: float = 0.0) -> State:
     return layout.flatten(model)
 
 
-def trained(method: Any) -> tuple[InProcess, State]:
+def train_two_rounds(method: Any) -> tuple[InProcess, State]:
     carrier = federation(mlp, method)
     return carrier, rounds(carrier, method, first_state(mlp), 2)
 
@@ -60,7 +60,7 @@ def remember(carrier: InProcess, sites: Sequence[str]) -> dict[str, State]:
 def test_tuning_is_twice_the_epochs_of_a_round_from_the_model_that_validation_chose(
     method: Any,
 ) -> None:
-    carrier, state = trained(method)
+    carrier, state = train_two_rounds(method)
     best = remember(carrier, "abc")
     run_last(carrier, method, state)
     for name, site in carrier.members.items():
@@ -72,7 +72,7 @@ def test_tuning_is_twice_the_epochs_of_a_round_from_the_model_that_validation_ch
 
 def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
     method = FedProxFT(PLAN, mu=0.5, tune_prox=True)
-    carrier, state = trained(method)
+    carrier, state = train_two_rounds(method)
     best = remember(carrier, "abc")
     run_last(carrier, method, state)
     for name, site in carrier.members.items():
@@ -85,7 +85,7 @@ def test_the_pull_may_stay_towards_the_model_that_tuning_begins_at() -> None:
 @pytest.mark.parametrize("tune_prox", [False, True])
 def test_without_validation_the_last_common_model_is_tuned(tune_prox: bool) -> None:
     method = FedProxFT(PLAN, mu=0.5, tune_prox=tune_prox)
-    carrier, state = trained(method)
+    carrier, state = train_two_rounds(method)
     run_last(carrier, method, state)
     site = carrier.members["c"]
     name = "local" if tune_prox else "tuned"
@@ -95,7 +95,7 @@ def test_without_validation_the_last_common_model_is_tuned(tune_prox: bool) -> N
 
 def test_until_then_the_common_model_is_deployed() -> None:
     for method in (FedAvgFT(PLAN), FedProxFT(PLAN)):
-        carrier, state = trained(method)
+        carrier, state = train_two_rounds(method)
         assert all(
             model is state for model in deploy_to_sites(carrier, method, state).values()
         )

@@ -15,7 +15,7 @@ import torch
 from fallow.core.ask import Ask, Carrier
 from fallow.core.complete import each_of_all
 from fallow.core.disclosure import Disclosure
-from fallow.core.methods import Methods
+from fallow.core.methods import Methods, server_parts
 from fallow.core.missing import Missing
 from fallow.core.types import Answer, SiteId, State
 from fallow.experiment.finished import FinishedQuery, TrainedPhase
@@ -348,7 +348,7 @@ class RealSites:
 
     def _select_sent(self, state: State) -> State:
         """What sites are sent of the state of the training method."""
-        held = self.methods["training"].contract.at_server
+        held = server_parts(self.methods)
         return {name: part for name, part in state.items() if name not in held}
 
     def own_models(self, state: State) -> dict[SiteId, State]:

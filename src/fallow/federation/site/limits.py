@@ -16,7 +16,14 @@ from torch import Tensor
 
 from fallow.core.contract import Contract
 from fallow.core.messages import KEYS, Request, Step
-from fallow.core.methods import Finishing, Method, Planning, methods_by_owner, site_function
+from fallow.core.methods import (
+    Finishing,
+    Method,
+    Planning,
+    methods_by_owner,
+    server_parts,
+    site_function,
+)
 from fallow.core.refusal import Refusal
 from fallow.core.types import SiteId, State, Value
 from fallow.experiment.methods import is_shared, local_plan
@@ -236,6 +243,8 @@ class SiteLimits:
         """The names under which orders leave models at a site."""
         if place.kind in ("round", "last"):
             return ("local", *self._contract("training").models)
+        if place.kind == "head":
+            return tuple(self._contract("head").models)
         if place.kind == "query":
             own = tuple(self._contract("query").models)
             if place.part:
@@ -257,7 +266,7 @@ class SiteLimits:
 
     def _find_strange(self, args: Iterable[str]) -> str | None:
         """The first name that is no part of what the training method sends; None: there is none."""
-        stays = self._contract("training").at_server
+        stays = server_parts(self.made.methods)
         for name in args:
             if not name.isidentifier() or name in stays:
                 return name
@@ -349,7 +358,8 @@ class SiteLimits:
     ) -> OrderNotes:
         recipe = self.agreement.recipe
         is_last = place.round == recipe.rounds - 1
-        ends = isinstance(self.made.methods["training"], Finishing)
+        methods = self.made.methods
+        ends = isinstance(methods["training"], Finishing) or "head" in methods
         is_retained = recipe.validation > 0 and not (ends and is_last)
         if args.get("retained") is not is_retained:
             raise Refusal(

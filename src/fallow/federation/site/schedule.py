@@ -27,6 +27,7 @@ Part = Literal[
     "round",
     "best",
     "last",
+    "head",
     "score",
     "query",
     "ask",
@@ -50,6 +51,7 @@ KEYS: dict[Part, re.Pattern[str]] = {
     "round": re.compile(rf"{CYCLE}/train/{ROUND}/{TURN}"),
     "best": re.compile(rf"{CYCLE}/train/{ROUND}/best/{TURN}"),
     "last": re.compile(rf"{CYCLE}/train/{ROUND}/last/{TURN}"),
+    "head": re.compile(rf"{CYCLE}/train/{ROUND}/head/{TURN}"),
     "score": re.compile(rf"{CYCLE}/train/{ROUND}/score/{TURN}"),
     "query": re.compile(rf"{QUERY}/{TURN}"),
     "finish": re.compile(rf"model/finish/{TURN}"),
@@ -68,6 +70,7 @@ OWNER: dict[Part, str] = {
     "round": "training",
     "best": "retention",
     "last": "training",
+    "head": "head",
     "score": "people",
     "query": "query",
     "ask": "people",
@@ -82,6 +85,7 @@ PHASES: tuple[tuple[Part, ...], ...] = (
     ),
     ("best", "ask"),
     ("last", "close"),
+    ("head",),
     ("score",),
 )
 """Parts of one step, in the order in which they come."""
@@ -171,7 +175,7 @@ class RunSchedule:
             raise Refusal(f"the order {key} is none of this study: {why}")
         asks = asked.rpartition("/")[0]
         step = asks
-        if kind in ("ask", "close", "best", "last", "score"):
+        if kind in ("ask", "close", "best", "last", "head", "score"):
             step = asks.rpartition("/")[0]
         phase = self._phase(kind, cycle=cycle, round_=round_, part=part)
         rank: tuple[int, ...] = (*phase, _within(kind), turn)
@@ -206,7 +210,9 @@ class RunSchedule:
         scored = recipe.rounds - recipe.score_rounds
         if kind == "score" and round_ < scored:
             return f"models are scored from round {scored} on, and not in round {round_}"
-        if kind == "last" and round_ < recipe.rounds - 1:
+        if kind == "head" and recipe.head != "exact":
+            return "heads stay as they were trained"
+        if kind in ("last", "head") and round_ < recipe.rounds - 1:
             return f"the last word comes after round {recipe.rounds - 1}"
         return None
 

@@ -30,8 +30,10 @@ class Committee(NamedTuple):
     def collaborators(self) -> State:
         """f_col: the average of the collaborators' models without the site's own."""
         own, *peers = self.models
-        share = self.shares[1:] / self.shares[1:].sum()
-        w = sum(b * peer["w"].double() for b, peer in zip(share, peers, strict=True))
+        shares = self.shares[1:] / self.shares[1:].sum()
+        w = sum(
+            share * peer["w"].double() for share, peer in zip(shares, peers, strict=True)
+        )
         return {**own, "w": torch.as_tensor(w, dtype=own["w"].dtype)}
 
 
@@ -43,18 +45,23 @@ def averages_at_site(view: View) -> bool:
 def gather_committee(view: View) -> Committee:
     """The site's committee; without collaborators it is the site's own model alone."""
     own = view.model("local")
-    brought = [view.memory[n] for n in sorted(view.memory) if n.startswith("model/")]
-    is_in = (
-        view.memory["average"]["peers"]
-        if averages_at_site(view)
-        else [False] * len(brought)
-    )
-    peers = [peer for peer, chosen in zip(brought, is_in, strict=True) if chosen]
-    labels = [float(len(view.labels)), *(float(peer["labels"]) for peer in peers)]
-    shares = torch.tensor(labels, dtype=torch.float64) if peers else torch.ones(1).double()
-    return Committee(
-        [own, *({**own, "w": peer["w"]} for peer in peers)], shares / shares.sum()
-    )
+    peers = _collaborators(view)
+    if not peers:
+        return Committee([own], torch.ones(1, dtype=torch.float64))
+
+    labels = [float(len(view.labels))] + [float(peer["labels"]) for peer in peers]
+    weights = torch.tensor(labels, dtype=torch.float64)
+    models = [own] + [{**own, "w": peer["w"]} for peer in peers]
+    return Committee(models, weights / weights.sum())
+
+
+def _collaborators(view: View) -> list[State]:
+    """The models that the site was brought and has in its mixture, in the order of their sites."""
+    if not averages_at_site(view):
+        return []
+    names = sorted(name for name in view.memory if name.startswith("model/"))
+    is_in_mixture = view.memory["average"]["peers"]  # (len(names),) bool
+    return [view.memory[n] for n, is_in in zip(names, is_in_mixture, strict=True) if is_in]
 
 
 def personal_model(view: View) -> State:
@@ -71,8 +78,8 @@ def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
     Raises ValueError for collaborators where no site ever has any.
     """
     if model == "better":
-        scores = [_right(view, name) for name in ("personal", "local")]
-        return logits(view, "personal" if scores[0] >= scores[1] else "local", which)
+        is_local_better = _count_hits(view, "local") > _count_hits(view, "personal")
+        return logits(view, "local" if is_local_better else "personal", which)
     if model == "personal":
         return view.outputs(personal_model(view), view.rows(which))
     if model == "collaborators":
@@ -81,12 +88,13 @@ def logits(view: View, model: str, which: Rows = "pool") -> Tensor:
                 f"site {view.site} averages no models of other sites, so there are no collaborators"
                 " to ask; train with dpfl, or ask model='personal'"
             )
-        who = gather_committee(view)
-        return view.forward(
-            who.models[0] if who.is_alone else who.collaborators, view.rows(which)
-        )
+        committee = gather_committee(view)
+        asked = committee.models[0] if committee.is_alone else committee.collaborators
+        return view.forward(asked, view.rows(which))
     return view.logits(model, which)
 
 
-def _right(view: View, model: str) -> int:
-    return int((logits(view, model, "validation").argmax(1) == view.held).sum())
+def _count_hits(view: View, model: str) -> int:
+    """How many validation rows a model gets right."""
+    guesses = logits(view, model, "validation").argmax(1)  # (v,)
+    return int((guesses == view.held).sum())

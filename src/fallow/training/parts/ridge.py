@@ -22,14 +22,14 @@ BLOCK = (
 class Totals(NamedTuple):
     """What a ridge regression needs to know of all rows, about their means.
 
-    n ()      the weight of all rows
+    mass ()   n, the weight of all rows
     z (D,)    the mean of the features
     y (C,)    the mean of the answers
     a (D, D)  Σ s (z - z̄)(z - z̄)'
     b (D, C)  Σ s (z - z̄)(y - ȳ)'
     """
 
-    n: Tensor
+    mass: Tensor
     z: Tensor
     y: Tensor
     a: Tensor
@@ -39,13 +39,13 @@ class Totals(NamedTuple):
 class Path(NamedTuple):
     """All heads of one set of totals: a = U diag(e) U'.
 
-    e (D,) ascending and at least 0; u (D, D); ub = U'b (D, C); n, z, y as in `Totals`.
+    e (D,) ascending and at least 0; u (D, D); ub = U'b (D, C); mass, z, y as in `Totals`.
     """
 
     e: Tensor
     u: Tensor
     ub: Tensor
-    n: Tensor
+    mass: Tensor
     z: Tensor
     y: Tensor
 
@@ -134,17 +134,17 @@ def centred(total: Mapping[str, Tensor], centre: Tensor | None = None) -> Totals
 def mixed(total: Totals, own: Totals, copies: float) -> Totals:
     """The totals of ``total`` with so many more copies of the rows of ``own``, about the mean of
     all of them."""
-    n = total.n + copies * own.n
-    z = (total.n * total.z + copies * own.n * own.z) / n
-    y = (total.n * total.y + copies * own.n * own.y) / n
+    n = total.mass + copies * own.mass
+    z = (total.mass * total.z + copies * own.mass * own.z) / n
+    y = (total.mass * total.y + copies * own.mass * own.y) / n
 
     a = torch.zeros_like(total.a)
     b = torch.zeros_like(total.b)
     for part, times in ((total, 1.0), (own, copies)):
         z_away = part.z - z
         y_away = part.y - y
-        a += times * (part.a + part.n * torch.outer(z_away, z_away))
-        b += times * (part.b + part.n * torch.outer(z_away, y_away))
+        a += times * (part.a + part.mass * torch.outer(z_away, z_away))
+        b += times * (part.b + part.mass * torch.outer(z_away, y_away))
     return Totals(n, z, y, a, b)
 
 
@@ -160,7 +160,7 @@ def decompose(total: Totals) -> Path:
     """The path of all heads; one decomposition serves every λ."""
     e, u = torch.linalg.eigh(total.a)
     u = u.contiguous()  # as a wire delivers it: other strides give other last bits
-    return Path(e.clamp_min(0), u, u.T @ total.b, total.n, total.z, total.y)
+    return Path(e.clamp_min(0), u, u.T @ total.b, total.mass, total.z, total.y)
 
 
 def head_of(path: Path, penalty: float) -> Head:
@@ -178,7 +178,7 @@ def head_of(path: Path, penalty: float) -> Head:
 
 def shrunk(path: Path, penalty: float) -> Tensor:
     """The denominators d = e + λ n, (D,)."""
-    return path.e + penalty * path.n
+    return path.e + penalty * path.mass
 
 
 def validation_score(path: Path, penalty: float, squares: float) -> float:
@@ -188,7 +188,7 @@ def validation_score(path: Path, penalty: float, squares: float) -> float:
     Source: Golub, Heath and Wahba, 1979.
     """
     d = shrunk(path, penalty)
-    n = float(path.n)
+    n = float(path.mass)
     explained = (path.ub.square() * (2 / d - path.e / d.square())[:, None]).sum()
     error = (squares - float(explained)) / n
     left = max(1 - float(freedom(path, penalty)) / n, EPS)
@@ -230,7 +230,7 @@ def leave_one_out(
     for rows in torch.split(torch.arange(len(z)), BLOCK):
         r = (z[rows].double() - path.z) @ path.u  # (m, D)
         fitted = path.y + (r @ heads).view(len(rows), len(penalties), classes)
-        leverage = s[rows].double()[:, None] * (r.square() @ inverse + 1 / path.n)
+        leverage = s[rows].double()[:, None] * (r.square() @ inverse + 1 / path.mass)
         left = (1 - leverage).clamp_min(EPS)  # a lone row has leverage 1
         y_rows = y[rows].double()
         for index in range(len(penalties)):

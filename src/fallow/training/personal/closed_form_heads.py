@@ -105,7 +105,7 @@ class ClosedFormHeads:
 
     def round(self, state: State, ask: Ask) -> State:
         total = summed(sum_of_all(ask, "totals"))
-        if float(total.totals.n) == 0:
+        if float(total.totals.mass) == 0:
             ask.fit(None, "local", None, w=state["w"], stats=state["stats"])
             return state
 
@@ -115,7 +115,7 @@ class ClosedFormHeads:
         if total.rows >= FEW:
             grid = torch.tensor(penalties, dtype=torch.float64)
             lost = sum_of_all(ask, "left_out", **path._asdict(), penalties=grid)
-            choice = chosen(lost, penalties, path.n)
+            choice = chosen(lost, penalties, path.mass)
 
         head = head_of(path, choice.penalty)
         w = flattened(head, choice.temperature).to(state["w"].dtype)

@@ -37,7 +37,7 @@ SYNERGY = at(0, 1), [at(5, 0), at(-5, 0)]
 RIVALS = at(2), [at(-2), at(-2)]
 
 
-def chosen(
+def choose(
     own: Member,
     peers: list[Member],
     seed: int,
@@ -52,7 +52,7 @@ def chosen(
 
 def test_a_group_that_helps_together_only_is_always_found() -> None:
     for seed in range(1000):
-        found = chosen(*SYNERGY, seed)
+        found = choose(*SYNERGY, seed)
         assert found.chosen.all()
         assert_close(found.x_reward, torch.tensor(-1 / 9, dtype=F64))
         assert_close(
@@ -62,7 +62,7 @@ def test_a_group_that_helps_together_only_is_always_found() -> None:
 
 def test_with_room_for_one_the_choice_is_worse_than_staying_alone() -> None:
     for seed in range(200):
-        found = chosen(*SYNERGY, seed, room=1)
+        found = choose(*SYNERGY, seed, room=1)
         assert found.chosen.sum() == 1
         assert float(found.x_reward) == -6.5 < float(found.alone) == -1
         assert found.broke and found.evaluations == 4
@@ -98,14 +98,14 @@ def on_sets(table: dict[tuple[int, ...], float]) -> tuple[Member, list[Member], 
 def test_without_a_budget_too_it_may_end_below_staying_alone() -> None:
     own, peers, reward = on_sets({(): 0.0, (1,): -2.0, (2,): -2.0, (1, 2): -1.0})
     for seed in range(50):
-        found = chosen(own, peers, seed, reward=reward)
+        found = choose(own, peers, seed, reward=reward)
         assert found.chosen.all() and found.x_reward == -1 < found.alone
 
 
 def test_the_guard_leaves_a_site_alone_that_would_lose() -> None:
     own, peers = SYNERGY
-    lost = chosen(own, peers, 0, room=1)
-    won = chosen(own, peers, 0)
+    lost = choose(own, peers, 0, room=1)
+    won = choose(own, peers, 0)
     kept = stay_alone_if_better(lost, own)
     assert not kept.chosen.any() and kept.x_reward == -1
     assert torch.equal(average_chosen(kept, own), own.w)
@@ -147,7 +147,7 @@ def naive(
     y = list(range(len(peers)))
     evaluations = 0
 
-    def earned(group: list[int]) -> float:
+    def count_reward(group: list[int]) -> float:
         nonlocal evaluations
         evaluations += 1
         members = [own, *(peers[i] for i in group)]
@@ -156,8 +156,8 @@ def naive(
         return float(reward(average))
 
     for j, coin in zip(order.tolist(), coins.tolist(), strict=True):
-        a = max(earned([*x, j]) - earned(x), 0)
-        b = max(earned([i for i in y if i != j]) - earned(y), 0)
+        a = max(count_reward([*x, j]) - count_reward(x), 0)
+        b = max(count_reward([i for i in y if i != j]) - count_reward(y), 0)
         if coin < (1 if a + b == 0 else a / (a + b)):
             x = [*x, j]
         else:
@@ -219,14 +219,14 @@ def test_a_peer_whose_model_is_not_finite_is_refused_and_the_others_are_chosen_a
 
 
 def test_a_reward_that_is_not_a_number_is_the_lowest() -> None:
-    found = chosen(*SYNERGY, 0, reward=lambda w: float("nan") if float(w[0]) > 0 else 0.0)
+    found = choose(*SYNERGY, 0, reward=lambda w: float("nan") if float(w[0]) > 0 else 0.0)
     assert found.x_reward == 0
 
 
 def test_where_nothing_is_earned_peers_join_until_there_is_no_room() -> None:
     own, peers, _ = instance(0)
     for room in (None, 0, 1, 3):
-        found = chosen(own, peers, 1, room, reward=lambda w: 0.0)
+        found = choose(own, peers, 1, room, reward=lambda w: 0.0)
         assert int(found.chosen.sum()) == (len(peers) if room is None else room)
 
 
@@ -277,7 +277,7 @@ def by_row(rows: int, spread: float) -> Reward:
     return of
 
 
-def gated(gate: float, rows: int = 8, spread: float = 0.0) -> Greedy:
+def choose_behind_gate(gate: float, rows: int = 8, spread: float = 0.0) -> Greedy:
     """A site at 2 and its peers at 0 and 5: the first lowers the mean loss, the second does not."""
     own = Member(torch.tensor([2.0]), 1)
     peers = [Member(torch.tensor([w]), 1) for w in (0.0, 5.0)]
@@ -287,13 +287,17 @@ def gated(gate: float, rows: int = 8, spread: float = 0.0) -> Greedy:
 
 
 def test_a_gate_of_zero_is_the_paper_s_rule_whether_rewards_are_by_row_or_one() -> None:
-    assert gated(0.0).chosen.tolist() == gated(0.0, rows=1).chosen.tolist() == [True, False]
-    assert gated(0.0, spread=500.0).chosen.tolist() == [True, False]
+    assert (
+        choose_behind_gate(0.0).chosen.tolist()
+        == choose_behind_gate(0.0, rows=1).chosen.tolist()
+        == [True, False]
+    )
+    assert choose_behind_gate(0.0, spread=500.0).chosen.tolist() == [True, False]
 
 
 def test_a_clear_gain_passes_the_gate_and_one_within_chance_counts_as_none() -> None:
-    assert gated(2.0).chosen.tolist() == [True, False]
-    noisy = gated(2.0, spread=500.0)
+    assert choose_behind_gate(2.0).chosen.tolist() == [True, False]
+    noisy = choose_behind_gate(2.0, spread=500.0)
     assert noisy.gains.tolist() == [[0, 0], [0, 0]]
     assert noisy.chosen.tolist() == [True, True]  # without a gain on either side both join
 
@@ -301,5 +305,5 @@ def test_a_clear_gain_passes_the_gate_and_one_within_chance_counts_as_none() -> 
 def test_from_fewer_than_eight_rows_no_gain_is_clear_so_all_candidates_are_averaged() -> (
     None
 ):
-    assert gated(0.5, rows=7).chosen.tolist() == [True, True]
-    assert gated(0.5, rows=8).chosen.tolist() == [True, False]
+    assert choose_behind_gate(0.5, rows=7).chosen.tolist() == [True, True]
+    assert choose_behind_gate(0.5, rows=8).chosen.tolist() == [True, False]

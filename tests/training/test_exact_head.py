@@ -1,0 +1,135 @@
+"""The head of a trained model in closed form: beside scikit-learn on what the body makes of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+from torch.testing import assert_close
+
+import fallow as fl
+from fallow.core import Ask, Disclosure, Layout, State, stream
+from fallow.core.methods import Methods
+from fallow.engine import Loop, row_loss
+from fallow.models import MLP
+from fallow.queries import Random
+from fallow.settings.recipe import Recipe
+from fallow.sites import Parts, Site
+from fallow.sites.in_process import InProcess
+from fallow.sites.store import Label, MemoryStore
+from fallow.training import FedAvg
+from fallow.training.exact_head import ExactHead
+from tests.training.closed import CLASSES, FEATURES, rows_with_classes, targets
+from tests.worlds import Forgetful
+
+HIDDEN = 5
+HALVES = (range(0, 20), range(20, 50))  # ten rows more have no label
+
+
+def solve(parts_of: Sequence[range]) -> tuple[State, State, MLP]:
+    """The state before and after, and the model, of sites that hold 60 rows, 50 of them labelled."""
+    rows = rows_with_classes()
+    model = MLP((FEATURES,), CLASSES, hidden=(HIDDEN,)).double()
+    layout = Layout.of(model)
+    model.reset(stream(0, "init"))
+    before = layout.flatten(model)
+    methods: Methods = {
+        "query": Random(),
+        "training": FedAvg(),
+        "plain": FedAvg(),
+        "head": ExactHead(),
+    }
+    parts = Parts(model, layout, methods, CLASSES, 0, lambda _: before, noise="seeded")
+    members = {}
+    for name, held in zip("abc", parts_of, strict=False):
+        at = list(held)
+        if name == "a":
+            at += list(range(50, 60))
+        site = Site(name, rows.z[at], parts, MemoryStore())
+        site.buy([Label(i, int(rows.y[row]), 0) for i, row in enumerate(held)])
+        members[name] = site
+    carrier = InProcess(members, Loop(model, layout, row_loss("classification")))
+    ask = Ask(carrier, Forgetful(), Disclosure(), "0/train/0/head", "head")
+    return before, ExactHead().solve(before, ask), model
+
+
+def test_it_is_scikit_learns_ridge_on_the_features_of_the_body() -> None:
+    _, after, model = solve(HALVES)
+    rows = rows_with_classes()
+    features = model.embed(rows.z).detach()
+    deviation = features.std(0, correction=0)
+    varies = deviation > 0
+    unit = torch.where(varies, 1 / (deviation * HIDDEN**0.5), 0.0)
+    z = (features - features.mean(0)) * unit
+
+    fitted = Ridge(alpha=float(after["penalty"]) * 50, solver="svd")
+    fitted.fit(z[:50].numpy(), targets(rows)[:50].numpy())
+    Layout.of(model).load(model, after)
+    found = model(rows.z).detach() / after["temperature"]
+    assert_close(found, torch.from_numpy(fitted.predict(z.numpy())), rtol=0, atol=1e-9)
+
+
+def test_the_body_stays_as_it_was_trained() -> None:
+    before, after, _ = solve(HALVES)
+    last = CLASSES * HIDDEN + CLASSES
+    assert torch.equal(after["w"][:-last], before["w"][:-last])
+    assert not torch.allclose(after["w"][-last:], before["w"][-last:])
+
+
+def test_who_holds_a_row_does_not_matter() -> None:
+    _, shared, _ = solve(HALVES)
+    _, whole, _ = solve([range(0, 50)])
+    assert_close(shared["w"], whole["w"], rtol=0, atol=1e-9)
+    assert shared["temperature"] == whole["temperature"]
+
+
+def test_without_a_label_the_head_stays() -> None:
+    before, after, _ = solve([range(0, 0), range(50, 50)][:1])
+    assert torch.equal(after["w"], before["w"])
+
+
+def test_a_run_scores_the_model_with_its_exact_head() -> None:
+    world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.05), sites=4)
+
+    def run(head: str) -> fl.Run:
+        return fl.run(
+            world,
+            "random",
+            "fedavg",
+            fl.MLP(),
+            cycles=1,
+            rounds=3,
+            head=head,
+            progress=False,
+        )
+
+    exact, trained = run("exact"), run("trained")
+    last = exact.records[exact.records["final"]].groupby("cycle").last()
+    assert len(last) == 2
+    assert last["left_out"].between(0.5, 1).all()
+    trained_last = trained.records.groupby("cycle").last()
+    assert (last["accuracy"] > trained_last["accuracy"] + 0.1).all()
+    assert "left_out" not in trained.records.columns
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"validation": 0.2}, "validation is 0.2: a model that validated best"),
+        ({"training": "closed-form"}, "solves for its model anyway"),
+        ({"training": "ditto"}, "each site has a model of its own"),
+    ],
+)
+def test_where_there_is_no_head_to_solve_for_it_says_so(
+    settings: dict[str, object], said: str
+) -> None:
+    world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=1.0), sites=3)
+    with pytest.raises(ValueError, match=said):
+        fl.run(world, "random", cycles=0, head="exact", **settings)  # type: ignore[arg-type]
+
+
+def test_a_recipe_without_it_keeps_its_digest() -> None:
+    assert Recipe("a").digest == Recipe("a", head="trained").digest
+    assert Recipe("a").digest != Recipe("a", head="exact").digest
