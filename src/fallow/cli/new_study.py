@@ -48,6 +48,7 @@ def init(
         test_rows=len(dataset.x_test),
         classes=dataset.classes,
         sites=dataset.group_names if site else (),
+        queries=_strategies(dataset.task),
     )
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, starter_text(found, file).encode())
@@ -60,3 +61,23 @@ def init(
     console.print(f"Wrote {file}: read it, then run", markup=False, soft_wrap=True)
     console.print(f"  fallow compare {file} --dry-run", markup=False, soft_wrap=True)
     console.print(f"  fallow compare {file}", markup=False, soft_wrap=True)
+
+
+def _strategies(task: str) -> tuple[str, ...]:
+    """What a first study compares: the strategies of a recipe that names none, or, for numbers to
+    predict, random picks and the first strategy that can choose by them."""
+    from fallow import queries
+    from fallow.core.build import names
+    from fallow.core.spelling import spell_class
+    from fallow.settings.recipe import Recipe
+    from fallow.study.opening import works_on
+
+    usual = Recipe("").queries
+    if task != "regression":
+        return usual
+    fitting = [
+        spell_class(cls)
+        for cls in names(queries).values()
+        if works_on(cls.contract, task) and cls.contract.classes
+    ]
+    return (usual[0], *sorted(set(fitting) - {usual[0]})[:1])

@@ -23,7 +23,7 @@ FEW = 10
 @dataclass(frozen=True)
 class Found:
     """What is known of somebody's data.  ``classes``: empty for numbers to predict; ``sites``: empty
-    where no column names them."""
+    where no column names them; ``queries``: strategies to compare."""
 
     data: str
     label: str | None
@@ -32,6 +32,7 @@ class Found:
     test_rows: int
     classes: tuple[str, ...]
     sites: tuple[str, ...]
+    queries: tuple[str, ...]
 
 
 def starter_text(found: Found, file: Path) -> str:
@@ -46,7 +47,6 @@ def starter_text(found: Found, file: Path) -> str:
     if not found.sites:
         partition = str(usual.partition) if found.classes else "iid"
         holders = {"partition": partition, "sites": min(FEW, found.rows)}
-    queries = ["random", "entropy", "badge"] if found.classes else ["random", "core-set"]
     parts: dict[str, dict[str, Value]] = {
         "Data": {**about},
         "Who holds what": holders,
@@ -62,7 +62,7 @@ def starter_text(found: Found, file: Path) -> str:
             "per_cycle": usual.per_cycle,
             "cycles": usual.cycles,
         },
-        "The study": {"queries": queries, "reference": "random", "seeds": 5},
+        "The study": {"queries": found.queries, "reference": "random", "seeds": 5},
     }
     lines = [
         f"# {_describe(found)}",
