@@ -109,6 +109,7 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
         of_rows=is_standardised(recipe, agreement.example),
         of_numbers=has_numbers and recipe.target_scale != "none",
         of_cells=False,
+        is_encoded=recipe.encoder is not None,
     )
     playing = methods.copy()
     playing["scaling"] = scaling

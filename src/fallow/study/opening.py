@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.spelling import spell_class
 from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
+from fallow.experiment.encoding import shape_seen
 from fallow.experiment.methods import methods_of
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
@@ -31,6 +33,8 @@ from fallow.study.cell import Cell, Setup
 from fallow.training import personal
 
 TASKS = ("classification", "regression")
+MOST_SOLVED = 8192
+"""Features of a model that is solved for: the products of all pairs are 0.5 GB."""
 
 
 def strategies_for(*tasks: str) -> str:
@@ -96,6 +100,14 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
             raise ValueError(f"{recipe.query} is for {has}; use {strategies_for(*TASKS)}")
         if not trainer.classes:
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
+    width = math.prod(shape_seen(recipe, tuple(found.x.shape[1:]), policy))
+    if "least-squares" in trainer.tags and width > MOST_SOLVED:
+        raise ValueError(
+            f"{recipe.training} solves for a linear model of {width:,} features, and more than "
+            f"{MOST_SOLVED:,} take too much memory ({8 * width**2 / 2**30:.1f} GB at each site, for "
+            "their products alone); use an encoder with fewer features, such as "
+            "fourier:features=4096, or train by steps"
+        )
     if (
         trainer.linear
         and recipe.model.name.lower() != "linear"
