@@ -107,8 +107,8 @@ def _walk(kind: type[Any], defaults: object, prefix: str) -> Iterator[Setting]:
 
 def meaning_of(name: str) -> str:
     """What a setting means; those of ``local_plan`` mean for a query's local model what those of
-    ``plan`` mean for training."""
-    return MEANINGS[name.replace("local_plan.", "plan.")]
+    ``plan`` mean for training.  Empty for one that nobody has said it of."""
+    return MEANINGS.get(name.replace("local_plan.", "plan."), "")
 
 
 def describe_type(hint: Any) -> str:  # a type, or a form of typing such as int | None
