@@ -26,7 +26,7 @@ MEANINGS: dict[str, str] = {
     # model and training
     "model": "The model that is trained ('fallow models').",
     "training": "How sites train together ('fallow methods').",
-    "head": "exact: after the last round the model's head is solved for in closed form.",
+    "head": "How the last layer is found; exact: it is solved for after the last round.",
     "plan.segments": "Epochs of local training, on parts of the model; 2 means two epochs of all.",
     "plan.batch": "Rows of a step of local training.",
     "plan.optimiser.name": "The optimiser of local training.",
