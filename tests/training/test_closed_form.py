@@ -32,6 +32,7 @@ from fallow.training.parts.ridge import (
 from tests.training.closed import (
     CLASSES,
     FEATURES,
+    Hospitals,
     Rows,
     hospitals,
     rows_with_classes,
@@ -414,3 +415,40 @@ def test_another_model_is_refused_with_the_way_out() -> None:
         site.parts = replace(site.parts, layout=network)
     with pytest.raises(RuntimeError, match=r"has body.1.weight, .*; set model=linear"):
         world.solve()
+
+
+def test_two_closes_of_one_site_show_the_row_that_it_added() -> None:
+    rows = rows_with_classes()
+    parts = [range(0, 20), range(20, 40), range(40, 59)]
+    before = hospitals(rows, ClosedForm(), parts)
+    before.solve()
+    after = hospitals(rows, ClosedForm(), [*parts[:2], range(40, 60)])
+    after.solve()
+
+    def products(world: Hospitals, site: str) -> Tensor:
+        return torch.as_tensor(world.carrier.of("totals")[site]["products"])
+
+    difference = torch.zeros(FEATURES, FEATURES, dtype=torch.float64)
+    upper = torch.ones(FEATURES, FEATURES, dtype=torch.bool).triu()
+    difference[upper] = products(after, "c") - products(before, "c")
+    row = difference[0] / difference[0, 0].sqrt()
+    recovered = row * rows.z[59, 0].sign()
+    assert_close(recovered, rows.z[59], rtol=0, atol=1e-8)
+    assert "of one row they are that row" in ClosedForm.contract.closes_show
+
+
+def test_secure_sums_show_no_difference_of_one_site() -> None:
+    rows = rows_with_classes()
+    parts = [range(0, 20), range(20, 40), range(40, 59)]
+    seen = []
+    for last in (range(40, 59), range(40, 60)):
+        world = hospitals(
+            rows, ClosedForm(penalty=PENALTY), [*parts[:2], last], secure=True
+        )
+        world.solve()
+        parts_sent = world.carrier.of("totals")["c"].values()
+        seen.append(torch.cat([torch.as_tensor(p).double().flatten() for p in parts_sent]))
+    difference = seen[1] - seen[0]
+    expected = torch.outer(rows.z[59], rows.z[59])[0]
+    # masks are drawn anew for each sum: what is left is far larger than any product
+    assert difference.abs().median() > 1e6 * expected.abs().max()

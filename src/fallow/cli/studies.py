@@ -119,6 +119,8 @@ def _study(
     dry_run: bool = False,
 ) -> None:
     from fallow.cli.progress import Watch
+    from fallow.data.facts import data_lines, describe_data
+    from fallow.storage.files import write_json
     from fallow.study.estimate import estimate
     from fallow.study.opening import open_study, prepare_study
     from fallow.study.study import run_study, study_cells
@@ -127,7 +129,10 @@ def _study(
     setup, world = prepare_study(setup, queries, seeds[0])
     jobs = jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)
+    facts = describe_data(world.dataset)
     if dry_run:
+        for line in data_lines(facts) if facts is not None else ():
+            console.print(line, markup=False, soft_wrap=True)
         console.print(
             estimate(setup, cells, jobs, world.dataset).sentence(), soft_wrap=True
         )
@@ -135,6 +140,10 @@ def _study(
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
         open_study(setup, cells, command, resume)
+        if facts is not None:
+            write_json(setup.out / "data.json", dict(facts))
+            for said in facts["warnings"]:
+                console.print(f"look at this: {said}", markup=False, soft_wrap=True)
         for note in world.dataset.notes:
             console.print(f"{setup.recipe.data}: {note}", markup=False, soft_wrap=True)
         with Watch(setup.recipe, cells, console) as watch:

@@ -82,12 +82,12 @@ def _labelled_alone(found: Dataset) -> Dataset:
 
 def resplit(found: Dataset, draw: torch.Generator) -> Dataset:
     """The data set with other test rows, as many as before, drawn from all rows."""
-    order, m = (
-        torch.randperm(len(found.x) + len(found.x_test), generator=draw),
-        len(found.x_test),
-    )
-    test, train = order[:m].sort().values, order[m:].sort().values
-    x, y = torch.cat([found.x, found.x_test]), torch.cat([found.y, found.y_test])
+    n_tests = len(found.x_test)
+    order = torch.randperm(len(found.x) + n_tests, generator=draw)
+    test = order[:n_tests].sort().values
+    train = order[n_tests:].sort().values
+    x = torch.cat([found.x, found.x_test])
+    y = torch.cat([found.y, found.y_test])
     groups = None
     if found.groups is not None and found.groups_test is not None:
         groups = torch.cat([found.groups, found.groups_test])

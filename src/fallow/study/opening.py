@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -35,6 +35,13 @@ from fallow.training import personal
 TASKS = ("classification", "regression")
 MOST_SOLVED = 8192
 """Features of a model that is solved for: the products of all pairs are 0.5 GB."""
+
+
+class Begun(TypedDict):
+    """The runs that a study began with."""
+
+    queries: list[str]
+    seeds: list[int]
 
 
 def strategies_for(*tasks: str) -> str:
@@ -162,13 +169,12 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
 
     Raises ValueError when the folder holds a study and ``resume`` is off, or another study.
     """
-    path, recipe = setup.out / "study.json", setup.recipe
+    path = setup.out / "study.json"
+    recipe = setup.recipe
     with only_one(setup.out / "study.lock"):
-        old = (
-            check_same(path, recipe, resume)
-            if path.exists()
-            else {"queries": [], "seeds": []}
-        )
+        old: Begun = {"queries": [], "seeds": []}
+        if path.exists():
+            old = check_same(path, recipe, resume)
         queries = list(dict.fromkeys([*old["queries"], *(cell.query for cell in cells)]))
         queries.sort(key=lambda query: query.startswith(BOUND))
         reference = recipe.reference if recipe.reference in queries else None
@@ -189,7 +195,7 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
         )
 
 
-def check_same(path: Path, recipe: Recipe, resume: bool) -> dict[str, Any]:
+def check_same(path: Path, recipe: Recipe, resume: bool) -> Begun:
     """What the study at ``path`` holds, if it may be continued with ``recipe``.
 
     Raises ValueError when ``resume`` is off or the settings differ, Failed for a damaged file.
@@ -202,7 +208,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> dict[str, Any]:
     try:
         old = json.loads(path.read_bytes())
         before = recipe_from(old["recipe"])
-        found = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
+        found: Begun = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failed(
             f"{path} is damaged ({error}): choose another folder with --out"

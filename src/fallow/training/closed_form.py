@@ -68,9 +68,11 @@ class ClosedForm:
     penalty: λ, or None to choose it of 1e-6 ... 1.  balance: "class" gives every class the same
     weight.  weighted: rows count by the weight that the query gave them.  reveal: what sites are
     told: the "path" of all heads, with which they leave out rows exactly, or the "head" alone; then
-    λ is chosen by generalised cross-validation.  local: the model called local, which some queries
+    λ is chosen by generalised cross-validation.  local_head: the model called local, which some queries
     compare with the common one: the "common" one too, or the site's "own" head.  passes: 2 centres
     the features in an exchange of its own, for features that are far from 0.
+    shown: what a coordinator of real sites may see: "totals" alone, for which secure sums are needed,
+    or each site's "parts" of them.
 
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
@@ -97,6 +99,7 @@ class ClosedForm:
     reveal: Literal["path", "head"] = "path"
     local_head: Literal["common", "own"] = "common"
     passes: int = 1
+    shown: Literal["totals", "parts"] = "totals"
 
     contract: ClassVar[Contract] = Contract(
         title="Closed-form head",
@@ -117,6 +120,10 @@ class ClosedForm:
         local_dp=False,
         settings={"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1},
         at_server=("penalty", "temperature", "left_out"),
+        parts_show="the coordinator sees the products of each site's labelled rows: those of one row "
+        "are that row with its label, and those of a few rows say what these have in common",
+        closes_show="who has the totals of two closes sees the products of the rows that were labelled "
+        "or changed in between, at all sites together; of one row they are that row",
         tags=("least-squares",),
     )
 
@@ -129,6 +136,7 @@ class ClosedForm:
             "balance": ("none", "class"),
             "reveal": ("path", "head"),
             "local_head": ("common", "own"),
+            "shown": ("totals", "parts"),
         }
         for name, known in choices.items():
             if getattr(self, name) not in known:

@@ -70,6 +70,10 @@ class ExactHead:
         missing="stops: all exchanges are over the same rows; a resumed run asks again",
         regression=True,
         local_dp=False,
+        parts_show="the coordinator sees the products of what the body makes of each site's labelled "
+        "rows: those of one row are its features with its label",
+        closes_show="who has the totals of two closes sees the products of the rows that were labelled "
+        "or changed in between, at all sites together; of one row they are that row",
         at_server=("penalty", "temperature", "left_out"),
     )
 
