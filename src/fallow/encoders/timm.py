@@ -28,8 +28,8 @@ from fallow.encoders.weights import (
 class Timm:
     """What a pretrained image network of timm sees in pictures, before its classes.
 
-    network: its name in timm, such as "vit_small_patch16_224".  weights: a file, safetensors or
-    PyTorch's; None: what timm has in its cache or fetches.  sha256: of that file, without which
+    network: its name in timm, such as "vit_small_patch16_224".  weights: a file of
+    safetensors; None: what timm has in its cache or fetches.  sha256: of that file, without which
     sites cannot know that they have the same.  size: pixels in each direction to which pictures are
     brought.  Pictures are taken in the units of the data set; grey ones count for three colours.
     """

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -60,29 +59,19 @@ def digest_of_file(file: Path) -> str:
 
 
 def read_weights(file: Path) -> Mapping[str, Tensor]:
-    """The tensors of a file: safetensors, or PyTorch's with tensors alone; nothing in it is run.
+    """The tensors of a file of safetensors.  No other format is read: theirs can hold code.
 
     Raises ValueError for any other file.
     """
-    if file.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
-        try:
-            return load_file(file)
-        except SafetensorError as error:
-            raise ValueError(f"{file} is no whole file of safetensors: {error}") from error
     try:
-        found = torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a file of any content leads to
+        return load_file(file)
+    except SafetensorError as error:
         raise ValueError(
-            f"{file} holds more than tensors, or is damaged: convert it to safetensors"
+            f"{file} is no whole file of safetensors ({error}): convert it, or copy it again"
         ) from error
-    if not isinstance(found, dict) or not all(
-        isinstance(value, Tensor) for value in found.values()
-    ):
-        raise ValueError(f"{file} is no table of tensors: convert it to safetensors")
-    return found
 
 
 def fill(network: nn.Module, file: Path, purpose: str) -> nn.Module:
