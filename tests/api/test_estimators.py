@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import fallow as fl
 
-QUICK = {"rounds": 4, "epochs": 5, "lr": 0.1, "batch": 16}
-GENTLE = {**QUICK, "lr": 0.02}
+QUICK: dict[str, Any] = {"rounds": 4, "epochs": 5, "lr": 0.1, "batch": 16}
+GENTLE: dict[str, Any] = {**QUICK, "lr": 0.02}
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,9 @@ def test_a_regressor_predicts_in_the_units_of_the_target() -> None:
     ],
 )
 def test_sites_that_cannot_be_are_refused(iris: Any, sites: Any, words: str) -> None:
+    x, y, _ = iris
     with pytest.raises(ValueError) as error:
-        fl.FederatedClassifier(**QUICK).fit(*iris[:2], sites=sites)
+        fl.FederatedClassifier(**QUICK).fit(x, y, sites=sites)
     assert words in str(error.value)
 
 

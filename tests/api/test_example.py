@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -84,7 +85,7 @@ def test_selections_of_the_example() -> None:
     y0 = torch.randint(0, 3, (30,), generator=draw)
     module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
     p, q = (torch.randn(60, 3, generator=draw).softmax(1) for _ in range(2))
-    names = {"fl": fl, "x": x, "x0": x0, "y0": y0, "module": module}
+    names: dict[str, Any] = {"fl": fl, "x": x, "x0": x0, "y0": y0, "module": module}
     names |= {"z": x.numpy(), "z0": x0.numpy(), "p": p, "q": q}
     site = 'fl.Site(z, labelled=(z0, y0), outputs={"local": p, "global": q})'
     for line in SELECT.strip().splitlines():
@@ -95,7 +96,7 @@ def test_selections_of_the_example() -> None:
 
 
 def test_a_class_of_the_example() -> None:
-    names: dict[str, object] = {"fl": fl}
+    names: dict[str, Any] = {"fl": fl}
     exec(OWN, names)
     egl = names["EGL"]
     assert repr(egl(power=2.0)) == "EGL(power=2.0)"

@@ -17,7 +17,8 @@ Arrays = dict[str, np.ndarray]
 
 def entropy(arrays: Arrays, **more: Any) -> list[int]:
     given = {"pool": arrays["pool"], "outputs": arrays["p"], "n": 5}
-    return fl.select(fl.Entropy(), **{**given, **more}).tolist()
+    rows: list[int] = fl.select(fl.Entropy(), **{**given, **more}).tolist()
+    return rows
 
 
 # -- rows -----------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def test_sites_may_be_called_by_numbers(arrays: Arrays) -> None:
 
 def test_labels_that_do_not_begin_at_zero_are_the_outputs_in_order(arrays: Arrays) -> None:
     both = {"local": arrays["p"], "global": arrays["q"]}
-    about = {"pool": arrays["pool"], "outputs": both, "n": 6}
+    about: dict[str, Any] = {"pool": arrays["pool"], "outputs": both, "n": 6}
     plain = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"]), **about)
     found = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"] + 1), **about)
     assert found.tolist() == plain.tolist()
@@ -174,7 +175,7 @@ def test_labels_that_do_not_begin_at_zero_are_the_outputs_in_order(arrays: Array
 )
 def test_labels_come_in_many_forms(arrays: Arrays, form: Any) -> None:
     both = {"local": arrays["p"], "global": arrays["q"]}
-    about = {"pool": arrays["pool"], "outputs": both, "n": 6}
+    about: dict[str, Any] = {"pool": arrays["pool"], "outputs": both, "n": 6}
     plain = fl.select(fl.KSAS(), labelled=(arrays["x"], arrays["y"]), **about)
     found = fl.select(fl.KSAS(), labelled=(arrays["x"], form(arrays["y"])), **about)
     assert found.tolist() == plain.tolist()
@@ -190,7 +191,7 @@ def test_one_class_and_one_label_are_enough(arrays: Arrays) -> None:
 
 def test_classes_that_do_not_occur_are_named(arrays: Arrays) -> None:
     labels = np.where(arrays["y"] == 0, "ant", "cow")
-    about = {"pool": arrays["pool"], "outputs": arrays["p"], "n": 3}
+    about: dict[str, Any] = {"pool": arrays["pool"], "outputs": arrays["p"], "n": 3}
     with pytest.raises(
         ValueError, match="3 outputs and the labels 2 classes; give classes="
     ):
@@ -455,7 +456,8 @@ def test_numbers_of_numpy_are_numbers(world: fl.Federation, quick: dict[str, Any
         "budget": np.float32(0.125),
         "rounds": np.int8(1),
     }
-    run = fl.run(world, seed=np.int64(1), **settings)
+    seed: Any = np.int64(1)
+    run = fl.run(world, seed=seed, **settings)
     assert run.recipe.cycles == 1
     assert run.seed == 1
 
@@ -464,4 +466,4 @@ def test_nothing_to_run_is_refused() -> None:
     with pytest.raises(ValueError, match="there is nothing to run; give a world"):
         fl.run()
     with pytest.raises(ValueError, match=r"a world is a fl.Federation.*, not int"):
-        fl.run(3)
+        fl.run(3)  # type: ignore[arg-type]  # that is what is refused

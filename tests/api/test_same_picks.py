@@ -168,6 +168,7 @@ def said(found: Begun) -> dict[str, fl.Site]:
     for name, site in found.sites.items():
         outputs, features = {}, {}
         for model, network in site.model.items():
+            assert site.labelled is not None
             parts = [torch.as_tensor(site.pool), torch.as_tensor(site.labelled[0])]
             with torch.no_grad():
                 outputs[model] = tuple(network(rows).numpy() for rows in parts)

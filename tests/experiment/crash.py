@@ -104,11 +104,11 @@ class Points:
 
     def install(self) -> None:
         """From here on this process counts, notes its exchanges and can die."""
-        Database.commit = self.around(Database.commit)
+        Database.commit = self.around(Database.commit)  # type: ignore[method-assign]  # counted
         os.replace = self.around(os.replace)
-        os.fsync = lambda file: None
+        os.fsync = lambda fd: None
         for runtime in (InProcess, Bytes):
-            runtime.exchange = self.noted(runtime.exchange)
+            runtime.exchange = self.noted(runtime.exchange)  # type: ignore[method-assign]  # noted
 
     def noted(self, exchange: Callable[..., Any]) -> Callable[..., Any]:
         def exchanged(carrier: Any, requests: Any, routes: Any = None) -> Any:

@@ -33,7 +33,8 @@ class Counting:
     def round(self, state: State, ask: Any) -> State:
         ask.fit(self.plan, "local", None, **state)
         told = ask.each("count")
-        self.seen.append(tuple(int(told[ask.cohort[0]][k]) for k in ("train", "held")))
+        first = told[ask.cohort[0]]
+        self.seen.append((int(first["train"]), int(first["held"])))
         return state
 
     def count(self, view: Any) -> Any:

@@ -15,9 +15,10 @@ import torch
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.experiment.journal import Journal
 from fallow.experiment.one_pass import is_one_pass
+from fallow.experiment.record import Record
 from fallow.experiment.rows import open_data
 from fallow.experiment.run import Run
-from fallow.experiment.world import build_world
+from fallow.experiment.world import World, build_world
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.settings.variants import variant
@@ -36,10 +37,7 @@ def recipe(tmp_path: Path) -> Recipe:
     draw = np.random.default_rng(0)
     x = draw.standard_t(3, size=(120, 3)) * [1.0, 100.0, 0.01] + [0.0, 1e4, 5.0]
     y = 3e3 + x @ [1.0, 0.05, 300.0] + draw.normal(size=120)
-    np.savez(
-        tmp_path / "numbers.npz",
-        **{"x": x[:90], "y": y[:90], "x_test": x[90:], "y_test": y[90:]},
-    )
+    np.savez(tmp_path / "numbers.npz", x=x[:90], y=y[:90], x_test=x[90:], y_test=y[90:])
     return Recipe(
         name="numbers",
         data=str(tmp_path / "numbers.npz"),
@@ -55,7 +53,13 @@ def recipe(tmp_path: Path) -> Recipe:
     )
 
 
-def done(recipe: Recipe, query: str, seed: int = 0) -> list[dict[str, Any]]:
+def mse_of(row: Record) -> float:
+    """The error of an evaluation, which numbers to predict have."""
+    assert row["mse"] is not None
+    return row["mse"]
+
+
+def done(recipe: Recipe, query: str, seed: int = 0) -> list[Record]:
     journal = Journal()
     run = Run(build_world(variant(recipe, query), seed, journal), journal)
     return run.go()
@@ -152,7 +156,7 @@ def test_a_strategy_that_looks_at_a_model_cannot_choose_from_nothing(
 def test_a_run_may_begin_without_any_label(recipe: Recipe) -> None:
     rows = done(recipe, "random@initial=0")
     assert [row["labelled"] for row in rows] == [0, 15, 30]
-    assert rows[0]["mse"] > rows[-1]["mse"]
+    assert mse_of(rows[0]) > mse_of(rows[-1])
 
 
 def test_a_cycle_buys_its_budget_in_parts(recipe: Recipe) -> None:
@@ -169,13 +173,15 @@ def test_units_of_columns_are_agreed_on_and_test_rows_follow(recipe: Recipe) -> 
     journal = Journal()
     run = Run(build_world(recipe, 0, journal), journal)
     run.initial()
+    world = run.world
+    assert isinstance(world, World)
     raw = open_data(recipe, 0)
-    seen = torch.cat([site.seen for site in run.world.members.values()])
+    seen = torch.cat([site.seen[:] for site in world.members.values()])
     assert torch.allclose(seen.mean(0), torch.zeros(3), atol=1e-5)
     assert torch.allclose(seen.std(0, correction=0), torch.ones(3), atol=1e-5)
     mean, std = raw.x.double().mean(0), raw.x.double().std(0, correction=0)
     assert torch.allclose(
-        run.world.dataset.x_test, ((raw.x_test - mean) / std).float(), atol=1e-4
+        world.dataset.x_test, ((raw.x_test - mean) / std).float(), atol=1e-4
     )
     shown = {row["verb"]: row for row in run.initial()["revealed"]}
     assert {"columns", "spread"} <= set(shown)
@@ -201,15 +207,15 @@ def test_scores_do_not_depend_on_the_units_of_the_data(
     np.savez(tmp_path / "other.npz", **arrays)
     other = replace(recipe, data=str(tmp_path / "other.npz"))
     for query in ("random", "random@training=server-solve"):
-        a, b = (done(r, query)[-1]["mse"] for r in (recipe, other))
+        a = mse_of(done(recipe, query)[-1])
+        b = mse_of(done(other, query)[-1])
         assert a == pytest.approx(b, rel=1e-3)
         assert 0 < a < 1.5
 
 
 def test_a_trainer_on_raw_columns_is_worse_than_on_agreed_ones(recipe: Recipe) -> None:
-    agreed, raw = (
-        done(recipe, q)[-1]["mse"] for q in ("random", "random@standardise=none")
-    )
+    agreed = mse_of(done(recipe, "random")[-1])
+    raw = mse_of(done(recipe, "random@standardise=none")[-1])
     assert agreed < raw
 
 
@@ -248,7 +254,8 @@ def test_trainer_is_a_short_form(recipe: Recipe) -> None:
 def test_a_bound_may_have_settings_of_its_own(recipe: Recipe) -> None:
     best = done(recipe, "bound:all-labels@training=server-solve")
     assert [row["labelled"] for row in best] == [90]
-    assert best[0]["mse"] <= done(recipe, "random@training=server-solve")[-1]["mse"]
+    chosen = done(recipe, "random@training=server-solve")
+    assert mse_of(best[0]) <= mse_of(chosen[-1])
     with pytest.raises(ValueError, match="is no upper bound"):
         variant(recipe, "bound:most-labels")
 

@@ -109,14 +109,14 @@ def select(
     query: Any,
     pool: Any = None,
     *,
-    n: int | Mapping[str, int],
+    n: int | Mapping[Any, int],
     labelled: tuple[Any, Any] | None = None,
     model: Any = None,
     outputs: Any = None,
     features: Any = None,
     validation: tuple[Any, Any] | None = None,
     hidden: Any = None,
-    sites: Mapping[str, Site] | None = None,
+    sites: Mapping[Any, Site] | None = None,
     classes: int | Sequence[Any] | None = None,
     seed: int = 0,
     cycle: int = 0,
@@ -132,8 +132,9 @@ def select(
     query: an object, a class or a name.  n: labels to buy (0 and more than there are both work), or
     how many at each site.
     One site: pool, labelled, model, outputs, features, validation and hidden as in `Site`; ``site``
-    is its name, which its random streams go by.  A federation: ``sites``, by name; the strategy's
-    server half runs too, and what a site reveals to it is what the contract says.
+    is its name, which its random streams go by.  A federation: ``sites``, by name (a text or a
+    number); the strategy's server half runs too, and what a site reveals to it is what the contract
+    says.
     classes: how many there are, or their labels in the order of the outputs; by default those that
     occur.  training: the method that trained the models, where a strategy asks how it predicts.
     Returns an array (k,) of positions in the pool, in the order of choice, int64; for a federation
