@@ -79,7 +79,7 @@ class _Federated(BaseEstimator):  # type: ignore[misc]
         )
         self.sites_ = list(names)
 
-    def _checked(self, X: Any) -> npt.NDArray[Any]:
+    def _check_rows(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self)
         x: npt.NDArray[Any] = validate_data(self, X, reset=False)
         return x
@@ -130,12 +130,12 @@ class FederatedClassifier(ClassifierMixin, _Federated):  # type: ignore[misc]
 
         site: whose model, where training gives each site its own.
         """
-        x = self._checked(X)
+        x = self._check_rows(X)
         return self.run_.predict_proba(x, site)
 
     def predict(self, X: Any, site: str | None = None) -> npt.NDArray[Any]:
         """The most likely label of each row, (n,)."""
-        x = self._checked(X)
+        x = self._check_rows(X)
         best = self.run_.predict_proba(x, site).argmax(1)
         labels: npt.NDArray[Any] = self.classes_[best]
         return labels
@@ -164,7 +164,7 @@ class FederatedRegressor(RegressorMixin, _Federated):  # type: ignore[misc]
 
     def predict(self, X: Any, site: str | None = None) -> npt.NDArray[np.float64]:
         """The number predicted for each row, (n,)."""
-        x = self._checked(X)
+        x = self._check_rows(X)
         return self.run_.predict(x, site)
 
 

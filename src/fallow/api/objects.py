@@ -63,7 +63,7 @@ class Collected:
         spec = self.spec(given, what)
         text = str(spec)
         back = Spec.parse(text)
-        if back.name != spec.name or _listed(back.fields) != _listed(spec.fields):
+        if back.name != spec.name or _as_lists(back.fields) != _as_lists(spec.fields):
             raise ValueError(
                 f"{given!r} has a setting that cannot be written as field=value ({text}); use "
                 "numbers, words and lists of them"
@@ -98,12 +98,12 @@ def _class_of(given: object) -> type[Any] | None:
     return given if isinstance(given, type) else type(given)
 
 
-def _listed(value: Any) -> Any:
+def _as_lists(value: Any) -> Any:
     """Tuples as lists: a text has one kind of sequence."""
     if isinstance(value, Mapping):
-        return {key: _listed(part) for key, part in value.items()}
+        return {key: _as_lists(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_listed(part) for part in value]
+        return [_as_lists(part) for part in value]
     return value
 
 

@@ -201,7 +201,7 @@ class Run:
     def _repr_html_(self) -> str:
         shown = [c for c in SHOWN if c in self.records and self.records[c].notna().any()]
         table: str = self.records[shown].to_html(index=False, float_format="%.4g")
-        return f"<p>{escaped(repr(self))}</p>{table}"
+        return f"<p>{escape_text(repr(self))}</p>{table}"
 
     @cached_property
     def model(self) -> nn.Module | dict[str, nn.Module]:
@@ -317,7 +317,7 @@ def _score(row: Any) -> str:
     return "no score"
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     """Text for a page."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

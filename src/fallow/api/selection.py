@@ -157,28 +157,65 @@ def select(
                 f"with sites=, give {given[0]} in each fl.Site, not beside them"
             )
         named = {str(name): given for name, given in sites.items()}
-        wanted = {str(name): k for name, k in n.items()} if isinstance(n, Mapping) else n
-        chosen = _choose(query, named, wanted, classes, int(seed), int(cycle), training)
-        found = {name: chosen[str(name)] for name in sites}
-        return {name: one if details else one.rows for name, one in found.items()}
+        wanted = n
+        if isinstance(n, Mapping):
+            wanted = {str(name): k for name, k in n.items()}
+        chosen = _choose(
+            query,
+            named,
+            n=wanted,
+            classes=classes,
+            seed=int(seed),
+            cycle=int(cycle),
+            trained_by=training,
+        )
+        found = {name: chosen[str(name)] for name in sites}  # by the names that were given
+        if details:
+            return found
+        return {name: one.rows for name, one in found.items()}
     if pool is None:
         raise ValueError("there is nothing to choose from; give pool= or sites=")
-    one_site = Site(pool, labelled, model, outputs, features, validation, hidden)
-    chosen = _choose(query, {site: one_site}, n, classes, int(seed), int(cycle), training)
-    return chosen[site] if details else chosen[site].rows
+    one_site = Site(
+        pool=pool,
+        labelled=labelled,
+        model=model,
+        outputs=outputs,
+        features=features,
+        validation=validation,
+        hidden=hidden,
+    )
+    chosen = _choose(
+        query,
+        {site: one_site},
+        n=n,
+        classes=classes,
+        seed=int(seed),
+        cycle=int(cycle),
+        trained_by=training,
+    )
+    if details:
+        return chosen[site]
+    return chosen[site].rows
 
 
 def _choose(
     query: Any,
     sites: Mapping[str, Site],
+    *,
     n: int | Mapping[str, int],
     classes: int | Sequence[Any] | None,
     seed: int,
     cycle: int,
     trained_by: Any,
 ) -> dict[str, Selection]:
+    """What the strategy chooses at each site, its server half included.
+
+    trained_by: the method that trained the models; None: as FedAvg does.
+    """
     strategy = _method(queries, query, "query")
-    trainer = FedAvg() if trained_by is None else _method(TRAINERS, trained_by, "training")
+    trainer = FedAvg()
+    if trained_by is not None:
+        trainer = _method(TRAINERS, trained_by, "training")
     _check_sites(strategy, sites)
     budget = _budget(n, sites)
     world = _World.of(strategy, trainer, sites, classes, seed)
@@ -199,7 +236,7 @@ def _choose(
         if isinstance(cause, Lacking):
             raise ValueError(str(cause)) from None
         raise
-    return {name: _picked(site) for name, site in world.members.items()}
+    return {name: _read_picks(site) for name, site in world.members.items()}
 
 
 TRAINERS = (training, personal)
@@ -233,13 +270,15 @@ def _check_sites(strategy: Any, sites: Mapping[str, Site]) -> None:
 
 
 def _budget(n: Any, sites: Mapping[str, Site]) -> dict[SiteId, int]:
+    """How many rows each site is to choose: 0 where a mapping leaves a site out."""
     found = plain(n)
-    shares = dict(found) if isinstance(found, Mapping) else dict.fromkeys(sites, found)
+    shares = dict.fromkeys(sites, found)
+    if isinstance(found, Mapping):
+        shares = dict(found)
     for name, share in shares.items():
         if name not in sites:
-            raise ValueError(
-                f"n names no site {name!r}{nearest(str(name), [*map(str, sites)])}"
-            )
+            hint = nearest(str(name), [str(site) for site in sites])
+            raise ValueError(f"n names no site {name!r}{hint}")
         if isinstance(share, bool) or not isinstance(share, int) or share < 0:
             raise ValueError(f"n is {share!r}; give a whole number of rows, 0 or more")
     return {name: shares.get(name, 0) for name in sites}
@@ -258,15 +297,23 @@ class _Forgetful:
         return None
 
 
-def _picked(site: RunningSite) -> Selection:
+def _read_picks(site: RunningSite) -> Selection:
+    """What a site's picks say; a site that was asked for nothing has none."""
     kept = site.memory.get("picks", {"rows": torch.empty(0, dtype=torch.int64)})
-    more = {
-        name: kept[name].double().numpy()
-        for name in ("score", "weight", "probability")
-        if name in kept
-    }
+
+    def numbers(name: str) -> npt.NDArray[np.float64] | None:
+        if name not in kept:
+            return None
+        found: npt.NDArray[np.float64] = kept[name].double().numpy()
+        return found
+
     # Pool rows come first at the site, so that its row numbers are positions in the pool.
-    return Selection(kept["rows"].numpy(), **more)
+    return Selection(
+        rows=kept["rows"].numpy(),
+        score=numbers("score"),
+        weight=numbers("weight"),
+        probability=numbers("probability"),
+    )
 
 
 @final
@@ -354,7 +401,8 @@ def _fresh(template: nn.Module, layout: Layout, generator: torch.Generator) -> S
 
 def _check_task(strategy: Any, known: _Classes) -> None:
     """Refuse a strategy that is not for what there is to predict."""
-    name, contract = type(strategy).__name__, strategy.contract
+    name = type(strategy).__name__
+    contract = strategy.contract
     if known.count and not contract.classes:
         raise ValueError(
             f"{name} is for numbers to predict, and there are {known.count} classes; use fl.BADGE "
@@ -401,20 +449,23 @@ class _Read:
     @staticmethod
     def of(name: str, site: Site) -> _Read:
         models = {n: _module(m, name) for n, m in _by_name(site.model).items()}
-        dtypes = [next(m.parameters()).dtype for m in models.values()]
-        dtype = dtypes[0] if dtypes else None
+        dtype = None  # that of the rows
+        for module in models.values():
+            dtype = next(module.parameters()).dtype
+            break
         pool = _pool(site, name, dtype)
         x, y = _pair(site.labelled, "labelled", name, pool)
         held_x, held_y = _pair(site.validation, "validation", name, pool)
         rows: dict[Rows, int] = {"pool": len(pool), "labelled": len(x)}
-        outputs = _said(site.outputs, "outputs", name, rows)
-        features = _said(site.features, "features", name, rows)
+        outputs = _read_outputs(site.outputs, "outputs", name, rows)
+        features = _read_outputs(site.features, "features", name, rows)
         hidden = None
         if site.hidden is not None:
             hidden = as_array(site.hidden, f"hidden labels of site {name}")
             _check_length(hidden, len(pool), f"hidden labels of site {name}", "pool")
-        widths = {t.shape[1] for parts in outputs.values() for t in parts.values()}
-        widths |= {_head(module).out_features for module in models.values()}
+        widths = {_head(module).out_features for module in models.values()}
+        for parts in outputs.values():
+            widths |= {part.shape[1] for part in parts.values()}  # (n, classes)
         if len(widths) > 1:
             raise ValueError(
                 f"site {name} has models of {sorted(widths)} outputs; all must have the same"
@@ -440,9 +491,10 @@ class _Read:
         labels = known.values(self.y, f"labels of site {self.name}")
         held = known.values(self.held_y, f"validation labels of site {self.name}")
         first = len(self.pool)
-        lines = [Label(first + i, value, cycle=-1) for i, value in enumerate(labels)]
+        lines = [Label(row, value, cycle=-1) for row, value in enumerate(labels, first)]
         first += len(labels)
-        lines += [Label(first + i, v, cycle=-1, held=True) for i, v in enumerate(held)]
+        for row, value in enumerate(held, first):
+            lines.append(Label(row, value, cycle=-1, held=True))
         site.buy(lines)
         for name in MODELS:
             module = self.models.get(name, self.models.get(""))
@@ -453,9 +505,8 @@ class _Read:
 
 def _pool(site: Site, name: str, dtype: torch.dtype | None) -> Tensor:
     what = f"the pool of site {name}"
-    if (
-        len(site.pool) == 0 and np.ndim(site.pool) == 1
-    ):  # an empty list does not say how wide
+    is_shapeless = len(site.pool) == 0 and np.ndim(site.pool) == 1
+    if is_shapeless:  # an empty list does not say how wide rows are: labelled ones do
         shape = torch.Size([1])
         if site.labelled is not None and len(site.labelled[0]):
             shape = as_rows(site.labelled[0], what).shape[1:]
@@ -493,10 +544,14 @@ def _by_name(given: Any) -> dict[str, Any]:
     """What was given for each model; under "" where one stands for all."""
     if given is None:
         return {}
-    return dict(given) if isinstance(given, Mapping) else {"": given}
+    if isinstance(given, Mapping):
+        return dict(given)
+    return {"": given}
 
 
-def _said(given: Any, what: str, name: str, rows: Mapping[Rows, int]) -> dict[str, Parts]:
+def _read_outputs(
+    given: Any, what: str, name: str, rows: Mapping[Rows, int]
+) -> dict[str, Parts]:
     found: dict[str, Parts] = {}
     for model, value in _by_name(given).items():
         pair = value if isinstance(value, tuple) else (value,)
@@ -506,12 +561,18 @@ def _said(given: Any, what: str, name: str, rows: Mapping[Rows, int]) -> dict[st
         names: tuple[Rows, ...] = ("pool", "labelled")
         for which, part in zip(names, pair, strict=False):
             words = f"{what} of site {name} ({which} rows)"
-            read = as_outputs if what == "outputs" else as_rows
-            tensor = read(part, words)
+            tensor = _read_part(part, what, words)
             _check_length(tensor.numpy(), rows[which], words, which)
-            parts[which] = tensor if what == "outputs" else tensor.flatten(1)
+            parts[which] = tensor
         found[model] = parts
     return found
+
+
+def _read_part(given: Any, what: str, words: str) -> Tensor:
+    """Outputs as logits, (n, classes), or features, (n, h)."""
+    if what == "outputs":
+        return as_outputs(given, words)
+    return as_rows(given, words).flatten(1)
 
 
 class Headed(nn.Module):
@@ -549,9 +610,10 @@ def _module(given: Any, name: str) -> nn.Module:
     is_whole = hasattr(given, "embed") and hasattr(given, "head")
     if is_whole:
         return given
-    layers = list(given) if isinstance(given, nn.Sequential) else []
-    if layers and isinstance(layers[-1], nn.Linear):
-        return Headed(given)  # type: ignore[arg-type]
+    if isinstance(given, nn.Sequential):
+        layers = list(given)
+        if layers and isinstance(layers[-1], nn.Linear):
+            return Headed(given)
     raise ValueError(
         f"the model of site {name}, {type(given).__name__}, needs a method embed(x) that returns "
         "the features before the last layer, and that layer as head, a torch.nn.Linear; an "
@@ -644,8 +706,11 @@ class _Classes:
 
 
 def _some(names: Sequence[Any]) -> str:
-    shown = ", ".join(map(repr, names[:6]))
-    return shown if len(names) <= 6 else f"{shown}, ..."
+    """The first six names, for a sentence."""
+    shown = ", ".join(repr(name) for name in names[:6])
+    if len(names) > 6:
+        shown += ", ..."
+    return shown
 
 
 def _occurring(
@@ -664,10 +729,14 @@ def _occurring(
         return ()
     numbers = y.astype(np.float64)
     numbers = numbers[~np.isnan(numbers)]  # refused later, as a label that is none
+    found: tuple[int, ...] = ()
     is_whole = bool((numbers == np.floor(numbers)).all())
-    found = tuple(sorted({int(value) for value in numbers})) if is_whole else ()
+    if is_whole:
+        found = tuple(sorted({int(value) for value in numbers}))
     if width is None:
         return found
     # Labels 1, 2, 3 of three outputs are these in order; else labels count the outputs from 0.
     is_in_order = len(found) == width == found[-1] - found[0] + 1
-    return found if is_in_order else tuple(range(width))
+    if is_in_order:
+        return found
+    return tuple(range(width))

@@ -15,7 +15,7 @@ from fallow.api.federation import Federation
 from fallow.api.objects import plain
 from fallow.api.progress import Progress
 from fallow.api.remembered import open_kept
-from fallow.api.runs import Run, escaped, read_run
+from fallow.api.runs import Run, escape_text, read_run
 from fallow.api.settings import order_of
 from fallow.core.own import lend
 from fallow.data import Dataset
@@ -79,7 +79,7 @@ def compare(
         )
     order = order_of(world, recipe, {"bounds": () if recipe is None else None, **settings})
     collected = order.collected
-    asked = list(order.recipe.queries if queries is None else _listed(queries))
+    asked = list(order.recipe.queries if queries is None else _list_queries(queries))
     texts = list(dict.fromkeys(collected.text(query) for query in asked))
     wanted = _seeds(seeds)
     chosen = order.recipe
@@ -109,7 +109,7 @@ def compare(
     return study
 
 
-def _listed(queries: Any) -> list[Any]:
+def _list_queries(queries: Any) -> list[Any]:
     """One strategy is a list of one."""
     is_several = isinstance(queries, Iterable) and not isinstance(queries, str)
     found = list(queries) if is_several else [queries]
@@ -195,7 +195,7 @@ class Study:
 
     def _repr_html_(self) -> str:
         found = self.found
-        said = escaped(summary(found, final_table(found)))
+        said = escape_text(summary(found, final_table(found)))
         table: str = self.table().to_html(index=False, float_format="%.4g", na_rep="")
         return f"<p>{said}</p>{table}"
 

@@ -294,7 +294,7 @@ def recipe_from(settings: Mapping[str, Any], base: Recipe | None = None) -> Reci
 
     Raises ValueError naming the nearest key for an unknown one, and the key of a bad value.
     """
-    return _checked(_merge(_start(base, settings), settings, Recipe, ""))
+    return _validate(_merge(_start(base, settings), settings, Recipe, ""))
 
 
 def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
@@ -310,7 +310,7 @@ def with_settings(recipe: Recipe, settings: Mapping[str, str]) -> Recipe:
         for part in reversed(key.split(".")[1:]):
             value = {part: value}
         merged = _merge(merged, {key.split(".")[0]: value}, Recipe, "")
-    return _checked(merged)
+    return _validate(merged)
 
 
 def _from_text(text: str, hint: Any) -> Any:
@@ -332,18 +332,18 @@ def _start(base: Recipe | None, settings: Mapping[str, Any]) -> dict[str, Any]:
         if data != base.data:
             start |= {"name": Path(str(data)).stem, "title": "", "published": None}
     if "training" in settings:
-        start = _merge(start, brought_by(settings["training"]), Recipe, "")
+        start = _merge(start, settings_of_training(settings["training"]), Recipe, "")
     return start
 
 
-def brought_by(training: object) -> Mapping[str, Any]:
+def settings_of_training(training: object) -> Mapping[str, Any]:
     """The settings that a training method brings along, as its contract says, given as it stands in
     settings: in words, or by its ``name``.  A study that gives them itself has them otherwise.
 
     Nothing is imported for the class of others, nor is a name complained about that is unknown:
     that is done where the method is built.
 
-    >>> brought_by("closed-form:penalty=0.1")["rounds"]
+    >>> settings_of_training("closed-form:penalty=0.1")["rounds"]
     1
     """
     from fallow import training as common
@@ -367,7 +367,7 @@ def _adapter() -> TypeAdapter[Recipe]:
     return TypeAdapter(Recipe)
 
 
-def _checked(merged: dict[str, Any]) -> Recipe:
+def _validate(merged: dict[str, Any]) -> Recipe:
     try:
         return _adapter().validate_python(merged)
     except ValidationError as error:
@@ -388,11 +388,13 @@ def _merge(
     for key, value in settings.items():
         if key not in known:
             raise ValueError(f"{where}{key} is not a setting{nearest(key, known)}")
-        merged[key] = _merged(merged.get(key), value, _inner(hints[key]), f"{where}{key}.")
+        merged[key] = _merge_value(
+            merged.get(key), value, _inner(hints[key]), f"{where}{key}."
+        )
     return merged
 
 
-def _merged(old: Any, value: Any, kind: Any, where: str) -> Any:
+def _merge_value(old: Any, value: Any, kind: Any, where: str) -> Any:
     if kind is Spec:
         return _spec(old, value)
     if is_dataclass(kind) and isinstance(value, Mapping):
