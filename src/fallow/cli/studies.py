@@ -27,17 +27,32 @@ def demo(
     resume: opt.Resume = False,
 ) -> None:
     """Ten sites choose which digits to have labelled: a table and a page in about a minute."""
-    from fallow.papers import RECIPES
+    from fallow.papers import KNOWN, RECIPES
+    from fallow.report.final_table import final_table
+    from fallow.report.words import best_of_each_training
     from fallow.study.cell import Setup
+    from fallow.study.reading import read_study
 
     recipe = RECIPES["demo"]
-    opt.console().print(
+    console = opt.console()
+    console.print(
         f"{recipe.sites} sites hold the handwritten digits of scikit-learn, each mostly a few "
-        f"classes. In {recipe.cycles} cycles they choose which rows to have labelled; one model is "
-        f"trained and no row leaves its site. Compared: {', '.join(recipe.queries)}."
+        f"classes. In {recipe.cycles} cycles they choose which rows to have labelled, at random or "
+        "where the model is least sure (margin); one model is trained, in rounds of local training "
+        "(FedAvg) or at once from totals over all sites (closed-form), and no row leaves its site.",
+        markup=False,
+        soft_wrap=True,
     )
     setup = Setup(recipe, _folder(recipe, out, resume))
     _study(setup, recipe.queries, range(seeds or recipe.seeds), jobs, resume)
+    study = read_study(setup.out, KNOWN)
+    console.print(
+        f"\n{best_of_each_training(study, final_table(study))}",
+        markup=False,
+        soft_wrap=True,
+    )
+    page = (setup.out / "report.html").absolute().as_uri()
+    console.print(f"Open {page} for the learning curves.", markup=False, soft_wrap=True)
 
 
 def run(
