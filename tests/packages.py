@@ -65,7 +65,7 @@ def install(
         f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{about}/INSTALLER": "pip\n",
     }
-    for path, text in (files | noted).items():
+    for path, text in {**files, **noted}.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
     listed = "".join(f"{path},,\n" for path in (*files, *noted, f"{about}/RECORD"))

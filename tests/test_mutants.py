@@ -22,14 +22,14 @@ def test_there_is_a_name():
     assert name()
 """
 FILE, TESTS = "src/toy_of_mutants/numbers.py", ["tests/test_numbers.py"]
-NOTICED = {
+NOTICED: dict[str, object] = {
     "name": "three times",
     "file": FILE,
     "old": "2 * x",
     "new": "3 * x",
     "tests": TESTS,
 }
-OVERLOOKED = {
+OVERLOOKED: dict[str, object] = {
     "name": "another name",
     "file": FILE,
     "old": "'toy'",

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fallow.core import Ask, Carrier, Disclosure, Layout, State, stream
+from fallow.core.methods import Methods
 from fallow.engine import Loop, row_loss
 from fallow.models import Linear
 from fallow.network.bytes import Bytes
@@ -95,7 +96,8 @@ class World:
     shown: Disclosure = field(default_factory=Disclosure)  # what left the sites so far
 
     def ask(self, owner: str = "query", cycle: int = 0) -> Ask:
-        verbs = next(iter(self.members.values())).parts.methods[owner].contract.verbs
+        parts = next(iter(self.members.values())).parts
+        verbs = parts.asked[owner].contract.verbs
         key = f"{cycle}/{owner}"
         return Ask(self.carrier, Forgetful(), self.shown, key, owner, cycle, reveals=verbs)
 
@@ -134,7 +136,7 @@ def world(
     classes = next(iter(sites.values())).local.shape[1]
     model = Linear((2 * classes,), classes).to(torch.float64)
     layout = Layout.of(model)
-    methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
+    methods: Methods = {"query": strategy, "training": FedAvg(), "plain": FedAvg()}
     fresh = _read_out(model, layout, 0, classes)
     hidden = {name: table.hidden() for name, table in sites.items()}
     parts = Parts(

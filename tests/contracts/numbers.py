@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from fallow.network.bytes import Bytes
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label
@@ -41,5 +43,5 @@ def with_numbers(
         labels = zip(labelled, classes[name].labels.tolist(), strict=True)
         site.buy([Label(row, y, cycle=-1) for row, y in labels])
         for model in ("local", "global"):
-            site.remember(model, site.parts.fresh(None))
+            site.remember(model, site.parts.fresh(torch.Generator()))
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fallow.core.methods import Query
 from fallow.queries import (
     ACSFW,
     AHFAL,
@@ -29,7 +30,7 @@ from fallow.queries import (
     Typicality,
 )
 
-STRATEGIES = [
+STRATEGIES: list[Query] = [
     Random(),
     Entropy(),
     Entropy(model="global"),

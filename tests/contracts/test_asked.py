@@ -101,7 +101,7 @@ def test_a_coordinator_that_asks_in_another_way_than_the_method_gets_nothing(
     made = world(tables(), method if owner == "query" else Entropy())
     site = made.members["a"]
     if owner != "query":
-        site.parts.methods["training"] = method  # type: ignore[index]
+        site.parts.methods["training"] = method
     with pytest.raises(
         ValueError, match=rf"site a (does not answer '{verb}' by {kind}|has no)"
     ):

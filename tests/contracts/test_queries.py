@@ -218,7 +218,7 @@ def test_models_data_labels_and_global_random_state_stay_as_they_were(
 
 def _contents(federation: World) -> dict[str, torch.Tensor]:
     """Copies of all that a site holds but the picks."""
-    found = {}
+    found: dict[str, torch.Tensor] = {}
     for name, site in federation.members.items():
         held = {
             "x": site.x,

@@ -1,7 +1,10 @@
 """The door against real sites in one process: what each operation lets out, and replay."""
 
-from contextlib import nullcontext
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -9,6 +12,9 @@ from torch import nn
 
 from fallow.core import Ask, Contract, Disclosure, Layout, Picks, Plan, Release
 from fallow.core.messages import Masked
+from fallow.core.methods import Budget, Memo, Methods
+from fallow.core.types import Answer, SiteId
+from fallow.core.view import View
 from fallow.engine import Loop, row_loss
 from fallow.network.bytes import Bytes
 from fallow.sites import Parts, Site
@@ -22,57 +28,70 @@ VERBS = {verb: f"what {verb} tells" for verb in NAMES}
 
 @dataclass(frozen=True)
 class Toy:
-    contract = Contract("Toy", "-", 2024, sum=VERBS, each=VERBS, keep=VERBS, relay=VERBS)
+    contract: ClassVar[Contract] = Contract(
+        "Toy", "-", 2024, sum=VERBS, each=VERBS, keep=VERBS, relay=VERBS
+    )
 
-    def share(self, view, scale=1.0):
+    def query(self, ask: Ask, budget: Budget, memo: Memo) -> Memo:
+        return memo
+
+    def share(self, view: View, scale: float = 1.0) -> Answer:
         return {"x": view.rows("pool").sum(0) * scale, "one": 1.0}
 
-    def secret(self, view):
+    def secret(self, view: View) -> Answer:
         return {"s": torch.tensor([float(view.pool)]), "t": torch.ones(2)}
 
-    def bad(self, view):
+    def bad(self, view: View) -> Answer:
         return {"x": torch.tensor(float("nan")) if view.site == "b" else torch.tensor(1.0)}
 
-    def wide(self, view):
+    def wide(self, view: View) -> Answer:
         return {"x": torch.ones(2 if view.site == "b" else 1)}
 
-    def pick(self, view, n):
+    def pick(self, view: View, n: int) -> Picks:
         return Picks(torch.arange(n))
 
-    def model(self, view):
+    def model(self, view: View) -> Answer:
         return {"w": view.rows("pool")[0]}
 
-    def people(self, view):
+    def people(self, view: View) -> Release:
         return Release(torch.tensor([1.0, 2.0]), 2.0, lambda c: {"share": c / c.sum()})
 
-    def hidden(self, view):
+    def hidden(self, view: View) -> Answer:
         return {"rows": view.rows("pool")}
 
 
 class Book:
     """A journal in a dictionary."""
 
-    def __init__(self):
-        self.pages = {}
+    def __init__(self) -> None:
+        self.pages: dict[str, tuple[str, dict[str, Any]]] = {}
 
-    def transaction(self):
+    def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def recall(self, key, digest):
+    def recall(self, key: str, digest: str) -> dict[str, Any] | None:
         page = self.pages.get(key)
-        if page is not None and page[0] != digest:
+        if page is None:
+            return None
+        if page[0] != digest:
             raise ValueError("other contents")
-        return page and page[1]
+        return page[1]
 
-    def record(self, key, digest, entry):
+    def record(self, key: str, digest: str, entry: dict[str, Any]) -> None:
         self.pages[key] = (digest, entry)
 
 
-def door(runtime=InProcess, journal=None, **more):
+Runtime = type[InProcess] | type[Bytes]
+
+
+def door(
+    runtime: Runtime = InProcess, journal: Book | None = None, **more: Any
+) -> tuple[Ask, dict[SiteId, Site], Disclosure]:
     net = nn.Sequential()
     net.add_module("head", nn.Linear(2, 2))
     layout = Layout.of(net)
-    parts = Parts(net, layout, {"query": Toy(), "training": FedAvg()}, 2, 0, None)
+    methods: Methods = {"query": Toy(), "training": FedAvg(), "plain": FedAvg()}
+    parts = Parts(net, layout, methods, 2, 0, fresh=lambda generator: layout.flatten(net))
     x = {"a": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "b": torch.tensor([[10.0, 20.0]])}
     sites = {name: Site(name, rows, parts, MemoryStore()) for name, rows in x.items()}
     carrier = runtime(sites, Loop(net, layout, row_loss("classification")))
@@ -84,7 +103,7 @@ def door(runtime=InProcess, journal=None, **more):
 
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
-def test_sum_gives_totals_and_how_many(runtime):
+def test_sum_gives_totals_and_how_many(runtime: Runtime) -> None:
     total = door(runtime)[0].sum("share", scale=2.0)
     assert total["x"].tolist() == [28.0, 52.0]
     assert float(total["one"]) == float(total["sites"]) == 2
@@ -92,37 +111,39 @@ def test_sum_gives_totals_and_how_many(runtime):
 
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
-def test_each_gives_every_answer_and_to_reaches_some(runtime):
+def test_each_gives_every_answer_and_to_reaches_some(runtime: Runtime) -> None:
     ask = door(runtime)[0]
     assert set(ask.each("share")) == {"a", "b"}
     only = ask.each("share", to={"b": {"scale": 3.0}})
-    assert set(only) == {"b"} and only["b"]["x"].tolist() == [30.0, 60.0]
+    assert set(only) == {"b"}
+    assert torch.as_tensor(only["b"]["x"]).tolist() == [30.0, 60.0]
 
 
-def test_a_site_that_only_gets_what_waited_answers_nothing():
+def test_a_site_that_only_gets_what_waited_answers_nothing() -> None:
     ask = door()[0]
     ask.fit(None, "global", w=torch.zeros(3), stats=torch.zeros(0))
     assert ask.keep("secret", to={"a": {}}) == 2
 
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
-def test_keep_lets_out_a_count_and_the_answer_stays(runtime):
+def test_keep_lets_out_a_count_and_the_answer_stays(runtime: Runtime) -> None:
     ask, sites, _ = door(runtime)
     assert ask.keep("secret") == 4
     assert sites["a"].memory["secret"]["s"].tolist() == [2.0]
 
 
-def test_a_keep_answer_holds_nothing_but_a_count():
-    ask, _sites, _ = door()
+def test_a_keep_answer_holds_nothing_but_a_count() -> None:
+    book = Book()
+    ask, _sites, _ = door(journal=book)
     sent = ask.carrier.exchange(ask._requests([], "k", None))
     assert sent.answers == {}
     ask.keep("secret")
-    (_, entry) = ask.journal.pages["0/query/0"]
+    (_, entry) = book.pages["0/query/0"]
     assert all(set(a) == {"count"} for a in entry["answers"].values())
 
 
 @pytest.mark.parametrize("runtime", [InProcess, Bytes])
-def test_relay_reaches_receivers_and_the_server_learns_sizes(runtime):
+def test_relay_reaches_receivers_and_the_server_learns_sizes(runtime: Runtime) -> None:
     ask, sites, _ = door(runtime)
     sent = ask.relay("model", {"a": ["b"], "b": []})
     assert sent == 8
@@ -130,14 +151,14 @@ def test_relay_reaches_receivers_and_the_server_learns_sizes(runtime):
     assert "model/a" not in sites["b"].memory
 
 
-def test_a_new_relay_replaces_what_the_last_one_brought():
+def test_a_new_relay_replaces_what_the_last_one_brought() -> None:
     ask, sites, _ = door()
     ask.relay("model", {"a": ["b"]})
     ask.relay("model", {"a": ["a"]})
     assert [n for n in sites["a"].memory if n.startswith("model/")] == ["model/a"]
 
 
-def test_fit_waits_and_travels_with_the_next_exchange():
+def test_fit_waits_and_travels_with_the_next_exchange() -> None:
     ask, sites, shown = door()
     ask.fit(None, into="global", w=torch.ones(6), stats=torch.zeros(0))
     assert not sites["a"].memory
@@ -146,7 +167,7 @@ def test_fit_waits_and_travels_with_the_next_exchange():
     assert [row["exchanges"] for row in shown.rows()] == [1]
 
 
-def test_flush_sends_what_waits_once():
+def test_flush_sends_what_waits_once() -> None:
     ask, sites, shown = door()
     ask.fit(None, into="global", w=torch.ones(6), stats=torch.zeros(0))
     ask.flush()
@@ -154,7 +175,7 @@ def test_flush_sends_what_waits_once():
     assert "global" in sites["b"].memory and shown.rows()[0]["exchanges"] == 1
 
 
-def test_picks_are_rows_of_the_site_and_only_through_keep():
+def test_picks_are_rows_of_the_site_and_only_through_keep() -> None:
     ask, sites, _ = door()
     assert ask.keep("pick", to={"a": {"n": 1}, "b": {"n": 1}}) == 2
     assert sites["a"].memory["picks"]["rows"].tolist() == [0]
@@ -164,39 +185,39 @@ def test_picks_are_rows_of_the_site_and_only_through_keep():
         ask.each("pick", n=1)
 
 
-def test_counts_of_people_leave_after_post():
+def test_counts_of_people_leave_after_post() -> None:
     answers = door()[0].each("people")
-    assert answers["a"]["share"].tolist() == pytest.approx([1 / 3, 2 / 3])
+    assert torch.as_tensor(answers["a"]["share"]).tolist() == pytest.approx([1 / 3, 2 / 3])
 
 
-def test_a_verb_that_the_contract_does_not_name_does_not_run():
+def test_a_verb_that_the_contract_does_not_name_does_not_run() -> None:
     with pytest.raises(ValueError, match="site a does not answer 'hidden' by each"):
         door()[0].each("hidden")
 
 
-def test_a_bad_addend_names_site_and_field():
+def test_a_bad_addend_names_site_and_field() -> None:
     with pytest.raises(ValueError, match=r"site b answered 'bad' with x that is NaN"):
         door()[0].sum("bad")
 
 
-def test_an_addend_beyond_its_bound_is_refused():
+def test_an_addend_beyond_its_bound_is_refused() -> None:
     with pytest.raises(ValueError, match=r"site b .* beyond the bound 15"):
         door()[0].sum("share", bound=15)
 
 
-def test_addends_of_other_shapes_are_refused():
+def test_addends_of_other_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"site b .* shape \(2,\), others with \(1,\)"):
         door()[0].sum("wide")
 
 
-def test_an_error_in_a_verb_says_where():
+def test_an_error_in_a_verb_says_where() -> None:
     with pytest.raises(
         RuntimeError, match=r"Toy.pick failed at site a in cycle 3, round 2"
     ):
         door(cycle=3, round=2)[0].keep("pick", n="many")
 
 
-def test_a_journaled_exchange_is_not_sent_again():
+def test_a_journaled_exchange_is_not_sent_again() -> None:
     book = Book()
     first = door(journal=book)[0].sum("share")
     ask, sites, shown = door(journal=book)
@@ -206,18 +227,18 @@ def test_a_journaled_exchange_is_not_sent_again():
     assert shown.rows()[0]["bytes"] > 0
 
 
-def test_the_same_key_with_other_contents_is_refused():
+def test_the_same_key_with_other_contents_is_refused() -> None:
     book = Book()
     door(journal=book)[0].sum("share")
     with pytest.raises(ValueError, match="other contents"):
         door(journal=book)[0].sum("share", scale=2.0)
 
 
-def test_the_cohort_is_who_is_asked():
+def test_the_cohort_is_who_is_asked() -> None:
     assert set(door(cohort=("b",))[0].each("share")) == {"b"}
 
 
-def test_every_exchange_is_disclosed_with_bytes_in_both_directions():
+def test_every_exchange_is_disclosed_with_bytes_in_both_directions() -> None:
     ask, _, shown = door()
     ask.sum("share", scale=2.0)
     (row,) = shown.rows()
@@ -232,7 +253,7 @@ def test_every_exchange_is_disclosed_with_bytes_in_both_directions():
     }
 
 
-def test_disclosures_add_up_and_come_back_from_rows():
+def test_disclosures_add_up_and_come_back_from_rows() -> None:
     ask, _, shown = door()
     ask.sum("share")
     both = shown.plus(Disclosure.of(shown.rows()))
@@ -241,7 +262,7 @@ def test_disclosures_add_up_and_come_back_from_rows():
     assert shown.rows()[0]["exchanges"] == 1
 
 
-def test_what_was_spent_and_masked_is_disclosed_and_adds_up():
+def test_what_was_spent_and_masked_is_disclosed_and_adds_up() -> None:
     shown = Disclosure()
     shown.add("sum", "share", "totals", 8, 0, 3, epsilon=1.0, masked=True)
     shown.add("keep", "select", "a count", 8, 0, 3)
@@ -251,12 +272,12 @@ def test_what_was_spent_and_masked_is_disclosed_and_adds_up():
     assert not {"epsilon", "masked"} & kept.keys()
 
 
-def test_a_sum_with_a_bound_that_means_nothing_is_refused():
+def test_a_sum_with_a_bound_that_means_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="the bound of a sum is -1"):
         Masked("k", 0, -1)
 
 
-def test_a_fit_without_labels_gives_back_where_it_started():
+def test_a_fit_without_labels_gives_back_where_it_started() -> None:
     ask, sites, _ = door(owner="query")
     sites["a"].parts.methods["plain"] = FedAvg()
     ask.fit(Plan(), into="local", w=torch.ones(6), stats=torch.zeros(0))

@@ -8,39 +8,39 @@ from fallow.core.names import OWN
 @pytest.mark.parametrize(
     "name", ["AHFAL", "ahfal", "LeastConfidence", "least-confidence", "least_confidence"]
 )
-def test_spelling_does_not_matter(name):
+def test_spelling_does_not_matter(name: str) -> None:
     assert find(queries, name).__name__ in ("AHFAL", "LeastConfidence")
 
 
-def test_fields_are_passed():
+def test_fields_are_passed() -> None:
     assert build(queries, "ahfal", tau=15.0).tau == 15.0
 
 
-def test_an_unknown_class_names_the_nearest():
+def test_an_unknown_class_names_the_nearest() -> None:
     with pytest.raises(
         ValueError, match="'entrpy' is not one of the queries; did you mean"
     ):
         build(queries, "entrpy")
 
 
-def test_an_unknown_field_names_the_nearest():
+def test_an_unknown_field_names_the_nearest() -> None:
     with pytest.raises(ValueError, match="ahfal has no field 'tua'; did you mean 'tau'"):
         build(queries, "ahfal", tua=1)
 
 
-def test_a_word_near_nothing_lists_what_is_known():
+def test_a_word_near_nothing_lists_what_is_known() -> None:
     assert nearest("zzz", ["b", "a"]) == "; known: a, b"
 
 
-def test_a_users_own_class_comes_from_its_module():
+def test_a_users_own_class_comes_from_its_module() -> None:
     assert build(queries, "fractions:Fraction", OWN, numerator=3) == 3
 
 
 @pytest.mark.parametrize("name", ["no.such.module:Class", "fractions:Fractoin"])
-def test_a_module_or_class_that_is_not_there_is_said(name):
+def test_a_module_or_class_that_is_not_there_is_said(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         find(queries, name, OWN)
 
 
-def test_only_exported_classes_are_found():
+def test_only_exported_classes_are_found() -> None:
     assert set(names(queries)) == set(queries.__all__)

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -17,15 +18,15 @@ WHOLE = Plan(
 )
 
 
-def test_a_plan_survives_json():
+def test_a_plan_survives_json() -> None:
     assert Plan.from_dict(json.loads(json.dumps(WHOLE.to_dict()))) == WHOLE
 
 
-def test_epochs_are_those_of_all_segments():
+def test_epochs_are_those_of_all_segments() -> None:
     assert WHOLE.epochs == 5
 
 
-def test_milestones_in_epochs_count_over_rounds():
+def test_milestones_in_epochs_count_over_rounds() -> None:
     schedule = Schedule((4,), 0.1)
     assert [schedule.at(r, e, 2) for r in range(3) for e in range(2)] == [
         1,
@@ -37,7 +38,7 @@ def test_milestones_in_epochs_count_over_rounds():
     ]
 
 
-def test_milestones_in_rounds_ignore_epochs():
+def test_milestones_in_rounds_ignore_epochs() -> None:
     schedule = Schedule((1, 2), 0.5, "round")
     assert [schedule.at(r, 7, 9) for r in range(4)] == [1, 0.5, 0.25, 0.25]
 
@@ -48,7 +49,7 @@ def test_milestones_in_rounds_ignore_epochs():
         (lambda: Plan(batch=0), "batch size 0"),
         (lambda: Optimiser(lr=0.0), "learning rate 0.0"),
         (lambda: Optimiser(lr=float("nan")), "learning rate nan"),
-        (lambda: Optimiser("sdg"), "'sdg'"),
+        (lambda: Optimiser("sdg"), "'sdg'"),  # type: ignore[arg-type]  # misspelt
         (lambda: Segment(-1), "-1 epochs"),
         (lambda: Plan(start=""), "at a model by its name, not ''"),
         (lambda: Plan(patience=0), "patience of 0 epochs"),
@@ -56,6 +57,6 @@ def test_milestones_in_rounds_ignore_epochs():
         (lambda: Plan(mix=float("nan")), "mix nan"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(make, words):
+def test_what_cannot_be_trained_is_refused(make: Callable[[], object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         make()

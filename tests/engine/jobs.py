@@ -194,7 +194,7 @@ def by_torch(
                 loss = loss / len(rows)
                 for parameter, was in zip(model.parameters(), near, strict=True):
                     loss = loss + mu / 2 * (parameter - was).square().sum()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]  # torch's
                 optimiser.step()
     return layout.flatten(model)
 

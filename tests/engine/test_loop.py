@@ -115,8 +115,10 @@ def test_a_part_trains_while_the_other_stands_still() -> None:
         plan = plan_of(ADAM, segments=(Segment(2, part),))
         (done,) = loop(mlp).fit(FedAvg(), plan, 0, given)
         moved = done.sent["w"] != given[0].start["w"]
-        assert not moved[~layout.part(part)].any()
-        assert moved[layout.part(part)].any()
+        is_in = layout.part(part)
+        assert is_in is not None
+        assert not moved[~is_in].any()
+        assert moved[is_in].any()
 
 
 def test_parameters_that_the_model_has_frozen_stand_still() -> None:
@@ -125,7 +127,9 @@ def test_parameters_that_the_model_has_frozen_stand_still() -> None:
         model.body.requires_grad_(False)
         return model
 
-    given, is_head = jobs(mlp, (8,)), Layout.of(mlp()).part("head")
+    given = jobs(mlp, (8,))
+    is_head = Layout.of(mlp()).part("head")
+    assert is_head is not None
     (done,) = loop(frozen).fit(FedAvg(), plan_of(SGD), 0, given)
     (part,) = loop(mlp).fit(
         FedAvg(), plan_of(SGD, segments=(Segment(2, "head"),)), 0, given
@@ -275,7 +279,9 @@ def test_what_a_model_draws_comes_from_the_site_s_stream() -> None:
 def test_batch_norm_that_counts_its_batches_is_refused() -> None:
     def counting() -> nn.Module:
         model = norm()
-        model.body[1].momentum = None
+        layer = model.get_submodule("body.1")
+        assert isinstance(layer, nn.BatchNorm1d)
+        layer.momentum = None
         return model
 
     with pytest.raises(ValueError, match=r"batch norm 'body\.1' has momentum None"):

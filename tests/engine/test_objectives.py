@@ -115,10 +115,11 @@ def test_a_batch_carries_the_counts_the_round_and_what_the_plan_mixes_in() -> No
         torch.equal(b.counts, job.counts) for b, job in zip(seen, sites, strict=True)
     )
     assert [len(b.u) for b in seen] == [4, 4, 4, 0, 0, 4]
-    for b in seen:
-        if len(b.u):
-            assert b.u.shape == b.x.shape and b.pool.tolist() == [1.0] * len(b.x)
-            assert b.beta.dtype == b.x.dtype and b.mate.dtype == torch.int64
+    for batch in seen:
+        if len(batch.u):
+            assert batch.u.shape == batch.x.shape
+            assert batch.pool.tolist() == [1.0] * len(batch.x)
+            assert batch.beta.dtype == batch.x.dtype and batch.mate.dtype == torch.int64
 
 
 def test_rows_of_the_pool_are_augmented_by_a_stream_of_their_own() -> None:

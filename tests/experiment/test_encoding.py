@@ -19,9 +19,11 @@ from fallow.experiment.world import World, world_of
 from fallow.settings.recipe import Recipe, recipe_from, with_settings
 from fallow.settings.spec import Spec
 from fallow.sites.seen import SeenRows
+from fallow.sites.view import SiteView
 from fallow.storage.features import FeatureStore
 from fallow.storage.files import load_tree, save_tree
 from fallow.study.cell import Cell, Setup
+from fallow.study.opening import check_task
 from fallow.study.predict import outputs_of
 from fallow.study.study import run_study
 from tests.encoders.asks import pictures
@@ -98,15 +100,14 @@ def test_features_are_the_same_for_every_partition(name: str) -> None:
     assert all(source is raw[0] for source in raw), "features were computed again"
 
 
-def test_features_are_standardised_and_constant_ones_are_0() -> None:
+def test_features_have_mean_0_and_a_mean_square_length_of_1() -> None:
     found = photos()
     run = begun(TINY, found)
     seen = seen_by_row(run, found).double()
     assert seen.mean(0).abs().max() < 1e-6
-    deviation = seen.std(0, correction=0)
-    is_constant = deviation == 0
-    assert torch.allclose(deviation[~is_constant], torch.ones(1).double(), atol=1e-5)
-    assert not bool(is_constant.all())
+    is_constant = seen.square().sum(0) == 0
+    wanted = float((~is_constant).double().mean())
+    assert float(seen.square().sum(1).mean()) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_test_rows_are_seen_as_the_rows_of_sites_are() -> None:
@@ -145,6 +146,33 @@ def test_a_study_keeps_many_features_in_its_folder_and_few_in_memory(
         assert one["accuracy"] == other["accuracy"]
     # the rows of all sites, and the rows to test on
     assert len([path for path in (tmp_path / "features").iterdir() if path.is_dir()]) == 2
+
+
+def test_outputs_for_rows_in_a_file_are_those_for_rows_in_memory(tmp_path: Path) -> None:
+    found = photos()
+    kept = FeatureStore(tmp_path, memory=0)
+    runs = [begun(TINY, found), begun(TINY, found, kept)]
+    looks = []
+    for run in runs:
+        assert isinstance(run.world, World)
+        site = next(iter(run.world.members.values()))
+        site.remember("global", run.world.fresh(torch.Generator().manual_seed(0)))
+        view = SiteView(site, 0)
+        assert sum(len(rows) for rows in view.blocks("pool", 4)) == view.pool
+        looks.append(view.logits("global"))
+        assert torch.equal(view.logits("global"), looks[-1])
+        assert view.embed("global").shape == (view.pool, 27)
+    assert torch.allclose(looks[0], looks[1], atol=1e-6)
+
+
+def test_more_features_than_can_be_solved_for_are_refused_with_a_way_out() -> None:
+    many = replace(
+        TINY, encoder=Spec("fourier", {"features": 9000}), training=Spec("closed-form")
+    )
+    with pytest.raises(ValueError, match=r"9,000 features, and more than 8,192 .* GB at"):
+        check_task(many, photos())
+    check_task(replace(many, training=Spec("fedavg")), photos())
+    check_task(replace(many, encoder=Spec("fourier", {"features": 8192})), photos())
 
 
 def test_a_run_goes_on_from_its_journal_with_the_same_features(tmp_path: Path) -> None:

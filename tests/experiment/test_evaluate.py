@@ -7,6 +7,7 @@ import pytest
 from fallow.engine import predict
 from fallow.experiment.evaluate import pseudo_labels
 from fallow.experiment.journal import Journal
+from fallow.experiment.record import Record
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
 from fallow.settings.recipe import recipe_from
@@ -23,18 +24,18 @@ TINY = {
 }
 
 
-def records(**changes):
+def records(**changes: object) -> list[Record]:
     recipe = recipe_from({**TINY, **changes})
     journal = Journal()
     return Run(build_world(recipe, 0, journal), journal).go()
 
 
-def test_one_model_for_all_has_no_scores_by_site():
+def test_one_model_for_all_has_no_scores_by_site() -> None:
     (row,) = records(model="linear")
     assert row["per_site"] is None and 0 <= row["accuracy"] <= 1
 
 
-def test_with_statistics_that_stay_at_sites_each_site_is_scored():
+def test_with_statistics_that_stay_at_sites_each_site_is_scored() -> None:
     (row,) = records(model="tests.experiment.norm:Norm", training="fedavg:bn=local")
     assert set(row["per_site"]) == {"site-0", "site-1", "site-2"}
     assert len(set(row["per_site"].values())) > 1
@@ -42,7 +43,7 @@ def test_with_statistics_that_stay_at_sites_each_site_is_scored():
     assert len(row["per_class"]) == 10
 
 
-def test_pseudo_labels_are_judged_by_the_hidden_ones():
+def test_pseudo_labels_are_judged_by_the_hidden_ones() -> None:
     journal = Journal()
     recipe = recipe_from({**TINY, "model": "linear", "cycles": 1})
     world = build_world(recipe, 0, journal)
@@ -55,12 +56,13 @@ def test_pseudo_labels_are_judged_by_the_hidden_ones():
         hits += int((guess == world.oracle.hidden[name][site.pool]).sum())
         rows += len(x)
     found = pseudo_labels(world)
+    assert found is not None
     assert found["accuracy"] == pytest.approx(hits / rows) and len(found["per_class"]) == 10
     first, last = run.go()
     assert first["pseudo_labels"] == found
     assert last["pseudo_labels"] is None  # nothing is queried after the last phase
 
 
-def test_numbers_to_predict_have_no_pseudo_labels():
+def test_numbers_to_predict_have_no_pseudo_labels() -> None:
     (row, _) = records(data="diabetes", model="linear", cycles=1, partition="iid")
     assert row["pseudo_labels"] is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,20 +14,20 @@ PREDICTED = torch.tensor([0, 1, 2, 2, 1, 0, 0, 3])
 TRUE = torch.tensor([0, 1, 1, 2, 2, 0, 1, 2])
 
 
-def test_macro_f1_is_scikit_learns():
+def test_macro_f1_is_scikit_learns() -> None:
     assert metrics.macro_f1(PREDICTED, TRUE) == pytest.approx(
         f1_score(TRUE.numpy(), PREDICTED.numpy(), average="macro", zero_division=0)
     )
 
 
-def test_balanced_accuracy_is_scikit_learns():
+def test_balanced_accuracy_is_scikit_learns() -> None:
     p, y = PREDICTED[:-1], TRUE[:-1]
     assert metrics.balanced_accuracy(p, y, 3) == pytest.approx(
         balanced_accuracy_score(y.numpy(), p.numpy())
     )
 
 
-def test_an_absent_class_has_no_accuracy_instead_of_zero():
+def test_an_absent_class_has_no_accuracy_instead_of_zero() -> None:
     assert metrics.per_class_accuracy(PREDICTED, TRUE, 5) == [
         1.0,
         pytest.approx(1 / 3),
@@ -36,35 +37,35 @@ def test_an_absent_class_has_no_accuracy_instead_of_zero():
     ]
 
 
-def test_spread_of_golden_value_g12_in_points():
+def test_spread_of_golden_value_g12_in_points() -> None:
     rows = [[8, 1, 1], [2, 5, 3], [0, 4, 6]]
     assert metrics_counts.class_spread(rows) == pytest.approx(
         [33.9935, 16.9967, 20.5480], abs=1e-4
     )
 
 
-def test_a_site_without_rows_does_not_change_the_spread():
+def test_a_site_without_rows_does_not_change_the_spread() -> None:
     rows = [[8, 1, 1], [2, 5, 3], [0, 4, 6]]
     assert metrics_counts.class_spread([*rows, [0, 0, 0]]) == metrics_counts.class_spread(
         rows
     )
 
 
-def test_equal_spreads_split_by_class_number():
+def test_equal_spreads_split_by_class_number() -> None:
     assert metrics_counts.high_classes([2.0, 2.0, 2.0, 2.0]) == [False, False, True, True]
 
 
-def test_the_gap_leaves_out_absent_classes():
+def test_the_gap_leaves_out_absent_classes() -> None:
     halves = metrics.variance_gap([0.9, None, 0.5, 0.7], [1, 2, 3, 4])
     assert halves is not None
     assert halves.gap == pytest.approx(0.9 - 0.6)
 
 
-def test_no_gap_when_a_half_was_never_scored():
+def test_no_gap_when_a_half_was_never_scored() -> None:
     assert metrics.variance_gap([0.9, 0.8, None, None], [1, 2, 3, 4]) is None
 
 
-def test_imbalance_by_hand():
+def test_imbalance_by_hand() -> None:
     found = metrics_counts.imbalance([1, 3, 0, 4])
     assert found.max_min == math.inf
     assert found.minority_share == pytest.approx(1 / 8)
@@ -73,12 +74,12 @@ def test_imbalance_by_hand():
     assert found.entropy == pytest.approx(-(p * np.log(p)).sum() / math.log(4))
 
 
-def test_kl_is_zero_when_sites_are_alike_and_log_n_when_they_share_nothing():
+def test_kl_is_zero_when_sites_are_alike_and_log_n_when_they_share_nothing() -> None:
     assert metrics_counts.kl_to_global([[1, 2], [2, 4], [0, 0]]) == 0
     assert metrics_counts.kl_to_global(np.eye(5)) == pytest.approx(math.log(5))
 
 
-def test_total_variation_by_hand():
+def test_total_variation_by_hand() -> None:
     # shares (.5, .5), (.9, .1) and pooled (.7, .3); a site without rows is left out
     rows = [[5, 5], [9, 1], [0, 0]]
     assert metrics_counts.total_variation(rows) == pytest.approx(0.2)
@@ -86,7 +87,7 @@ def test_total_variation_by_hand():
     assert metrics_counts.total_variation(np.eye(5)) == pytest.approx(0.8)
 
 
-def test_total_variation_is_bounded_by_kl():
+def test_total_variation_is_bounded_by_kl() -> None:
     rows = np.random.default_rng(0).integers(0, 9, (6, 5)) + 1
     bound = math.sqrt(
         metrics_counts.kl_to_global(rows) / 2
@@ -94,15 +95,15 @@ def test_total_variation_is_bounded_by_kl():
     assert 0 < metrics_counts.total_variation(rows) <= bound
 
 
-def test_empty_cells_are_counted_also_at_sites_without_rows():
+def test_empty_cells_are_counted_also_at_sites_without_rows() -> None:
     assert metrics_counts.empty_cells([[1, 0, 2], [0, 0, 0]]) == 4
 
 
-def test_the_area_under_a_flat_curve_is_its_height():
+def test_the_area_under_a_flat_curve_is_its_height() -> None:
     assert metrics.aulc([0.1, 0.15, 0.4], [0.7, 0.7, 0.7]) == pytest.approx(0.7)
 
 
-def test_the_area_of_a_part_joins_the_curve_at_its_ends():
+def test_the_area_of_a_part_joins_the_curve_at_its_ends() -> None:
     x, y = [0.1, 0.2, 0.4], [0.0, 0.6, 0.2]
     assert metrics.aulc(x, y, (0.1, 0.4)) == metrics.aulc(x, y)
     assert metrics.aulc(x, y, (0.15, 0.3)) == pytest.approx(
@@ -110,13 +111,15 @@ def test_the_area_of_a_part_joins_the_curve_at_its_ends():
     )
 
 
-def test_labels_saved_is_zero_for_the_baseline_and_unknown_for_a_curve_that_stays_below():
+def test_labels_saved_is_zero_for_the_baseline_and_unknown_for_a_curve_that_stays_below() -> (
+    None
+):
     curve = {0.1: 0.5, 0.2: 0.6, 0.3: 0.8}
     assert metrics.labels_saved(curve, curve) == 0
     assert metrics.labels_saved({0.1: 0.5, 0.3: 0.7}, curve) is None
 
 
-def test_a_curve_is_at_the_target_where_it_first_crosses():
+def test_a_curve_is_at_the_target_where_it_first_crosses() -> None:
     assert metrics.labels_to_reach(
         [0.1, 0.2, 0.3, 0.4], [0.5, 0.8, 0.6, 0.9], 0.65
     ) == pytest.approx(0.15)
@@ -137,6 +140,8 @@ def test_a_curve_is_at_the_target_where_it_first_crosses():
         (lambda: metrics.aulc([0.1, 0.2], [0.5, 0.6], (0.1, 0.3)), "not inside"),
     ],
 )
-def test_wrong_use_is_refused_with_the_way_out(call, says):
+def test_wrong_use_is_refused_with_the_way_out(
+    call: Callable[[], object], says: str
+) -> None:
     with pytest.raises(ValueError, match=says):
         call()

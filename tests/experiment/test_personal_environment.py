@@ -16,6 +16,7 @@ from fallow.data.dataset import Dataset
 from fallow.engine import predict
 from fallow.experiment.journal import Journal
 from fallow.experiment.over_sites import of_accuracy
+from fallow.experiment.record import Record
 from fallow.experiment.rows import split_rows, split_tests
 from fallow.experiment.run import Run
 from fallow.experiment.world import World, build_world, partition_of
@@ -42,19 +43,19 @@ TINY = {
 }
 
 
-def ran(seed: int = 0, **changes: Any) -> tuple[World, list[dict[str, Any]]]:
+def ran(seed: int = 0, **changes: Any) -> tuple[World, list[Record]]:
     journal = Journal()
     world = build_world(recipe_from({**TINY, **changes}), seed, journal)
     return world, Run(world, journal).go()
 
 
 @pytest.fixture(scope="module")
-def fedavg() -> tuple[World, list[dict[str, Any]]]:
+def fedavg() -> tuple[World, list[Record]]:
     return ran()
 
 
 def test_every_site_is_scored_with_its_best_model_on_its_own_test_rows(
-    fedavg: tuple[World, list[dict[str, Any]]],
+    fedavg: tuple[World, list[Record]],
 ) -> None:
     world, (_, row) = fedavg
     assert world.tests is not None
@@ -76,7 +77,7 @@ def test_every_site_is_scored_with_its_best_model_on_its_own_test_rows(
 
 
 def test_what_is_retained_validated_at_least_as_well_as_the_last_model(
-    fedavg: tuple[World, list[dict[str, Any]]],
+    fedavg: tuple[World, list[Record]],
 ) -> None:
     world, (_, row) = fedavg
     for name, site in world.members.items():
@@ -88,7 +89,7 @@ def test_what_is_retained_validated_at_least_as_well_as_the_last_model(
 
 
 def test_labels_held_back_are_bought_and_train_nothing(
-    fedavg: tuple[World, list[dict[str, Any]]],
+    fedavg: tuple[World, list[Record]],
 ) -> None:
     world, (_, row) = fedavg
     for name, site in world.members.items():
@@ -123,7 +124,7 @@ def test_every_purchase_of_a_run_is_split() -> None:
 
 
 def test_retention_is_evaluation_and_not_counted_among_the_bytes(
-    fedavg: tuple[World, list[dict[str, Any]]],
+    fedavg: tuple[World, list[Record]],
 ) -> None:
     _, plain = ran(validation=0.0)
     assert fedavg[1][-1]["bytes_down"] == plain[-1]["bytes_down"]
@@ -194,7 +195,7 @@ def test_flipped_sites_learn_wrong_labels_and_are_not_scored() -> None:
 
 
 def test_own_test_rows_follow_the_classes_of_a_site_and_are_used_once(
-    fedavg: tuple[World, list[dict[str, Any]]],
+    fedavg: tuple[World, list[Record]],
 ) -> None:
     world, _ = fedavg
     assert world.tests is not None

@@ -24,7 +24,7 @@ from fallow.study.study import run_cell
 from tests.experiment.crash import KILLED, WELL, exchanges, left, points, tiny, work
 
 CELL = Cell("random", 0)
-DPFL = {
+DPFL: dict[str, Any] = {
     "training": Spec("dpfl", {"budget": 2, "tau_init": 1}),
     "query": Spec("random"),
     "validation": 0.4,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fallow.core.events import Event
 from fallow.core.plan import Plan, Segment
 from fallow.experiment.first_phase import phase_key
 from fallow.experiment.journal import Journal
@@ -28,6 +29,7 @@ OTHER: dict[str, Any] = {
     "model": Spec("mlp", {"hidden": [4]}),
     "training": Spec("fedprox"),
     "encoder": Spec("fourier", {"features": 5}),
+    "head": "exact",
     "plan": Plan((Segment(2),), 8),
     "rounds": 4,
     "participation": 0.5,
@@ -66,7 +68,18 @@ WORDS: dict[str, Any] = {  # decides nothing at all
     "published": Published("ahfal-table1", "alpha=0.1"),
 }
 # reach the key as the rows and labels that they lead to
-DATA = {"data", "label", "site", "task", "drop_rows", "resplit", "features"}
+DATA = {
+    "data",
+    "label",
+    "site",
+    "id",
+    "drop",
+    "columns",
+    "task",
+    "drop_rows",
+    "resplit",
+    "features",
+}
 
 
 @pytest.fixture
@@ -128,10 +141,10 @@ def test_a_run_that_takes_its_first_phase_from_the_cache_is_the_same_run(
     alone, shared = Setup(recipe, tmp_path / "alone"), Setup(recipe, tmp_path / "shared")
     run_cell(alone, Cell("ahfal", 0))
     run_cell(shared, Cell("random", 0))
-    heard: list[dict[str, Any]] = []
-    run_cell(shared, Cell("ahfal", 0), heard.append)
+    events: list[Event] = []
+    run_cell(shared, Cell("ahfal", 0), events.append)
     assert left(shared, Cell("ahfal", 0)) == left(alone, Cell("ahfal", 0))
-    assert [e for e in heard if e["event"] == "round" and e["cycle"] == 0] == []
+    assert [e for e in events if e["event"] == "round" and e["cycle"] == 0] == []
     assert len(list((shared.out / "phases").glob("*.safetensors"))) == 1
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fallow.core.events import Event
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.experiment.world import Runtime
 from fallow.settings.budgets import budgets
@@ -137,9 +138,9 @@ def test_no_label_is_bought_twice_and_no_budget_is_exceeded(
 def test_a_finished_run_is_left_as_it_is(undisturbed: tuple[Setup, Left]) -> None:
     setup, _ = undisturbed
     before = exchanges(setup.out)
-    heard: list[dict[str, Any]] = []
-    run_cell(setup, CELL, heard.append)
-    assert heard == [{"event": "done", "cached": True}]
+    events: list[Event] = []
+    run_cell(setup, CELL, events.append)
+    assert events == [{"event": "done", "cached": True}]
     assert exchanges(setup.out) == before
 
 

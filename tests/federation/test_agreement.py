@@ -211,5 +211,5 @@ def test_a_method_that_does_not_suit_the_schema_is_refused() -> None:
 def test_frozen_features_take_the_place_of_rows() -> None:
     about = agreed("features=mlp", "model=linear")
     assert about.recipe.standardise == "none"
-    assert about.seen(torch.zeros(3, 4)).shape == (3, 64)
+    assert about.transform(torch.zeros(3, 4)).shape == (3, 64)
     assert build_study(about).layout.params[0][1] == (2, 64)

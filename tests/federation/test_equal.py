@@ -43,7 +43,7 @@ NUMBERS: dict[str, Any] = {
 }
 CLOSED: dict[str, Any] = {
     "query": Spec("margin"),
-    "training": Spec("closed-form"),
+    "training": Spec("closed-form", {"shown": "parts"}),
     "encoder": Spec("fourier", {"features": 24}),
     "rounds": 1,
 }
@@ -89,18 +89,21 @@ STUDIES: dict[str, dict[str, Any]] = {
     "a head in closed form": CLOSED,
     "a head in closed form with secure sums": {
         **CLOSED,
+        "training": Spec("closed-form"),
         "privacy": Privacy(secure_sum=True),
         "cycles": 1,
     },
     "a head in closed form, of which sites see the head alone": {
         **CLOSED,
-        "training": Spec("closed-form", {"reveal": "head", "local_head": "own"}),
+        "training": Spec(
+            "closed-form", {"reveal": "head", "local_head": "own", "shown": "parts"}
+        ),
         "query": Spec("ksas"),
         "cycles": 1,
     },
     "a head in closed form for each site": {
         **CLOSED,
-        "training": Spec("closed-form-heads"),
+        "training": Spec("closed-form-heads", {"shown": "parts"}),
         "cycles": 1,
     },
     "an exact head on a trained body": {

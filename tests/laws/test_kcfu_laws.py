@@ -31,7 +31,7 @@ def balanced_softmax(make: Callable[[], nn.Module], rounds: int) -> State:
             for rows in torch.split(torch.randperm(8, generator=draw), 4):
                 optimiser.zero_grad()
                 outputs = model(site.x[rows]) + tilt
-                nn.functional.cross_entropy(outputs, site.labels[rows]).backward()
+                nn.functional.cross_entropy(outputs, site.labels[rows]).backward()  # type: ignore[no-untyped-call]  # torch's
                 optimiser.step()
     return Layout.of(model).flatten(model)
 
@@ -74,4 +74,5 @@ def test_where_a_site_has_as_many_labels_of_each_class_the_first_round_is_fedavg
         site = carrier.members["a"]
         site.buy([Label(row, float(row % 3), cycle=0) for row in range(12)])
         found.append(trained(carrier, method, Layout.of(make()).flatten(make()), rounds=1))
-    agree(*found)
+    first, second = found
+    agree(first, second)

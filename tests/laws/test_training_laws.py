@@ -15,8 +15,10 @@ from torch.testing import assert_close
 
 from fallow.core import Ask, Disclosure, Layout, Optimiser, Plan, Segment, State, stream
 from fallow.core.local import Batch, slot
+from fallow.core.methods import Methods
 from fallow.engine import Loop, Stacked, row_loss
 from fallow.engine.learner import Autograd
+from fallow.queries import Random
 from fallow.sites import Parts, Site
 from fallow.sites.in_process import InProcess
 from fallow.sites.store import Label, MemoryStore
@@ -40,7 +42,8 @@ def sites(
     model = make()
     layout, store, members = Layout.of(model), MemoryStore(), {}
     fresh = partial(_fresh, make)
-    parts = Parts(model, layout, {"training": method}, 3, 0, fresh)
+    methods: Methods = {"query": Random(), "training": method, "plain": method}
+    parts = Parts(model, layout, methods, 3, 0, fresh)
     for name, n in rows.items():
         draw = stream(0, "rows", name)
         x = torch.randn(
@@ -114,7 +117,7 @@ def test_one_site_with_fedavg_is_plain_sgd(executor: type) -> None:
                 optimiser.zero_grad()
                 nn.functional.cross_entropy(
                     model(site.x[rows]), site.labels[rows]
-                ).backward()
+                ).backward()  # type: ignore[no-untyped-call]  # torch's
                 optimiser.step()
     assert_close(ours["w"], Layout.of(model).flatten(model)["w"], rtol=0, atol=1e-10)
 

@@ -12,7 +12,7 @@ def features(site):
     )  # the embedding of a linear model is its input
 
 
-def test_each_pick_is_farthest_from_all_labelled_and_picked_rows():
+def test_each_pick_is_farthest_from_all_labelled_and_picked_rows() -> None:
     site = tables()["a"]
     federation = world({"a": site}, CoreSet())
     x, member = features(site), federation.members["a"]
@@ -23,14 +23,14 @@ def test_each_pick_is_farthest_from_all_labelled_and_picked_rows():
         centres.append(x[row])
 
 
-def test_a_site_without_labels_starts_in_the_middle_of_its_pool():
+def test_a_site_without_labels_starts_in_the_middle_of_its_pool() -> None:
     site = Table(*(tables()["a"].__dict__[k] for k in ("local", "common")))
     x = features(site)
     middle = int((x - x.mean(0)).norm(dim=1).argmin())
     assert world({"a": site}, CoreSet()).picks(3)["a"][0] == middle
 
 
-def test_duplicates_of_labelled_rows_come_last():
+def test_duplicates_of_labelled_rows_come_last() -> None:
     draw = stream(0, "core-set")
     rows = torch.randn(6, 3, generator=draw, dtype=torch.float64)
     twice = torch.cat([rows, rows])
@@ -38,7 +38,7 @@ def test_duplicates_of_labelled_rows_come_last():
     assert len({row % 6 for row in picks}) == 6
 
 
-def test_a_common_shift_of_all_features_changes_nothing():
+def test_a_common_shift_of_all_features_changes_nothing() -> None:
     site = tables(rows=40)["a"]
     far = Table(
         site.local + 2.0**27, site.common + 2.0**27
@@ -49,7 +49,7 @@ def test_a_common_shift_of_all_features_changes_nothing():
 
 
 @pytest.mark.parametrize("labels", [(), (0, 1)])
-def test_rows_that_are_not_finite_come_last(labels):
+def test_rows_that_are_not_finite_come_last(labels) -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1], local[7, 2] = torch.nan, torch.inf, -torch.inf
@@ -61,7 +61,7 @@ def test_rows_that_are_not_finite_come_last(labels):
     assert [finite[row] for row in rest.picks(9)["a"]] == picks[:9]
 
 
-def test_a_labelled_row_that_is_not_finite_is_no_centre():
+def test_a_labelled_row_that_is_not_finite_is_no_centre() -> None:
     site = tables()["a"]
     federation, rest = (world({"a": site}, CoreSet()) for _ in range(2))
     member = federation.members["a"]
@@ -73,7 +73,7 @@ def test_a_labelled_row_that_is_not_finite_is_no_centre():
     assert federation.picks(6) == rest.picks(6)
 
 
-def test_features_that_are_all_nan_are_an_error_that_says_so():
+def test_features_that_are_all_nan_are_an_error_that_says_so() -> None:
     nan = torch.full((4, 2), torch.nan, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
         world({"a": Table(nan, nan, [0])}, CoreSet()).picks(2)

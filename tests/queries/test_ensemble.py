@@ -20,7 +20,7 @@ def both(site):
     return (site.local.softmax(1) + site.common.softmax(1)) / 2
 
 
-def test_the_scores_are_those_of_the_mean_prediction():
+def test_the_scores_are_those_of_the_mean_prediction() -> None:
     site = tables(rows=30)["a"]
     p = both(site)
     first, second = p.sort(1, descending=True).values[:, :2].T
@@ -34,7 +34,7 @@ def test_the_scores_are_those_of_the_mean_prediction():
         assert picks == score.argsort(descending=True)[:8].tolist()
 
 
-def test_the_gradient_of_badge_is_that_of_the_mean_prediction():
+def test_the_gradient_of_badge_is_that_of_the_mean_prediction() -> None:
     site = tables(rows=30)["a"]
     z = torch.cat(
         [site.local, site.common], 1
@@ -45,12 +45,12 @@ def test_the_gradient_of_badge_is_that_of_the_mean_prediction():
 
 @pytest.mark.parametrize("by", ["logits", "rank"])
 @pytest.mark.parametrize("rule", PLAIN)
-def test_two_equal_models_are_one(rule, by):
+def test_two_equal_models_are_one(rule, by: str) -> None:
     sites = {name: Table(t.local, t.local, t.labels) for name, t in tables(rows=30).items()}
     assert world(sites, Ensemble(rule, by)).picks(9) == world(sites, PLAIN[rule]).picks(9)
 
 
-def test_by_rank_the_first_pick_of_two_equal_models_is_that_of_badge():
+def test_by_rank_the_first_pick_of_two_equal_models_is_that_of_badge() -> None:
     site = tables(rows=30)["a"]
     same = {"a": Table(site.local, site.local, site.labels)}
     first = world(same, BADGE()).picks(1)
@@ -58,7 +58,7 @@ def test_by_rank_the_first_pick_of_two_equal_models_is_that_of_badge():
         assert world(same, Ensemble("badge", by)).picks(1) == first
 
 
-def test_ranks_are_summed_over_the_rows_that_each_model_would_pick():
+def test_ranks_are_summed_over_the_rows_that_each_model_would_pick() -> None:
     site, n = tables(rows=30)["a"], 6
     worth = torch.zeros(30, dtype=torch.float64)
     for logits in (site.local, site.common):
@@ -69,13 +69,15 @@ def test_ranks_are_summed_over_the_rows_that_each_model_would_pick():
     assert picks != world({"a": site}, Ensemble("entropy")).picks(n)["a"]
 
 
-def test_a_row_in_both_lists_beats_the_first_of_one_and_equals_go_to_the_first_list():
+def test_a_row_in_both_lists_beats_the_first_of_one_and_equals_go_to_the_first_list() -> (
+    None
+):
     a, b = torch.tensor([5, 1, 2]), torch.tensor([7, 3, 2])
     assert fuse_ranks([a, b]).tolist() == [2, 5, 7, 1, 3]
     assert fuse_ranks([torch.tensor([4, 6]), torch.tensor([6, 4])]).tolist() == [4, 6]
 
 
-def test_ranks_start_at_one():
+def test_ranks_start_at_one() -> None:
     rows = torch.arange(22)
     first, second = rows, torch.cat([rows[:20] + 100, rows[21:], rows[20:21]])
     order = fuse_ranks(
@@ -86,7 +88,7 @@ def test_ranks_start_at_one():
 
 @pytest.mark.parametrize("by", ["logits", "rank"])
 @pytest.mark.parametrize("rule", ["entropy", "badge", "core_set"])
-def test_rows_that_one_model_alone_cannot_predict_come_last(rule, by):
+def test_rows_that_one_model_alone_cannot_predict_come_last(rule: str, by: str) -> None:
     site = tables()["a"]
     common = site.common.clone()
     common[3] = 1e100  # finite, and far from all other rows
@@ -98,12 +100,12 @@ def test_rows_that_one_model_alone_cannot_predict_come_last(rule, by):
     assert 3 not in federation.picks(4)["a"]
 
 
-def test_only_badge_draws():
+def test_only_badge_draws() -> None:
     assert Ensemble("badge").contract.draws and Ensemble("badge", "rank").contract.draws
     assert not any(Ensemble(rule).contract.draws for rule in PLAIN)
 
 
-def test_its_local_model_is_the_one_of_its_paper():
+def test_its_local_model_is_the_one_of_its_paper() -> None:
     assert (
         Ensemble("badge").contract.local_source
         == Ensemble().contract.local_source

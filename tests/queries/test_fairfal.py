@@ -1,8 +1,10 @@
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from fallow.core import Plan, Segment, stream
 from fallow.queries import FairFAL
@@ -24,11 +26,11 @@ from tests.worlds import Table, tables, world
         (9, (1, 2), (1, 2)),
     ],
 )
-def test_golden_quotas(n, sizes, expected):  # G10
+def test_golden_quotas(n: int, sizes, expected):  # G10
     assert quotas(n, torch.tensor(sizes)).tolist() == list(expected)
 
 
-def test_quotas_fill_the_budget_within_the_buckets():
+def test_quotas_fill_the_budget_within_the_buckets() -> None:
     draw = stream(0, "quotas")
     for _ in range(200):
         sizes = torch.randint(0, 12, (6,), generator=draw)
@@ -68,7 +70,7 @@ def test_golden_gradient():  # G16
 # -- the imbalance --------------------------------------------------------------------------------
 
 
-def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo():
+def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo() -> None:
     federation = world(tables(), FairFAL())
     memo = federation.query(2)
     assert 0 < memo["gamma"] <= 1
@@ -79,7 +81,9 @@ def test_the_imbalance_is_asked_once_and_then_kept_in_the_memo():
     assert asked == [1]
 
 
-def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_first(tmp_path):
+def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_first(
+    tmp_path: Path,
+) -> None:
     cell, plan = Cell("fairfal", 0), Plan((Segment(2),), 8)
     recipe = replace(tiny(tmp_path), cycles=4, rounds=2, local_plan=plan)
     run_cell(Setup(recipe, tmp_path / "warm"), cell)  # a fork that need not import anything
@@ -97,14 +101,14 @@ def test_a_run_killed_in_its_fourth_cycle_goes_on_with_the_imbalance_of_the_firs
     assert len(noted) >= 4 and len(set(noted)) == 1 and 0 < noted[0] <= 1
 
 
-def test_the_imbalance_is_the_mean_over_sites_that_have_labels():
+def test_the_imbalance_is_the_mean_over_sites_that_have_labels() -> None:
     sites = tables()
     alone = [world({n: t}, FairFAL()).query(1)["gamma"] for n, t in sites.items()]
     bare = {**sites, "z": Table(sites["a"].local, sites["a"].common)}
     assert world(bare, FairFAL()).query(1)["gamma"] == pytest.approx(sum(alone) / 3)
 
 
-def test_a_class_without_labels_is_never_a_pseudo_label():
+def test_a_class_without_labels_is_never_a_pseudo_label() -> None:
     site = tables(rows=30)["a"]
     site = Table(site.local, site.common, [0, 0, 2, 2, 2])
     federation = world({"a": site}, FairFAL())
@@ -112,7 +116,9 @@ def test_a_class_without_labels_is_never_a_pseudo_label():
     assert set(seen.tolist()) <= {0, 2}
 
 
-def test_the_global_model_queries_where_both_agree_and_the_federation_is_imbalanced():
+def test_the_global_model_queries_where_both_agree_and_the_federation_is_imbalanced() -> (
+    None
+):
     site = tables(rows=30)["a"]
     federation = world({"a": Table(site.local, site.common, [0, 1, 2])}, FairFAL())
     member = federation.members["a"]
@@ -123,7 +129,7 @@ def test_the_global_model_queries_where_both_agree_and_the_federation_is_imbalan
     assert FairFAL(query_model="opposite").chosen(view, gamma=0.49) == "local"
 
 
-def test_the_switches_of_the_ablation_give_different_picks():
+def test_the_switches_of_the_ablation_give_different_picks() -> None:
     sites = tables(rows=80, labels=12)
     variants = [
         FairFAL(query_model="local"),
@@ -138,7 +144,7 @@ def test_the_switches_of_the_ablation_give_different_picks():
     assert len(set(picks)) == len(variants)
 
 
-def test_candidates_are_the_most_uncertain_of_each_pseudo_class():
+def test_candidates_are_the_most_uncertain_of_each_pseudo_class() -> None:
     sites = tables(rows=60, labels=12)
     strategy = FairFAL(query_model="local", prototypes=False, kappa=1.0)
     picks = world(sites, strategy).picks(9)
@@ -158,7 +164,7 @@ def test_candidates_are_the_most_uncertain_of_each_pseudo_class():
 # -- edges ----------------------------------------------------------------------------------------
 
 
-def test_the_imbalance_is_not_frozen_before_anybody_has_labels():
+def test_the_imbalance_is_not_frozen_before_anybody_has_labels() -> None:
     bare = {name: Table(t.local, t.common) for name, t in tables().items()}
     assert "gamma" not in world(bare, FairFAL()).query(1)
 
@@ -176,8 +182,8 @@ def test_the_imbalance_is_not_frozen_before_anybody_has_labels():
     ],
 )
 def test_classes_that_are_never_predicted_leave_the_imbalance_a_number(
-    logits, labels, gamma
-):
+    logits: Tensor, labels, gamma: float
+) -> None:
     site = tables()["a"]
     federation = world({"a": Table(site.local, site.common, labels)}, FairFAL())
     member = federation.members["a"]
@@ -195,7 +201,7 @@ EDGES = [
 
 @pytest.mark.parametrize("strategy", EDGES, ids=str)
 @pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
-def test_rows_that_are_not_finite_come_last(strategy, labels):
+def test_rows_that_are_not_finite_come_last(strategy, labels) -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
@@ -205,7 +211,7 @@ def test_rows_that_are_not_finite_come_last(strategy, labels):
 
 
 @pytest.mark.parametrize("strategy", EDGES, ids=str)
-def test_labelled_rows_that_are_not_finite_are_as_if_they_were_not_there(strategy):
+def test_labelled_rows_that_are_not_finite_are_as_if_they_were_not_there(strategy) -> None:
     site = tables(rows=40)["a"]
     many = Table(site.local, site.common, [0, 0, 1, 1, 1])
     few, more = world({"a": many}, strategy), world({"a": many}, strategy)
@@ -217,13 +223,13 @@ def test_labelled_rows_that_are_not_finite_are_as_if_they_were_not_there(strateg
 
 
 @pytest.mark.parametrize("strategy", EDGES, ids=str)
-def test_predictions_that_are_all_nan_are_an_error_that_says_so(strategy):
+def test_predictions_that_are_all_nan_are_an_error_that_says_so(strategy) -> None:
     nan = torch.full((4, 3), torch.nan, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
         world({"a": Table(nan, nan, [0])}, strategy).picks(2)
 
 
-def test_labelled_predictions_that_are_all_nan_are_an_error_that_says_so():
+def test_labelled_predictions_that_are_all_nan_are_an_error_that_says_so() -> None:
     federation = world({"a": tables()["a"]}, FairFAL())
     member = federation.members["a"]
     member.x[member.labelled] = torch.nan
@@ -231,7 +237,7 @@ def test_labelled_predictions_that_are_all_nan_are_an_error_that_says_so():
         federation.query(2)
 
 
-def test_kappa_times_quota_is_not_rounded_down_by_noise():
+def test_kappa_times_quota_is_not_rounded_down_by_noise() -> None:
     bucket = torch.arange(300)
     assert 1.15 * 100 < 115  # in floating point
     assert FairFAL(kappa=1.15).candidates(bucket, 100).tolist() == list(range(115))
@@ -250,13 +256,13 @@ def test_kappa_times_quota_is_not_rounded_down_by_noise():
         {"delta": 1.5},
     ],
 )
-def test_values_out_of_range_are_refused(wrong):
+def test_values_out_of_range_are_refused(wrong) -> None:
     (name,) = wrong
     with pytest.raises(ValueError, match=f"FairFAL's {name} is"):
         FairFAL(**wrong)
 
 
-def test_without_anchors_the_most_uncertain_row_is_the_first_pick():
+def test_without_anchors_the_most_uncertain_row_is_the_first_pick() -> None:
     site = tables(rows=40)["a"]
     federation = world({"a": Table(site.local, site.common)}, FairFAL())
     view = SiteView(federation.members["a"], 0)
@@ -264,7 +270,7 @@ def test_without_anchors_the_most_uncertain_row_is_the_first_pick():
     assert int(FairFAL().two_stage(view, bucket, 0, 2, 0.0)[0]) == 31
 
 
-def test_every_class_weighs_the_same_in_a_mean_prediction():
+def test_every_class_weighs_the_same_in_a_mean_prediction() -> None:
     member = world(
         {"a": Table(*[torch.zeros(2, 2).double()] * 2, [0, 0, 0, 1])}, FairFAL()
     ).members
@@ -274,7 +280,7 @@ def test_every_class_weighs_the_same_in_a_mean_prediction():
     assert pi.tolist() == pytest.approx([(0.7 + 0.2) / 2, (0.3 + 0.8) / 2])
 
 
-def test_a_long_feature_moves_a_prototype_no_more_than_a_short_one():
+def test_a_long_feature_moves_a_prototype_no_more_than_a_short_one() -> None:
     rows = torch.tensor([[1.0, 1.0]], dtype=torch.float64)
     member = world({"a": Table(rows, 0 * rows, [0, 0, 1])}, FairFAL()).members["a"]
     known = torch.tensor([[100.0, 0.0], [0.0, 1.0], [1.0, 0.5]], dtype=torch.float64)
@@ -282,7 +288,9 @@ def test_a_long_feature_moves_a_prototype_no_more_than_a_short_one():
     assert FairFAL().pseudo_labels(SiteView(member, 0), "global").tolist() == [0]
 
 
-def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labelled_rows_of_its_class():
+def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labelled_rows_of_its_class() -> (
+    None
+):
     for seed in range(4):
         member = world(tables(seed, rows=40, labels=12), FairFAL()).members["a"]
         member.x[member.labelled] = torch.randn(
@@ -304,12 +312,12 @@ def test_a_bucket_is_covered_beginning_with_the_gradients_of_the_labelled_rows_o
         assert FairFAL().two_stage(view, bucket, c, 3, 0.0).tolist() == expected
 
 
-def gradients(p, z, y):
+def gradients(p: Tensor, z: Tensor, y):
     """(e_y - P) times z, written out.  (n, C), (n, d), (n,) -> (n, C d)."""
     return ((torch.eye(p.shape[1])[y] - p)[:, :, None] * z[:, None]).flatten(1)
 
 
-def test_gradients_read_the_local_predictions_where_the_federation_is_balanced():
+def test_gradients_read_the_local_predictions_where_the_federation_is_balanced() -> None:
     site = tables(rows=80, labels=12)["a"]
     by = {}
     for gamma in (0.49, 0.5):

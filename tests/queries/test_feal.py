@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.distributions import Dirichlet
 from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
@@ -28,7 +29,7 @@ def test_golden_scores():  # G15: α = (3, 1, 1) and (1, 1, 1)
     assert_close(mixed, torch.tensor([0.0, 0.8333 + 0.7833]), atol=1e-4, rtol=0)
 
 
-def test_the_score_is_that_of_the_definition():
+def test_the_score_is_that_of_the_definition() -> None:
     draw = stream(0, "feal")
     local, globe = (3 * torch.randn(9, 4, generator=draw).double() for _ in range(2))
     e = Dirichlet(globe.relu() + 1).entropy()
@@ -40,19 +41,19 @@ def test_the_score_is_that_of_the_definition():
     assert_close(uncertainty(local, globe), e * (drawn[0] + drawn[1]), atol=0.02, rtol=0)
 
 
-def predictions(alpha, n):
+def predictions(alpha, n: int):
     """Draws from Dirichlet distributions, (n, m, C), as gamma draws that sum to 1."""
     g = np.random.default_rng(0).gamma(alpha.numpy(), size=(n, *alpha.shape))
     return torch.from_numpy(g / g.sum(2, keepdims=True))
 
 
-def test_a_class_that_loses_evidence_it_does_not_have_changes_nothing():
+def test_a_class_that_loses_evidence_it_does_not_have_changes_nothing() -> None:
     logits = torch.tensor([[2.0, -1.0], [1.0, 3.0], [0.5, 0.0]])
     lower = torch.where(logits < 0, logits - 7, logits)
     assert torch.equal(uncertainty(logits, logits), uncertainty(lower, lower))
 
 
-def test_where_all_rows_are_equally_uncertain_the_scale_is_one():
+def test_where_all_rows_are_equally_uncertain_the_scale_is_one() -> None:
     assert scale_scores(torch.tensor([2.0, 2.0])).tolist() == [1.0, 1.0]
     assert scale_scores(torch.tensor([torch.nan, 2.0])).isnan().tolist() == [True, False]
     same = torch.zeros(4, 3)
@@ -64,7 +65,7 @@ def test_where_all_rows_are_equally_uncertain_the_scale_is_one():
 # -- relaxation -----------------------------------------------------------------------------------
 
 
-def plain(score, z, n, k=5, cut=0.85):
+def plain(score, z: Tensor, n: int, k: int = 5, cut=0.85):
     """The walk as the text tells it: over all pairs, one row after the other."""
     chosen, passed = [], []
     for i in sorted(range(len(score)), key=lambda r: -score[r]):
@@ -78,7 +79,7 @@ def plain(score, z, n, k=5, cut=0.85):
     return [*chosen, *passed][:n] if len(chosen) < n else chosen[:n]
 
 
-def bunched(rows=40, seed=0):
+def bunched(rows=40, seed: int = 0):
     """A site whose rows look in four directions, ten near copies each."""
     draw = stream(seed, "bunched")
     point = 3 * torch.randn(4, 6, generator=draw, dtype=torch.float64)
@@ -89,21 +90,21 @@ def bunched(rows=40, seed=0):
 
 @pytest.mark.parametrize("n", [3, 12, 39])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_picks_are_those_of_the_plain_walk(n, seed):
+def test_the_picks_are_those_of_the_plain_walk(n: int, seed: int) -> None:
     site = bunched(seed=seed)
     score = uncertainty(site.local, site.common).tolist()
     expected = plain(score, torch.cat([site.local, site.common], 1), n)
     assert world({"a": site}, FEAL()).picks(n)["a"] == expected
 
 
-def test_it_passes_over_rows_that_plain_ranking_would_take():
+def test_it_passes_over_rows_that_plain_ranking_would_take() -> None:
     site = bunched()
     order = uncertainty(site.local, site.common).argsort(descending=True)[:8].tolist()
     assert world({"a": site}, FEAL()).picks(8)["a"] != order
     assert world({"a": site}, FEAL(similar=1.0)).picks(8)["a"] == order
 
 
-def test_rows_passed_over_follow_by_score():
+def test_rows_passed_over_follow_by_score() -> None:
     crowds = [[], [0], [0], [], [3], []]
     assert pass_over_crowds(crowds, 3).tolist() == [0, 3, 5]
     assert pass_over_crowds(crowds, 5).tolist() == [0, 3, 5, 1, 2]
@@ -111,7 +112,7 @@ def test_rows_passed_over_follow_by_score():
     assert pass_over_crowds([], 3).tolist() == []
 
 
-def test_a_row_with_fewer_similar_rows_than_k_has_no_crowd():
+def test_a_row_with_fewer_similar_rows_than_k_has_no_crowd() -> None:
     z = torch.eye(4).repeat_interleave(5, 0)
     z = z + 0.01 * torch.randn(20, 4, generator=stream(0, "near"))
     assert FEAL().crowds(z) == [[]] * 20  # five near copies each: four others
@@ -121,7 +122,7 @@ def test_a_row_with_fewer_similar_rows_than_k_has_no_crowd():
     ]
 
 
-def test_exact_copies_are_neighbours_and_a_row_is_not_its_own():
+def test_exact_copies_are_neighbours_and_a_row_is_not_its_own() -> None:
     z = torch.ones(6, 2)
     crowds = FEAL().crowds(z)
     assert [set(crowd) for crowd in crowds] == [set(range(6)) - {i} for i in range(6)]
@@ -133,7 +134,7 @@ def test_exact_copies_are_neighbours_and_a_row_is_not_its_own():
 
 
 @pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
-def test_rows_that_are_not_finite_come_last(labels):
+def test_rows_that_are_not_finite_come_last(labels) -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
@@ -142,13 +143,13 @@ def test_rows_that_are_not_finite_come_last(labels):
         assert len(set(picks)) == n and not {2, 5} & set(picks[:10])
 
 
-def test_predictions_that_are_all_nan_are_an_error_that_says_so():
+def test_predictions_that_are_all_nan_are_an_error_that_says_so() -> None:
     nan = torch.full((4, 3), torch.nan, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
         world({"a": Table(nan, nan, [0])}, FEAL()).picks(2)
 
 
-def test_a_site_without_labels_asks_the_global_model_twice():
+def test_a_site_without_labels_asks_the_global_model_twice() -> None:
     site = tables()["a"]
     federation = world({"a": Table(site.local, site.common)}, FEAL(similar=1.0))
     view = SiteView(federation.members["a"], 0)
@@ -159,7 +160,7 @@ def test_a_site_without_labels_asks_the_global_model_twice():
 @pytest.mark.parametrize(
     "wrong", [{"neighbours": 0}, {"similar": 1.1}, {"similar": float("nan")}]
 )
-def test_values_out_of_range_are_refused(wrong):
+def test_values_out_of_range_are_refused(wrong) -> None:
     (name,) = wrong
     with pytest.raises(ValueError, match=f"FEAL's {name} is"):
         FEAL(**wrong)

@@ -36,7 +36,9 @@ def bought(query: str) -> dict[str, list[int]]:
     return {name: site.labelled.tolist() for name, site in world.members.items()}
 
 
-def test_a_fine_tuned_baseline_runs_and_picks_other_rows_than_that_of_the_last_round():
+def test_a_fine_tuned_baseline_runs_and_picks_other_rows_than_that_of_the_last_round() -> (
+    None
+):
     for query in ("entropy", "badge"):
         plain, tuned, fresh = (
             bought(query + settings)
@@ -47,6 +49,6 @@ def test_a_fine_tuned_baseline_runs_and_picks_other_rows_than_that_of_the_last_r
         assert tuned != plain and tuned != fresh
 
 
-def test_fine_tuning_does_not_move_what_is_seen_by_the_global_model():
+def test_fine_tuning_does_not_move_what_is_seen_by_the_global_model() -> None:
     globally = bought("entropy:model=global")
     assert bought("entropy:model=global@local_source=finetune") == globally

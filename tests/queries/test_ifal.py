@@ -1,14 +1,17 @@
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from scipy.stats import wasserstein_distance
+from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softmax
 from torch.testing import assert_close
 
 from fallow.core import Layout, Segment, stream
 from fallow.core.disclosure import Disclosure
 from fallow.core.local import Batch
+from fallow.core.view import View
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
@@ -33,7 +36,7 @@ from tests.worlds import Table, tables, world
 C, FEATURES = 3, 4
 
 
-def site(pool=14, labels=(0, 1, 2, 1, 0), seed=0, rows=None):
+def site(pool=14, labels=(0, 1, 2, 1, 0), seed: int = 0, rows=None):
     """A site that remembers three models with features of their own."""
     model = build_model("mlp", (FEATURES,), C, stream(seed, "mlp"), hidden=(8,)).double()
     layout = Layout.of(model)
@@ -56,7 +59,7 @@ def seen(made):
 # -- the parts against their definitions ----------------------------------------------------------
 
 
-def test_the_distance_is_scipys_for_the_entries_of_two_distributions():
+def test_the_distance_is_scipys_for_the_entries_of_two_distributions() -> None:
     draw = stream(0, "distance")
     a, b = (torch.randn(20, 5, generator=draw).double().softmax(1) for _ in range(2))
     plain = [
@@ -70,7 +73,7 @@ def test_a_permutation_of_the_classes_is_no_distance():  # I1
     assert float(distance(p, p[:, [2, 0, 1]])) == 0
 
 
-def test_disagreement_by_hand():
+def test_disagreement_by_hand() -> None:
     a, b = torch.tensor([0.3, 0.0, 0.2]), torch.tensor([0.1, 0.0, 0.2])
     assert_close(
         disagreement(a, b), torch.tensor([0.3 / 0.10001 * 0.4, 0.0, 0.2 / 0.20001 * 0.4])
@@ -81,7 +84,7 @@ def test_disagreement_by_hand():
     )  # finite
 
 
-def between_groups(x, threshold):
+def between_groups(x: Tensor, threshold):
     """The variance between the values up to the threshold and those above, as Otsu defines it."""
     low, high = [v for v in x if v <= threshold], [v for v in x if v > threshold]
     share = len(low) / len(x)
@@ -90,7 +93,7 @@ def between_groups(x, threshold):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_otsus_threshold_is_the_best_of_all_cuts(seed):
+def test_otsus_threshold_is_the_best_of_all_cuts(seed: int) -> None:
     draw = stream(seed, "otsu")
     x = (
         torch.rand(12, generator=draw).mul(6).round().double().exp()
@@ -102,17 +105,17 @@ def test_otsus_threshold_is_the_best_of_all_cuts(seed):
 
 
 @pytest.mark.parametrize("x", [[], [3.0], [2.0, 2.0, 2.0]])
-def test_where_all_values_are_equal_nothing_is_above_the_threshold(x):
+def test_where_all_values_are_equal_nothing_is_above_the_threshold(x: Tensor) -> None:
     assert otsu(torch.tensor(x)) == math.inf
 
 
-def test_central_rows_are_the_members_nearest_to_the_means_of_their_clusters():
+def test_central_rows_are_the_members_nearest_to_the_means_of_their_clusters() -> None:
     x = torch.tensor([[0.0], [10.0], [1.0], [2.5], [11.0], [7.0]])
     cluster = torch.tensor([4, 2, 4, 4, 2, 0])  # an empty cluster has no row
     assert central(x, cluster).tolist() == [5, 1, 2]
 
 
-def company_of(view, at, model, labels_by, k):
+def company_of(view: View, at, model, labels_by, k: int):
     """Votes as the text counts them: row by row, over all pairs."""
     pool, labelled = view.embed(model)[at], view.embed(model, "labelled")
     label = [*view.logits(labels_by)[at].argmax(1).tolist(), *view.labels.tolist()]
@@ -126,7 +129,7 @@ def company_of(view, at, model, labels_by, k):
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])
-def test_the_inconsistencies_are_those_of_the_definition(k):
+def test_the_inconsistencies_are_those_of_the_definition(k: int) -> None:
     view, at = seen(site()), torch.arange(14)
     of = {m: company_of(view, at, m, "global", k) for m in ("global", "local", "kd")}
     ll, gl = distance(of["local"], of["kd"]), distance(of["global"], of["kd"])
@@ -138,7 +141,7 @@ def test_the_inconsistencies_are_those_of_the_definition(k):
     assert inter.isfinite().all() and intra.isfinite().all() and (inter > 0).any()
 
 
-def test_votes_of_a_class_count_rows_that_list_a_row():
+def test_votes_of_a_class_count_rows_that_list_a_row() -> None:
     near, label = torch.tensor([[1, 2], [0, 2], [1, 0], [2, 1]]), torch.tensor([0, 1, 1, 2])
     expected = torch.tensor([[1, 3, 1], [2, 2, 2], [2, 2, 2]]).double()  # 1 + votes
     assert_close(company(near, label, 3, 3), expected / expected.sum(1, keepdim=True))
@@ -150,15 +153,15 @@ def test_votes_of_a_class_count_rows_that_list_a_row():
 class Fixed:
     """Values in place of the inconsistencies of a site's rows; all else is the site's own."""
 
-    def __init__(self, inter, intra):
+    def __init__(self, inter, intra) -> None:
         self.values = torch.tensor(inter).double(), torch.tensor(intra).double()
 
-    def picks(self, view, n, monkeypatch):
+    def picks(self, view: View, n: int, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(IFAL, "inconsistencies", lambda *_: self.values)
         return IFAL().select(view, n).rows.tolist()
 
 
-def test_the_picks_are_spread_over_the_candidates(monkeypatch):
+def test_the_picks_are_spread_over_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     # rows 0-7 are candidates and lie in two bunches of directions; the best four are in one
     rows = torch.zeros(19, FEATURES, dtype=torch.float64)
     rows[:, 0], rows[4:8, 1] = 1.0, 9.0
@@ -169,19 +172,25 @@ def test_the_picks_are_spread_over_the_candidates(monkeypatch):
     assert len(picks) == 2 and picks[0] < 4 <= picks[1] < 8
 
 
-def test_too_few_candidates_are_sought_between_models_alone(monkeypatch):
+def test_too_few_candidates_are_sought_between_models_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     inter = [5.0, 5.1, 5.2, 5.3, *[1.0] * 10]
     intra = [9.0, 0.1, 0.1, 0.1, *[0.1] * 10]  # the product has one candidate
     picks = Fixed(inter, intra).picks(seen(site()), 4, monkeypatch)
     assert sorted(picks) == [0, 1, 2, 3]
 
 
-def test_where_both_are_too_few_the_best_rows_are_taken(monkeypatch):
+def test_where_both_are_too_few_the_best_rows_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     inter, intra = [1.0] * 14, [float(i) for i in range(14)]
     assert Fixed(inter, intra).picks(seen(site()), 9, monkeypatch) == list(range(13, 4, -1))
 
 
-def test_clusters_that_are_empty_are_made_up_by_the_best_remaining_rows(monkeypatch):  # I5
+def test_clusters_that_are_empty_are_made_up_by_the_best_remaining_rows(
+    monkeypatch: pytest.MonkeyPatch,
+):  # I5
     rows = torch.ones(19, FEATURES, dtype=torch.float64)  # all alike: one cluster
     value = [9.0, 8.0, 8.5, 8.8, *[1.0] * 10]
     picks = Fixed(value, [1.0] * 14).picks(seen(site(rows=rows)), 3, monkeypatch)
@@ -189,14 +198,14 @@ def test_clusters_that_are_empty_are_made_up_by_the_best_remaining_rows(monkeypa
 
 
 @pytest.mark.parametrize("pool", [1, 2, 3])
-def test_small_pools_are_answered(pool):  # I3
+def test_small_pools_are_answered(pool: int):  # I3
     for n in (1, pool):
         rows = IFAL().select(seen(site(pool)), n).rows.tolist()
         assert len(set(rows)) == n
 
 
 @pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
-def test_rows_that_are_not_finite_come_last(labels):
+def test_rows_that_are_not_finite_come_last(labels) -> None:
     table = tables()["a"]
     local = table.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
@@ -207,7 +216,7 @@ def test_rows_that_are_not_finite_come_last(labels):
         assert len(set(picks)) == n and not {2, 5} & set(picks[:10])
 
 
-def test_labelled_rows_that_are_not_finite_vote_for_nobody():
+def test_labelled_rows_that_are_not_finite_vote_for_nobody() -> None:
     spoilt, plain = site(labels=(0, 1, 2, 1, 0)), site(labels=(0, 1, 2, 1, 0))
     spoilt.x[spoilt.labelled[1]] = torch.nan
     assert finite(seen(spoilt), "labelled").tolist() == [True, False, True, True, True]
@@ -219,7 +228,7 @@ def test_labelled_rows_that_are_not_finite_vote_for_nobody():
 # -- the distilled model --------------------------------------------------------------------------
 
 
-def test_the_loss_of_the_distilled_model_is_that_of_the_definition():
+def test_the_loss_of_the_distilled_model_is_that_of_the_definition() -> None:
     draw = stream(0, "taught")
     out, teacher = (
         3 * torch.randn(4, C, generator=draw, dtype=torch.float64) for _ in range(2)
@@ -243,7 +252,7 @@ def test_the_loss_of_the_distilled_model_is_that_of_the_definition():
     assert float(stacked[0]) == pytest.approx(plain) and stacked.shape == (2,)
 
 
-def test_a_model_that_agrees_with_its_teacher_pays_for_labels_alone():
+def test_a_model_that_agrees_with_its_teacher_pays_for_labels_alone() -> None:
     out = torch.tensor([[2.0, 1.0, 0.0]])
     batch = Batch(torch.empty(1, 0), torch.tensor([1]), torch.ones(1), 0.1)
     loss = float(cross_entropy(out, batch.y))
@@ -269,7 +278,7 @@ def made(folder, query, executor):
     return federation.members
 
 
-def test_each_site_distils_the_global_model_into_a_fresh_one(tmp_path):
+def test_each_site_distils_the_global_model_into_a_fresh_one(tmp_path: Path) -> None:
     few, many = (
         made(tmp_path, f"ifal:epochs={n}:patience=300", "stacked") for n in (1, 300)
     )
@@ -282,7 +291,7 @@ def test_each_site_distils_the_global_model_into_a_fresh_one(tmp_path):
     assert all(0 < gaps[300, name] < gaps[1, name] / 2 for name in many), gaps
 
 
-def test_executors_distil_the_same_model(tmp_path):
+def test_executors_distil_the_same_model(tmp_path: Path) -> None:
     loop, stacked = (made(tmp_path, "ifal:epochs=6", kind) for kind in ("loop", "stacked"))
     for name in loop:
         one, other = loop[name].memory, stacked[name].memory
@@ -290,12 +299,12 @@ def test_executors_distil_the_same_model(tmp_path):
         assert torch.equal(one["picks"]["rows"], other["picks"]["rows"])
 
 
-def test_the_plan_is_made_of_the_fields():
+def test_the_plan_is_made_of_the_fields() -> None:
     plan = IFAL(epochs=500, lr=0.001, patience=7, batch=32).plan
     assert plan.segments == (Segment(500),) and plan.start == "scratch"
     assert (plan.optimiser.lr, plan.patience, plan.batch) == (0.001, 7, 32)
 
 
-def test_no_neighbours_are_refused():
+def test_no_neighbours_are_refused() -> None:
     with pytest.raises(ValueError, match="IFAL's neighbours is 0"):
         IFAL(neighbours=0)

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import Tensor
 
 from fallow.core import stream
 from fallow.queries import KSAS
@@ -12,13 +13,13 @@ LOCAL, GLOBAL = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0.0, 1.0, 2.0]])
 @pytest.mark.parametrize(
     ("counts", "expected"), [((8.0, 2.0, 0.0), 0.3204), ((1.0, 1.0, 1.0), 1.1504)]
 )
-def test_golden_scores(counts, expected):  # G14
+def test_golden_scores(counts: Tensor, expected: float):  # G14
     assert float(discrepancy(LOCAL, GLOBAL, torch.tensor(counts))) == pytest.approx(
         expected, abs=5e-5
     )
 
 
-def test_the_score_is_finite_for_any_counts():
+def test_the_score_is_finite_for_any_counts() -> None:
     draw = stream(0, "ksas")
     for _ in range(50):
         local, globe = (20 * torch.randn(4, 6, generator=draw) for _ in range(2))
@@ -26,7 +27,7 @@ def test_the_score_is_finite_for_any_counts():
         assert bool(torch.isfinite(discrepancy(local, globe, counts)).all())
 
 
-def test_it_is_the_symmetric_divergence_of_the_definition():
+def test_it_is_the_symmetric_divergence_of_the_definition() -> None:
     counts = torch.tensor([3.0, 1.0, 6.0])
     a = (LOCAL + counts.log()).softmax(1).double()
     b = (GLOBAL + counts.log()).softmax(1).double()
@@ -37,13 +38,13 @@ def test_it_is_the_symmetric_divergence_of_the_definition():
     )
 
 
-def test_models_that_agree_and_sites_with_one_class_score_zero():
+def test_models_that_agree_and_sites_with_one_class_score_zero() -> None:
     assert float(discrepancy(LOCAL, LOCAL, torch.ones(3))) == 0
     assert float(discrepancy(LOCAL, GLOBAL, torch.tensor([0.0, 5.0, 0.0]))) == 0
 
 
 @pytest.mark.parametrize("labels", [(), (1, 1), (0, 1, 2, 2)])
-def test_rows_that_are_not_finite_come_last(labels):
+def test_rows_that_are_not_finite_come_last(labels) -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
@@ -51,12 +52,12 @@ def test_rows_that_are_not_finite_come_last(labels):
     assert sorted(picks) == list(range(12)) and set(picks[-2:]) == {2, 5}
 
 
-def test_predictions_that_are_all_nan_are_an_error_that_says_so():
+def test_predictions_that_are_all_nan_are_an_error_that_says_so() -> None:
     nan = torch.full((4, 2), torch.nan, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="all 4 scores are NaN or infinite"):
         world({"a": Table(nan, nan, [0])}, KSAS()).picks(2)
 
 
-def test_a_site_without_labels_is_not_tilted():
+def test_a_site_without_labels_is_not_tilted() -> None:
     none = discrepancy(LOCAL, GLOBAL, torch.zeros(3))
     assert float(none) == pytest.approx(1.1504, abs=5e-5)

@@ -19,7 +19,7 @@ def noise(member, draws, epsilon):
         yield epsilon * weight.norm() * xi / xi.norm()
 
 
-def test_the_changes_of_a_linear_model_have_a_closed_form():
+def test_the_changes_of_a_linear_model_have_a_closed_form() -> None:
     strategy = NoiseStability(draws=4)
     member = world({"a": tables()["a"]}, strategy).members["a"]
     rows = member.x[:12]
@@ -31,7 +31,7 @@ def test_the_changes_of_a_linear_model_have_a_closed_form():
         assert_close(change, (there - p) / p.norm(dim=1, keepdim=True))
 
 
-def test_small_noise_moves_a_prediction_along_its_slope():
+def test_small_noise_moves_a_prediction_along_its_slope() -> None:
     strategy = NoiseStability(draws=1, epsilon=1e-6)
     member = world({"a": tables()["a"]}, strategy).members["a"]
     p = member.x[:12, :3].softmax(1)
@@ -43,7 +43,7 @@ def test_small_noise_moves_a_prediction_along_its_slope():
     assert_close(strategy.moved(SiteView(member, 0)), slope, rtol=1e-4, atol=1e-10)
 
 
-def test_picks_are_the_farthest_from_the_origin_and_from_all_earlier_picks():
+def test_picks_are_the_farthest_from_the_origin_and_from_all_earlier_picks() -> None:
     strategy = NoiseStability(draws=6)
     federation = world({"a": tables(rows=30)["a"]}, strategy)
     moved = strategy.moved(SiteView(federation.members["a"], 0))
@@ -54,7 +54,7 @@ def test_picks_are_the_farthest_from_the_origin_and_from_all_earlier_picks():
         centres.append(moved[row])
 
 
-def test_weights_of_batch_norm_are_shaken_and_biases_are_not():
+def test_weights_of_batch_norm_are_shaken_and_biases_are_not() -> None:
     model = ResNet8((3, 16, 16), 2)
     layout = Layout.of(model)
     model.reset(stream(0, "weights"))
@@ -71,7 +71,7 @@ def test_weights_of_batch_norm_are_shaken_and_biases_are_not():
     assert torch.equal(w, kept)
 
 
-def test_the_bits_of_the_model_stay_as_they_were():
+def test_the_bits_of_the_model_stay_as_they_were() -> None:
     federation = world(tables(), NoiseStability(draws=3))
     memory = federation.members["a"].memory["local"]
     before = {name: value.clone() for name, value in memory.items()}
@@ -79,7 +79,7 @@ def test_the_bits_of_the_model_stay_as_they_were():
     assert all(torch.equal(before[name], memory[name]) for name in before)
 
 
-def test_saturated_predictions_do_not_move_and_come_last():
+def test_saturated_predictions_do_not_move_and_come_last() -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[:6, 0] = 500.0
@@ -89,7 +89,7 @@ def test_saturated_predictions_do_not_move_and_come_last():
     assert set(picks[:6]) == set(range(6, 12))
 
 
-def test_no_draw_and_no_noise_are_refused():
+def test_no_draw_and_no_noise_are_refused() -> None:
     for wrong in ({"draws": 0}, {"epsilon": 0.0}, {"epsilon": float("nan")}):
         with pytest.raises(ValueError, match="at least one draw and an epsilon above 0"):
             NoiseStability(**wrong)

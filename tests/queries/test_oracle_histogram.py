@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from typer.testing import CliRunner
 
 from fallow.cli.app import app
 from fallow.core import Contract, Picks
+from fallow.core.view import View
 from fallow.experiment.journal import Journal
 from fallow.experiment.run import Run
 from fallow.experiment.world import build_world
@@ -28,7 +30,7 @@ def shares_of_all(sites):
     return total / total.sum()
 
 
-def site_with(pool, labels, seed=0):
+def site_with(pool, labels, seed: int = 0):
     """A site of these true classes: the global model, which they are read from, is always right."""
     made = tables(seed, sites=1, rows=len(pool))["a"]
     return Table(made.local, 9.0 * torch.eye(3, dtype=torch.float64)[pool], labels)
@@ -37,7 +39,7 @@ def site_with(pool, labels, seed=0):
 # -- the quota of each true class -----------------------------------------------------------------
 
 
-def test_each_class_gets_what_the_labels_lack_to_the_true_shares():
+def test_each_class_gets_what_the_labels_lack_to_the_true_shares() -> None:
     # 40 rows at both sites: 10, 20 and 10 of a class; site a may end with 10 labels: 2.5, 5, 2.5
     a = site_with([0] * 5 + [1] * 9 + [2] * 2, [0, 0, 0, 1])
     b = site_with([0] * 2 + [1] * 10 + [2] * 8, [])
@@ -47,7 +49,7 @@ def test_each_class_gets_what_the_labels_lack_to_the_true_shares():
     assert got["b"].tolist() == [2, 4, 2]
 
 
-def test_a_class_with_too_few_rows_leaves_its_share_to_the_other_lacking_classes():
+def test_a_class_with_too_few_rows_leaves_its_share_to_the_other_lacking_classes() -> None:
     a = site_with([0] * 30 + [1] * 1 + [2] * 9, [0] * 10)
     b = site_with([1] * 30, [])
     picks = world({"a": a, "b": b}, OracleHistogram()).picks({"a": 10, "b": 0})["a"]
@@ -55,7 +57,7 @@ def test_a_class_with_too_few_rows_leaves_its_share_to_the_other_lacking_classes
     assert truth(a)[picks].bincount(minlength=3).tolist() == [0, 1, 9]
 
 
-def test_what_no_class_lacks_is_spread_over_the_rest():
+def test_what_no_class_lacks_is_spread_over_the_rest() -> None:
     a, b = site_with([0] * 4 + [2] * 4, [0, 0, 2, 2, 2]), site_with([1] * 50, [])
     picks = world({"a": a, "b": b}, OracleHistogram()).picks({"a": 4, "b": 0})["a"]
     assert truth(a)[picks].bincount(minlength=3).tolist() == [
@@ -65,7 +67,7 @@ def test_what_no_class_lacks_is_spread_over_the_rest():
     ]  # it lacks class 1 alone
 
 
-def test_labels_come_closer_to_the_truth_than_with_the_plain_heuristic():
+def test_labels_come_closer_to_the_truth_than_with_the_plain_heuristic() -> None:
     sites = tables(3, rows=80, labels=8)
     goal, gaps = shares_of_all(sites), {}
     for strategy in (OracleHistogram(), Entropy()):
@@ -82,7 +84,7 @@ def test_labels_come_closer_to_the_truth_than_with_the_plain_heuristic():
 
 
 @pytest.mark.parametrize("score", ["entropy", "typicality"])
-def test_inside_a_class_the_heuristic_chooses(score):
+def test_inside_a_class_the_heuristic_chooses(score: str) -> None:
     site = site_with([0] * 20 + [1] * 20, [0, 1])
     picks = world({"a": site}, OracleHistogram(score=score)).picks(6)["a"]
     features = torch.cat([site.local, site.common], 1)  # of the tests' linear model
@@ -91,7 +93,7 @@ def test_inside_a_class_the_heuristic_chooses(score):
     assert picks == best
 
 
-def test_at_random_it_draws_without_looking_at_a_model():
+def test_at_random_it_draws_without_looking_at_a_model() -> None:
     nan = torch.full((30, 3), torch.nan, dtype=torch.float64)
     site = replace(site_with([0] * 15 + [1] * 15, [0, 1]), local=nan)
     strategy = OracleHistogram(score="random")
@@ -101,7 +103,7 @@ def test_at_random_it_draws_without_looking_at_a_model():
     assert truth(site)[drawn[2]].bincount(minlength=3).tolist() == [5, 5, 0]
 
 
-def test_rows_without_a_score_have_no_class_and_come_last():
+def test_rows_without_a_score_have_no_class_and_come_last() -> None:
     site = site_with([0] * 6 + [1] * 2, [0] * 9)
     local = site.local.clone()
     local[6:] = torch.nan  # the two rows of the class that lacks
@@ -121,25 +123,25 @@ class Curious:
         ask.keep("select")
         return memo
 
-    def select(self, view):
+    def select(self, view: View):
         return Picks(view.hidden.argsort())
 
 
-def test_a_strategy_that_does_not_say_so_cannot_read_hidden_labels():
+def test_a_strategy_that_does_not_say_so_cannot_read_hidden_labels() -> None:
     with pytest.raises(
         RuntimeError, match="site a shows hidden labels only to a strategy whose"
     ):
         world(tables(), Curious()).query(3)
 
 
-def test_a_site_that_does_not_know_the_hidden_labels_says_so():
+def test_a_site_that_does_not_know_the_hidden_labels_says_so() -> None:
     federation = world(tables(), OracleHistogram())
     federation.members["a"].parts.hidden.clear()
     with pytest.raises(RuntimeError, match="site a does not know the labels of its pool"):
         federation.query(3)
 
 
-def test_a_study_gives_hidden_labels_to_this_strategy_alone(tmp_path):
+def test_a_study_gives_hidden_labels_to_this_strategy_alone(tmp_path: Path) -> None:
     recipe = tiny(tmp_path)
     for name in ("random", "entropy", "ahfal"):
         asked = with_settings(recipe, {"query": name})
@@ -151,7 +153,9 @@ def test_a_study_gives_hidden_labels_to_this_strategy_alone(tmp_path):
     assert made.members["site-0"].parts.hidden == made.oracle.hidden
 
 
-def test_a_run_says_that_it_is_a_simulation_and_buys_from_the_oracle_as_any_other(tmp_path):
+def test_a_run_says_that_it_is_a_simulation_and_buys_from_the_oracle_as_any_other(
+    tmp_path: Path,
+) -> None:
     recipe = with_settings(tiny(tmp_path), {"query": "oracle-histogram", "cycles": "1"})
     journal = Journal()
     made = build_world(recipe, 0, journal)
@@ -163,7 +167,7 @@ def test_a_run_says_that_it_is_a_simulation_and_buys_from_the_oracle_as_any_othe
     assert not Random.contract.simulator_only
 
 
-def test_every_list_of_methods_says_so():
+def test_every_list_of_methods_says_so() -> None:
     listed = CliRunner().invoke(app, ["methods", "--json"]).output
     only = {row["name"] for row in json.loads(listed) if row["simulator_only"]}
     assert only == {"oracle-histogram"}

@@ -21,7 +21,7 @@ def features(site):
     )  # the embedding of a linear model is its input
 
 
-def test_the_largest_clusters_give_their_most_typical_row():
+def test_the_largest_clusters_give_their_most_typical_row() -> None:
     site = groups([4, 9, 6])
     x = features(site)
     expected = []
@@ -33,7 +33,7 @@ def test_the_largest_clusters_give_their_most_typical_row():
         assert picks == expected
 
 
-def test_a_cluster_with_a_label_waits_for_those_without():
+def test_a_cluster_with_a_label_waits_for_those_without() -> None:
     site = groups([9, 4, 6], labels=[0])
     federation = world({"a": site}, Typicality())
     member = federation.members["a"]
@@ -42,21 +42,23 @@ def test_a_cluster_with_a_label_waits_for_those_without():
     assert picks[0] in range(13, 19) and picks[1] in range(9, 13)
 
 
-def test_where_all_clusters_have_labels_those_with_the_fewest_come_first():
+def test_where_all_clusters_have_labels_those_with_the_fewest_come_first() -> None:
     cluster = torch.tensor(
         [0, 0, 0, 1, 1, 0, 0, 1]
     )  # two labels in the larger one, one in the other
     assert cover(cluster, torch.tensor([1.0, 3, 2, 4, 5]), 5).tolist() == [4, 1, 3, 2, 0]
 
 
-def test_a_budget_of_the_whole_pool_takes_it_all():
+def test_a_budget_of_the_whole_pool_takes_it_all() -> None:
     site = groups([3, 2])
     assert sorted(world({"a": site}, Typicality()).picks(9)["a"]) == [0, 1, 2, 3, 4]
     alone = {"a": site.rows(torch.tensor([3]))}
     assert world(alone, Typicality()).picks(2)["a"] == [0]
 
 
-def test_copies_of_a_row_are_one_cluster_and_are_picked_once_before_the_others_run_out():
+def test_copies_of_a_row_are_one_cluster_and_are_picked_once_before_the_others_run_out() -> (
+    None
+):
     draw = stream(0, "rows")
     rows = torch.randn(5, 3, generator=draw, dtype=torch.float64)
     twice = torch.cat([rows, rows])
@@ -64,7 +66,7 @@ def test_copies_of_a_row_are_one_cluster_and_are_picked_once_before_the_others_r
     assert {row % 5 for row in picks} == set(range(5))
 
 
-def test_features_that_are_not_finite_come_last_and_are_nobodys_neighbours():
+def test_features_that_are_not_finite_come_last_and_are_nobodys_neighbours() -> None:
     site = tables()["a"]
     local = site.local.clone()
     local[2, 0], local[5, 1] = torch.nan, torch.inf
@@ -75,12 +77,14 @@ def test_features_that_are_not_finite_come_last_and_are_nobodys_neighbours():
     assert sorted(picks) == list(range(12)) and set(picks[-2:]) == {2, 5}
 
 
-def test_there_are_never_more_clusters_than_the_paper_allows(monkeypatch):
+def test_there_are_never_more_clusters_than_the_paper_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fallow.queries.typicality.MOST", 2)
     picks = world({"a": groups([8, 5])}, Typicality()).picks(4)["a"]
     assert [row < 8 for row in picks] == [True, False, True, False]
 
 
-def test_no_neighbour_is_refused():
+def test_no_neighbour_is_refused() -> None:
     with pytest.raises(ValueError, match="0 neighbours; it needs at least one"):
         Typicality(neighbours=0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fallow.papers import KNOWN, PAPERS
@@ -7,15 +9,15 @@ from fallow.study import names as words
 from fallow.study.names import Strategy
 
 
-def label(*args, **options):
+def label(*args: Any, **options: Any) -> str:
     return words.label(*args, known=KNOWN, **options)
 
 
-def labels(*args, **options):
+def labels(*args: Any, **options: Any) -> dict[str, str]:
     return words.labels(*args, known=KNOWN, **options)
 
 
-def trainer_label(*args, **options):
+def trainer_label(*args: Any, **options: Any) -> str:
     return words.trainer_label(*args, known=KNOWN, **options)
 
 
@@ -54,18 +56,18 @@ NAMES = {"ksas": "KAFAL", "ksas@training=kcfu": "KAFAL, full"}
         ("odd@", "odd + "),
     ],
 )
-def test_a_strategy_is_called_as_a_reader_would(query, shown):
+def test_a_strategy_is_called_as_a_reader_would(query: str, shown: str) -> None:
     assert label(query, NAMES) == shown
 
 
-def test_the_longest_published_name_counts():
+def test_the_longest_published_name_counts() -> None:
     printed = {"logo@local_source=last_round": "LoGo", "logo": "LoGo from scratch"}
     shown = label("logo@local_source=last_round@trainer=10x25", printed)
     assert shown == "LoGo + 10 rounds x 25 epochs"
     assert label("logo@trainer=2x1", printed) == "LoGo from scratch + 2 rounds x 1 epoch"
 
 
-def test_fale_is_called_by_how_the_study_trains():
+def test_fale_is_called_by_how_the_study_trains() -> None:
     assert label("fale", {}, "server-solve") == "FALE"
     assert label("fale:weights=none", {}, "ServerSolve") == "FALE, no weights"
     assert label("fale", {"fale": "leverage"}, "fedavg") == "leverage"
@@ -90,11 +92,13 @@ def test_fale_is_called_by_how_the_study_trains():
         ("bound:all-labels", "all labels"),
     ],
 )
-def test_where_nothing_is_chosen_a_strategy_is_called_by_its_training(query, shown):
+def test_where_nothing_is_chosen_a_strategy_is_called_by_its_training(
+    query: str, shown: str
+) -> None:
     assert trainer_label(query, NAMES) == shown
 
 
-def test_by_training_no_two_strategies_share_a_name():
+def test_by_training_no_two_strategies_share_a_name() -> None:
     queries = ["random", "random@training=fedavg", "random@training=ditto"]
     assert list(labels(queries, {}, by_training=True).values()) == [
         "random",
@@ -103,7 +107,7 @@ def test_by_training_no_two_strategies_share_a_name():
     ]
 
 
-def test_no_two_strategies_of_a_study_share_a_name():
+def test_no_two_strategies_of_a_study_share_a_name() -> None:
     queries = ["fale:weights=none", "fale:weights=none@training=fedavg@initial=0", "random"]
     assert list(labels(queries, {}).values()) == [
         "FALE-local",
@@ -113,7 +117,7 @@ def test_no_two_strategies_of_a_study_share_a_name():
     assert len(set(labels(["fale", "fale:weights=importance", "FALE"], {}).values())) == 3
 
 
-def test_every_class_of_published_code_stands_for_a_strategy_that_there_is():
+def test_every_class_of_published_code_stands_for_a_strategy_that_there_is() -> None:
     from fallow import queries
     from fallow.core.build import find
 
@@ -124,6 +128,6 @@ def test_every_class_of_published_code_stands_for_a_strategy_that_there_is():
         assert code.load().__name__ == code.name
 
 
-def test_a_text_of_another_form_is_a_name_as_a_whole():
+def test_a_text_of_another_form_is_a_name_as_a_whole() -> None:
     assert Strategy.parse("a:b=1:c").spec.name == "a:b=1:c"
     assert Strategy.parse("module:Class:k=3@training=kcfu").spec.fields == {"k": 3}

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 
@@ -10,11 +12,11 @@ from fallow.study.reading import read_study
 from tests.report.regression import FALE, write_regression
 
 
-def lines(path):
+def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_study_is_read_whole(study_dir):
+def test_a_study_is_read_whole(study_dir: Path) -> None:
     study = read_study(study_dir)
     assert study.strategies == ("random", "entropy", "ahfal")
     assert study.bounds == ("bound:all-labels",)
@@ -23,14 +25,14 @@ def test_a_study_is_read_whole(study_dir):
     assert study.damaged == 0
 
 
-def test_only_final_records_make_the_score_of_a_cycle(study_dir):
+def test_only_final_records_make_the_score_of_a_cycle(study_dir: Path) -> None:
     rows = lines(study_dir / "cells/ahfal/seed-2/records.jsonl")
     expected = fmean(r["accuracy"] for r in rows if r["cycle"] == 2 and r["final"])
     study = read_study(study_dir)
     assert study.final("ahfal")[2] == expected == study.curve("ahfal")[2][2]
 
 
-def test_fractions_and_areas_follow_the_labels(study_dir):
+def test_fractions_and_areas_follow_the_labels(study_dir: Path) -> None:
     study = read_study(study_dir)
     assert study.fractions("random") == pytest.approx({0: 0.1, 1: 0.2, 2: 0.3})
     curve = [study.curve("random")[c][4] for c in range(3)]
@@ -39,13 +41,13 @@ def test_fractions_and_areas_follow_the_labels(study_dir):
     )
 
 
-def test_an_upper_bound_has_its_own_last_cycle_and_no_area(study_dir):
+def test_an_upper_bound_has_its_own_last_cycle_and_no_area(study_dir: Path) -> None:
     study = read_study(study_dir)
     assert len(study.final("bound:all-labels")) == 6
     assert study.areas("bound:all-labels") == {}
 
 
-def test_the_partition_of_a_bound_is_not_the_studys(study_dir):
+def test_the_partition_of_a_bound_is_not_the_studys(study_dir: Path) -> None:
     for path in study_dir.glob("cells/bound:all-labels/*/partition.json"):
         path.write_text(
             json.dumps({"sites": ["all"], "classes": ["a", "b"], "matrix": [[4, 4]]})
@@ -54,7 +56,7 @@ def test_the_partition_of_a_bound_is_not_the_studys(study_dir):
     assert {len(p.sites) for p in parts.values()} == {3}
 
 
-def test_a_cell_that_still_runs_has_no_final_score(study_dir):
+def test_a_cell_that_still_runs_has_no_final_score(study_dir: Path) -> None:
     path = study_dir / "cells/entropy/seed-1/records.jsonl"
     path.write_text("".join(line + "\n" for line in path.read_text().splitlines()[:4]))
     shutil.rmtree(study_dir / "cells/entropy/seed-3")
@@ -64,7 +66,9 @@ def test_a_cell_that_still_runs_has_no_final_score(study_dir):
     assert set(study.curve("entropy")[1]) == {0, 1, 2, 4, 5}
 
 
-def test_a_cycle_with_fewer_counting_rounds_than_elsewhere_is_not_scored(study_dir):
+def test_a_cycle_with_fewer_counting_rounds_than_elsewhere_is_not_scored(
+    study_dir: Path,
+) -> None:
     for query in ("random", "entropy", "ahfal"):
         for seed in range(6):
             path = study_dir / f"cells/{query}/seed-{seed}/records.jsonl"
@@ -74,7 +78,7 @@ def test_a_cycle_with_fewer_counting_rounds_than_elsewhere_is_not_scored(study_d
     assert 5 not in read_study(study_dir).final("ahfal")
 
 
-def test_strategies_may_have_other_numbers_of_counting_rounds(study_dir):
+def test_strategies_may_have_other_numbers_of_counting_rounds(study_dir: Path) -> None:
     before = read_study(study_dir).final("random")
     for path in study_dir.glob("cells/ahfal/*/records.jsonl"):
         rows = [r | {"final": True} for r in lines(path)]
@@ -84,7 +88,7 @@ def test_strategies_may_have_other_numbers_of_counting_rounds(study_dir):
     assert study.final("random") == before
 
 
-def test_a_strategy_may_lack_the_first_cycle(tmp_path):
+def test_a_strategy_may_lack_the_first_cycle(tmp_path: Path) -> None:
     study = read_study(write_regression(tmp_path / "a"))
     assert list(study.curve(FALE)) == list(study.labels(FALE)) == list(range(1, 13))
     assert list(study.curve("random")) == list(range(13))
@@ -93,12 +97,12 @@ def test_a_strategy_may_lack_the_first_cycle(tmp_path):
     assert set(study.final(FALE)) == set(study.areas(FALE)) == {0, 1, 2, 3}
 
 
-def test_curves_without_a_common_range_have_no_area(tmp_path):
+def test_curves_without_a_common_range_have_no_area(tmp_path: Path) -> None:
     root = write_regression(tmp_path / "a", ("random", FALE), cycles=2)
     assert read_study(root).areas("random") == {}  # 20 and 40 labels against 40 to 80
 
 
-def test_a_damaged_line_is_skipped_and_counted(study_dir):
+def test_a_damaged_line_is_skipped_and_counted(study_dir: Path) -> None:
     path = study_dir / "cells/random/seed-0/records.jsonl"
     before = read_study(study_dir).final("random")
     path.write_text(path.read_text() + '{"cycle": 3, "accur')
@@ -107,7 +111,7 @@ def test_a_damaged_line_is_skipped_and_counted(study_dir):
     assert study.final("random") == before
 
 
-def test_errors_are_scored_when_there_is_no_accuracy(study_dir):
+def test_errors_are_scored_when_there_is_no_accuracy(study_dir: Path) -> None:
     for path in study_dir.glob("cells/*/*/records.jsonl"):
         rows = [r | {"mse": 1 - r["accuracy"], "accuracy": None} for r in lines(path)]
         path.write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -115,7 +119,7 @@ def test_errors_are_scored_when_there_is_no_accuracy(study_dir):
     assert (study.measure, study.higher_is_better) == ("mse", False)
 
 
-def test_a_folder_that_is_no_study_is_refused(tmp_path):
+def test_a_folder_that_is_no_study_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is no study"):
         read_study(tmp_path)
 
@@ -124,7 +128,7 @@ def test_a_folder_that_is_no_study_is_refused(tmp_path):
     ("text", "says"),
     [("{", "damaged"), ("[]", "not a study's description"), ('{"name": "x"}', "queries")],
 )
-def test_a_wrong_description_is_refused(tmp_path, text, says):
+def test_a_wrong_description_is_refused(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "study.json").write_text(text)
     with pytest.raises(ValueError, match=says):
         read_study(tmp_path)

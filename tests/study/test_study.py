@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from fallow.core.events import Event
 from fallow.core.plan import Optimiser, Plan, Segment
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
@@ -38,22 +38,22 @@ def test_two_processes_give_bit_for_bit_what_one_gives(
 ) -> None:
     one, two = setup, replace(setup, out=tmp_path / "two")
     cells = opened(one)
-    heard: list[dict[str, Any]] = []
+    events: list[Event] = []
     assert run_study(one, cells, jobs=1) == []
-    assert run_study(two, opened(two), jobs=2, say=heard.append) == []
+    assert run_study(two, opened(two), jobs=2, say=events.append) == []
     assert [left(two, cell) for cell in cells] == [left(one, cell) for cell in cells]
-    assert sum(event["event"] == "done" for event in heard) == len(cells)
+    assert sum(event["event"] == "done" for event in events) == len(cells)
 
 
 def test_a_cell_that_fails_is_reported_and_the_others_finish(setup: Setup) -> None:
     cells = [Cell("random", 0), Cell("tests.experiment.crash:Nothing", 0), Cell("ahfal", 0)]
-    heard: list[dict[str, Any]] = []
-    (failure,) = run_study(setup, cells, say=heard.append)
+    events: list[Event] = []
+    (failure,) = run_study(setup, cells, say=events.append)
     assert failure.cell == cells[1]
     assert "'tests.experiment.crash:Nothing' could not be loaded" in failure.why
     assert "Traceback" in failure.trace
-    assert [e["query"] for e in heard if e["event"] == "done"] == ["random", "ahfal"]
-    assert [e["why"] for e in heard if e["event"] == "failed"] == [failure.why]
+    assert [e["query"] for e in events if e["event"] == "done"] == ["random", "ahfal"]
+    assert [e["why"] for e in events if e["event"] == "failed"] == [failure.why]
 
 
 def test_training_that_diverges_is_said_to_with_its_site(setup: Setup) -> None:

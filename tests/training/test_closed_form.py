@@ -13,11 +13,15 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core import Layout
+from fallow.core.refusal import Refusal
 from fallow.data import ExactDirichlet
 from fallow.models import MLP
 from fallow.network.bytes import Bytes
+from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
+from fallow.training.parts.heads import Labelled, check_path
 from fallow.training.parts.ridge import (
+    MOST_AWAY,
     PENALTIES,
     TEMPERATURES,
     Path,
@@ -27,11 +31,13 @@ from fallow.training.parts.ridge import (
     head_of,
     leave_one_out,
     log_losses,
+    losses,
     validation_score,
 )
 from tests.training.closed import (
     CLASSES,
     FEATURES,
+    Hospitals,
     Rows,
     hospitals,
     rows_with_classes,
@@ -414,3 +420,92 @@ def test_another_model_is_refused_with_the_way_out() -> None:
         site.parts = replace(site.parts, layout=network)
     with pytest.raises(RuntimeError, match=r"has body.1.weight, .*; set model=linear"):
         world.solve()
+
+
+def test_two_closes_of_one_site_show_the_row_that_it_added() -> None:
+    rows = rows_with_classes()
+    parts = [range(0, 20), range(20, 40), range(40, 59)]
+    before = hospitals(rows, ClosedForm(), parts)
+    before.solve()
+    after = hospitals(rows, ClosedForm(), [*parts[:2], range(40, 60)])
+    after.solve()
+
+    def products(world: Hospitals, site: str) -> Tensor:
+        return torch.as_tensor(world.carrier.of("totals")[site]["products"])
+
+    difference = torch.zeros(FEATURES, FEATURES, dtype=torch.float64)
+    upper = torch.ones(FEATURES, FEATURES, dtype=torch.bool).triu()
+    difference[upper] = products(after, "c") - products(before, "c")
+    row = difference[0] / difference[0, 0].sqrt()
+    recovered = row * rows.z[59, 0].sign()
+    assert_close(recovered, rows.z[59], rtol=0, atol=1e-8)
+    assert "of one row they are that row" in ClosedForm.contract.closes_show
+
+
+def test_secure_sums_show_no_difference_of_one_site() -> None:
+    rows = rows_with_classes()
+    parts = [range(0, 20), range(20, 40), range(40, 59)]
+    seen = []
+    for last in (range(40, 59), range(40, 60)):
+        world = hospitals(
+            rows, ClosedForm(penalty=PENALTY), [*parts[:2], last], secure=True
+        )
+        world.solve()
+        parts_sent = world.carrier.of("totals")["c"].values()
+        seen.append(torch.cat([torch.as_tensor(p).double().flatten() for p in parts_sent]))
+    difference = seen[1] - seen[0]
+    expected = torch.outer(rows.z[59], rows.z[59])[0]
+    # masks are drawn anew for each sum: what is left is far larger than any product
+    assert difference.abs().median() > 1e6 * expected.abs().max()
+
+
+# -- what a coordinator may not ask ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"u": torch.ones(FEATURES, FEATURES).double()},
+            "u of a path of heads is no rotation",
+        ),
+        ({"e": -torch.ones(FEATURES).double()}, "negative e"),
+        ({"mass": torch.tensor(3.0).double()}, "rows of weight 3"),
+        ({"ub": torch.full((FEATURES, CLASSES), torch.inf).double()}, "ub of a path"),
+        ({"z": torch.zeros(FEATURES + 1).double()}, "z of a path of heads is not"),
+    ],
+)
+def test_a_path_that_is_none_of_the_rows_is_refused(
+    changed: dict[str, Tensor], said: str
+) -> None:
+    rows = rows_with_classes()
+    path = path_of(rows, targets(rows))
+    labelled = Labelled(rows.z, targets(rows), rows.s)
+    check_path(labelled, path)
+    with pytest.raises(Refusal, match=said):
+        check_path(labelled, path._replace(**changed))
+
+
+def test_no_path_makes_one_row_outweigh_all_others() -> None:
+    rows = rows_with_classes()
+    y = targets(rows)
+    path = path_of(rows, y)
+    # e such that the row with the longest first coordinate nearly explains itself
+    first = ((rows.z - path.z) @ path.u[:, 0]).abs().max()
+    e = path.e.clone()
+    e[0] = float(first.square()) / (1 - 1 / 60) * (1 + 1e-12)
+    sharp = path._replace(e=e)
+    found = losses(sharp, rows.z, y, rows.s, [1e-15], is_class=True)
+    assert float(found["squared"][0]) <= 60 * CLASSES * MOST_AWAY**2
+    block = next(leave_one_out(sharp, rows.z, y, rows.s, [1e-15]))
+    assert float((block.outputs - y).abs().max()) > MOST_AWAY
+
+
+def test_weights_and_centres_that_were_not_agreed_on_are_refused() -> None:
+    rows = rows_with_classes()
+    world = hospitals(rows, ClosedForm(), HALVES)
+    view = SiteView(world.members["a"], 0)
+    with pytest.raises(Refusal, match="classes weigh the same in this study"):
+        ClosedForm().totals(view, weights=torch.eye(CLASSES)[0])
+    with pytest.raises(Refusal, match="features are not centred"):
+        ClosedForm().totals(view, centre=torch.zeros(FEATURES))

@@ -51,6 +51,10 @@ class Contract:
     regression: bool | None = None  # works on targets; None: unless it reads predictions
     classes: bool = True  # works on classes
     linear: bool = False  # works for the model "linear" alone
+    # what a coordinator can read off one site's part of a sum, in words, where sums are not secure
+    parts_show: str = ""
+    # what anybody who has the totals of two closes can read off their difference
+    closes_show: str = ""
     # why a query means nothing where a model is solved for and not trained by steps; "": it does
     not_solved: str = ""
     everyone: bool = False  # trains only where all sites take part in every round

@@ -136,6 +136,15 @@ class Normalising(Protocol):
     def bn(self) -> Literal["average", "local"]: ...
 
 
+@runtime_checkable
+class Showing(Protocol):
+    """A training method whose parts of sums say much about single rows (``contract.parts_show``),
+    and which says whether a coordinator of real sites may see them."""
+
+    @property
+    def shown(self) -> Literal["totals", "parts"]: ...
+
+
 # -- the methods of a run -----------------------------------------------------------------------
 
 

@@ -82,7 +82,7 @@ def methods_of(
         "query": query,
         "training": method,
         "plain": FedAvg(),
-        "scaling": Scaling(),
+        "scaling": Scaling(is_encoded=recipe.encoder is not None),
         "retention": Retention(method),
     }
     if recipe.head == "exact":

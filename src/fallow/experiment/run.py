@@ -83,12 +83,14 @@ class Run:
 
     def one_pass(self, cycle: int) -> list[Record]:
         """Choose from nothing with the budget of all cycles up to this one, and train on that."""
-        recipe, spent = self.recipe, Spent()
+        recipe = self.recipe
+        spent = Spent()
         spent.add(self.initial())
-        budget = {s: n * cycle for s, n in self.world.budget_for(recipe.per_cycle).items()}
+        per_cycle = self.world.budget_for(recipe.per_cycle)
+        budget = {site: n * cycle for site, n in per_cycle.items()}
         if recipe.initial_by == "query":
             first = self.world.budget_for(recipe.initial)
-            budget = {s: n + first[s] for s, n in budget.items()}
+            budget = {site: n + first[site] for site, n in budget.items()}
         state = self.world.fresh(stream(self.world.seed, "init", cycle))
         query = self._query(cycle - 1, 0, {}, state, budget)
         spent.add(query)
@@ -191,14 +193,13 @@ class Run:
 
     def _queries(self, cycle: int, memo: Memo, state: State) -> Iterator[FinishedQuery]:
         """A cycle's budget, in as many parts as the recipe says; no training lies between them."""
-        parts, wanted = (
-            self.recipe.queries_per_cycle,
-            self.world.budget_for(self.recipe.per_cycle),
-        )
+        parts = self.recipe.queries_per_cycle
+        budget = self.world.budget_for(self.recipe.per_cycle)
         for part in range(parts):
-            share = {
-                s: n * (part + 1) // parts - n * part // parts for s, n in wanted.items()
-            }
+            # what a part adds to those before it, so that all parts together are the budget
+            share: dict[SiteId, int] = {}
+            for site, n in budget.items():
+                share[site] = n * (part + 1) // parts - n * part // parts
             done = self._query(cycle, part, memo, state, share)
             memo = done["memo"]
             yield done
@@ -212,17 +213,17 @@ class Run:
         if done is not None:
             return done
         self.say({"event": "query", "cycle": cycle})
-        started, shown = time.perf_counter(), Disclosure()
-        query, turn = (
-            self.world.methods["query"],
-            cycle * self.recipe.queries_per_cycle + part,
-        )
+        started = time.perf_counter()
+        shown = Disclosure()
+        query = self.world.methods["query"]
+        turn = cycle * self.recipe.queries_per_cycle + part
         ask = self._ask(step, "query", turn, shown)
         if part == 0:
             held = server_parts(self.world.methods)
-            sent = {name: part for name, part in state.items() if name not in held}
+            sent = {name: value for name, value in state.items() if name not in held}
             ask.fit(None, "global", None, **sent)
-            if plan := local_plan(self.recipe, query):
+            plan = local_plan(self.recipe, query)
+            if plan is not None:
                 ask.fit(plan, "local", None, **sent)
         budget = share if self.world.is_shared else self.world.cap_budget(share)
         memo = query.query(ask, budget, memo)
@@ -235,9 +236,8 @@ class Run:
             "pseudo_labels": None if part else self.world.pseudo_labels(),
         }
         is_last = part == self.recipe.queries_per_cycle - 1
-        return self._buy_labels(
-            cycle, step, budget, done, () if is_last else ("local", "global")
-        )
+        keep = () if is_last else ("local", "global")  # for the parts that follow
+        return self._buy_labels(cycle, step, budget, done, keep)
 
     def _buy_labels(
         self,
@@ -248,7 +248,8 @@ class Run:
         keep: tuple[str, ...] = (),
     ) -> FinishedQuery:
         """Labels for what was picked; what sites remember beyond the cycle is ``keep``."""
-        keep += ("own/", "average") if self.recipe.restart == "continue" else ()
+        if self.recipe.restart == "continue":
+            keep = (*keep, "own/", "average")
         return self.world.buy_labels(self.journal, cycle, step, budget, done, keep)
 
     # -- training ---------------------------------------------------------------------------
@@ -304,7 +305,8 @@ class Run:
     def _round(self, cycle: int, r: int, state: State, shown: Disclosure) -> State:
         """One round, after which each of its sites remembers its best model, and after the last
         round the last word of the method."""
-        training, key = self.world.methods["training"], f"{cycle}/train/{r}"
+        training = self.world.methods["training"]
+        key = f"{cycle}/train/{r}"
         about = {"round": r, "cohort": cohort_of(self.world, cycle, r)}
         ask = self._ask(key, "training", cycle, shown, **about)
         with self.world.hold_back_fresh(cycle, r):

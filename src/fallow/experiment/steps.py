@@ -43,11 +43,18 @@ def ledger_lines(cycle: int, kept: State, answers: dict[int, float]) -> list[Lab
     """Ledger lines for the answers to one site's picks, with what the query attached to them."""
     if not kept:
         return []
-    rows = kept["rows"].tolist()
-    weight = kept["weight"].tolist() if "weight" in kept else [1.0] * len(rows)
-    chance = kept["probability"].tolist() if "probability" in kept else [None] * len(rows)
-    lines = zip(rows, weight, chance, strict=True)
-    return [Label(row, answers[row], cycle, w, p) for row, w, p in lines if row in answers]
+    rows: list[int] = kept["rows"].tolist()
+    weights: list[float] = [1.0] * len(rows)
+    if "weight" in kept:
+        weights = kept["weight"].tolist()
+    probabilities: list[float | None] = [None] * len(rows)
+    if "probability" in kept:
+        probabilities = kept["probability"].tolist()
+    lines = []
+    for row, weight, probability in zip(rows, weights, probabilities, strict=True):
+        if row in answers:  # nobody has to answer for a row
+            lines.append(Label(row, answers[row], cycle, weight, probability))
+    return lines
 
 
 def hold_back(
@@ -61,9 +68,11 @@ def hold_back(
     """
     if share == 0 or len(labels) < 2:
         return labels
-    y = np.array([label.value for label in labels])
-    y = y.astype(np.int64) if is_stratified else y
-    held = set(validation_split(y, share, np.random.default_rng(seed))[1].tolist())
+    y = np.array([label.value for label in labels])  # (n,)
+    if is_stratified:
+        y = y.astype(np.int64)
+    _, validating = validation_split(y, share, np.random.default_rng(seed))
+    held = set(validating.tolist())
     return [label._replace(held=at in held) for at, label in enumerate(labels)]
 
 
@@ -87,15 +96,17 @@ def buy_labels(
     keep: tuple[str, ...],
 ) -> FinishedQuery:
     """Ask the oracle, write the ledgers, end the cycle at the sites: one transaction."""
-    members, oracle = world.members, world.oracle
-    picks = {n: s.memory["picks"] for n, s in members.items() if "picks" in s.memory}
-    check_picked(
-        world, cycle, budget, {name: len(kept["rows"]) for name, kept in picks.items()}
-    )
-    oracle.submit({name: kept["rows"] for name, kept in picks.items()})
-    answers = oracle.poll()
+    picks: dict[SiteId, State] = {}
+    for name, site in world.members.items():
+        if "picks" in site.memory:
+            picks[name] = site.memory["picks"]
+    rows = {name: kept["rows"] for name, kept in picks.items()}
+    picked = {name: len(at) for name, at in rows.items()}
+    check_picked(world, cycle, budget, picked)
+    world.oracle.submit(rows)
+    answers = world.oracle.poll()
     with journal.transaction():
-        for name, site in members.items():
+        for name, site in world.members.items():
             lines = ledger_lines(cycle, picks.get(name, {}), answers.get(name, {}))
             drawn = seed_of(world.seed, "validation", step, name)
             by_class = is_stratified(world.recipe, len(world.dataset.classes))
@@ -111,8 +122,9 @@ def check_picked(
     picked: Mapping[SiteId, int],
 ) -> None:
     """Raise where more was picked than the budget says, at a site or in all."""
-    if world.is_shared:
-        budget, picked = {"": sum(budget.values())}, {"": sum(picked.values())}
+    if world.is_shared:  # all sites count as one
+        budget = {"": sum(budget.values())}
+        picked = {"": sum(picked.values())}
     for name, n in picked.items():
         if n > budget[name]:
             where = f"at site {name}" if name else "at all sites"
@@ -126,12 +138,14 @@ def check_picked(
 def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
     """In the first round of a phase after a query, if the recipe says ``fresh_first``: the labels
     that the query bought validate and do not train.  The ledger stays as it is."""
-    sites = world.members.values() if world.recipe.fresh_first and cycle and r == 0 else ()
+    is_wanted = world.recipe.fresh_first and cycle > 0 and r == 0
+    sites = list(world.members.values()) if is_wanted else []
     before = [(site, site.held.clone()) for site in sites]
     try:
         for site in sites:
-            bought = site.store.load_labels(site.id)
-            site.held[[label.row for label in bought if label.cycle == cycle - 1]] = True
+            labels = site.store.load_labels(site.id)
+            fresh = [label.row for label in labels if label.cycle == cycle - 1]
+            site.held[fresh] = True
         yield
     finally:
         for site, held in before:
@@ -140,7 +154,8 @@ def hold_back_fresh(world: Simulation, cycle: int, r: int) -> Iterator[None]:
 
 def cohort_of(world: Environment, cycle: int, r: int) -> tuple[SiteId, ...]:
     """The sites of a round; all of them in the last, so that each has a local model."""
-    sites, share = world.carrier.sites, world.recipe.participation
+    sites = world.carrier.sites
+    share = world.recipe.participation
     if share == 1 or r == world.recipe.rounds - 1:
         return sites
     n = math.ceil(share * len(sites) - 1e-9)

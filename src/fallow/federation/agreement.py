@@ -139,15 +139,15 @@ class Agreement:
     @cached_property
     def example(self) -> Dataset:
         """One made-up row as models see it: for checks that ask for the kind of data alone."""
-        return self._seen(self.schema.example)
+        return self._transform(self.schema.example)
 
-    def seen(self, x: Tensor) -> Tensor:
+    def transform(self, x: Tensor) -> Tensor:
         """Rows (n, *shape) as models see them: the rows, or what the frozen model named by
         ``features`` makes of them."""
         y = self.schema.example.y.expand(len(x))
-        return self._seen(replace(self.schema.example, x=x, y=y)).x
+        return self._transform(replace(self.schema.example, x=x, y=y)).x
 
-    def _seen(self, rows: Dataset) -> Dataset:
+    def _transform(self, rows: Dataset) -> Dataset:
         if self.recipe.features is None:
             return rows
         return embed_rows(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fallow.core.banks import Layout
-from fallow.core.methods import Encoder, Methods
+from fallow.core.methods import Encoder, Methods, Showing, Training
 from fallow.core.streams import stream
 from fallow.core.types import DTYPES, State
 from fallow.engine import row_loss
@@ -86,6 +86,7 @@ def build_study(agreement: Agreement) -> BuiltStudy:
         model, layout, row_loss(schema.task), channels_last=recipe.channels_last
     )
     people = People(recipe.privacy.secure_sum, schema.task == "classification")
+    _check_shown(agreement, methods["training"])
     return BuiltStudy(
         model=model,
         layout=layout,
@@ -109,6 +110,7 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
         of_rows=is_standardised(recipe, agreement.example),
         of_numbers=has_numbers and recipe.target_scale != "none",
         of_cells=False,
+        is_encoded=recipe.encoder is not None,
     )
     playing = methods.copy()
     playing["scaling"] = scaling
@@ -117,3 +119,16 @@ def _choose_playing(agreement: Agreement, methods: Methods) -> Methods:
     if not recipe.validation:
         del playing["retention"]
     return playing
+
+
+def _check_shown(agreement: Agreement, training: Training) -> None:
+    """Raise ValueError where the coordinator would see what the sites did not agree to show."""
+    is_agreed = isinstance(training, Showing) and training.shown == "parts"
+    if not training.contract.parts_show or agreement.recipe.privacy.secure_sum or is_agreed:
+        return
+    name = agreement.recipe.training.name
+    raise ValueError(
+        f"{agreement.name}: {training.contract.title} needs secure sums at real sites, because "
+        f"without them {training.contract.parts_show}; set privacy.secure_sum = true (three sites or "
+        f"more), or agree to that with training = {name!r} and shown = 'parts'"
+    )

@@ -15,7 +15,7 @@ import torch
 from pydantic import TypeAdapter, ValidationError
 
 from fallow.core.build import nearest
-from fallow.data.dataset import Dataset
+from fallow.data.dataset import Dataset, Task
 from fallow.data.own.features import read_arrays
 from fallow.data.own.labels import TaskChoice, encode
 from fallow.data.own.table import EMPTY, MOST_LEVELS, read_cells
@@ -62,7 +62,7 @@ class Schema:
     """
 
     kind: Kind
-    task: Literal["classification", "regression"]
+    task: Task
     label: str = "label"
     classes: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
@@ -123,7 +123,8 @@ class Schema:
     def example(self) -> Dataset:
         """A data set of one made-up row, for checks that ask for the kind of data alone."""
         x = torch.zeros(1, *self.shape)
-        y = torch.zeros(1, dtype=torch.long if self.classes else torch.float32)
+        kind = torch.long if self.classes else torch.float32
+        y = torch.zeros(1, dtype=kind)
         return Dataset(
             name="the study",
             x=x,
@@ -226,13 +227,18 @@ def schema_of(
         _, found = encode(arrays["y"], task, file.name, classes)
         return Schema(
             kind="arrays",
-            task="classification" if found else "regression",
+            task=_choose_task(found),
             label=label,
             classes=found,
             shape=arrays["x"].shape[1:],
             ids=ids,
         )
     return _of_table(file, label, task, classes, ids)
+
+
+def _choose_task(classes: tuple[str, ...]) -> Task:
+    """What is predicted: a class where there are names of classes, else a number."""
+    return "classification" if classes else "regression"
 
 
 def _of_table(
@@ -253,7 +259,7 @@ def _of_table(
     width = sum(len(column.features) for column in columns)
     return Schema(
         kind="table",
-        task="classification" if found else "regression",
+        task=_choose_task(found),
         label=label,
         classes=found,
         columns=columns,

@@ -96,6 +96,8 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
         raise ValueError(f"federation: {wrong[0]!r} is no text; put it in quotes")
     name = about["name"]
     sites = tuple(sorted(about["sites"]))
+    if authority is not None:
+        authority = authority.strip()
     named = rest.pop("base", None)
     base = None if named is None else _find_base(named)
     recipe = recipe_from({"name": name, "data": name, **rest}, base)
@@ -108,7 +110,7 @@ def agreement_from(settings: Mapping[str, Any], names: NamePolicy = BUILT_IN) ->
         seed=_read_whole(about, "seed", 0),
         waits=_read_waits(about),
         smallest=_read_whole(about, "smallest", 5),
-        authority=None if authority is None else authority.strip(),
+        authority=authority,
         bounds=_read_bounds(about),
         names=names,
     )

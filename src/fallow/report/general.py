@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fallow.report import comparisons, costs, personal, regression, results
+from fallow.report import comparisons, costs, own_data, personal, regression, results
 from fallow.report.live import live
 from fallow.report.needs import (
     buys_classes,
@@ -17,6 +17,7 @@ from fallow.report.section import Place, Section
 
 GENERAL = (
     Section("How the run stands", Place.STATE, live, is_live),
+    Section("Your data", Place.STATE, own_data.own_data, own_data.has_facts),
     Section("Learning curves", Place.CURVES, results.curves, chooses),
     Section("Final scores", Place.SCORES, results.scores),
     Section("Accuracy over rounds", Place.SITES, personal.over_rounds, has_sites),

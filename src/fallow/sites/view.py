@@ -27,6 +27,7 @@ class SiteView:
         self._site = site
         self._sees_hidden = simulator_only
         self._cache: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
+        self._outputs: dict[tuple[str, str], Tensor] = {}  # of rows that stand in a file
         self.site: SiteId = site.id
         self.cycle = cycle
         self.classes = site.parts.classes
@@ -109,7 +110,14 @@ class SiteView:
 
     def logits(self, model: str, which: Rows = "pool") -> Tensor:
         """Outputs of a remembered model for rows of a kind, (n, c)."""
-        return self._run_model(model, which)[1]
+        is_in_memory = isinstance(self._site.seen, Tensor)
+        if is_in_memory or (model, which) in self._cache:
+            return self._run_model(model, which)[1]
+        if (model, which) not in self._outputs:
+            state = self.model(model)
+            parts = [self.look(state, rows)[1] for rows in self.blocks(which)]
+            self._outputs[model, which] = torch.cat(parts)
+        return self._outputs[model, which]
 
     def embed(self, model: str, which: Rows = "pool") -> Tensor:
         """Features of rows of a kind before the head of a remembered model, (n, h)."""

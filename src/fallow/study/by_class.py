@@ -34,7 +34,8 @@ def class_means(rows: Sequence[Sequence[float | None]]) -> Accuracies:
 
 def class_accuracies(study: StudyRecords, query: str) -> dict[int, Accuracies]:
     """Seed -> accuracy of each class in the last cycle, mean over its rounds that count."""
-    last, done = study.last_cycle(query), study.final(query)
+    last = study.last_cycle(query)
+    done = study.final(query)
     found = {}
     for cell in study.of(query):
         counting = [r for r in cell.records if r.get("cycle") == last and r.get("final")]

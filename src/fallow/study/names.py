@@ -37,8 +37,9 @@ NOTHING = Known()
 def heading(study: Study) -> str:
     """What the strategies of a study are called: queries; methods where they differ by how they are
     trained alone; strategies where they differ in both."""
-    made = [Strategy.parse(query) for query in study.queries if not is_bound(query)]
-    chosen, trained = {s.chooser for s in made}, {s.trainer for s in made}
+    strategies = [Strategy.parse(query) for query in study.queries if not is_bound(query)]
+    chosen = {strategy.chooser for strategy in strategies}
+    trained = {strategy.trainer for strategy in strategies}
     if study.recipe.get("cycles") == 0 or (len(chosen) == 1 and len(trained) > 1):
         return "Method"
     return "Strategy" if len(trained) > 1 else "Query"
@@ -63,8 +64,6 @@ def label(
     ('Mine:k=2', 'Mine + rounds=5')
     >>> label("random@trainer=10x25", {})
     'random + 10 rounds x 25 epochs'
-    >>> label("__main__:Mine:k=2", {}), label("mine.queries:Mine@rounds=5", {})
-    ('Mine:k=2', 'Mine + rounds=5')
     """
     if query in names:
         return names[query]
@@ -81,9 +80,8 @@ def label(
         if code is not None:
             fields = shown.removeprefix(strategy.spec.name)
             shown = f"{code.name}{fields} (code)"
-        elif (
-            ":" in strategy.spec.name
-        ):  # a class that no paper speaks of: its name says enough
+        elif ":" in strategy.spec.name:
+            # a class that no paper speaks of: its name says enough
             shown = shown.removeprefix(strategy.spec.name.partition(":")[0] + ":")
     return " + ".join([shown, *map(setting_words, settings)])
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from fallow.core.names import OWN, NamePolicy
 from fallow.core.spelling import spell_class
 from fallow.core.words import join_words
 from fallow.data.dataset import Dataset
+from fallow.experiment.encoding import shape_seen
 from fallow.experiment.methods import methods_of
 from fallow.experiment.one_pass import is_one_pass
 from fallow.experiment.rows import open_data
@@ -31,6 +33,15 @@ from fallow.study.cell import Cell, Setup
 from fallow.training import personal
 
 TASKS = ("classification", "regression")
+MOST_SOLVED = 8192
+"""Features of a model that is solved for: the products of all pairs are 0.5 GB."""
+
+
+class Begun(TypedDict):
+    """The runs that a study began with."""
+
+    queries: list[str]
+    seeds: list[int]
 
 
 def strategies_for(*tasks: str) -> str:
@@ -96,6 +107,14 @@ def check_task(recipe: Recipe, found: Dataset, policy: NamePolicy = OWN) -> None
             raise ValueError(f"{recipe.query} is for {has}; use {strategies_for(*TASKS)}")
         if not trainer.classes:
             raise ValueError(f"{recipe.training} is for {has}; use fedavg")
+    width = math.prod(shape_seen(recipe, tuple(found.x.shape[1:]), policy))
+    if "least-squares" in trainer.tags and width > MOST_SOLVED:
+        raise ValueError(
+            f"{recipe.training} solves for a linear model of {width:,} features, and more than "
+            f"{MOST_SOLVED:,} take too much memory ({8 * width**2 / 2**30:.1f} GB at each site, for "
+            "their products alone); use an encoder with fewer features, such as "
+            "fourier:features=4096, or train by steps"
+        )
     if (
         trainer.linear
         and recipe.model.name.lower() != "linear"
@@ -150,13 +169,12 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
 
     Raises ValueError when the folder holds a study and ``resume`` is off, or another study.
     """
-    path, recipe = setup.out / "study.json", setup.recipe
+    path = setup.out / "study.json"
+    recipe = setup.recipe
     with only_one(setup.out / "study.lock"):
-        old = (
-            check_same(path, recipe, resume)
-            if path.exists()
-            else {"queries": [], "seeds": []}
-        )
+        old: Begun = {"queries": [], "seeds": []}
+        if path.exists():
+            old = check_same(path, recipe, resume)
         queries = list(dict.fromkeys([*old["queries"], *(cell.query for cell in cells)]))
         queries.sort(key=lambda query: query.startswith(BOUND))
         reference = recipe.reference if recipe.reference in queries else None
@@ -177,7 +195,7 @@ def open_study(setup: Setup, cells: Sequence[Cell], command: str, resume: bool) 
         )
 
 
-def check_same(path: Path, recipe: Recipe, resume: bool) -> dict[str, Any]:
+def check_same(path: Path, recipe: Recipe, resume: bool) -> Begun:
     """What the study at ``path`` holds, if it may be continued with ``recipe``.
 
     Raises ValueError when ``resume`` is off or the settings differ, Failed for a damaged file.
@@ -190,7 +208,7 @@ def check_same(path: Path, recipe: Recipe, resume: bool) -> dict[str, Any]:
     try:
         old = json.loads(path.read_bytes())
         before = recipe_from(old["recipe"])
-        found = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
+        found: Begun = {"queries": list(old["queries"]), "seeds": list(old["seeds"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failed(
             f"{path} is damaged ({error}): choose another folder with --out"

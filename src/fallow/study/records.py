@@ -155,21 +155,23 @@ class StudyRecords:
     def is_scaled(self) -> bool:
         """Whether errors are in units of the variance of the training targets: predicting their
         mean has error 1."""
-        return any(
-            r.get("target_variance") is not None for c in self.cells for r in c.records
-        )
+        rows = [record for cell in self.cells for record in cell.records]
+        return any(record.get("target_variance") is not None for record in rows)
 
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:
         """Runs (query, seed) without a score in the last cycle: not started or not finished.  One
         that diverged is finished."""
-        done = {q: set(self.final(q)) for q in self.study.queries}
+        done = {query: set(self.final(query)) for query in self.study.queries}
         for cell in self.cells:
             if cell.has_diverged:
                 done[cell.query].add(cell.seed)
-        return tuple(
-            (q, k) for q in self.study.queries for k in self.study.seeds if k not in done[q]
-        )
+        missing = []
+        for query in self.study.queries:
+            for seed in self.study.seeds:
+                if seed not in done[query]:
+                    missing.append((query, seed))
+        return tuple(missing)
 
     @property
     def damaged(self) -> int:
@@ -230,15 +232,14 @@ class StudyRecords:
 
     def last_cycle(self, query: str) -> int | None:
         """The last cycle: of all strategies together, or of this upper bound alone."""
-        return (
-            max(self.curve(query), default=None) if is_bound(query) else self._last_of_all
-        )
+        if is_bound(query):
+            return max(self.curve(query), default=None)
+        return self._last_of_all
 
     @cached_property
     def _last_of_all(self) -> int | None:
-        return max(
-            (cycle for q in self.strategies for cycle in self.curve(q)), default=None
-        )
+        cycles = [cycle for query in self.strategies for cycle in self.curve(query)]
+        return max(cycles, default=None)
 
     def final(self, query: str) -> Mapping[int, float]:
         """Seed -> score of the last cycle."""
@@ -266,8 +267,11 @@ class StudyRecords:
                 pool = row.get("pool") if row else None
                 if bought is not None and pool:
                     found.setdefault(cycle, []).append((bought, bought / pool))
-        columns = {cycle: zip(*rows, strict=True) for cycle, rows in sorted(found.items())}
-        return {cycle: (fmean(next(c)), fmean(next(c))) for cycle, c in columns.items()}
+        means: dict[int, tuple[float, float]] = {}
+        for cycle, rows in sorted(found.items()):  # one (labels, share) for each seed
+            labels, shares = zip(*rows, strict=True)
+            means[cycle] = (fmean(labels), fmean(shares))
+        return means
 
     def areas(self, query: str) -> dict[int, float]:
         """Seed -> area under the learning curve, for the seeds that have every cycle.
@@ -278,26 +282,34 @@ class StudyRecords:
         within = self._spans.get(query)
         if within is None:
             return {}
-        curve, x = self.curve(query), self.fractions(query)
         if not is_bound(query):
             spans = [span for q, span in self._spans.items() if not is_bound(q)]
             within = max(low for low, _ in spans), min(high for _, high in spans)
-        if within[0] >= within[1]:
+        low, high = within
+        if low >= high:
             return {}
-        whole = set.intersection(*(set(scores) for scores in curve.values()))
-        at = [x[c] for c in curve]
-        return {k: aulc(at, [curve[c][k] for c in curve], within) for k in sorted(whole)}
+        curve = self.curve(query)
+        share_of = self.fractions(query)
+        shares = [share_of[cycle] for cycle in curve]
+        seeds_of_cycles = [set(scores) for scores in curve.values()]
+        areas: dict[int, float] = {}
+        for seed in sorted(set.intersection(*seeds_of_cycles)):
+            scores = [curve[cycle][seed] for cycle in curve]
+            areas[seed] = aulc(shares, scores, within)
+        return areas
 
     @cached_property
     def _spans(self) -> dict[str, tuple[float, float]]:
         """The first and the last labelled share of each query whose curve is whole."""
         found = {}
         for query in self.study.queries:
-            curve, x = self.curve(query), self.fractions(query)
-            is_done = (
-                len(curve) > 1 and set(curve) <= set(x) and self.last_cycle(query) in curve
-            )
-            at = [x[c] for c in curve] if is_done else []
-            if is_done and all(a < b for a, b in pairwise(at)):
-                found[query] = (at[0], at[-1])
+            curve = self.curve(query)
+            share_of = self.fractions(query)
+            has_shares = set(curve) <= set(share_of)
+            is_done = len(curve) > 1 and has_shares and self.last_cycle(query) in curve
+            if not is_done:
+                continue
+            shares = [share_of[cycle] for cycle in curve]
+            if all(before < after for before, after in pairwise(shares)):
+                found[query] = (shares[0], shares[-1])
         return found

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from fallow.core.words import count_noun
+
 LEVEL = 0.05
 """The level at which a difference counts as distinguishable from chance."""
 
@@ -79,9 +81,10 @@ def mean_sd(values: Sequence[float]) -> tuple[float, float | None]:
     """
     if not values:
         raise ValueError("0 values have no mean; give at least one score")
-    return float(np.mean(values)), float(np.std(values, ddof=1)) if len(
-        values
-    ) > 1 else None
+    mean = float(np.mean(values))
+    if len(values) == 1:
+        return mean, None
+    return mean, float(np.std(values, ddof=1))
 
 
 def _pairs(differences: Sequence[float]) -> NDArray[np.float64]:
@@ -158,7 +161,8 @@ def holm(p: Sequence[float]) -> list[float]:
     >>> [round(q, 4) for q in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
-    adjusted, running = [0.0] * len(p), 0.0
+    adjusted = [0.0] * len(p)
+    running = 0.0  # an adjusted value is never below that of a smaller p
     for rank, i in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
         running = max(running, min(1.0, (len(p) - rank) * p[i]))
         adjusted[i] = running
@@ -217,27 +221,27 @@ def seeds_needed(comparisons: int) -> int:
 def differences(ours: Mapping[int, float], theirs: Mapping[int, float]) -> list[float]:
     """The differences query - reference over the common seeds; what is only rounding is a tie."""
     seeds = sorted(set(ours) & set(theirs))
-    size = max((abs(s) for seed in seeds for s in (ours[seed], theirs[seed])), default=0.0)
-    grain = _NOISE * size or 1.0
+    sizes = [max(abs(ours[seed]), abs(theirs[seed])) for seed in seeds]
+    grain = _NOISE * max(sizes, default=0.0) or 1.0
     return [round((ours[seed] - theirs[seed]) / grain) * grain for seed in seeds]
 
 
 def _compare(
     query: str, reference: str, d: list[float], m: int, higher_is_better: bool
 ) -> Comparison:
-    n, lowest = len(d), lowest_p(len(d), m)
-    note = (
-        ""
-        if lowest <= LEVEL
-        else (
-            f"{n} pairs are too few: over {m} comparison{'s' if m > 1 else ''} the exact test "
+    n = len(d)
+    lowest = lowest_p(n, m)
+    note = ""
+    if lowest > LEVEL:
+        note = (
+            f"{n} pairs are too few: over {count_noun(m, 'comparison')} the exact test "
             f"cannot go below {lowest:.3g} after Holm; with {seeds_needed(m)} seeds it could reach "
             f"{LEVEL}"
         )
-    )
-    better = [x if higher_is_better else -x for x in d]
+    better = d if higher_is_better else [-x for x in d]
     shift, shift_interval = hodges_lehmann(d)
-    t, rank = paired_t(d), wilcoxon_exact(d)
+    t = paired_t(d)
+    rank = wilcoxon_exact(d)
     return Comparison(
         query=query,
         reference=reference,
@@ -305,7 +309,9 @@ def compare_pairs(
                 "test needs 2; run more seeds"
             )
         found.append(_compare(query, reference, d, len(pairs), higher_is_better))
-    adjusted = zip(
-        found, holm([c.t for c in found]), holm([c.wilcoxon for c in found]), strict=True
-    )
-    return [replace(c, t_holm=t, holm=rank) for c, t, rank in adjusted]
+    t_adjusted = holm([comparison.t for comparison in found])
+    rank_adjusted = holm([comparison.wilcoxon for comparison in found])
+    return [
+        replace(comparison, t_holm=t, holm=rank)
+        for comparison, t, rank in zip(found, t_adjusted, rank_adjusted, strict=True)
+    ]

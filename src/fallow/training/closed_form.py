@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
-import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.plan import Plan
+from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.parts.heads import (
@@ -68,9 +68,11 @@ class ClosedForm:
     penalty: λ, or None to choose it of 1e-6 ... 1.  balance: "class" gives every class the same
     weight.  weighted: rows count by the weight that the query gave them.  reveal: what sites are
     told: the "path" of all heads, with which they leave out rows exactly, or the "head" alone; then
-    λ is chosen by generalised cross-validation.  local: the model called local, which some queries
+    λ is chosen by generalised cross-validation.  local_head: the model called local, which some queries
     compare with the common one: the "common" one too, or the site's "own" head.  passes: 2 centres
     the features in an exchange of its own, for features that are far from 0.
+    shown: what a coordinator of real sites may see: "totals" alone, for which secure sums are needed,
+    or each site's "parts" of them.
 
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.01), sites=4)
@@ -97,6 +99,7 @@ class ClosedForm:
     reveal: Literal["path", "head"] = "path"
     local_head: Literal["common", "own"] = "common"
     passes: int = 1
+    shown: Literal["totals", "parts"] = "totals"
 
     contract: ClassVar[Contract] = Contract(
         title="Closed-form head",
@@ -117,6 +120,10 @@ class ClosedForm:
         local_dp=False,
         settings={"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1},
         at_server=("penalty", "temperature", "left_out"),
+        parts_show="the coordinator sees the products of each site's labelled rows: those of one row "
+        "are that row with its label, and those of a few rows say what these have in common",
+        closes_show="who has the totals of two closes sees the products of the rows that were labelled "
+        "or changed in between, at all sites together; of one row they are that row",
         tags=("least-squares",),
     )
 
@@ -129,6 +136,7 @@ class ClosedForm:
             "balance": ("none", "class"),
             "reveal": ("path", "head"),
             "local_head": ("common", "own"),
+            "shown": ("totals", "parts"),
         }
         for name, known in choices.items():
             if getattr(self, name) not in known:
@@ -176,10 +184,7 @@ class ClosedForm:
             return unchosen(penalties)
         if self.reveal == "head":
             return self.choose_by_totals(ask, path, total, penalties, weights)
-        grid = torch.tensor(penalties, dtype=torch.float64)
-        lost = sum_of_all(
-            ask, "left_out", **path._asdict(), penalties=grid, weights=weights
-        )
+        lost = sum_of_all(ask, "left_out", **path._asdict(), weights=weights)
         return chosen(lost, penalties, path.mass)
 
     def choose_by_totals(
@@ -217,17 +222,21 @@ class ClosedForm:
         self, view: View, weights: Tensor | None = None, centre: Tensor | None = None
     ) -> Answer:
         """Products of labelled rows; ``centre`` (D,) is taken off the features first."""
+        if centre is not None and self.passes == 1:
+            raise Refusal(
+                "features are not centred in this study, and an order brings a centre"
+            )
         return totals_of(self.labelled(view, weights), centre)
 
     def left_out(
         self,
         view: View,
-        penalties: Tensor,
         weights: Tensor | None = None,
         **path: Tensor,
     ) -> Answer:
         """What heads of the ``path`` say of each row without having seen it."""
         rows = self.labelled(view, weights)
+        penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
     def fitted(
@@ -269,8 +278,13 @@ class ClosedForm:
         }
 
     def labelled(self, view: View, weights: Tensor | None = None) -> Labelled:
-        """The labelled rows, which are features themselves."""
+        """The labelled rows, which are features themselves.
+
+        Raises Refusal for weights of classes where classes are not balanced.
+        """
         check_linear_model(view)
+        if weights is not None and self.balance == "none":
+            raise Refusal("classes weigh the same in this study, and an order weighs them")
         z = view.rows("labelled").flatten(1)
         return labelled_rows(view, z, weights, is_weighted=self.weighted)
 

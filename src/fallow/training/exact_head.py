@@ -70,6 +70,10 @@ class ExactHead:
         missing="stops: all exchanges are over the same rows; a resumed run asks again",
         regression=True,
         local_dp=False,
+        parts_show="the coordinator sees the products of what the body makes of each site's labelled "
+        "rows: those of one row are its features with its label",
+        closes_show="who has the totals of two closes sees the products of the rows that were labelled "
+        "or changed in between, at all sites together; of one row they are that row",
         at_server=("penalty", "temperature", "left_out"),
     )
 
@@ -87,10 +91,7 @@ class ExactHead:
         penalties = penalties_of(None)
         choice = unchosen(penalties)
         if total.rows >= FEW:
-            grid = torch.tensor(penalties, dtype=torch.float64)
-            lost = sum_of_all(
-                ask, "left_out", **path._asdict(), mean=mean, unit=unit, penalties=grid
-            )
+            lost = sum_of_all(ask, "left_out", **path._asdict(), mean=mean, unit=unit)
             choice = chosen(lost, penalties, path.mass)
 
         head = in_features(head_of(path, choice.penalty), mean, unit)
@@ -120,11 +121,10 @@ class ExactHead:
     def totals(self, view: View, mean: Tensor, unit: Tensor) -> Answer:
         return totals_of(self.labelled(view, mean, unit))
 
-    def left_out(
-        self, view: View, mean: Tensor, unit: Tensor, penalties: Tensor, **path: Tensor
-    ) -> Answer:
+    def left_out(self, view: View, mean: Tensor, unit: Tensor, **path: Tensor) -> Answer:
         """What heads of the ``path`` say of each row without having seen it."""
         rows = self.labelled(view, mean, unit)
+        penalties = penalties_of(None)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
     def features(self, view: View) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, final
@@ -34,6 +35,8 @@ class Scaling:
     are those of all rows at the sites, labelled or not, never of test rows; numbers
     to predict are those that were bought so far.  Everybody learns the means and the deviations.
     ``of_rows``, ``of_numbers``, ``of_cells``: what a study needs; sites answer to no more than that.
+    ``is_encoded``: rows are the features of an encoder, which may be thousands.  Each is divided by
+    the root of their number, too, so that rows have a mean square length of 1 whatever it is.
 
     Notes
     -----
@@ -43,6 +46,7 @@ class Scaling:
     of_rows: bool = True
     of_numbers: bool = True
     of_cells: bool = True
+    is_encoded: bool = False
 
     contract: ClassVar[Contract] = Contract(
         title="Standardisation across sites",
@@ -113,6 +117,8 @@ class Scaling:
                 "out, multiply it by a large number, or lower privacy.bound"
             )
         std = torch.where(seen["varies"] > 0, (seen["squares"] / rows).sqrt(), 0.0)
+        if self.is_encoded:
+            std = std * math.sqrt(len(std))
         return {**about, "std": std}
 
     def of_targets(self, ask: Ask) -> State:

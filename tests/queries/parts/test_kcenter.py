@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core import stream
@@ -10,7 +11,7 @@ X = torch.randn(60, 7, generator=DRAW, dtype=torch.float64)
 P = torch.rand(60, 4, generator=DRAW, dtype=torch.float64).softmax(1)
 
 
-def plain(x, n, left):
+def plain(x: Tensor, n: int, left):
     """The definition: all distances, again and again."""
     left, picks = left.clone(), []
     for _ in range(n):
@@ -20,7 +21,7 @@ def plain(x, n, left):
     return picks
 
 
-def test_picks_are_those_of_the_definition():
+def test_picks_are_those_of_the_definition() -> None:
     anchors = X[:5]
     left = torch.cdist(X[5:], anchors).amin(1).square() / 2
     pool = Features.of(X[5:])
@@ -29,14 +30,14 @@ def test_picks_are_those_of_the_definition():
     )
 
 
-def test_the_covering_radius_never_grows():
+def test_the_covering_radius_never_grows() -> None:
     pool = Features.of(X)
     picks = k_center(pool, 30, first=0)
     radius = [float(pool.nearest(Features.of(X[picks[: k + 1]])).max()) for k in range(30)]
     assert radius == sorted(radius, reverse=True)
 
 
-def test_gradient_distances_are_those_of_the_full_gradients():
+def test_gradient_distances_are_those_of_the_full_gradients() -> None:
     q = residuals(P)
     full = torch.einsum("nc,nd->ncd", q, X).flatten(1)
     g = Gradients.of(q, X)
@@ -49,7 +50,7 @@ def test_gradient_distances_are_those_of_the_full_gradients():
     )
 
 
-def test_the_norm_of_a_gradient_is_the_product_of_its_factors():
+def test_the_norm_of_a_gradient_is_the_product_of_its_factors() -> None:
     q, z = residuals(torch.tensor([[0.6, 0.3, 0.1]])), torch.tensor([[1.0, 2.0]])
     norm = (2 * Gradients.of(q, z).half_norms()).sqrt()
     assert_close(
@@ -57,22 +58,22 @@ def test_the_norm_of_a_gradient_is_the_product_of_its_factors():
     )  # G16
 
 
-def test_equal_rows_are_picked_once_each():
+def test_equal_rows_are_picked_once_each() -> None:
     picks = k_center(Features.of(torch.ones(5, 2)), 5, first=3)
     assert sorted(picks.tolist()) == [0, 1, 2, 3, 4] and picks[0] == 3
 
 
-def test_no_more_picks_than_rows():
+def test_no_more_picks_than_rows() -> None:
     assert len(k_center(Features.of(X[:4]), 9, first=0)) == 4
 
 
-def test_blocks_do_not_change_the_nearest_anchor(monkeypatch):
+def test_blocks_do_not_change_the_nearest_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Features.of(X).nearest(Features.of(X[:3]))
     monkeypatch.setattr("fallow.queries.parts.kcenter.CHUNK", 7)
     assert_close(Features.of(X).nearest(Features.of(X[:3])), whole)
 
 
-def test_picks_on_gradients_are_those_of_the_definition_on_full_gradients():
+def test_picks_on_gradients_are_those_of_the_definition_on_full_gradients() -> None:
     q = residuals(P)
     full = torch.einsum("nc,nd->ncd", q, X).flatten(1)
     g = Gradients.of(q, X)
@@ -83,7 +84,7 @@ def test_picks_on_gradients_are_those_of_the_definition_on_full_gradients():
     assert k_center(g, 40).tolist() == plain(full, 40, unlabelled)
 
 
-def test_single_precision_rows_are_picked_as_in_double_precision():
+def test_single_precision_rows_are_picked_as_in_double_precision() -> None:
     x = (X + 1000).float()  # in single precision half the squared norm leaves no digits
     exact = plain(x.double(), 30, torch.full((60,), torch.inf, dtype=torch.float64))
     assert k_center(Features.of(x), 30).tolist() == exact
@@ -94,7 +95,7 @@ def test_single_precision_rows_are_picked_as_in_double_precision():
 
 
 @pytest.mark.parametrize("exact", [50_000, 0])
-def test_distances_are_never_negative(monkeypatch, exact):
+def test_distances_are_never_negative(monkeypatch: pytest.MonkeyPatch, exact: int) -> None:
     monkeypatch.setattr("fallow.queries.parts.kcenter.EXACT", exact)
     x, q = (X + 1000).float(), residuals(P).float()
     for points in (Features.of(x), Gradients.of(q, x)):
@@ -102,7 +103,7 @@ def test_distances_are_never_negative(monkeypatch, exact):
         assert float(points.nearest(points).min()) >= 0
 
 
-def test_large_pools_stay_in_single_precision(monkeypatch):
+def test_large_pools_stay_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fallow.queries.parts.kcenter.EXACT", 20)
     x, q = X.float(), residuals(P).float()
     for pool, few in (
@@ -114,7 +115,7 @@ def test_large_pools_stay_in_single_precision(monkeypatch):
         assert pool.nearest(few).dtype == torch.float32
 
 
-def test_rows_that_are_not_finite_are_picked_last_and_are_no_anchors():
+def test_rows_that_are_not_finite_are_picked_last_and_are_no_anchors() -> None:
     x, q = X[:12].clone(), residuals(P[:12])
     x[3, 0], x[7, 1], x[8, 2] = torch.nan, torch.inf, -torch.inf
     finite = torch.tensor([0, 1, 2, 4, 5, 6, 9, 10, 11])
@@ -126,7 +127,7 @@ def test_rows_that_are_not_finite_are_picked_last_and_are_no_anchors():
         assert_close(some.nearest(points.at(torch.tensor([0, 3, 7]))), some.to(0))
 
 
-def test_without_an_anchor_everything_is_infinitely_far():
+def test_without_an_anchor_everything_is_infinitely_far() -> None:
     nothing = torch.empty(0, dtype=torch.int64)
     for points in (Features.of(X), Gradients.of(residuals(P), X)):
         assert bool((points.nearest(points.at(nothing)) == torch.inf).all())

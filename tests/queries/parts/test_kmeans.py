@@ -1,3 +1,4 @@
+import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -11,7 +12,7 @@ def threads():
     return {found["filepath"]: found["num_threads"] for found in threadpool_info()}
 
 
-def test_it_runs_in_one_thread_and_leaves_the_others_as_they_were():
+def test_it_runs_in_one_thread_and_leaves_the_others_as_they_were() -> None:
     clusters(torch.zeros(2, 1), 1, stream(0, "x"))  # loads the libraries
     with threadpool_limits(3):
         before = threads()
@@ -20,26 +21,26 @@ def test_it_runs_in_one_thread_and_leaves_the_others_as_they_were():
         assert threads() == before and 3 in before.values()
 
 
-def test_well_separated_groups_are_the_clusters():
+def test_well_separated_groups_are_the_clusters() -> None:
     x = torch.tensor([[0.0], [0.1], [10.0], [10.1], [20.0]])
     found = clusters(x, 3, stream(0, "x")).tolist()
     assert found[0] == found[1] and found[2] == found[3] and len(set(found)) == 3
 
 
-def test_rows_too_close_for_k_means_are_no_warning():
+def test_rows_too_close_for_k_means_are_no_warning() -> None:
     near = (
         torch.arange(6.0, dtype=torch.float64)[:, None] * 2**-40
     )  # differences drown in squares
     assert len(clusters(torch.cat([near - 1, near + 1]), 12, stream(0, "x"))) == 12
 
 
-def test_one_cluster_and_one_row():
+def test_one_cluster_and_one_row() -> None:
     x = torch.randn(5, 2, generator=stream(0, "rows"))
     assert clusters(x, 1, stream(0, "x")).tolist() == [0] * 5
     assert clusters(x[:1], 3, stream(0, "x")).tolist() == [0]
 
 
-def test_many_clusters_are_found_in_mini_batches(monkeypatch):
+def test_many_clusters_are_found_in_mini_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.arange(6.0).repeat_interleave(3)[:, None] * 10
     monkeypatch.setattr("fallow.queries.parts.kmeans.MANY", 3)
     found = clusters(x + torch.rand(18, 1, generator=stream(0, "rows")), 6, stream(0, "x"))

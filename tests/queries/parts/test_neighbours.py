@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.functional import cosine_similarity
 from torch.testing import assert_close
 
@@ -7,7 +8,7 @@ from fallow.core import stream
 from fallow.queries.parts import most_similar, neighbours
 
 
-def plain(x, k, more):
+def plain(x: Tensor, k: int, more):
     """The definition: all pairs, itself left out, sorted."""
     found = []
     for i, row in enumerate([*x, *more]):
@@ -19,7 +20,9 @@ def plain(x, k, more):
 
 @pytest.mark.parametrize("k", [1, 4, 40])
 @pytest.mark.parametrize("chunk", [3, 1024])
-def test_it_finds_the_same_rows_as_all_pairs_do(k, chunk, monkeypatch):
+def test_it_finds_the_same_rows_as_all_pairs_do(
+    k: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(neighbours, "CHUNK", chunk)
     draw = stream(0, "rows")
     x, more = (torch.randn(n, 5, generator=draw, dtype=torch.float64) for n in (11, 4))
@@ -29,19 +32,19 @@ def test_it_finds_the_same_rows_as_all_pairs_do(k, chunk, monkeypatch):
     assert_close(cosine, cosine_similarity(rows[:, None, :], x[at], dim=2))
 
 
-def test_a_row_is_left_out_as_itself_and_its_copies_stay():
+def test_a_row_is_left_out_as_itself_and_its_copies_stay() -> None:
     x = torch.tensor([[1.0, 2.0], [3.0, 1.0], [1.0, 2.0], [2.0, 4.0]])
     cosine, at = most_similar(x, 2)
     assert [set(near) for near in at.tolist()][0::2] == [{2, 3}, {0, 3}]
     assert_close(cosine[[0, 2, 3]], torch.ones(3, 2, dtype=torch.float64))
 
 
-def test_a_row_of_the_others_is_compared_with_every_row():
+def test_a_row_of_the_others_is_compared_with_every_row() -> None:
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     assert most_similar(x, 1, x)[1].flatten().tolist() == [1, 0, 0, 1]
 
 
 @pytest.mark.parametrize("m", [0, 1])
-def test_a_row_alone_has_no_neighbours(m):
+def test_a_row_alone_has_no_neighbours(m: int) -> None:
     cosine, at = most_similar(torch.ones(m, 3), 5, torch.ones(2, 3))
     assert cosine.shape == at.shape == (m + 2, 0)

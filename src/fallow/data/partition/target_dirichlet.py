@@ -7,7 +7,7 @@ are treated there is FedLab's ``hetero_dir`` (Zeng et al., 2023).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -101,7 +101,7 @@ def target_bins(
     return bin_of
 
 
-def _check_whole(field: str, value: Any) -> None:
+def _check_whole(field: str, value: object) -> None:
     if value is not None and (type(value) is not int or value < 1):
         raise ValueError(f"{field} is {value!r}; give a whole number from 1, or None")
 

@@ -192,7 +192,7 @@ class SiteFolder:
                 f"{len(found.x)} now, or other values, names or order): put the old file back; "
                 "labels may be added, rows may not change"
             )
-        return replace(found, x=self.agreement.seen(found.x))
+        return replace(found, x=self.agreement.transform(found.x))
 
     def _file(self, setting: str, path: str) -> Path:
         """A file of rows that ``site.toml`` names."""
@@ -211,7 +211,7 @@ class SiteFolder:
             return None
         file = self._file("test", self.settings.test)
         found = read_tests(file, self.agreement.schema, self.agreement.recipe.drop_rows)
-        return replace(found, x=self.agreement.seen(found.x))
+        return replace(found, x=self.agreement.transform(found.x))
 
     @cached_property
     def keys(self) -> SiteKeys:

@@ -18,6 +18,7 @@ PARTS = {
     "initial": "first labels",
     "query": "query",
     "training": "training",
+    "head": "exact head",
     "encoder": "encoder",
     "scaling": "standardisation",
     "retention": "best model",
@@ -86,7 +87,8 @@ def describe_study(folder: SiteFolder) -> list[str]:
     """Lines about the study: who, what is asked, what is spent."""
     agreement = folder.agreement
     digest = f"digest {agreement.digest[:12]}"
-    return [digest, *describe_agreement(agreement, folder.settings)]
+    lines = describe_agreement(agreement, folder.settings)
+    return [digest, *lines, *describe_showing(agreement)]
 
 
 def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
@@ -113,6 +115,21 @@ def describe_agreement(agreement: Agreement, own: Settings) -> list[str]:
     if _is_budget_unknown(recipe, own.limit):
         lines.append(UNKNOWN_BUDGET)
     lines.append(f"privacy: {_describe_privacy(recipe.protected, own.epsilon)}")
+    return [plain(line, LINE) for line in lines]
+
+
+def describe_showing(agreement: Agreement) -> list[str]:
+    """What the sums of training let others read off, in words; no line where that is little."""
+    methods = build_study(agreement).methods
+    lines = []
+    for owner in ("training", "head"):
+        if owner not in methods:
+            continue
+        contract = methods_by_owner(methods)[owner].contract
+        if contract.parts_show and not agreement.recipe.privacy.secure_sum:
+            lines.append(f"without secure sums {contract.parts_show}")
+        if contract.closes_show:
+            lines.append(contract.closes_show)
     return [plain(line, LINE) for line in lines]
 
 

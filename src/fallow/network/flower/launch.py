@@ -163,11 +163,12 @@ def _run_client() -> None:
     parser.add_argument("--insecure", action="store_true")
     options = parser.parse_args()
     trusted = options.root_certificates
+    certificates = Path(trusted).read_bytes() if trusted else None
     importlib.import_module(CLIENT).run_clientapp(
         runtime_api_address=options.runtime_api_address,
         token=options.token,
         insecure=options.insecure,
-        certificates=Path(trusted).read_bytes() if trusted else None,
+        certificates=certificates,
         parent_pid=options.parent_pid,
     )
 
@@ -243,7 +244,8 @@ def _without_words(error: Callable[..., Any]) -> Callable[..., Any]:
     def make_error(code: int, reason: str | None = None) -> Any:
         if reason is not None:
             sys.stderr.write(f"{reason[:MOST_WORDS]}\n")
-        return error(code, None if reason is None else REASON)
+        shown = None if reason is None else REASON
+        return error(code, shown)
 
     return make_error
 

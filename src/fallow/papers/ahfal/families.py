@@ -8,11 +8,12 @@ the models: ``local``, ``global``, ``both``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any, Literal
+from dataclasses import fields, is_dataclass
+from typing import Literal
 
 from fallow import queries
 from fallow.core.build import build
+from fallow.core.methods import Query
 from fallow.study.known import Known
 from fallow.study.records import StudyRecords
 from fallow.study.strategy import Strategy, fold_name
@@ -29,7 +30,7 @@ NOTHING = Known()
 """No paper says anything."""
 
 
-def build_query(query: str, known: Known) -> Any | None:
+def build_query(query: str, known: Known) -> Query | None:
     """The strategy that a query names; None for one that is not Fallow's own.
 
     A study is only data: the code that another name points at is not run to read it.
@@ -38,10 +39,12 @@ def build_query(query: str, known: Known) -> Any | None:
     code = known.code(spec)
     try:
         if code is not None:
-            return code.load()(**spec.fields)
+            from_code: Query = code.load()(**spec.fields)
+            return from_code
         if ":" in spec.name:
             return None
-        return build(queries, spec.name, **spec.fields)
+        strategy: Query = build(queries, spec.name, **spec.fields)
+        return strategy
     except (TypeError, ValueError):
         return None
 
@@ -63,6 +66,7 @@ def family(query: str, known: Known = NOTHING) -> Family | None:
         return None
     if len(reads) == 2:
         return "both"
+    assert is_dataclass(strategy)  # noqa: S101 - methods are, which their protocol cannot say
     settings = {field.name: getattr(strategy, field.name) for field in fields(strategy)}
     decides = settings.get("model") or reads.pop()
     if decides == "global":

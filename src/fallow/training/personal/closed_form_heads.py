@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
-import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
@@ -58,7 +57,7 @@ class ClosedFormHeads:
     leaves a site beyond what the common head needs; sites are sent the totals of all.
 
     penalty: λ, or None to choose it of 1e-6 ... 1.  weighted: rows count by the weight that the
-    query gave them.
+    query gave them.  shown: as in `ClosedForm`.
 
     >>> import fallow as fl
     >>> world = fl.Federation(fl.load("digits"), fl.Dirichlet(alpha=0.1), sites=4)
@@ -75,6 +74,7 @@ class ClosedFormHeads:
     plan: Plan = field(default=Plan(), repr=False)
     penalty: float | None = None  # λ
     weighted: bool = True
+    shown: Literal["totals", "parts"] = "totals"
 
     contract: ClassVar[Contract] = Contract(
         title="Closed-form heads, one per site",
@@ -92,6 +92,10 @@ class ClosedFormHeads:
         local_dp=False,
         settings={"model": "linear", "encoder": "auto", "rounds": 1, "score_rounds": 1},
         at_server=("penalty", "temperature", "left_out"),
+        parts_show="the coordinator sees the products of each site's labelled rows: those of one row "
+        "are that row with its label, and those of a few rows say what these have in common",
+        closes_show="who has the totals of two closes sees the products of the rows that were labelled "
+        "or changed in between, at all sites together; of one row they are that row",
         tags=("least-squares",),
     )
 
@@ -99,6 +103,10 @@ class ClosedFormHeads:
         if self.penalty is not None and not 0 < self.penalty < float("inf"):
             raise ValueError(
                 f"ClosedFormHeads' penalty is {self.penalty}; it must be above 0 and finite"
+            )
+        if self.shown not in ("totals", "parts"):
+            raise ValueError(
+                f"ClosedFormHeads' shown is {self.shown!r}; use 'totals' or 'parts'"
             )
 
     # -- server half ------------------------------------------------------------------------
@@ -113,8 +121,7 @@ class ClosedFormHeads:
         penalties = penalties_of(self.penalty)
         choice = unchosen(penalties)
         if total.rows >= FEW:
-            grid = torch.tensor(penalties, dtype=torch.float64)
-            lost = sum_of_all(ask, "left_out", **path._asdict(), penalties=grid)
+            lost = sum_of_all(ask, "left_out", **path._asdict())
             choice = chosen(lost, penalties, path.mass)
 
         head = head_of(path, choice.penalty)
@@ -134,9 +141,10 @@ class ClosedFormHeads:
     def totals(self, view: View) -> Answer:
         return totals_of(self.labelled(view))
 
-    def left_out(self, view: View, penalties: Tensor, **path: Tensor) -> Answer:
+    def left_out(self, view: View, **path: Tensor) -> Answer:
         """What heads of the ``path`` say of each row without having seen it."""
         rows = self.labelled(view)
+        penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
     def head(

@@ -1,0 +1,91 @@
+"""The section about a person's own data: rows, sites, columns, and what was left out."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from fallow.core.words import join_some
+from fallow.data.facts import DataFacts
+from fallow.report.blocks import Block, Blocks, Fold, Notes, Table, Text
+from fallow.study.records import StudyRecords
+
+FILE = "data.json"
+"""Where a study keeps what it knows of its data, in its folder."""
+
+
+def read_facts(study: StudyRecords) -> DataFacts | None:
+    """What the study wrote about its data; None where it wrote nothing that can be read."""
+    path = study.path / FILE
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    is_whole = isinstance(found, dict) and DataFacts.__required_keys__ <= found.keys()
+    return cast(DataFacts, found) if is_whole else None
+
+
+def has_facts(study: StudyRecords) -> bool:
+    """Whether the study is about a person's own data."""
+    return read_facts(study) is not None
+
+
+def own_data(study: StudyRecords, key: str) -> Blocks:
+    """What was read, how, and what of it the study sees."""
+    facts = read_facts(study)
+    if facts is None:
+        return ()
+    blocks: list[Block] = [Text(_summary(facts))]
+    if facts["warnings"]:
+        blocks.append(
+            Notes([f"{said[0].upper()}{said[1:]}." for said in facts["warnings"]])
+        )
+    blocks.append(_sites(facts))
+    if facts["columns"]:
+        blocks.append(Fold("Columns, and how each was read", [_columns(facts)]))
+    return blocks
+
+
+def _summary(facts: DataFacts) -> str:
+    gone = [
+        f"{sum(each['rows'].values()):,} were left out: {each['why']}"
+        for each in facts["left_out"]
+    ]
+    kept = f"{facts['kept']:,} of them are in this study"
+    lost = f" No row is left of {join_some(facts['lost'])}." if facts["lost"] else ""
+    copies = (
+        f"{facts['duplicates']:,} rows equal one above them, and none of those is both a training "
+        "and a test row."
+        if not facts["crossing"]
+        else f"{facts['crossing']:,} test rows are also training rows."
+    )
+    parts = "; ".join([kept, *gone])
+    return f"{facts['source']} holds {facts['read']:,} rows; {parts}.{lost} {copies}"
+
+
+def _sites(facts: DataFacts) -> Table:
+    classes = list(facts["classes"])
+    reasons = [each["why"] for each in facts["left_out"]]
+    header = ["Site", "Read", "Kept", "Training", "Test", *reasons, *classes]
+    rows = []
+    for site in facts["sites"]:
+        gone = [f"{each['rows'].get(site['site'], 0):,}" for each in facts["left_out"]]
+        counts = [f"{site['classes'].get(name, 0):,}" for name in classes]
+        numbers = [site["read"], site["kept"], site["train"], site["test"]]
+        shown = [f"{number:,}" for number in numbers]
+        rows.append([site["site"] or "all rows", *shown, *gone, *counts])
+    return Table("Rows of each site, and of each class among those kept", header, rows)
+
+
+def _columns(facts: DataFacts) -> Table:
+    rows = []
+    for column in facts["columns"]:
+        how = column["kind"]
+        if column["kind"] == "category":
+            how = f"category: {', '.join(column['values'])}"
+        if column["kind"] == "left out":
+            how = f"left out: {column['why']}"
+        at = [f"{site} {n:,}" for site, n in column["missing_at"].items() if n]
+        rows.append([column["name"], how, ", ".join(at), f"{column['missing']:,}"])
+    header = ["Column", "How it was read", "Missing cells by site", "Missing cells"]
+    return Table("Columns of the table", header, rows, words=3)

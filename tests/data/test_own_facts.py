@@ -1,0 +1,51 @@
+"""What people are told of their own data before a study starts, and in its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fallow.data import open_dataset
+from fallow.data.facts import data_lines, describe_data
+from fallow.experiment.rows import open_data
+from fallow.settings.recipe import Recipe
+
+
+def wards(path: Path) -> Path:
+    """Rows of three wards: "c" has one row, "d" lacks a feature in its only one; of class "rare"
+    there is one."""
+    rows = [f"{i * 0.7:.2f},{'ab'[i % 2]},{('no', 'yes')[i // 2 % 2]}" for i in range(40)]
+    rows += ["3.3,c,yes", ",d,no", "5.5,a,rare", "6.5,b,", rows[0]]
+    path.write_text("\n".join(["dose,ward,y", *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_rows_are_counted_by_site_and_reason_and_what_is_odd_is_said(
+    tmp_path: Path,
+) -> None:
+    path = wards(tmp_path / "wards.csv")
+    recipe = Recipe("w", data=str(path), label="y", site="ward", drop_rows=True)
+    facts = describe_data(open_data(recipe, 0))
+    assert facts is not None
+    assert (facts["read"], facts["kept"]) == (45, 43)
+    assert facts["lost"] == ["d"]
+    assert [(g["why"][:9], g["rows"]) for g in facts["left_out"]] == [
+        ("a feature", {"d": 1}),
+        ("no label,", {"b": 1}),
+    ]
+    assert facts["classes"] == {"no": 21, "rare": 1, "yes": 21}
+    assert facts["duplicates"] == 1 and facts["crossing"] == 0
+    said = " | ".join(facts["warnings"])
+    assert "only one row at c: nothing can be chosen there" in said
+    assert "d: no row is left" in said
+    assert "one label in all of rare: it can be learnt or tested, not both" in said
+    shown = "\n".join(data_lines(facts))
+    assert "rows: 45 read, 43 kept" in shown and "look at this: only one" in shown
+    assert sum(site["kept"] for site in facts["sites"]) == 43
+
+
+def test_data_that_names_no_sites_is_counted_as_one(tmp_path: Path) -> None:
+    facts = describe_data(open_dataset(wards(tmp_path / "w.csv"), label="y"))
+    assert facts is not None and [s["site"] for s in facts["sites"]] == [""]
+    assert facts["sites"][0]["read"] == 45
+    assert [c["name"] for c in facts["columns"] if c["missing"]] == ["dose"]
+    assert describe_data(open_dataset("iris")) is None
