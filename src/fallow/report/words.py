@@ -85,6 +85,8 @@ def _about_random(table: FinalTable, top: Row, tests: Sequence[Comparison]) -> s
     chance = table.row("random")
     if chance is None or chance.score is None:
         return ""
+    if len(table.rows) == 1:
+        return ""
     if top.query == "random":
         return "Random is as good as any method here: no method has a better mean."
     for test in tests:
