@@ -32,6 +32,7 @@ def demo(
 ) -> None:
     """Ten sites choose which digits to have labelled: a table and a page in about a minute."""
     from fallow.papers import KNOWN, RECIPES
+    from fallow.papers.own.demo import ABOUT
     from fallow.report.final_table import final_table
     from fallow.report.words import best_of_each_training
     from fallow.study.cell import Setup
@@ -39,14 +40,7 @@ def demo(
 
     recipe = RECIPES["demo"]
     console = opt.console(quiet=quiet or as_json)
-    console.print(
-        f"{recipe.sites} sites hold the handwritten digits of scikit-learn, each mostly a few "
-        f"classes. In {recipe.cycles} cycles they choose which rows to have labelled, at random or "
-        "where the model is least sure (margin); one model is trained, in rounds of local training "
-        "(FedAvg) or at once from totals over all sites (closed-form), and no row leaves its site.",
-        markup=False,
-        soft_wrap=True,
-    )
+    console.print(ABOUT, markup=False, soft_wrap=True)
     setup = Setup(recipe, _folder(recipe, out, resume))
     order = Order(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
     _study(setup, recipe.queries, range(seeds or recipe.seeds), order)

@@ -33,3 +33,10 @@ DEMO = Recipe(
 )
 
 RECIPES = (DEMO,)
+ABOUT = (
+    f"{DEMO.sites} sites hold the handwritten digits of scikit-learn, each mostly a few classes. "
+    f"In {DEMO.cycles} cycles they choose which rows to have labelled, at random or where the model "
+    "is least sure (margin); one model is trained, in rounds of local training (FedAvg) or at once "
+    "from totals over all sites (closed-form), and no row leaves its site."
+)
+"""What the command says before it begins."""
