@@ -153,7 +153,8 @@ def _study(
     from fallow.study.study import run_study, study_cells
 
     console = opt.console(quiet=order.quiet or order.as_json)
-    setup, world = prepare_study(setup, queries, seeds[0])
+    with console.status(f"reading {setup.recipe.data}"):
+        setup, world = prepare_study(setup, queries, seeds[0])
     cores = os.cpu_count() or 1
     jobs = order.jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)
@@ -161,7 +162,8 @@ def _study(
     if order.dry_run:
         for line in data_lines(facts) if facts is not None else ():
             console.print(line, markup=False, soft_wrap=True)
-        expected = estimate(setup, cells, jobs, world.dataset)
+        with console.status("timing two short rounds of each kind"):
+            expected = estimate(setup, cells, jobs, world.dataset)
         console.print(expected.sentence(), soft_wrap=True)
         if order.as_json:
             opt.print_json(asdict(expected))
