@@ -88,10 +88,10 @@ def test_a_study_of_real_runs_has_the_section(tmp_path: Path) -> None:
     )
     text = write_report([tmp_path / "a"]).read_text()
     parsed(text)
-    assert "<h3>Heads in closed form</h3>" in text
+    assert "<h3>Heads that were solved for</h3>" in text
     assert "Accuracy on labelled rows that the head has not seen" in text
 
 
 def test_a_study_of_trained_models_has_no_such_section(tmp_path: Path) -> None:
     text = write_report([write_study(tmp_path / "a", QUERIES, seeds=2)]).read_text()
-    assert "Heads in closed form" not in text
+    assert "Heads that were solved for" not in text

@@ -42,7 +42,7 @@ GENERAL = (
         comparisons.codes,
         chooses,
     ),
-    Section("Heads in closed form", Place.RUN, heads.heads, has_heads),
+    Section("Heads that were solved for", Place.RUN, heads.heads, has_heads),
     Section("What left each site", Place.RUN, costs.disclosure),
     Section("How it was run", Place.RUN, costs.run_details),
 )

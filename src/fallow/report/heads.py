@@ -126,7 +126,7 @@ def _unlabelled(study: StudyRecords) -> list[str]:
     if not said:
         return []
     return [
-        "Classes without a label at the end, which a head in closed form never predicts: "
+        "Classes without a label at the end, which a head that is solved for never predicts: "
         f"{join_words(said)}."
     ]
 
