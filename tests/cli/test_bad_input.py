@@ -140,7 +140,16 @@ def test_wrong_use_is_one_sentence(
     [
         (lambda p: table(p), CSV[:4], "is a table; name its column of labels with --label"),
         (lambda p: table(p, label="sic"), CSV, "no column 'sick'; did you mean 'sic'?"),
-        (lambda p: p.write_text("x,sick\n1,y\n2,y\n3,y\n"), CSV, "only the class 'y'"),
+        (
+            lambda p: p.write_text("x,sick\n1,y\n2,y\n3,y\n"),
+            CSV,
+            "only the class 'y'; label two classes: a row of another one is needed",
+        ),
+        (
+            lambda p: p.write_text("site,age,sick\na,1,y\nb,2,n\n"),
+            (*CSV, "--site", "hospital"),
+            "bad.csv has no column 'hospital'; its columns: site, age, sick",
+        ),
         (lambda p: p.write_text("x,sick\n1,\n2,\n3,\n"), CSV, "no label at all"),
         (lambda p: p.write_text("x,sick\n1,0.5\n2,0.5\n3,0.5\n"), CSV, "constant"),
         (

@@ -52,11 +52,13 @@ def test_names_in_lists_are_whole_at_any_width(
     )
 
 
-def test_help_and_version_are_there_and_completion_is_not(fallow: Command) -> None:
+def test_help_and_version_are_there_and_no_option_changes_files_of_a_shell(
+    fallow: Command,
+) -> None:
     said = fallow("--help")
     assert said.code == 0
     assert "compare" in said.out
-    assert "completion" not in said.out
+    assert "--install-completion" not in said.out
     assert re.fullmatch(r"fallow \S+\n", fallow("--version").out)
     assert "--label" in fallow("compare", "-h").out
 

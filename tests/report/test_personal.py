@@ -6,11 +6,10 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from fallow.experiment.record import Record
 from fallow.papers.dpfl.graphs import graphs_of
 from fallow.study.reading import Cell
 from tests.experiment.test_personal_environment import ran
@@ -112,7 +111,7 @@ def test_a_study_that_has_only_begun_makes_a_page(page: Path) -> None:
 
 def test_a_run_of_dpfl_records_its_graph_round_by_round() -> None:
     world, rows = ran(training="dpfl:budget=3", score_rounds=4, rounds=4, flip=1)
-    run = graphs_of(Cell("random", 0, tuple(cast(list[Record], rows)), None, 0), True)
+    run = graphs_of(Cell("random", 0, tuple(rows), None, 0), True)
     assert run is not None
     assert run.sites == world.carrier.sites
     assert list(run.by_round) == [0, 1, 2, 3]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
 from fallow.study.cell import Cell, Setup
 from fallow.study.estimate import Estimate, add_up, count_labels_by_phase, estimate, measure
 from fallow.study.study import study_cells
@@ -88,6 +89,75 @@ def test_bytes_are_those_of_the_training_method(tmp_path: Path, training: str) -
         last["bytes_up"] + last["bytes_down"], rel=0.2
     )
     assert expected.relayed == expected.tried == 0
+
+
+def count_rows_together_and_alone(tmp_path: Path, setting: str) -> tuple[int, int]:
+    """Training rows of a study of two strategies, one of them under a setting of its own, and the
+    sum of those of two studies of one strategy each."""
+    setup = Setup(tiny(tmp_path), tmp_path / "study")
+    usual = Cell("random", 0)
+    other = Cell(f"random@{setting}", 0)
+    measured = measure(setup, [usual, other])
+    both = add_up(setup, [usual, other], 1, measured).rows
+    alone = sum(add_up(setup, [cell], 1, measured).rows for cell in (usual, other))
+    return both, alone
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "model=mlp:hidden=[4]",
+        "encoder=fourier:features=5",
+        "head=exact",
+        "initial=0.2",
+        "budget=proportional",
+        "dtype=float64",
+        "executor=loop",
+        "privacy.secure_sum=true",
+    ],
+)
+def test_what_decides_the_first_phase_makes_it_another_one(
+    tmp_path: Path, setting: str
+) -> None:
+    both, alone = count_rows_together_and_alone(tmp_path, setting)
+    assert both == alone
+
+
+@pytest.mark.parametrize("setting", ["restart=continue", "cycles=1", "per_cycle=0.2"])
+def test_what_comes_after_the_first_phase_makes_no_other_one(
+    tmp_path: Path, setting: str
+) -> None:
+    both, alone = count_rows_together_and_alone(tmp_path, setting)
+    shared = 6 * 3  # labels, rounds
+    assert both == alone - shared
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["model=mlp:hidden=[32]", "encoder=fourier:features=40", "head=exact", "dtype=float64"],
+)
+def test_bytes_are_those_of_the_model_that_a_strategy_trains(
+    tmp_path: Path, setting: str
+) -> None:
+    setup = Setup(tiny(tmp_path), tmp_path / "study")
+    cell = Cell(f"random@{setting}", 0)
+    usual = estimate(setup, [Cell("random", 0)], 1).bytes
+    both = estimate(setup, [Cell("random", 0), cell], 1).bytes
+    assert work(setup, cell) == 0
+    last = left(setup, cell).records[-1]
+    crossed = last["bytes_up"] + last["bytes_down"]
+    assert both - usual == pytest.approx(crossed, rel=0.3)
+
+
+def test_a_study_whose_rows_are_encoded_is_estimated(tmp_path: Path) -> None:
+    encoder = Spec("fourier", {"features": 40})
+    setup = Setup(replace(tiny(tmp_path), encoder=encoder), tmp_path / "study")
+    cell = Cell("random", 0)
+    expected = estimate(setup, [cell], 1)
+    assert work(setup, cell) == 0
+    last = left(setup, cell).records[-1]
+    assert expected.rows == 3 * 36
+    assert expected.bytes == pytest.approx(last["bytes_up"] + last["bytes_down"], rel=0.3)
 
 
 @pytest.mark.parametrize("restart", ["fresh", "continue"])

@@ -13,11 +13,15 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from fallow.core import Layout
+from fallow.core.refusal import Refusal
 from fallow.data import ExactDirichlet
 from fallow.models import MLP
 from fallow.network.bytes import Bytes
+from fallow.sites.view import SiteView
 from fallow.training import ClosedForm
+from fallow.training.parts.heads import Labelled, check_path
 from fallow.training.parts.ridge import (
+    MOST_AWAY,
     PENALTIES,
     TEMPERATURES,
     Path,
@@ -27,6 +31,7 @@ from fallow.training.parts.ridge import (
     head_of,
     leave_one_out,
     log_losses,
+    losses,
     validation_score,
 )
 from tests.training.closed import (
@@ -452,3 +457,55 @@ def test_secure_sums_show_no_difference_of_one_site() -> None:
     expected = torch.outer(rows.z[59], rows.z[59])[0]
     # masks are drawn anew for each sum: what is left is far larger than any product
     assert difference.abs().median() > 1e6 * expected.abs().max()
+
+
+# -- what a coordinator may not ask ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (
+            {"u": torch.ones(FEATURES, FEATURES).double()},
+            "u of a path of heads is no rotation",
+        ),
+        ({"e": -torch.ones(FEATURES).double()}, "negative e"),
+        ({"mass": torch.tensor(3.0).double()}, "rows of weight 3"),
+        ({"ub": torch.full((FEATURES, CLASSES), torch.inf).double()}, "ub of a path"),
+        ({"z": torch.zeros(FEATURES + 1).double()}, "z of a path of heads is not"),
+    ],
+)
+def test_a_path_that_is_none_of_the_rows_is_refused(
+    changed: dict[str, Tensor], said: str
+) -> None:
+    rows = rows_with_classes()
+    path = path_of(rows, targets(rows))
+    labelled = Labelled(rows.z, targets(rows), rows.s)
+    check_path(labelled, path)
+    with pytest.raises(Refusal, match=said):
+        check_path(labelled, path._replace(**changed))
+
+
+def test_no_path_makes_one_row_outweigh_all_others() -> None:
+    rows = rows_with_classes()
+    y = targets(rows)
+    path = path_of(rows, y)
+    # e such that the row with the longest first coordinate nearly explains itself
+    first = ((rows.z - path.z) @ path.u[:, 0]).abs().max()
+    e = path.e.clone()
+    e[0] = float(first.square()) / (1 - 1 / 60) * (1 + 1e-12)
+    sharp = path._replace(e=e)
+    found = losses(sharp, rows.z, y, rows.s, [1e-15], is_class=True)
+    assert float(found["squared"][0]) <= 60 * CLASSES * MOST_AWAY**2
+    block = next(leave_one_out(sharp, rows.z, y, rows.s, [1e-15]))
+    assert float((block.outputs - y).abs().max()) > MOST_AWAY
+
+
+def test_weights_and_centres_that_were_not_agreed_on_are_refused() -> None:
+    rows = rows_with_classes()
+    world = hospitals(rows, ClosedForm(), HALVES)
+    view = SiteView(world.members["a"], 0)
+    with pytest.raises(Refusal, match="classes weigh the same in this study"):
+        ClosedForm().totals(view, weights=torch.eye(CLASSES)[0])
+    with pytest.raises(Refusal, match="features are not centred"):
+        ClosedForm().totals(view, centre=torch.zeros(FEATURES))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from fallow.core.plan import Plan
+from fallow.encoders.module import Network, encoder_class
 from fallow.settings.spec import Spec, name_of
 
 PARTS = ("partition", "model", "training", "query", "features", "encoder")
@@ -30,6 +32,8 @@ class Collected:
 
     def spec(self, given: object, what: str) -> Spec:
         """What names ``given``; its class is kept where it is not Fallow's own."""
+        if what == "encoder" and _is_network(given):
+            given = encoder_class(cast(Network, given))
         if isinstance(given, torch.nn.Module):
             raise ValueError(
                 f"{what} is a module with weights, and every run draws its own; give its class, "
@@ -76,6 +80,14 @@ class Collected:
         if is_dataclass(value) and not isinstance(value, type):
             return asdict(value)
         return plain(value)
+
+
+def _is_network(given: Any) -> bool:
+    """Whether rows are encoded by calling this object, and not by what it describes."""
+    if isinstance(given, torch.nn.Module) or inspect.isfunction(given):
+        return True
+    is_named = isinstance(given, str | Spec | type | partial | Mapping)
+    return not is_named and not is_dataclass(given) and callable(given)
 
 
 def _class_of(given: object) -> type[Any] | None:

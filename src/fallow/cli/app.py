@@ -16,7 +16,16 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fallow.cli import coordinate, label, lists, results, site, studies
+from fallow.cli import (
+    completion,
+    coordinate,
+    label,
+    lists,
+    new_study,
+    results,
+    site,
+    studies,
+)
 from fallow.cli.paths import leave_current_folder
 from fallow.storage.errors import Failed, Stopped, sentence
 from fallow.storage.plain import plain
@@ -37,10 +46,16 @@ for command in (
     results.report,
     results.export,
     results.predict,
-    lists.methods,
-    lists.datasets,
+    new_study.init,
     lists.recipes,
+    lists.datasets,
+    lists.settings,
+    lists.methods,
+    lists.models,
+    lists.partitions,
+    lists.encoders,
     label.label,
+    completion.completion,
 ):
     app.command()(command)
 for group in (coordinate.coordinate, site.site):
@@ -80,6 +95,7 @@ def frame(
 
 def main() -> None:
     """Run the command line.  Exit codes: 0 done, 1 failed, 2 wrong use, 130 stopped by Ctrl-C."""
+    completion.prepare()
     leave_current_folder()  # commands that run a user's own recipe come back to it
     try:
         ended: Any = app(prog_name="fallow", standalone_mode=False)

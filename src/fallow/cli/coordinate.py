@@ -69,10 +69,13 @@ def init(
     from fallow.federation.toml import seconds_of
     from fallow.papers import find_recipe
     from fallow.settings.recipe import with_settings
+    from fallow.settings.shortcuts import expand
 
     listed = tuple(word.strip() for word in classes.split(",") if word.strip())
     schema = schema_of(example, label, task, listed, ids)
-    chosen = with_settings(find_recipe(recipe), opt.settings(set_, None, None, None))
+    base = find_recipe(recipe)
+    changes = expand(base, opt.settings(set_, None, None, None))
+    chosen = with_settings(base, changes)
     waits = Waits(
         timeout=seconds_of(timeout, "timeout"),
         patience=seconds_of(patience, "patience"),

@@ -1,4 +1,5 @@
-"""``fallow methods``, ``datasets`` and ``recipes``: what there is."""
+"""``fallow settings``, ``methods``, ``models``, ``partitions``, ``encoders``, ``datasets`` and
+``recipes``: what there is."""
 
 from __future__ import annotations
 
@@ -143,6 +144,63 @@ def recipes(as_json: opt.Json = False) -> None:
         for r in RECIPES.values()
     ]
     _print(rows, rows, as_json, ("name", "title", "model", "seeds", "published"))
+
+
+Name = Annotated[
+    str | None, typer.Argument(help="A setting, a part such as plan, or its last word: lr.")
+]
+
+
+def settings(name: Name = None, as_json: opt.Json = False) -> None:
+    """What --set and .toml files take: each setting with its type, default and meaning.
+
+    With a name: that setting, those of a part such as plan, and the fields of that name that
+    strategies, training methods, models and partitions have.
+    """
+    from dataclasses import asdict
+
+    from fallow.settings.fields import find_all
+    from fallow.settings.listing import list_settings
+
+    found = list_settings() if name is None else find_all(name)
+    rows = [asdict(setting) for setting in found]
+    columns = ("name", "type", "default", "meaning")
+    _print(rows, rows, as_json, columns if name is None else (*columns, "source"))
+    if not as_json and name is None:
+        opt.console().print(
+            "\nThe last word is enough where it is one setting's: --set lr=0.1. Fields of classes: "
+            "'fallow settings NAME', 'methods', 'models', 'partitions', 'encoders'.",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def models(as_json: opt.Json = False) -> None:
+    """Models: what they are, and their fields.  Your own is named module:Class."""
+    _print_classes("model", as_json)
+
+
+def partitions(as_json: opt.Json = False) -> None:
+    """Partitions: how rows are dealt to sites, and their fields."""
+    _print_classes("partition", as_json)
+
+
+def encoders(as_json: opt.Json = False) -> None:
+    """Encoders: what rows become before they are learned from, and their fields."""
+    _print_classes("encoder", as_json)
+
+
+def _print_classes(part: str, as_json: bool) -> None:
+    """The classes that a setting may name, one a line."""
+    from fallow.settings.fields import describe_classes
+
+    rows = describe_classes(part)
+    shown: list[dict[str, Any]] = []
+    for row in rows:
+        fields_text = ", ".join(f"{k}={v}" for k, v in row.fields.items())
+        shown.append({"name": row.name, "what": row.what, "fields": fields_text})
+    plain_rows = [{"name": r.name, "what": r.what, "fields": r.fields} for r in rows]
+    _print(plain_rows, shown, as_json, ("name", "what", "fields"))
 
 
 def _print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from importlib.util import find_spec
@@ -11,13 +12,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from fallow.cli.completion import complete_queries, complete_recipe, complete_setting
 from fallow.storage.plain import printable
 from fallow.storage.private import OTHERS
 
 RecipeName = Annotated[
     str,
     typer.Argument(
-        help="A recipe's name ('fallow recipes'), a .toml file, or your own data: then 'demo'."
+        help="A recipe's name ('fallow recipes'), a .toml file, or your own data: then 'demo'.",
+        autocompletion=complete_recipe,
     ),
 ]
 Settings = Annotated[
@@ -26,7 +29,9 @@ Settings = Annotated[
         "--set",
         "-s",
         metavar="KEY=VALUE",
-        help="Change a setting of the recipe, e.g. cycles=3; may be given again.",
+        help="Change a setting of the recipe, e.g. cycles=3 ('fallow settings'); may be given "
+        "again.",
+        autocompletion=complete_setting,
     ),
 ]
 Data = Annotated[
@@ -57,11 +62,21 @@ Columns = Annotated[
 ]
 Query = Annotated[
     str | None,
-    typer.Option("--query", "-q", help="The strategy, e.g. entropy:model=global."),
+    typer.Option(
+        "--query",
+        "-q",
+        help="The strategy, e.g. entropy:model=global.",
+        autocompletion=complete_queries,
+    ),
 ]
 Queries = Annotated[
     str | None,
-    typer.Option("--query", "-q", help="Strategies, e.g. random,entropy:model=global."),
+    typer.Option(
+        "--query",
+        "-q",
+        help="Strategies, e.g. random,entropy:model=global.",
+        autocompletion=complete_queries,
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="The seed.")]
 FirstSeed = Annotated[int, typer.Option("--first-seed", min=0, help="The first seed.")]
@@ -89,6 +104,7 @@ Json = Annotated[bool, typer.Option("--json", help="A list of objects instead of
 AsObject = Annotated[
     bool, typer.Option("--json", help="An object of JSON instead of text.")
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")]
 Studies = Annotated[list[Path], typer.Argument(help="Folders of studies.")]
 
 
@@ -118,10 +134,16 @@ def named_recipe(recipe: str, data: str | None) -> tuple[str, str | None]:
     return recipe, data
 
 
-def console() -> Console:
-    """Where commands write; a pipe has no width of its own, so tables are not squeezed there."""
+def console(*, quiet: bool = False) -> Console:
+    """Where commands write; a pipe has no width of its own, so tables are not squeezed there.
+    ``quiet``: nothing is written."""
     width = None if sys.stdout.isatty() else 160
-    return Screen(width=width, highlight=False)
+    return Screen(width=width, highlight=False, quiet=quiet)
+
+
+def print_json(about: object) -> None:
+    """A value as JSON, for a program to read."""
+    typer.echo(json.dumps(about, indent=1))
 
 
 def for_a_real_site() -> None:

@@ -18,14 +18,19 @@ Query = Annotated[
 Output = Annotated[Path | None, typer.Option("--out", "-o", help="File to write.")]
 
 
-def report(studies: opt.Studies, out: Output = None) -> None:
+def report(
+    studies: opt.Studies,
+    out: Output = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
+) -> None:
     """Write the report page of one or several studies."""
     from fallow.papers import PAPERS
     from fallow.report.page import write_report
 
     _keep_private(*studies)
     page = write_report(studies, out, papers=PAPERS)
-    opt.console().print(f"Report page: {page}", markup=False, soft_wrap=True)
+    _say(f"Report page: {page}", {"report": str(page)}, quiet=quiet, as_json=as_json)
 
 
 def export(
@@ -37,6 +42,8 @@ def export(
         ),
     ] = "csv",
     out: Output = None,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Write a study's records or its final table to a file."""
     from fallow.papers import PAPERS
@@ -44,7 +51,7 @@ def export(
 
     _keep_private(study)
     path = export_study(study, to, out, papers=PAPERS)
-    opt.console().print(f"Wrote {path}", markup=False, soft_wrap=True)
+    _say(f"Wrote {path}", {"file": str(path)}, quiet=quiet, as_json=as_json)
 
 
 def predict(
@@ -69,6 +76,8 @@ def predict(
             "directory: for studies of your own. Naming is running.",
         ),
     ] = False,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Predict with a finished run's model; writes a CSV file."""
     from fallow.core.names import OWN
@@ -90,7 +99,16 @@ def predict(
     said = f"Wrote {count_noun(found.rows, 'prediction')} to {found.path}"
     if found.lacking:
         said += f"; without one, because a feature is missing: {count_noun(found.lacking, 'row')}"
-    opt.console().print(said, markup=False, soft_wrap=True)
+    about = {"file": str(found.path), "rows": found.rows, "lacking": found.lacking}
+    _say(said, about, quiet=quiet, as_json=as_json)
+
+
+def _say(text: str, about: dict[str, object], *, quiet: bool, as_json: bool) -> None:
+    """What was done: in words, as an object of JSON, or not at all."""
+    if as_json:
+        opt.print_json(about)
+    else:
+        opt.console(quiet=quiet).print(text, markup=False, soft_wrap=True)
 
 
 def _keep_private(*folders: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,19 +27,31 @@ def demo(
     out: opt.Out = None,
     jobs: opt.Jobs = None,
     resume: opt.Resume = False,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Ten sites choose which digits to have labelled: a table and a page in about a minute."""
-    from fallow.papers import RECIPES
+    from fallow.papers import KNOWN, RECIPES
+    from fallow.papers.own.demo import ABOUT
+    from fallow.report.final_table import final_table
+    from fallow.report.words import best_of_each_training
     from fallow.study.cell import Setup
+    from fallow.study.reading import read_study
 
     recipe = RECIPES["demo"]
-    opt.console().print(
-        f"{recipe.sites} sites hold the handwritten digits of scikit-learn, each mostly a few "
-        f"classes. In {recipe.cycles} cycles they choose which rows to have labelled; one model is "
-        f"trained and no row leaves its site. Compared: {', '.join(recipe.queries)}."
-    )
+    console = opt.console(quiet=quiet or as_json)
+    console.print(ABOUT, markup=False, soft_wrap=True)
     setup = Setup(recipe, _folder(recipe, out, resume))
-    _study(setup, recipe.queries, range(seeds or recipe.seeds), jobs, resume)
+    order = Order(jobs=jobs, resume=resume, quiet=quiet, as_json=as_json)
+    _study(setup, recipe.queries, range(seeds or recipe.seeds), order)
+    study = read_study(setup.out, KNOWN)
+    console.print(
+        f"\n{best_of_each_training(study, final_table(study))}",
+        markup=False,
+        soft_wrap=True,
+    )
+    page = (setup.out / "report.html").absolute().as_uri()
+    console.print(f"Open {page} for the learning curves.", markup=False, soft_wrap=True)
 
 
 def run(
@@ -56,19 +70,25 @@ def run(
     dry_run: opt.DryRun = False,
     data_dir: opt.DataDir = None,
     threads: opt.Threads = 1,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Run one strategy of a recipe under one seed."""
     from fallow.cli.paths import use_current_folder
     from fallow.papers import find_recipe
     from fallow.settings.recipe import with_settings
+    from fallow.settings.shortcuts import expand
     from fallow.study.cell import Setup
 
     use_current_folder()
     recipe, data = opt.named_recipe(recipe, data)
     settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
-    chosen = with_settings(find_recipe(recipe), {"bounds": "false", **settings})
+    base = find_recipe(recipe)
+    changes = {"bounds": "false", **expand(base, settings)}
+    chosen = with_settings(base, changes)
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
-    _study(setup, [query or str(chosen.query)], [seed], 1, resume, dry_run)
+    order = Order(jobs=1, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
+    _study(setup, [query or str(chosen.query)], [seed], order)
 
 
 def compare(
@@ -89,35 +109,51 @@ def compare(
     dry_run: opt.DryRun = False,
     data_dir: opt.DataDir = None,
     threads: opt.Threads = 1,
+    quiet: opt.Quiet = False,
+    as_json: opt.AsObject = False,
 ) -> None:
     """Run several strategies under the same seeds, with paired tests and a report page."""
     from fallow.cli.paths import use_current_folder
     from fallow.papers import find_recipe
     from fallow.settings.recipe import with_settings
+    from fallow.settings.shortcuts import expand
     from fallow.study.cell import Setup
 
     use_current_folder()
     recipe, data = opt.named_recipe(recipe, data)
     settings = opt.settings(set_, data, label, site, id=id_, drop=drop, columns=columns)
-    if any(key.split(".")[0] == "query" for key in settings):
+    base = find_recipe(recipe)
+    changes = expand(base, settings)
+    if any(key.split(".")[0] == "query" for key in changes):
         raise ValueError(
             "compare runs several strategies; name them with --query, not --set query"
         )
-    chosen = with_settings(find_recipe(recipe), settings)
+    chosen = with_settings(base, changes)
     queries = [q.strip() for q in query.split(",")] if query else chosen.queries
     wanted = range(first_seed, first_seed + (seeds or chosen.seeds))
     setup = Setup(chosen, _folder(chosen, out, resume), data_dir, threads)
-    _study(setup, queries, wanted, jobs, resume, dry_run)
+    order = Order(jobs=jobs, resume=resume, dry_run=dry_run, quiet=quiet, as_json=as_json)
+    _study(setup, queries, wanted, order)
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a study is run and what is said of it.  ``jobs``: None is one process for each core."""
+
+    jobs: int | None
+    resume: bool = False
+    dry_run: bool = False
+    quiet: bool = False
+    as_json: bool = False
 
 
 def _study(
     setup: Setup,
     queries: Sequence[str],
     seeds: Sequence[int],
-    jobs: int | None,
-    resume: bool = False,
-    dry_run: bool = False,
+    order: Order,
 ) -> None:
+    """Run what there is to run, and show or print what came of it."""
     from fallow.cli.progress import Watch
     from fallow.data.facts import data_lines, describe_data
     from fallow.storage.files import write_json
@@ -125,21 +161,25 @@ def _study(
     from fallow.study.opening import open_study, prepare_study
     from fallow.study.study import run_study, study_cells
 
-    console, cores = opt.console(), os.cpu_count() or 1
-    setup, world = prepare_study(setup, queries, seeds[0])
-    jobs = jobs or max(1, cores // setup.threads)
+    console = opt.console(quiet=order.quiet or order.as_json)
+    with console.status(f"reading {setup.recipe.data}"):
+        setup, world = prepare_study(setup, queries, seeds[0])
+    cores = os.cpu_count() or 1
+    jobs = order.jobs or max(1, cores // setup.threads)
     cells = study_cells(setup.recipe, queries, seeds)
     facts = describe_data(world.dataset)
-    if dry_run:
+    if order.dry_run:
         for line in data_lines(facts) if facts is not None else ():
             console.print(line, markup=False, soft_wrap=True)
-        console.print(
-            estimate(setup, cells, jobs, world.dataset).sentence(), soft_wrap=True
-        )
+        with console.status("timing two short rounds of each kind"):
+            expected = estimate(setup, cells, jobs, world.dataset)
+        console.print(expected.sentence(), soft_wrap=True)
+        if order.as_json:
+            opt.print_json(asdict(expected))
         return
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     try:
-        open_study(setup, cells, command, resume)
+        open_study(setup, cells, command, order.resume)
         if facts is not None:
             write_json(setup.out / "data.json", dict(facts))
             for said in facts["warnings"]:
@@ -153,7 +193,7 @@ def _study(
             f"stopped; what was finished is in {setup.out}: give the same command with --resume "
             f"--out {setup.out} to go on"
         ) from error
-    _show(console, setup.out)
+    _show(console, setup.out, order.as_json)
     _say_failures(failures, cells)
 
 
@@ -190,21 +230,27 @@ def _check_folder(out: Path, resume: bool) -> None:
         )
 
 
-def _show(console: Console, out: Path) -> None:
-    """The final table and where the page is."""
+def _show(console: Console, out: Path, as_json: bool) -> None:
+    """The final table and where the page is, in words or as an object of JSON."""
     from fallow.papers import KNOWN, PAPERS
     from fallow.report.final_table import final_table
     from fallow.report.page import write_report
-    from fallow.report.tables import WIDE, footnotes, to_rich
+    from fallow.report.tables import WIDE, footnotes, to_frame, to_rich
     from fallow.report.words import summary
     from fallow.study.reading import read_study
 
     study = read_study(out, KNOWN)
-    if any(cell.records for cell in study.cells):
-        final = final_table(study)
-        console.print(to_rich(final))
-        for note in footnotes(final, WIDE):
-            console.print(note, style="dim", markup=False, soft_wrap=True)
-        console.print(f"\n{summary(study, final)}", markup=False, soft_wrap=True)
-        page = write_report([out], papers=PAPERS)
-        console.print(f"Report page: {page}", markup=False, soft_wrap=True)
+    if not any(cell.records for cell in study.cells):
+        return
+    final = final_table(study)
+    text = summary(study, final)
+    page = write_report([out], papers=PAPERS)
+    console.print(to_rich(final))
+    for note in footnotes(final, WIDE):
+        console.print(note, style="dim", markup=False, soft_wrap=True)
+    console.print(f"\n{text}", markup=False, soft_wrap=True)
+    console.print(f"Report page: {page}", markup=False, soft_wrap=True)
+    if as_json:
+        table = json.loads(to_frame(final).to_json(orient="records"))
+        about = {"study": str(out), "report": str(page), "summary": text, "table": table}
+        opt.print_json(about)

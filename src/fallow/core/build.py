@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -57,6 +58,24 @@ def nearest(word: str, words: list[str]) -> str:
     if len(words) > MANY:
         return ""
     return f"; known: {', '.join(sorted(words))}"
+
+
+def nearest_column(column: str, columns: Sequence[str]) -> str:
+    """The sentence part about a column that a table does not have: the one that was probably meant,
+    only where it is much alike, and the columns that there are.
+
+    >>> nearest_column("wrd", ["age", "ward"])
+    "; did you mean 'ward'? Its columns: age, ward"
+    >>> nearest_column("hospital", ["age", "site"])
+    '; its columns: age, site'
+    """
+    shown = ", ".join(columns[:MANY])
+    if len(columns) > MANY:
+        shown += f" and {len(columns) - MANY} more"
+    close = difflib.get_close_matches(column, columns, n=1, cutoff=0.7)
+    if close:
+        return f"; did you mean {close[0]!r}? Its columns: {shown}"
+    return f"; its columns: {shown}"
 
 
 def _words(package: Packages) -> dict[str, type[Any]]:

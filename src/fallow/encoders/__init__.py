@@ -4,5 +4,7 @@ from fallow.encoders.auto import Auto
 from fallow.encoders.convolution import Convolution
 from fallow.encoders.fourier import Fourier
 from fallow.encoders.identity import Identity
+from fallow.encoders.onnx import ONNX
+from fallow.encoders.timm import Timm
 
-__all__ = ["Auto", "Convolution", "Fourier", "Identity"]
+__all__ = ["ONNX", "Auto", "Convolution", "Fourier", "Identity", "Timm"]

@@ -12,6 +12,7 @@ from fallow.experiment.environment import Simulation
 from fallow.experiment.finished import TrainedPhase
 from fallow.experiment.phases import Memory, Phases
 from fallow.experiment.versions import threads, versions
+from fallow.settings.recipe import Recipe
 from fallow.sites import Site
 from fallow.sites.store import RelayedMessage
 
@@ -32,19 +33,35 @@ INPUTS = (
 )
 
 
+def describe_training(recipe: Recipe) -> dict[str, object]:
+    """The settings that decide how the first phase trains, by name: two recipes that agree in them
+    share it where they also share rows, first labels, seed and executor.
+
+    >>> describe_training(Recipe("a", rounds=7))["rounds"]
+    7
+    """
+    settings = asdict(recipe)
+    about = {name: settings[name] for name in INPUTS}
+
+    # What came later than the first keys shows only where it is used, so that those stay valid.
+    if recipe.encoder is not None:
+        about["encoder"] = settings["encoder"]
+    if recipe.head != "trained":
+        about["head"] = recipe.head
+    if recipe.privacy.secure_sum:  # totals are rounded, and keys cross
+        about["masked"] = recipe.privacy.bound or True
+    return about
+
+
 def phase_key(world: Simulation) -> str:
     """A digest of all that the first phase depends on: data, partition, labels, settings."""
-    recipe = asdict(world.recipe)
+    about = describe_training(world.recipe)
+    about["seed"] = world.seed
+    about["executor"] = world.executor
+    about["threads"] = threads()
+    about["runtime"] = type(world.carrier).__name__  # bytes are counted differently
+
     h = hashlib.sha256(world.fingerprint.encode())
-    about = {name: recipe[name] for name in INPUTS}
-    if recipe["encoder"] is not None:
-        about["encoder"] = recipe["encoder"]
-    if recipe["head"] != "trained":
-        about["head"] = recipe["head"]
-    about |= {"seed": world.seed, "executor": world.executor, "threads": threads()}
-    about |= {"runtime": type(world.carrier).__name__}  # bytes are counted differently
-    if world.recipe.privacy.secure_sum:  # totals are rounded, and keys cross
-        about |= {"masked": world.recipe.privacy.bound or True}
     h.update(json.dumps([about, versions()], sort_keys=True, default=str).encode())
     for site in world.members.values():
         h.update(site.labelled.numpy().tobytes())

@@ -20,22 +20,27 @@ from fallow.data.dataset import Dataset
 from fallow.data.embedded import embed_rows
 from fallow.data.partition import partitions
 from fallow.data.reading import count_at
+from fallow.experiment.kept_rows import read_once
 from fallow.models import build_model
 from fallow.settings.recipe import Recipe
 from fallow.settings.spec import Spec
 
 
 def open_data(
-    recipe: Recipe, seed: int, data_dir: Path | None = None, given: Dataset | None = None
+    recipe: Recipe,
+    seed: int,
+    data_dir: Path | None = None,
+    given: Dataset | None = None,
+    kept_in: Path | None = None,
 ) -> Dataset:
     """The recipe's data, one seeded subset per (data set, seed): the same for every method.
 
-    ``given``: the rows that the recipe names, where they are in memory already.
+    ``given``: the rows that the recipe names, where they are in memory already.  ``kept_in``: a
+    folder in which those of a large table are kept, so that the file is read once.
     """
-    if given is not None:
-        found = given
-    else:
-        found = data.open_dataset(
+
+    def read() -> Dataset:
+        return data.open_dataset(
             recipe.data,
             data_dir=data_dir,
             label=recipe.label,
@@ -46,6 +51,13 @@ def open_data(
             task=recipe.task,
             drop_rows=recipe.drop_rows,
         )
+
+    if given is not None:
+        found = given
+    elif kept_in is not None:
+        found = read_once(recipe, kept_in, read)
+    else:
+        found = read()
     if not bool(found.is_labelled.all()):
         # a simulated oracle can only answer what is known
         found = _labelled_alone(found)

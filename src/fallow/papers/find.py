@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 from fallow.core.build import nearest
+from fallow.data import CATALOGUE
 from fallow.papers.ahfal.paper import AHFAL
 from fallow.papers.dpfl.paper import DPFL
 from fallow.papers.fairfal.paper import FAIRFAL
@@ -33,6 +34,7 @@ def find_recipe(name: str) -> Recipe:
 
     A file may name a recipe to start from: ``base = "demo"``.  Raises ValueError for an unknown
     name (with the nearest), a missing or unreadable file, and a bad setting (with its key).
+    Paths in a file are relative to it.
 
     >>> demo = find_recipe("demo")
     >>> demo.data, demo.sites, demo.queries
@@ -54,12 +56,20 @@ def find_recipe(name: str) -> Recipe:
         raise ValueError(f"{path} is not valid TOML: {error}") from error
     base = settings.pop("base", None)
     if base:
-        start = find_recipe(base)
+        start = find_recipe(_beside(path, base, is_file=base.endswith(".toml")))
         usual: dict[str, object] = {"name": path.stem}
     else:
         start = None
         usual = {"name": path.stem, "queries": QUERIES}
+    data = settings.get("data")
+    if isinstance(data, str):
+        settings["data"] = _beside(path, data, is_file=data not in CATALOGUE)
     try:
         return recipe_from({**usual, **settings}, start)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+def _beside(file: Path, named: str, *, is_file: bool) -> str:
+    """What a file names, as the current folder sees it: its paths are relative to the file."""
+    return str(file.parent / named) if is_file else named

@@ -11,6 +11,9 @@ from typing import Any, get_type_hints
 from fallow.core.plan import Plan
 from fallow.core.spelling import spell_class
 
+LOADERS = {"timm": "network", "onnx": "weights"}
+"""Encoders that load a network, and the field that says which."""
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -25,8 +28,11 @@ class Spec:
 
     @staticmethod
     def parse(text: str) -> Spec:
-        """``name``, ``name:field=value:...`` or ``module:Class:field=value``."""
+        """``name``, ``name:field=value:...`` or ``module:Class:field=value``; what a loader of
+        networks loads may stand right behind it: ``timm:vit_small_patch16_224``."""
         head, *rest = text.strip().split(":")
+        if head in LOADERS and rest and "=" not in rest[0]:
+            rest[0] = f"{LOADERS[head]}={rest[0]}"
         if rest and "=" not in rest[0]:
             head, rest = f"{head}:{rest[0]}", rest[1:]
         if bad := [part for part in rest if "=" not in part]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 
@@ -20,7 +21,7 @@ from fallow.core.words import count_noun, duration, size
 from fallow.data.dataset import Dataset
 from fallow.engine.executors import in_one_process
 from fallow.experiment.evaluate import evaluate
-from fallow.experiment.first_phase import INPUTS
+from fallow.experiment.first_phase import describe_training
 from fallow.experiment.journal import Journal
 from fallow.experiment.methods import local_plan, methods_of
 from fallow.experiment.one_pass import is_one_pass
@@ -80,7 +81,7 @@ class Pace:
     base: float
     per_row: float
     scoring: float  # evaluating a model once
-    start: float  # reading data, making sites
+    start: float  # reading data, making sites, encoding rows
     per_look: float  # one row of a pool, seen by one model
     per_try: float  # a model averaged and seen with one row, beyond per_look
     pool: int  # training rows of all sites
@@ -108,31 +109,42 @@ def estimate(
     return add_up(setup, cells, jobs, measured)
 
 
+class Kind(NamedTuple):
+    """Cells of one kind train models of one size at one pace, but for the gradients that a batch
+    takes."""
+
+    model: str
+    encoder: str
+    head: str
+    dtype: str
+    is_pooled: bool
+
+
 @dataclass(frozen=True)
 class Measured:
     """What was timed and counted in short runs."""
 
-    paces: Mapping[str, Pace]  # by the kind of a cell
-    crossings: Mapping[tuple[str, str], Crossing]  # by kind and training method
+    paces: Mapping[Kind, Pace]
+    crossings: Mapping[tuple[Kind, str], Crossing]  # by kind and training method
 
 
 def add_up(setup: Setup, cells: Sequence[Cell], jobs: int, measured: Measured) -> Estimate:
     """What the cells cost together, at the pace that was measured."""
     total = _Total()
-    started: set[tuple[object, ...]] = set()  # first phases that another cell has made
+    started: set[str] = set()  # first phases that another cell has made
     for cell in cells:
         recipe = variant(setup.recipe, cell.query)
-        kind = _kind_of(cell)
+        kind = _kind_of(recipe, cell)
         pace = measured.paces[kind]
         phases = count_labels_by_phase(recipe, pace.pool)
         is_shared = not cell.query.startswith(BOUND)
         if is_one_pass(recipe):  # nothing is trained before the rows are chosen
             phases = phases[1:]
             is_shared = False
-        inputs = (cell.seed, *(str(getattr(recipe, name)) for name in INPUTS))
-        is_done = is_shared and inputs in started
+        first_phase = _name_first_phase(recipe, cell.seed)
+        is_done = is_shared and first_phase in started
         if is_shared:
-            started.add(inputs)
+            started.add(first_phase)
         crossing = measured.crossings[kind, str(recipe.training)]
         total.add(recipe, pace, phases=phases, crossing=crossing, is_first_done=is_done)
 
@@ -148,6 +160,19 @@ def add_up(setup: Setup, cells: Sequence[Cell], jobs: int, measured: Measured) -
     )
 
 
+def _name_first_phase(recipe: Recipe, seed: int) -> str:
+    """What decides the phase before the first query, as text; equal where two cells share it.
+
+    The settings that all strategies of a study have in common do not matter here.
+    """
+    about = describe_training(recipe)
+    about["seed"] = seed
+    about["executor"] = recipe.executor
+    about["initial"] = recipe.initial
+    about["budget"] = recipe.budget  # says how the first labels are shared out, too
+    return json.dumps(about, sort_keys=True, default=str)
+
+
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
@@ -161,8 +186,8 @@ def _threads(count: int) -> Iterator[None]:
 def measure(setup: Setup, cells: Sequence[Cell], found: Dataset | None = None) -> Measured:
     """Time and count short runs: one pace for each kind of cell, one crossing for each training
     method of a kind.  found: as in `estimate`."""
-    paces: dict[str, Pace] = {}
-    crossings: dict[tuple[str, str], Crossing] = {}
+    paces: dict[Kind, Pace] = {}
+    crossings: dict[tuple[Kind, str], Crossing] = {}
     started = time.perf_counter()
     if found is None:
         found = open_data(setup.recipe, cells[0].seed, setup.data_dir, setup.dataset)
@@ -170,7 +195,7 @@ def measure(setup: Setup, cells: Sequence[Cell], found: Dataset | None = None) -
     found = _without_holes(found)
     for cell in cells:
         recipe = variant(setup.recipe, cell.query)
-        kind = _kind_of(cell)
+        kind = _kind_of(recipe, cell)
         if kind not in paces:
             pace = _measure_pace(recipe, cell.seed, found)
             paces[kind] = replace(pace, start=pace.start + reading)
@@ -277,10 +302,15 @@ def _estimate_try(recipe: Recipe, pace: Pace, n: int) -> float:
     return pace.per_try + recipe.validation * n / recipe.sites * pace.per_look
 
 
-def _kind_of(cell: Cell) -> str:
-    """Cells of one kind train at one pace, but for the gradients that a batch takes; pooled rows
-    cannot be trained side by side."""
-    return cell.query if cell.query == f"{BOUND}pooled" else ""
+def _kind_of(recipe: Recipe, cell: Cell) -> Kind:
+    """What decides the pace of a cell; pooled rows cannot be trained side by side."""
+    return Kind(
+        model=str(recipe.model),
+        encoder=str(recipe.encoder),
+        head=recipe.head,
+        dtype=recipe.dtype,
+        is_pooled=cell.query == f"{BOUND}pooled",
+    )
 
 
 def _gradients_per_batch(recipe: Recipe) -> int:
@@ -348,11 +378,12 @@ def _time_round(recipe: Recipe, seed: int, found: Dataset) -> _TimedRound:
     """Rows and seconds of the round of a short recipe, and the other parts."""
     journal = Journal()
     started = time.perf_counter()
-    world = world_of(recipe, seed, found, journal)
+    run = Run(world_of(recipe, seed, found, journal), journal)
+    run.initial()
+    # The world is another one once rows are encoded and in units, and still a simulation.
+    world = cast(World, run.world)
     start = time.perf_counter() - started
 
-    run = Run(world, journal)
-    run.initial()
     started = time.perf_counter()
     done = run.train(0, None)
     spent = time.perf_counter() - started

@@ -223,7 +223,9 @@ def _run_unfinished(
     folder, recipe = cell.folder(setup.out), variant(setup.recipe, cell.query)
     if cell.seed not in found:
         found.clear()
-        found[cell.seed] = open_data(recipe, cell.seed, setup.data_dir, setup.dataset)
+        found[cell.seed] = open_data(
+            recipe, cell.seed, setup.data_dir, setup.dataset, kept_in=setup.out / "rows"
+        )
 
     def budget(place: Path, cycle: int) -> None:
         with _open_run(setup, cell, recipe, found[cell.seed], place, say, kept) as run:

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
-import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
 from fallow.core.contract import Contract
 from fallow.core.plan import Plan
+from fallow.core.refusal import Refusal
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.parts.heads import (
@@ -184,10 +184,7 @@ class ClosedForm:
             return unchosen(penalties)
         if self.reveal == "head":
             return self.choose_by_totals(ask, path, total, penalties, weights)
-        grid = torch.tensor(penalties, dtype=torch.float64)
-        lost = sum_of_all(
-            ask, "left_out", **path._asdict(), penalties=grid, weights=weights
-        )
+        lost = sum_of_all(ask, "left_out", **path._asdict(), weights=weights)
         return chosen(lost, penalties, path.mass)
 
     def choose_by_totals(
@@ -225,17 +222,21 @@ class ClosedForm:
         self, view: View, weights: Tensor | None = None, centre: Tensor | None = None
     ) -> Answer:
         """Products of labelled rows; ``centre`` (D,) is taken off the features first."""
+        if centre is not None and self.passes == 1:
+            raise Refusal(
+                "features are not centred in this study, and an order brings a centre"
+            )
         return totals_of(self.labelled(view, weights), centre)
 
     def left_out(
         self,
         view: View,
-        penalties: Tensor,
         weights: Tensor | None = None,
         **path: Tensor,
     ) -> Answer:
         """What heads of the ``path`` say of each row without having seen it."""
         rows = self.labelled(view, weights)
+        penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
     def fitted(
@@ -277,8 +278,13 @@ class ClosedForm:
         }
 
     def labelled(self, view: View, weights: Tensor | None = None) -> Labelled:
-        """The labelled rows, which are features themselves."""
+        """The labelled rows, which are features themselves.
+
+        Raises Refusal for weights of classes where classes are not balanced.
+        """
         check_linear_model(view)
+        if weights is not None and self.balance == "none":
+            raise Refusal("classes weigh the same in this study, and an order weighs them")
         z = view.rows("labelled").flatten(1)
         return labelled_rows(view, z, weights, is_weighted=self.weighted)
 

@@ -91,10 +91,7 @@ class ExactHead:
         penalties = penalties_of(None)
         choice = unchosen(penalties)
         if total.rows >= FEW:
-            grid = torch.tensor(penalties, dtype=torch.float64)
-            lost = sum_of_all(
-                ask, "left_out", **path._asdict(), mean=mean, unit=unit, penalties=grid
-            )
+            lost = sum_of_all(ask, "left_out", **path._asdict(), mean=mean, unit=unit)
             choice = chosen(lost, penalties, path.mass)
 
         head = in_features(head_of(path, choice.penalty), mean, unit)
@@ -124,11 +121,10 @@ class ExactHead:
     def totals(self, view: View, mean: Tensor, unit: Tensor) -> Answer:
         return totals_of(self.labelled(view, mean, unit))
 
-    def left_out(
-        self, view: View, mean: Tensor, unit: Tensor, penalties: Tensor, **path: Tensor
-    ) -> Answer:
+    def left_out(self, view: View, mean: Tensor, unit: Tensor, **path: Tensor) -> Answer:
         """What heads of the ``path`` say of each row without having seen it."""
         rows = self.labelled(view, mean, unit)
+        penalties = penalties_of(None)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
     def features(self, view: View) -> Tensor:

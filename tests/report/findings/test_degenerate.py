@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,8 +55,13 @@ def test_strategies_that_agree_in_every_score_are_flagged(
     make_study: Callable[..., Path],
 ) -> None:
     root = make_study(queries=("random", "entropy", "ahfal"), reference="random")
-    level = lambda r: 0.5 + 0.01 * r["cycle"] + 0.001 * r["seed"]
-    rewrite(root, lambda r, _: {"accuracy": level(r)} if r["query"] != "ahfal" else {})
+
+    def level(row: dict[str, Any], cell: Path) -> dict[str, Any]:
+        if row["query"] == "ahfal":
+            return {}
+        return {"accuracy": 0.5 + 0.01 * row["cycle"] + 0.001 * row["seed"]}
+
+    rewrite(root, level)
     study = read_study(root)
     assert find_equals(study) == {"entropy": "random"}
     table = tables.final_table(study)

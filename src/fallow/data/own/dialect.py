@@ -133,9 +133,10 @@ def _without_mark(path: Path, head: bytes) -> str:
     zeros_first = head[0::2].count(0)
     zeros_second = head[1::2].count(0)
     half = len(head) // 2
-    if zeros_second > 0.4 * half and zeros_first < 0.1 * half:
+    has_lines = b"\n" in head or b"\r" in head
+    if has_lines and zeros_second > 0.4 * half and zeros_first < 0.1 * half:
         return "utf-16-le"
-    if zeros_first > 0.4 * half and zeros_second < 0.1 * half:
+    if has_lines and zeros_first > 0.4 * half and zeros_second < 0.1 * half:
         return "utf-16-be"
     raise ValueError(
         f"{path.name} is no table in text: it holds bytes of 0; give a CSV file"

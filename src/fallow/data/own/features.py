@@ -73,7 +73,10 @@ def _read(
     """What rows are named by, their names (None: numbers), and the rows."""
     if path.is_dir():
         files = image_files(path)
-        x = torch.from_numpy(read_images(files, shape[0] if len(shape) == 3 else None))
+        channels, size = None, None
+        if len(shape) == 3:
+            channels, size = shape[0], (shape[1], shape[2])
+        x = torch.from_numpy(read_images(files, channels, size))
         return "file", [file.relative_to(path).as_posix() for file in files], x
     if path.suffix.lower() == ".npz":
         arrays = read_arrays(path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.build import nearest
+from fallow.core.build import nearest, nearest_column
 from fallow.data.dataset import Dataset
 from fallow.data.own.cells import cells_of_frame
 from fallow.data.own.labels import TaskChoice
@@ -206,5 +206,6 @@ def _texts(df: pd.DataFrame, column: str, name: str) -> npt.NDArray[np.str_]:
 def _check_column(df: pd.DataFrame, column: str, name: str) -> None:
     if column not in df.columns:
         raise ValueError(
-            f"{name} has no column {column!r}{nearest(column, [str(c) for c in df.columns])}"
+            f"{name} has no column {column!r}"
+            f"{nearest_column(column, [str(c) for c in df.columns])}"
         )

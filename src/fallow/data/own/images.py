@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fallow.data.optional import import_optional
+from fallow.data.own.pixels import BRIGHTEST
 
 UNLABELLED_FOLDER = "unlabelled"
-GREY, COLOUR = ("1", "L"), ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
+GREY = ("1", "L")
+COLOUR = ("P", "LA", "RGB", "RGBA", "CMYK", "YCbCr")
+DEEP = ("I;16", "I;16B", "I;16L", "I")
+"""Kinds of pixels: what pillow calls grey, coloured, and grey of 16 bits."""
+DICOM_FILES = (".dcm", ".dicom")
+Pixels = npt.NDArray[np.uint8] | npt.NDArray[np.float64]
 
 
 @final
@@ -23,30 +30,52 @@ class Images:
 
     x: npt.NDArray[np.float32]  # (n, channels, height, width), in [-1, 1]
     labels: tuple[str, ...]  # "" = unlabelled
-    sites: tuple[str, ...]
-    names: tuple[str, ...]  # site/class/file
+    sites: tuple[str, ...] | None  # None: the folder names none
+    names: tuple[str, ...]  # site/class/file, or class/file
     notes: tuple[str, ...]
 
 
 def read_folder(folder: Path) -> Images:
-    """Every image below the folder, in the order of its name; hidden files are passed over."""
+    """Every image below the folder, in the order of its name; hidden files are passed over.
+
+    ``site/class/*``, or ``class/*`` where the data names no sites.  Images of other sizes than most
+    are resized to that one, which is said.
+    """
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder; give one with images in site/class/*")
     files = images_below(folder, "*/*/*")
+    has_sites = bool(files)
+    if not has_sites:
+        files = images_below(folder, "*/*")
     if not files:
         raise ValueError(
-            f"{folder} holds no images; put them in site/class/* or site/unlabelled/*"
+            f"{folder} holds no images; put them in site/class/* or site/{UNLABELLED_FOLDER}/*, or "
+            "in class/* where there are no sites"
         )
-    x = read_images(files)
+    loaded = [_pixels(file, None) for file in files]
+    sizes = Counter(pixels.shape[1:] for pixels in loaded)
+    # the most frequent one; of several the smallest, from which nothing has to be made up
+    size = min(sizes, key=lambda shape: (-sizes[shape], shape))
+    others = len(loaded) - sizes[size]
+    x = _stack([_resize(pixels, size) for pixels in loaded], None)
     parts = [file.relative_to(folder).parts for file in files]
+    kinds = [part[-2] for part in parts]
+    how = "grey" if x.shape[1] == 1 else "colour"
+    notes = [f"images read as {how}, pixels scaled to [-1, 1]"]
+    if others:
+        notes.append(
+            f"{others} of {len(files)} images have another size than most and were resized to "
+            f"{size[1]} x {size[0]}"
+        )
+    deep = sum(pixels.dtype != np.uint8 for pixels in loaded)
+    if deep:
+        notes.append(f"{deep} images have more than 8 bits a pixel, all of which are used")
     return Images(
         x,
-        tuple("" if kind == UNLABELLED_FOLDER else kind for _, kind, _ in parts),
-        tuple(site for site, _, _ in parts),
+        tuple("" if kind == UNLABELLED_FOLDER else kind for kind in kinds),
+        tuple(part[0] for part in parts) if has_sites else None,
         tuple("/".join(part) for part in parts),
-        (
-            f"images read as {'grey' if x.shape[1] == 1 else 'colour'}, pixels scaled to [-1, 1]",
-        ),
+        tuple(notes),
     )
 
 
@@ -61,39 +90,106 @@ def images_below(folder: Path, pattern: str) -> list[Path]:
 
 
 def read_images(
-    files: Sequence[Path], channels: int | None = None
+    files: Sequence[Path],
+    channels: int | None = None,
+    size: tuple[int, int] | None = None,
 ) -> npt.NDArray[np.float32]:
     """Images of one size, (n, channels, height, width) in [-1, 1].
 
-    channels: 1 or 3; None: 1 where every image is grey.  Raises ValueError that names the file when
-    one cannot be read, has another size than the others, or has colours where grey is wanted.
+    channels: 1 or 3; None: 1 where every image is grey.  size: (height, width) that all are brought
+    to; None: they have one.  Raises ValueError that names the file when one cannot be read, has
+    another size than the others, or has colours where grey is wanted.
     """
     loaded = [_pixels(file, channels) for file in files]
+    if size is not None:
+        loaded = [_resize(pixels, size) for pixels in loaded]
     for file, pixels in zip(files, loaded, strict=True):
         if pixels.shape[1:] != loaded[0].shape[1:]:
             raise ValueError(
                 f"{file} has {_size(pixels.shape)} pixels and {files[0].name} has "
                 f"{_size(loaded[0].shape)}; bring all images to one size"
             )
+    return _stack(loaded, channels)
+
+
+def _stack(loaded: Sequence[Pixels], channels: int | None) -> npt.NDArray[np.float32]:
+    """Images of one size as one array in [-1, 1]; grey ones are repeated beside coloured ones."""
     channels = channels or max(len(pixels) for pixels in loaded)
     stack = np.stack([np.broadcast_to(p, (channels, *p.shape[1:])) for p in loaded])
     return ((stack / 255 - 0.5) / 0.5).astype(np.float32)
 
 
-def _pixels(file: Path, channels: int | None) -> npt.NDArray[np.uint8]:
-    """(1, h, w) uint8 of a grey image, (3, h, w) of any other."""
+def _pixels(file: Path, channels: int | None) -> Pixels:
+    """(1, h, w) of a grey image, (3, h, w) of any other: uint8, or 0 to 255 in float64 where it has
+    more than 8 bits."""
+    if _is_dicom(file):
+        return _dicom(file, channels)
     image = import_optional("PIL.Image", "pillow", "reading a folder of images")
     try:
         with image.open(file) as opened:
-            if opened.mode not in (*GREY, *COLOUR):
-                raise ValueError(f"its kind of pixel, {opened.mode}, has more than 8 bits")
-            is_grey = opened.mode in GREY
+            if opened.mode not in (*GREY, *COLOUR, *DEEP):
+                raise ValueError(f"its kind of pixel is {opened.mode}, which is not known")
+            is_grey = opened.mode in (*GREY, *DEEP)
             if channels == 1 and not is_grey:
                 raise ValueError("it has colours, and the others are grey")
-            pixels = np.asarray(opened.convert("L" if is_grey else "RGB"))
+            if opened.mode in DEEP:
+                deep = np.asarray(opened)
+                if deep.min() < 0 or deep.max() > BRIGHTEST["uint16"]:
+                    raise ValueError("its pixels have more than 16 bits")
+                wide: npt.NDArray[np.float64] = deep.astype(np.float64)
+                return wide[None] * 255 / BRIGHTEST["uint16"]
+            pixels: npt.NDArray[np.uint8] = np.asarray(
+                opened.convert("L" if is_grey else "RGB")
+            )
     except (OSError, ValueError, SyntaxError) as error:  # pillow's errors for broken files
         raise ValueError(f"{file} could not be read as an image: {error}") from error
     return pixels[None] if is_grey else pixels.transpose(2, 0, 1)
+
+
+def _is_dicom(file: Path) -> bool:
+    """By its name, or by the mark that stands behind 128 bytes of anything."""
+    if file.suffix.lower() in DICOM_FILES:
+        return True
+    if file.suffix:
+        return False
+    with file.open("rb") as opened:
+        return opened.read(132)[128:] == b"DICM"
+
+
+def _dicom(file: Path, channels: int | None) -> Pixels:
+    """The picture in a DICOM file, 0 (black) to 255 by the bits that are stored."""
+    pydicom = import_optional("pydicom", "pydicom", "reading a DICOM file")
+    try:
+        found = pydicom.dcmread(file)
+        pixels: npt.NDArray[np.float64] = np.asarray(found.pixel_array, dtype=np.float64)
+        if int(getattr(found, "NumberOfFrames", 1) or 1) != 1:
+            raise ValueError("it holds several pictures; give one a file")
+        is_grey = int(found.SamplesPerPixel) == 1
+        brightest = 2 ** int(found.BitsStored) - 1
+        if int(found.PixelRepresentation):  # signed: the lowest number is black
+            pixels += 2 ** (int(found.BitsStored) - 1)
+        pixels = np.clip(pixels / brightest, 0.0, 1.0) * 255
+        if found.PhotometricInterpretation == "MONOCHROME1":  # 0 is white
+            pixels = 255 - pixels
+        if channels == 1 and not is_grey:
+            raise ValueError("it has colours, and the others are grey")
+    except Exception as error:  # a damaged file makes pydicom raise nearly anything
+        raise ValueError(f"{file} could not be read as DICOM: {error}") from error
+    return pixels[None] if is_grey else pixels.transpose(2, 0, 1)
+
+
+def _resize(pixels: Pixels, size: tuple[int, ...]) -> Pixels:
+    """The image in another size, (h, w), by bilinear means; as it is where it has that one."""
+    if pixels.shape[1:] == tuple(size):
+        return pixels
+    image = import_optional("PIL.Image", "pillow", "resizing images")
+    parts = []
+    for channel in pixels:
+        of_channel = image.fromarray(channel.astype(np.float32))
+        resized = of_channel.resize((size[1], size[0]), image.Resampling.BILINEAR)
+        parts.append(np.asarray(resized, dtype=np.float64).clip(0.0, 255.0))
+    stacked = np.stack(parts)
+    return stacked.round().astype(np.uint8) if pixels.dtype == np.uint8 else stacked
 
 
 def _size(shape: tuple[int, ...]) -> str:

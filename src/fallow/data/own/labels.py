@@ -73,7 +73,7 @@ def _occurring(
     if len(known) < 2:
         found = f"only the class {known[0]!r}" if known else "no label at all"
         raise ValueError(
-            f"{name}: the labels hold {found}; label two classes, or give classes="
+            f"{name}: the labels hold {found}; label two classes: a row of another one is needed"
         )
     return tuple(known)
 

@@ -214,18 +214,20 @@ def from_assembled(
 
 
 def from_folder(path: str | Path, *, classes: Sequence[str] = ()) -> Dataset:
-    """A data set from images in ``site/class/*`` and ``site/unlabelled/*``, all of one size.
+    """A data set from images in ``site/class/*`` and ``site/unlabelled/*``, or without sites in
+    ``class/*`` and ``unlabelled/*``: PNG, JPEG and whatever pillow reads, and DICOM (by pydicom).
 
-    Pixels become (pixel / 255 - 0.5) / 0.5; one channel if every image is grey, else three.
-    Row names are the paths below the folder.  Needs pillow.
-    Raises ValueError that names the file when an image cannot be read or has another size.
+    Pixels become (pixel / 255 - 0.5) / 0.5, those of 16 bits by 65,535; one channel if every image
+    is grey, else three.  Images of other sizes than most are resized to that one, said in
+    ``notes``.  Row names are the paths below the folder.  Needs pillow.
+    Raises ValueError that names the file when an image cannot be read.
     """
     folder = _existing(path)
     found = read_folder(folder)
     return from_arrays(
         found.x,
         np.array(found.labels, dtype=np.str_),
-        np.array(found.sites),
+        None if found.sites is None else np.array(found.sites),
         ids=found.names,
         name=folder.name,
         task="classification",

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from fallow.core.build import nearest
+from fallow.core.build import nearest, nearest_column
 from fallow.core.missing import Missing
 from fallow.data.own.cells import (
     EMPTY,
@@ -177,7 +177,7 @@ def _read_checked(
     for column in (wanted.label, wanted.site, wanted.id, *wanted.drop, *wanted.only):
         if column is not None and column not in read.columns:
             raise ValueError(
-                f"{path.name} has no column {column!r}{nearest(column, names)}"
+                f"{path.name} has no column {column!r}{nearest_column(column, names)}"
             )
     used = [c for c in (wanted.label, wanted.site, wanted.id) if c is not None]
     words = {wanted.label: "label", wanted.site: "site", wanted.id: "id"}

@@ -12,6 +12,8 @@ from torch.nn.functional import one_hot
 
 from fallow.core.ask import Ask
 from fallow.core.complete import sum_of_all
+from fallow.core.refusal import Refusal
+from fallow.core.streams import stream
 from fallow.core.types import Answer, State
 from fallow.core.view import View
 from fallow.training.parts.ridge import (
@@ -26,6 +28,8 @@ from fallow.training.parts.ridge import (
 )
 
 FEW = 2  # rows: with fewer, no row can be left out
+ROUNDING = 1e-6  # of masked sums
+PROBE = 1e-6
 
 
 class Labelled(NamedTuple):
@@ -79,10 +83,39 @@ def totals_of(rows: Labelled, centre: Tensor | None = None) -> Answer:
     }
 
 
-def losses_of(rows: Labelled, path: Path, penalties: Tensor, *, is_class: bool) -> Answer:
-    """What heads of these λ, (L,), lose on the rows without having seen them."""
-    grid = penalties.tolist()
-    return {**losses(path, rows.z, rows.y, rows.s, grid, is_class=is_class)}
+def losses_of(
+    rows: Labelled, path: Path, penalties: list[float], *, is_class: bool
+) -> Answer:
+    """What heads of these λ lose on the rows without having seen them.
+
+    Raises Refusal for a path that cannot be one of totals with these rows in them.
+    """
+    check_path(rows, path)
+    return {**losses(path, rows.z, rows.y, rows.s, penalties, is_class=is_class)}
+
+
+def check_path(rows: Labelled, path: Path) -> None:
+    """Raise Refusal unless the path can be one of totals that hold these rows: with another one
+    the losses could be made to speak of single rows."""
+    size = rows.z.shape[1]
+    shapes = {"e": (size,), "u": (size, size), "ub": (size, rows.y.shape[1])}
+    shapes |= {"mass": (), "z": (size,), "y": (rows.y.shape[1],)}
+    for name, shape in shapes.items():
+        part = getattr(path, name)
+        if tuple(part.shape) != shape or not bool(part.isfinite().all()):
+            raise Refusal(f"the {name} of a path of heads is not {shape} finite numbers")
+    if bool((path.e < 0).any()):
+        raise Refusal("a path of heads has a negative e, which products of rows never have")
+    if float(path.mass) < float(rows.s.sum()) * (1 - ROUNDING):
+        raise Refusal(
+            f"a path of heads is said to be of rows of weight {float(path.mass):.6g}, and the "
+            f"labelled rows of this site alone weigh {float(rows.s.sum()):.6g}"
+        )
+    # u is a rotation, so it keeps the length of every vector: three random ones tell
+    probes = torch.randn(size, 3, dtype=torch.float64, generator=stream(0, "probes"))
+    turned = path.u @ (path.u.T @ probes)
+    if float((turned - probes).abs().max()) > PROBE:
+        raise Refusal("the u of a path of heads is no rotation")
 
 
 def check_linear_model(view: View) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, final
 
-import torch
 from torch import Tensor
 
 from fallow.core.ask import Ask
@@ -122,8 +121,7 @@ class ClosedFormHeads:
         penalties = penalties_of(self.penalty)
         choice = unchosen(penalties)
         if total.rows >= FEW:
-            grid = torch.tensor(penalties, dtype=torch.float64)
-            lost = sum_of_all(ask, "left_out", **path._asdict(), penalties=grid)
+            lost = sum_of_all(ask, "left_out", **path._asdict())
             choice = chosen(lost, penalties, path.mass)
 
         head = head_of(path, choice.penalty)
@@ -143,9 +141,10 @@ class ClosedFormHeads:
     def totals(self, view: View) -> Answer:
         return totals_of(self.labelled(view))
 
-    def left_out(self, view: View, penalties: Tensor, **path: Tensor) -> Answer:
+    def left_out(self, view: View, **path: Tensor) -> Answer:
         """What heads of the ``path`` say of each row without having seen it."""
         rows = self.labelled(view)
+        penalties = penalties_of(self.penalty)
         return losses_of(rows, Path(**path), penalties, is_class=view.classes > 0)
 
     def head(

@@ -1,0 +1,64 @@
+"""``fallow completion``: what a shell needs to complete commands, options and names."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Literal
+
+import typer
+
+VARIABLE = "_FALLOW_COMPLETE"
+"""The shell's script calls the command with this variable when Tab is pressed."""
+
+Shell = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="Which shell.")]
+
+
+def completion(shell: Shell) -> None:
+    """Print the script that makes Tab complete commands, options and names in a shell.
+
+    For example:
+
+    bash: fallow completion bash >> ~/.bashrc
+
+    zsh: fallow completion zsh >> ~/.zshrc
+
+    fish: fallow completion fish > ~/.config/fish/completions/fallow.fish
+    """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined] # no __all__ there
+
+    script = get_completion_script(prog_name="fallow", complete_var=VARIABLE, shell=shell)
+    typer.echo(script)
+
+
+def prepare() -> None:
+    """Teach the command to answer a shell's script, where it is one that calls."""
+    if VARIABLE in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined] # no __all__ there
+
+        completion_init()
+
+
+def complete_recipe(incomplete: str) -> list[str]:
+    """The recipes that begin so."""
+    from fallow.papers import RECIPES
+
+    return [name for name in RECIPES if name.startswith(incomplete)]
+
+
+def complete_setting(incomplete: str) -> list[str]:
+    """The settings that begin so, as ``--set`` takes them."""
+    from fallow.settings.listing import list_settings
+
+    names = [setting.name for setting in list_settings()]
+    return [f"{name}=" for name in names if name.startswith(incomplete)]
+
+
+def complete_queries(incomplete: str) -> list[str]:
+    """The strategies that begin so; of several with commas between them the last one is completed."""
+    from fallow import queries
+    from fallow.core.build import names
+    from fallow.core.spelling import spell_class
+
+    before, comma, last = incomplete.rpartition(",")
+    words = [spell_class(cls) for cls in names(queries).values()]
+    return [f"{before}{comma}{word}" for word in sorted(words) if word.startswith(last)]

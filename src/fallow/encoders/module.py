@@ -1,0 +1,114 @@
+"""A module with weights, or any function of rows, as an encoder: in simulations and in Python."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import State
+from fallow.encoders.base import DIGITS, Shape, words_of
+
+BATCH = 256  # rows at a time
+Network = Callable[[Tensor], Tensor]
+"""Rows (b, *shape) -> features (b, ...)."""
+
+
+def encoder_class(network: Network) -> type:
+    """A class without fields whose instances encode rows by ``network.embed``, or by ``network``
+    where it has none.
+
+    A module runs as a copy, in evaluation mode, on its own device and in its own type; what it
+    makes is flattened.  The name of the class has a digest of the weights, or of the code of a
+    function, in it, so that recipes that say it mean these.  Raises ValueError for what cannot be
+    called.
+    """
+    if not callable(network):
+        raise ValueError(
+            f"{network!r} cannot be called with rows; give a module or a function"
+        )
+    frozen = copy.deepcopy(network)
+    if isinstance(frozen, nn.Module):
+        frozen = frozen.eval()
+    digest = _digest_of(network)
+    embed: Network = getattr(frozen, "embed", frozen)
+    title = type(network).__name__
+    if inspect.isfunction(network):
+        title = network.__name__
+
+    @dataclass(frozen=True)
+    class Given:
+        """Features that a frozen module or a function makes."""
+
+        version: ClassVar[int] = 1
+        contract: ClassVar[Contract] = Contract(title=title)
+
+        def width(self, shape: Shape) -> int:
+            return self.encode(torch.zeros(1, *shape), {}).shape[1]
+
+        def fit(self, ask: Ask, shape: Shape) -> State:
+            return {}
+
+        def encode(self, x: Tensor, state: State) -> Tensor:
+            like = x
+            if isinstance(frozen, nn.Module):
+                like = next(frozen.parameters(), x)
+            parts = []
+            with torch.no_grad():
+                for block in torch.split(x, BATCH):
+                    parts.append(_flat(embed, block.to(like), title).float().cpu())
+            return torch.cat(parts)
+
+        def weights_digest(self) -> str:
+            return digest
+
+    Given.__name__ = f"{title}_{digest[:12]}"
+    Given.__qualname__ = Given.__name__
+    Given.__module__ = (
+        "given"  # there is no such module: the class is found where it was lent
+    )
+    Given.__annotations__ = {}  # nor one in which their names could be looked up
+    return Given
+
+
+def _flat(embed: Network, block: Tensor, title: str) -> Tensor:
+    """Features (b, d) of rows (b, *shape); ValueError, with the shape, for rows that it refuses."""
+    try:
+        return embed(block).flatten(1)
+    except (RuntimeError, IndexError, TypeError) as error:
+        shape = words_of(tuple(block.shape[1:]))
+        raise ValueError(f"{title} cannot encode rows of {shape}: {error}") from error
+
+
+def _digest_of(network: Network) -> str:
+    """32 hexadecimal digits of a module's weights and code, or of a function's code and of the
+    numbers that it refers to."""
+    h = hashlib.sha256(type(network).__qualname__.encode())
+    h.update(_source_of(network).encode())
+    if isinstance(network, nn.Module):
+        h.update(repr(network).encode())
+        for name, value in sorted(network.state_dict().items()):
+            h.update(repr((name, str(value.dtype), tuple(value.shape))).encode())
+            h.update(value.detach().cpu().contiguous().numpy().tobytes())
+    if inspect.isfunction(network):
+        for cell in network.__closure__ or ():
+            h.update(repr(cell.cell_contents).encode())
+        h.update(repr((network.__defaults__, network.__kwdefaults__)).encode())
+    return h.hexdigest()[:DIGITS]
+
+
+def _source_of(network: Network) -> str:
+    """The code of a function, or of the class of an object; "" where Python does not have it."""
+    of = network if inspect.isfunction(network) else type(network)
+    try:
+        return inspect.getsource(of)
+    except (OSError, TypeError):
+        return ""

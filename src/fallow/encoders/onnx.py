@@ -1,0 +1,77 @@
+"""Networks in files of the format ONNX."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from fallow.core.ask import Ask
+from fallow.core.contract import Contract
+from fallow.core.types import State
+from fallow.encoders.base import Shape, check_positive, words_of
+from fallow.encoders.weights import check_file, digest_of_file, import_package
+
+
+@final
+@dataclass(frozen=True)
+class ONNX:
+    """The first output of a network in a file of the format ONNX, flattened.
+
+    weights: the file, whose one input takes rows (b, *shape) float32.  sha256: of that file,
+    without which sites cannot know that they have the same.
+    """
+
+    weights: str = ""
+    sha256: str | None = None
+    batch: int = 64
+    half: bool = False
+
+    version: ClassVar[int] = 1
+    contract: ClassVar[Contract] = Contract(title="ONNX")
+
+    def __post_init__(self) -> None:
+        check_positive(self, "batch")
+        if not self.weights:
+            raise ValueError(
+                "ONNX: weights is missing; name the file: onnx:weights=FILE.onnx"
+            )
+
+    def width(self, shape: Shape) -> int:
+        return self.encode(torch.zeros(1, *shape), {}).shape[1]
+
+    def fit(self, ask: Ask, shape: Shape) -> State:
+        return {}
+
+    def encode(self, x: Tensor, state: State) -> Tensor:
+        session = open_session(self.weights, self.sha256)
+        name = session.get_inputs()[0].name
+        parts = []
+        for block in torch.split(x, self.batch):
+            try:
+                first = session.run(None, {name: block.float().numpy()})[0]
+            except Exception as error:  # of a package with errors of its own
+                shape = words_of(tuple(x.shape[1:]))
+                raise ValueError(
+                    f"{self.weights} cannot encode rows of {shape}: {error}"
+                ) from error
+            parts.append(torch.from_numpy(first).flatten(1).float())
+        return torch.cat(parts)
+
+    def weights_digest(self) -> str:
+        return digest_of_file(check_file(self.weights, self.sha256, "the encoder onnx"))
+
+
+@cache
+def open_session(weights: str, sha256: str | None) -> Any:
+    """What runs the file; ValueError where the package or the file is missing, or is none."""
+    purpose = f"the encoder onnx:weights={weights}"
+    package = import_package("onnxruntime", "onnxruntime", purpose)
+    file = check_file(weights, sha256, purpose)
+    try:
+        return package.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    except Exception as error:  # of a package with errors of its own
+        raise ValueError(f"{file} is no file of the format ONNX: {error}") from error

@@ -1,0 +1,121 @@
+"""The classes that a recipe may name, and their fields."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+import tokenize
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import Field as DataclassField
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+from fallow import encoders, queries, training
+from fallow.core.build import find, names
+from fallow.core.plan import Plan
+from fallow.data.partition import partitions
+from fallow.models import networks
+from fallow.training import personal
+
+PARTS: Mapping[str, tuple[ModuleType, ...]] = {
+    "partition": (partitions,),
+    "encoder": (encoders,),
+    "features": (networks,),
+    "model": (networks,),
+    "training": (training, personal),
+    "query": (queries,),
+}
+"""Setting -> the packages whose classes it may name."""
+
+DECIDED = ("shape", "outputs")
+"""What the data decide of a model."""
+
+
+def classes_of(part: str) -> dict[str, type[Any]]:
+    """Class name -> class, for a setting that names one, in the order of the alphabet."""
+    found: dict[str, type[Any]] = {}
+    for package in PARTS[part]:
+        for name, cls in names(package).items():
+            if is_dataclass(cls) or "shape" in inspect.signature(cls).parameters:
+                found[name] = cls
+    return dict(sorted(found.items()))
+
+
+def fields_of(part: str, name: str) -> dict[str, object]:
+    """Field -> default, of a class of Fallow's own by any of its names; none for the class of others,
+    which is not imported, and for an unknown name.
+
+    >>> fields_of("partition", "exact-dirichlet")["alpha"]
+    0.1
+    """
+    if ":" in name:
+        return {}
+    try:
+        cls = find(PARTS[part], name)
+    except ValueError:
+        return {}
+    return defaults_of(cls)
+
+
+def defaults_of(cls: type[Any]) -> dict[str, object]:
+    """Field -> default; ``...`` for a field that must be given.
+
+    The plan of a training method is left out: it is a setting of the recipe.
+    """
+    if is_dataclass(cls):
+        found = {field.name: _default(field) for field in fields(cls) if field.init}
+        return {name: value for name, value in found.items() if not _is_plan(name, value)}
+    found = {}
+    for name, parameter in inspect.signature(cls).parameters.items():
+        if name not in DECIDED:
+            is_given = parameter.default is not inspect.Parameter.empty
+            found[name] = parameter.default if is_given else ...
+    return found
+
+
+def _is_plan(name: str, value: object) -> bool:
+    return name == "plan" and isinstance(value, Plan)
+
+
+def _default(field: DataclassField[Any]) -> object:
+    if field.default is not MISSING:
+        return field.default
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return ...
+
+
+@cache
+def comments_of(cls: type[Any]) -> Mapping[str, str]:
+    """Field -> the comment beside it in the source of a dataclass, where it has one.
+
+    >>> from fallow.queries import AHFAL
+    >>> comments_of(AHFAL)["tau"]
+    'τ, Eq. 2; the paper tries 10, 12, 15'
+    """
+    lines = textwrap.dedent(inspect.getsource(cls)).splitlines(keepends=True)
+    comments = {}  # line, counted from 1 -> text
+    for token in tokenize.generate_tokens(iter(lines).__next__):
+        if token.type == tokenize.COMMENT:
+            comments[token.start[0]] = token.string.lstrip("# ")
+    (tree,) = ast.parse("".join(lines)).body
+    assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class is one
+    found = {}
+    for line in tree.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            last = line.end_lineno or line.lineno
+            beside = [comments[at] for at in range(line.lineno, last + 1) if at in comments]
+            if beside:
+                found[line.target.id] = " ".join(beside)
+    return found
+
+
+def first_line(cls: type[Any]) -> str:
+    """The first sentence of a class's docstring, on one line."""
+    text = " ".join((inspect.getdoc(cls) or "").split("\n\n")[0].split())
+    ends = re.search(r"[a-z)]\.\s", text)
+    return text[: ends.start() + 2] if ends else text

@@ -1,0 +1,104 @@
+"""The fields of the classes that a recipe names, as settings: ``partition.alpha``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, is_dataclass
+from typing import Any, get_type_hints
+
+from fallow.core.build import nearest
+from fallow.core.spelling import spell_class
+from fallow.settings.classes import (
+    PARTS,
+    classes_of,
+    comments_of,
+    defaults_of,
+    first_line,
+)
+from fallow.settings.listing import (
+    Setting,
+    describe_type,
+    describe_value,
+    find_settings,
+    list_settings,
+)
+
+GIVEN = "must be given"
+
+
+@dataclass(frozen=True)
+class NamedClass:
+    """A class that a setting may name: its word, a sentence, and field -> default."""
+
+    name: str
+    what: str
+    fields: Mapping[str, str]
+
+
+def describe_classes(part: str) -> list[NamedClass]:
+    """The classes that a setting may name, in the order of their words.
+
+    >>> [partition.name for partition in describe_classes("partition")][:3]
+    ['class-windows', 'counts', 'dirichlet']
+    """
+    found = []
+    for cls in classes_of(part).values():
+        fields = {name: describe_default(value) for name, value in defaults_of(cls).items()}
+        found.append(NamedClass(spell_class(cls), first_line(cls), fields))
+    return sorted(found, key=lambda one: one.name)
+
+
+def describe_default(value: object) -> str:
+    """A default of a field in words."""
+    return GIVEN if value is ... else describe_value(value)
+
+
+def class_fields() -> list[Setting]:
+    """Every field of every class that a recipe may name."""
+    found = []
+    for part in PARTS:
+        if part == "features":  # the same classes as those of model
+            continue
+        for cls in classes_of(part).values():
+            found += _fields_of_class(part, cls)
+    return found
+
+
+def _fields_of_class(part: str, cls: type[Any]) -> list[Setting]:
+    meanings: Mapping[str, str] = {}
+    if is_dataclass(cls):
+        hints = get_type_hints(cls)
+        meanings = comments_of(cls)
+    else:
+        hints = get_type_hints(cls.__init__)
+    settings = []
+    for name, value in defaults_of(cls).items():
+        setting = Setting(
+            name=f"{part}.{name}",
+            type=describe_type(hints[name]),
+            default=describe_default(value),
+            meaning=meanings.get(name, "see its class"),
+            source=f"{spell_class(cls)} ({cls.__module__}.{cls.__name__})",
+        )
+        settings.append(setting)
+    return settings
+
+
+def find_all(name: str) -> list[Setting]:
+    """The settings that a name leads to, and the fields of classes that are called so.
+
+    Raises ValueError, with the nearest name, where there are none.
+    """
+    of_classes = [
+        field for field in class_fields() if name in (field.name, field.last_part)
+    ]
+    try:
+        return [*find_settings(name), *of_classes]
+    except ValueError:
+        if of_classes:
+            return of_classes
+    known = {one.name for one in list_settings()}
+    known |= {one.last_part for one in (*list_settings(), *class_fields())}
+    raise ValueError(
+        f"{name} is not a setting{nearest(name, sorted(known))}; 'fallow settings' lists them"
+    )

@@ -1,0 +1,147 @@
+"""Every setting of a recipe: its name, type and default, and what it means.
+
+>>> from fallow.settings.listing import find_settings
+>>> [setting.name for setting in find_settings("lr")]
+['plan.optimiser.lr', 'local_plan.optimiser.lr']
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from fallow.settings.meanings import MEANINGS
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Published, Spec
+
+SKIPPED = ("name",)
+"""The name of a recipe is the name of its file."""
+
+WORDS = {
+    "bool": "true or false",
+    "int": "whole number",
+    "float": "number",
+    "str": "text",
+    "NoneType": "none",
+    "Spec": "class with fields",
+    "Segment": "segment",
+    "Published": "printed table",
+}
+"""What types are called."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting.
+
+    ``name`` is what ``--set`` takes, dots lead into parts; ``source`` is the class that declares
+    and checks it.
+    """
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+    source: str
+
+    @property
+    def last_part(self) -> str:
+        """Its name within its part: ``lr`` of ``plan.optimiser.lr``."""
+        return self.name.rpartition(".")[2]
+
+
+def list_settings() -> list[Setting]:
+    """All settings, in the order of the recipe; those of a part stand where the part does."""
+    return list(_walk(Recipe, Recipe(""), ""))
+
+
+def find_settings(name: str) -> list[Setting]:
+    """The settings that a name leads to: one of that name, those of a part, or those that end so.
+
+    Raises ValueError where there are none.
+    """
+    settings = list_settings()
+    for is_meant in (_is_named, _is_within, _ends_with):
+        found = [setting for setting in settings if is_meant(setting, name)]
+        if found:
+            return found
+    raise ValueError(f"{name} is not a setting")
+
+
+def _is_named(setting: Setting, name: str) -> bool:
+    return setting.name == name
+
+
+def _is_within(setting: Setting, name: str) -> bool:
+    return setting.name.startswith(f"{name}.")
+
+
+def _ends_with(setting: Setting, name: str) -> bool:
+    return setting.name.endswith(f".{name}")
+
+
+def _walk(kind: type[Any], defaults: object, prefix: str) -> Iterator[Setting]:
+    """The settings of a dataclass and of its parts; ``defaults`` is an instance of it."""
+    hints = get_type_hints(kind)
+    for field in fields(kind):
+        if not prefix and field.name in SKIPPED:
+            continue
+        name = f"{prefix}{field.name}"
+        value = getattr(defaults, field.name)
+        is_part = is_dataclass(value) and not isinstance(value, Spec | Published)
+        if is_part:
+            yield from _walk(type(value), value, f"{name}.")
+            continue
+        yield Setting(
+            name=name,
+            type=describe_type(hints[field.name]),
+            default=describe_value(value),
+            meaning=meaning_of(name),
+            source=f"{kind.__module__}.{kind.__name__}",
+        )
+
+
+def meaning_of(name: str) -> str:
+    """What a setting means; those of ``local_plan`` mean for a query's local model what those of
+    ``plan`` mean for training.  Empty for one that nobody has said it of."""
+    return MEANINGS.get(name.replace("local_plan.", "plan."), "")
+
+
+def describe_type(hint: Any) -> str:  # a type, or a form of typing such as int | None
+    """A type in words.
+
+    >>> describe_type(int | None), describe_type(Literal["a", "b"])
+    ('whole number or none', '"a" or "b"')
+    >>> describe_type(tuple[str, ...]), describe_type(tuple[float, float])
+    ('list of text', 'number, number')
+    """
+    parts = get_args(hint)
+    origin = get_origin(hint)
+    if origin is Literal:
+        return " or ".join(json.dumps(part) for part in parts)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(describe_type(part) for part in parts)
+    if origin is tuple and parts[-1] is Ellipsis:
+        return f"list of {describe_type(parts[0])}"
+    if origin is tuple:
+        return ", ".join(describe_type(part) for part in parts)
+    name: str = hint.__name__
+    return WORDS.get(name, name)
+
+
+def describe_value(value: object) -> str:
+    """A default as ``--set`` takes it; ``none`` where nothing is set.
+
+    >>> describe_value(0.1), describe_value(None), describe_value(("a", "b"))
+    ('0.1', 'none', '["a", "b"]')
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, Spec | str):
+        return str(value) or "none"
+    text: str = json.dumps(value, default=asdict)  # segments are dataclasses
+    return text

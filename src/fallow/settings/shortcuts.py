@@ -1,0 +1,57 @@
+"""Short names of settings on a command line: ``lr`` for ``plan.optimiser.lr``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fallow.core.words import join_words
+from fallow.settings.classes import PARTS, fields_of
+from fallow.settings.listing import list_settings
+from fallow.settings.recipe import Recipe
+from fallow.settings.spec import Spec
+
+SECOND = "local_plan."
+"""The plan of a query's local model: its settings have no short names, `plan` has them."""
+
+
+def expand(recipe: Recipe, settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings with their full names, in their order.
+
+    recipe: what they change; a class that they name themselves brings its fields along.
+    Raises ValueError where a short name stands for several settings.
+
+    >>> expand(Recipe("a"), {"lr": "0.1", "alpha": "1.0"})
+    {'plan.optimiser.lr': '0.1', 'partition.alpha': '1.0'}
+    """
+    named = {}
+    for part in PARTS:
+        spec: Spec | None = getattr(recipe, part)
+        named[part] = spec.name if spec else ""
+    full = {}
+    for key, text in settings.items():
+        if key in PARTS:
+            named[key] = text.partition(":")[0]
+        full[full_name(key, named)] = text
+    return full
+
+
+def full_name(key: str, named: Mapping[str, str]) -> str:
+    """The setting that a name stands for; the name as it is where it is one, or stands for none.
+
+    named: part -> the class that it names.  Raises ValueError where it stands for several.
+    """
+    settings = [setting.name for setting in list_settings()]
+    tops = {name.partition(".")[0] for name in settings}
+    if key.partition(".")[0] in (*tops, "name"):
+        return key
+    meant = [
+        name
+        for name in settings
+        if name.endswith(f".{key}") and not name.startswith(SECOND)
+    ]
+    for part, cls in named.items():
+        if cls and key in fields_of(part, cls):
+            meant.append(f"{part}.{key}")
+    if len(meant) > 1:
+        raise ValueError(f"{key} may be {join_words(meant, last='or')}; write one of them")
+    return meant[0] if meant else key

@@ -1,0 +1,104 @@
+"""The file with which a study of one's own begins: TOML, with a comment for every setting."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fallow.core.words import count_noun, join_some
+from fallow.settings.listing import meaning_of
+from fallow.settings.recipe import Recipe
+
+Value = str | int | float | bool | Sequence[str]
+WIDTH = 38
+"""Where comments begin."""
+
+FEW = 10
+"""So many sites, where rows are dealt to them and their own number is not known."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of somebody's data.  ``classes``: empty for numbers to predict; ``sites``: empty
+    where no column names them; ``queries``: strategies to compare."""
+
+    data: str
+    label: str | None
+    site: str | None
+    rows: int
+    test_rows: int
+    classes: tuple[str, ...]
+    sites: tuple[str, ...]
+    queries: tuple[str, ...]
+
+
+def starter_text(found: Found, file: Path) -> str:
+    """The text of the file.  ``file``: where it will stand; its paths are relative to that folder."""
+    usual = Recipe("")
+    about = {"data": _relative(found.data, file)}
+    if found.label:
+        about["label"] = found.label
+    if found.site:
+        about["site"] = found.site
+    holders: dict[str, Value] = {"partition": "natural", "sites": 0}
+    if not found.sites:
+        partition = str(usual.partition) if found.classes else "iid"
+        holders = {"partition": partition, "sites": min(FEW, found.rows)}
+    parts: dict[str, dict[str, Value]] = {
+        "Data": {**about},
+        "Who holds what": holders,
+        "Model and training": {
+            "model": str(usual.model),
+            "training": str(usual.training),
+            "rounds": usual.rounds,
+            "plan.batch": usual.plan.batch,
+            "plan.optimiser.lr": usual.plan.optimiser.lr,
+        },
+        "Labels": {
+            "initial": usual.initial,
+            "per_cycle": usual.per_cycle,
+            "cycles": usual.cycles,
+        },
+        "The study": {"queries": found.queries, "reference": "random", "seeds": 5},
+    }
+    lines = [
+        f"# {_describe(found)}",
+        f"#   fallow compare {file.name} --dry-run   what it would cost",
+        f"#   fallow compare {file.name}             runs it and writes a report",
+        "# Paths are relative to this file.  All settings: fallow settings; strategies and training",
+        "# methods: fallow methods; models: fallow models; partitions: fallow partitions.",
+    ]
+    for title, settings in parts.items():
+        lines += ["", f"# -- {title.lower()}"]
+        lines += [_line(name, value) for name, value in settings.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _relative(data: str, file: Path) -> str:
+    """A path as it is seen from the folder of the file; a named data set as it is."""
+    if not Path(data).exists():
+        return data
+    return Path(os.path.relpath(data, file.parent)).as_posix()
+
+
+def _describe(found: Found) -> str:
+    text = (
+        f"A study of {found.data}: {found.rows:,} rows to choose from, {found.test_rows:,} to test "
+        "on"
+    )
+    if found.classes:
+        text += f", {len(found.classes)} classes ({join_some(found.classes)})"
+    else:
+        text += ", numbers to predict"
+    if found.sites:
+        text += f", {count_noun(len(found.sites), 'site')} ({join_some(found.sites)})"
+    return f"{text}."
+
+
+def _line(name: str, value: Value) -> str:
+    """``rounds = 15    # what it means``."""
+    setting = f"{name} = {json.dumps(value, ensure_ascii=False)}"
+    return f"{setting:{WIDTH}} # {meaning_of(name)}"

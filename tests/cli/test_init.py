@@ -1,0 +1,70 @@
+"""``fallow init``: a file for one's own data that runs as it is, wherever it stands."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+from tests.cli.conftest import Command
+
+OWN = ("--data", "patients.csv", "--label", "sick")
+
+
+def test_the_file_names_the_data_as_it_sees_them_and_runs_from_anywhere(
+    fallow: Command, folder: Path
+) -> None:
+    said = fallow("init", "sub/heart.toml", *OWN, "--site", "ward")
+    assert said.code == 0, said.err
+    text = (folder / "sub" / "heart.toml").read_text()
+    settings = tomllib.loads(text)
+    assert settings["data"] == "../patients.csv"
+    assert (settings["partition"], settings["sites"]) == ("natural", 0)
+    assert "48 rows to choose from, 12 to test on, 2 classes (n and y), 3 sites" in text
+    assert all(" # " in line for line in text.splitlines() if line and line[0] != "#")
+    quick = ("--set", "rounds=1", "--set", "cycles=1", "--out", "study")
+    said = fallow("run", "sub/heart.toml", *quick)
+    assert said.code == 0, said.err
+    part = json.loads((folder / "study/cells/random/seed-0/partition.json").read_text())
+    assert part["sites"] == ["east", "north", "south"]
+
+
+def test_without_a_column_of_sites_rows_are_dealt_to_ten(
+    fallow: Command, folder: Path
+) -> None:
+    assert fallow("init", "heart.toml", *OWN, "--quiet").out == ""
+    settings = tomllib.loads((folder / "heart.toml").read_text())
+    assert (settings["data"], settings["sites"]) == ("patients.csv", 10)
+    assert "site" not in settings
+
+
+def test_numbers_to_predict_are_asked_for_by_strategies_that_can(
+    fallow: Command, folder: Path
+) -> None:
+    said = fallow("init", "years.toml", "--data", "diabetes", "--json")
+    assert json.loads(said.out)["classes"] == []
+    assert tomllib.loads((folder / "years.toml").read_text())["data"] == "diabetes"
+    quick = ("--seeds", "1", "--jobs", "1", "--set", "rounds=1", "--set", "cycles=1")
+    bounds = ("--set", "bounds=false", "--set", "lr=0.001")
+    assert fallow("compare", "years.toml", *quick, *bounds, "--out", "s").code == 0
+
+
+def test_nothing_is_written_over_and_the_name_tells_what_it_is(
+    fallow: Command, folder: Path
+) -> None:
+    before = (folder / "tiny.toml").read_text()
+    assert "tiny.toml is there already" in fallow("init", "tiny.toml").says()
+    assert (folder / "tiny.toml").read_text() == before
+    assert "heart.yaml does not end in .toml" in fallow("init", "heart.yaml").says()
+
+
+def test_a_file_sees_its_data_and_its_base_from_where_it_stands(
+    fallow: Command, folder: Path
+) -> None:
+    (folder / "sub").mkdir()
+    (folder / "tiny.toml").rename(folder / "sub" / "tiny.toml")
+    (folder / "blobs.npz").rename(folder / "sub" / "blobs.npz")
+    (folder / "own.toml").write_text('base = "sub/tiny.toml"\n')
+    for file in ("sub/tiny.toml", "own.toml"):
+        said = fallow("run", file, "--out", f"out-{Path(file).stem}")
+        assert said.code == 0, said.err

@@ -1,0 +1,200 @@
+"""Own data that cannot be what was meant: one sentence that names the thing, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Command, contents, table
+
+RUN = ("run", "tiny.toml", "--data")
+TABLE = (*RUN, "bad.csv", "--label", "sick")
+LINES = "\n".join(f"{i * 0.5},{'ny'[i // 2 % 2]}" for i in range(40))
+
+
+def arrays(path: Path, **changed: object) -> None:
+    draw = np.random.default_rng(1)
+    given: dict[str, object] = {"x": draw.normal(size=(60, 6)), "y": np.arange(60) % 3}
+    np.savez(path, **{**given, **changed})  # type: ignore[arg-type] - arrays of a test
+
+
+@pytest.mark.parametrize(
+    ("write", "words", "sentence"),
+    [
+        (
+            lambda p: table(p / "bad.csv"),
+            (*TABLE, "--id", "patient"),
+            "no column 'patient'",
+        ),
+        (
+            lambda p: table(p / "bad.csv"),
+            (*TABLE, "--drop", "ages"),
+            "no column 'ages'; did you mean 'age'?",
+        ),
+        (
+            lambda p: table(p / "bad.csv"),
+            (*TABLE, "--columns", "age,kidn"),
+            "no column 'kidn'; did you mean 'kind'?",
+        ),
+        (
+            lambda p: table(p / "bad.csv"),
+            (*TABLE, "--drop", "sick"),
+            "column 'sick' is the label and is dropped; choose",
+        ),
+        (
+            lambda p: table(p / "bad.csv"),
+            (*TABLE, "--columns", "sick"),
+            "bad.csv has no column of features",
+        ),
+        (
+            lambda p: (p / "bad.csv").write_text("dose,dose,sick\n1,2,n\n"),
+            TABLE,
+            "bad.csv has more than one column 'dose'; rename one",
+        ),
+        (
+            lambda p: (p / "bad.csv").write_text(f"dose,sick\n{LINES}\n1,2,3\n"),
+            TABLE,
+            "bad.csv: row 41 has 3 cells and the header 2; correct that row",
+        ),
+        (
+            lambda p: (p / "bad.csv").write_text(f"dose,sick\n{LINES}\nten,y\n"),
+            TABLE,
+            "bad.csv: column 'dose', row 41: 'ten' is no number, and the other 40 are",
+        ),
+        (
+            lambda p: (p / "bad.csv").write_text(f"dose,sick\n{LINES}\n1e39,y\n"),
+            TABLE,
+            "column 'dose' has 1 infinite values (beyond 3.4e38 counts), the first in row 41",
+        ),
+        (
+            lambda p: (p / "bad.csv").write_text(f"country,sick\nch{LINES[:0]},n\nch,y\n"),
+            TABLE,
+            "no column of features ('country': every row has 'ch'); add one",
+        ),
+        (
+            lambda p: (p / "bad.csv").write_text("dose,sick\n"),
+            TABLE,
+            "bad.csv has no rows; give a header and at least one row",
+        ),
+        (
+            lambda p: (p / "bad.csv").write_text(
+                "dose,sick\n" + "\n".join(f"{i * 0.5},{i}" for i in range(1_000))
+            ),
+            TABLE,
+            "the labels are 1000 different whole numbers",
+        ),
+        (
+            lambda p: (p / "bad.csv").write_text(
+                "dose,sick\n" + "\n".join(f"{i * 0.5},n" for i in range(40))
+            ),
+            TABLE,
+            "only the class 'n'; label two classes",
+        ),
+        (
+            lambda p: (p / "bad.csv").write_bytes(b"\0\1\2\3" * 999),
+            TABLE,
+            "bad.csv is no table in text: it holds bytes of 0",
+        ),
+        (
+            lambda p: (p / "bad.parquet").write_text("no"),
+            (*RUN, "bad.parquet", "--label", "sick"),
+            "bad.parquet could not be read as Parquet",
+        ),
+        (
+            lambda p: arrays(p / "bad.npz", lables=np.zeros(60)),
+            (*RUN, "bad.npz"),
+            "arrays that mean nothing here: 'lables'",
+        ),
+        (
+            lambda p: arrays(p / "bad.npz", x=np.full((60, 6), np.nan)),
+            (*RUN, "bad.npz"),
+            "has 60 values that are not finite",
+        ),
+        (
+            lambda p: arrays(p / "bad.npz", x=np.zeros((60, 1, 4, 4), dtype=np.int32)),
+            (*RUN, "bad.npz"),
+            "images are int32 values, whose brightest is not known",
+        ),
+        (
+            lambda p: arrays(p / "bad.npz", y=np.arange(59) % 3),
+            (*RUN, "bad.npz"),
+            "60 rows but 59 labels; give one a row",
+        ),
+        (
+            lambda p: None,
+            (*RUN, "blobs.npz", "--drop", "age"),
+            "blobs.npz is not a table of your own, so it has no column 'age'; leave out --drop",
+        ),
+        (
+            lambda p: (p / "photos" / "a" / "cat").mkdir(parents=True),
+            (*RUN, "photos"),
+            "photos holds no images; put them in site/class/*",
+        ),
+        (
+            lambda p: (p / "tiny.toml").write_text("rounds = = 2"),
+            (*RUN, "blobs.npz"),
+            "tiny.toml is not valid TOML",
+        ),
+        (lambda p: None, ("compare", "tiny.toml", "--seeds", "0"), "'--seeds'"),
+        (lambda p: None, ("compare", "tiny.toml", "--jobs", "-2"), "'--jobs'"),
+        (
+            lambda p: None,
+            ("run", "tiny.toml", "--set", "per_cycle=0.95"),
+            "beyond the pool; lower one of them",
+        ),
+    ],
+)
+def test_one_sentence_says_what_is_wrong(
+    fallow: Command,
+    folder: Path,
+    write: Callable[[Path], object],
+    words: tuple[str, ...],
+    sentence: str,
+) -> None:
+    write(folder)
+    before = contents(folder)
+    said = fallow(*words)
+    assert said.code == 2, said
+    assert said.out == ""
+    assert sentence in said.says()
+    assert contents(folder) == before
+
+
+def test_other_settings_in_the_folder_of_a_study_are_named(
+    fallow: Command, folder: Path
+) -> None:
+    table(folder / "own.csv")
+    words = ("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--out", "s")
+    assert fallow(*words).code == 0
+    again = fallow(*words, "--resume", "--drop", "kind")
+    assert again.code == 2 and "started with other settings (drop differ)" in again.says()
+
+
+def test_nulls_of_parquet_are_missing_cells(fallow: Command, folder: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    table(folder / "own.csv")
+    df = pd.read_csv(folder / "own.csv")
+    df["age"] = df["age"].astype("Int64")
+    df.loc[:4, "age"] = pd.NA
+    df.loc[7, "kind"] = None
+    df.to_parquet(folder / "own.parquet")
+    done = fallow("run", "tiny.toml", "--data", "own.parquet", "--label", "sick")
+    assert done.code == 0, done
+    assert "missing cells: 6 (age 5 and kind 1)" in done.out
+    assert "the sites fill missing cells in together" in done.out
+
+
+def test_a_site_of_one_row_and_rows_without_a_label_are_said(
+    fallow: Command, folder: Path
+) -> None:
+    table(folder / "own.csv")
+    with (folder / "own.csv").open("a") as file:
+        file.write("west,33,a,y\nnorth,34,a,\n")
+    words = ("run", "tiny.toml", "--data", "own.csv", "--label", "sick", "--site", "ward")
+    told = fallow(*words, "--dry-run").out
+    assert "look at this: only one row at west" in told
+    assert "1 left out: no label" in told and "rows: 62 read, 61 kept" in told

@@ -1,0 +1,129 @@
+"""Folders of images as clinics have them: without sites, of many sizes, of 16 bits, as DICOM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fallow.data import from_folder, read_rows
+
+image = pytest.importorskip("PIL.Image")
+
+
+def save(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.fromarray(pixels).save(path)
+
+
+def test_folders_of_classes_alone_name_no_sites(tmp_path: Path) -> None:
+    for i in range(10):
+        save(
+            tmp_path / ("cat", "dog")[i % 2] / f"{i}.png", np.full((4, 4), 20 * i, np.uint8)
+        )
+    save(tmp_path / "unlabelled" / "x.png", np.full((4, 4), 255, np.uint8))
+    d = from_folder(tmp_path)
+    assert d.groups is None and d.classes == ("cat", "dog")
+    assert len(d.x) + len(d.x_test) == 11 and int((d.y == -1).sum()) == 1
+
+
+def test_images_of_16_bits_keep_all_of_them(tmp_path: Path) -> None:
+    for i in range(10):
+        pixels = np.full((4, 4), 6_553 * i + i, np.uint16)
+        save(tmp_path / "north" / ("cat", "dog")[i % 2] / f"{i}.png", pixels)
+    d = from_folder(tmp_path)
+    assert "10 images have more than 8 bits a pixel, all of which are used" in d.notes
+    assert d.ids is not None
+    for name, x in zip(d.ids, d.x, strict=True):
+        i = int(name.rpartition("/")[2][0])
+        assert float(x[0, 0, 0]) == pytest.approx(
+            (6_554 * i / 65_535 - 0.5) / 0.5, abs=1e-6
+        )
+
+
+def test_images_of_many_sizes_are_brought_to_the_most_frequent_one(tmp_path: Path) -> None:
+    for i in range(12):
+        size = (8, 6) if i < 9 else (16, 12)
+        save(
+            tmp_path / "north" / ("cat", "dog")[i % 2] / f"{i:02}.png",
+            np.full(size, 99, np.uint8),
+        )
+        # a flat image stays what it is in any size; no two rows shall be copies
+        save(
+            tmp_path / "north" / ("cat", "dog")[i % 2] / f"{i:02}.png",
+            np.full(size, 10 * i, np.uint8),
+        )
+    d = from_folder(tmp_path)
+    assert d.x.shape[1:] == (1, 8, 6)
+    said = "3 of 12 images have another size than most and were resized to 6 x 8"
+    assert said in d.notes and d.ids is not None
+    for name, x in zip(d.ids, d.x, strict=True):
+        value = int(name.rpartition("/")[2][:2]) * 10 / 127.5 - 1
+        assert float(x.min()) == pytest.approx(value, abs=1e-5) == float(x.max())
+    # rows to predict are brought to the shape that the model takes
+    assert tuple(read_rows(tmp_path, (), (1, 8, 6)).x.shape) == (12, 1, 8, 6)
+
+
+def dicom(path: Path, pixels: np.ndarray, bits: int, meaning: str = "MONOCHROME2") -> None:
+    pydicom = pytest.importorskip("pydicom")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = pydicom.dataset.Dataset()
+    found.file_meta = pydicom.dataset.FileMetaDataset()
+    found.file_meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
+    found.file_meta.MediaStorageSOPInstanceUID = "1.2.3"
+    found.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    found.Rows, found.Columns = pixels.shape
+    found.SamplesPerPixel = 1
+    found.BitsAllocated = 16
+    found.BitsStored = bits
+    found.HighBit = bits - 1
+    found.PixelRepresentation = int(pixels.dtype.kind == "i")
+    found.PhotometricInterpretation = meaning
+    found.PixelData = pixels.tobytes()
+    found["PixelData"].VR = "OW"
+    found.save_as(path, enforce_file_format=True)
+
+
+def test_dicom_files_are_pictures_by_the_bits_they_store(tmp_path: Path) -> None:
+    for i in range(10):
+        low = np.full((4, 4), 409 * i, np.uint16)
+        dicom(tmp_path / "north" / ("cat", "dog")[i % 2] / f"{i}.dcm", low, 12)
+    dicom(
+        tmp_path / "north" / "cat" / "9w.dcm",
+        np.zeros((4, 4), np.uint16),
+        12,
+        "MONOCHROME1",
+    )
+    dicom(tmp_path / "north" / "cat" / "0s.dcm", np.full((4, 4), -2048, np.int16), 12)
+    d = from_folder(tmp_path)
+    assert d.ids is not None
+    for name, x in zip(d.ids, d.x, strict=True):
+        stem = Path(name).stem
+        meant = {"9w": 1.0, "0s": 0.0}.get(stem, 409 * int(stem[0]) / 4095)
+        assert float(x[0, 0, 0]) == pytest.approx((meant - 0.5) / 0.5, abs=1e-6)
+    (tmp_path / "north" / "cat" / "broken.dcm").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"broken\.dcm could not be read as DICOM"):
+        from_folder(tmp_path)
+
+
+def test_without_pydicom_one_sentence_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pydicom", None)
+    (tmp_path / "north" / "cat").mkdir(parents=True)
+    (tmp_path / "north" / "cat" / "a.dcm").write_bytes(b"\0" * 128 + b"DICM")
+    with pytest.raises(
+        ValueError, match="reading a DICOM file needs the package pydicom, which"
+    ):
+        from_folder(tmp_path)
+
+
+def test_a_broken_png_is_named(tmp_path: Path) -> None:
+    save(tmp_path / "north" / "cat" / "a.png", np.zeros((4, 4), np.uint8))
+    whole = (tmp_path / "north" / "cat" / "a.png").read_bytes()
+    (tmp_path / "north" / "cat" / "b.png").write_bytes(whole[:40])
+    with pytest.raises(ValueError, match=r"b\.png could not be read as an image"):
+        from_folder(tmp_path)

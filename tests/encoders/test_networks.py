@@ -1,0 +1,247 @@
+"""Frozen networks as encoders: a module at hand, and files of weights for packages of networks.
+
+The packages are not installed for tests: modules made here stand in their place, with the functions
+that encoders call, so that what is tested is how weights are found, checked and loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import fallow as fl
+from fallow.encoders import ONNX, Timm
+from fallow.encoders.base import encode_rows, encoder_digest
+from fallow.encoders.module import encoder_class
+from fallow.encoders.onnx import open_session
+from fallow.encoders.timm import load_timm
+from fallow.settings.spec import Spec
+from tests.encoders.asks import pictures
+
+
+class Net(nn.Module):
+    """A small network of pictures, in training mode unless somebody says otherwise."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(3, 5, 3, stride=2)
+        self.drop = nn.Dropout(0.5)
+        draw = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for weights in self.parameters():
+                weights.copy_(torch.randn(weights.shape, generator=draw))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drop(self.body(x)).mean((2, 3))
+
+
+class Embedding(Net):
+    """The same with features beside its outputs."""
+
+    def embed(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+
+# -- at hand ------------------------------------------------------------------------------------
+
+
+def test_a_module_encodes_in_evaluation_mode_as_it_was_when_it_was_given() -> None:
+    net = Net()
+    encoder = encoder_class(net)()
+    x = pictures(300, 3, 9, 9)
+    wanted = net.body(x).mean((2, 3)).detach()
+    with torch.no_grad():
+        net.body.weight.zero_()
+    assert torch.allclose(encode_rows(encoder, x, {}), wanted, atol=1e-6)
+    assert encoder.width((3, 9, 9)) == 5
+    assert net.training
+
+
+def test_embed_is_used_where_a_module_has_it() -> None:
+    encoder = encoder_class(Embedding())()
+    assert encoder.width((3, 9, 9)) == 5 * 4 * 4
+
+
+def test_other_weights_are_another_encoder() -> None:
+    one, same, other = (encoder_class(Net(seed)) for seed in (0, 0, 1))
+    assert one.__name__ == same.__name__
+    assert encoder_digest(one()) == encoder_digest(same())
+    assert one.__name__ != other.__name__
+    assert encoder_digest(one()) != encoder_digest(other())
+
+
+def test_functions_that_refer_to_other_numbers_are_other_encoders() -> None:
+    def scaled(by: float) -> Any:
+        return lambda x: x.flatten(1) * by
+
+    assert encoder_class(scaled(2.0)).__name__ == encoder_class(scaled(2.0)).__name__
+    assert encoder_class(scaled(2.0)).__name__ != encoder_class(scaled(3.0)).__name__
+
+
+def test_a_module_refuses_rows_that_it_cannot_take() -> None:
+    with pytest.raises(ValueError, match="Net cannot encode rows of 2 x 9 x 9"):
+        encoder_class(Net())().width((2, 9, 9))
+
+
+@pytest.mark.parametrize("kind", ["module", "function"])
+def test_a_run_takes_a_module_or_a_function_for_an_encoder(kind: str) -> None:
+    body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AvgPool2d(3))
+    network: Any = body if kind == "module" else (lambda x: x[:, :, ::2, ::2])
+    run = fl.run(
+        "digits", encoder=network, model="linear", cycles=0, rounds=1, progress=False
+    )
+    assert isinstance(run.model, nn.Module)
+    assert run.model.head.in_features == 16
+    assert run.predict(fl.load("digits").x_test).shape == (359,)
+
+
+# -- timm ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A package with one network, whose own cache is empty."""
+    package = ModuleType("timm")
+
+    def create_model(name: str, pretrained: bool, num_classes: int) -> nn.Module:
+        if name != "small":
+            raise RuntimeError(f"Unknown model ({name})")
+        if pretrained:
+            raise OSError("no connection")
+        assert num_classes == 0
+        return Net(seed=7)
+
+    package.create_model = create_model  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", package)
+    load_timm.cache_clear()
+    yield package
+    load_timm.cache_clear()
+
+
+def saved(folder: Path, seed: int = 0) -> tuple[str, str]:
+    """A file of weights, and its SHA-256; the head in it is of classes that nobody asks for."""
+    file = folder / f"net-{seed}.safetensors"
+    save_file({**Net(seed).state_dict(), "head.weight": torch.zeros(3, 5)}, file)
+    return str(file), hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_network_of_timm_has_the_weights_of_the_file(
+    timm: ModuleType, tmp_path: Path
+) -> None:
+    file, sha256 = saved(tmp_path)
+    encoder = Timm("small", weights=file, sha256=sha256, size=12)
+    x = pictures(7, 3, 12, 12)
+    assert torch.allclose(encode_rows(encoder, x, {}), Net(0).eval()(x).detach(), atol=1e-6)
+    grey = pictures(7, 1, 9, 9)
+    assert encode_rows(encoder, grey, {}).shape == (7, 5)
+    other = Timm("small", weights=saved(tmp_path, 1)[0], size=12)
+    assert encoder_digest(other) != encoder_digest(encoder)
+
+
+def test_files_that_can_hold_code_are_not_read(timm: ModuleType, tmp_path: Path) -> None:
+    torch.save(Net(0).state_dict(), tmp_path / "net.pt")
+    with pytest.raises(ValueError, match=r"no whole file of safetensors .*: convert it"):
+        Timm("small", weights=str(tmp_path / "net.pt")).width((3, 9, 9))
+
+
+def test_what_is_wrong_with_weights_is_one_sentence(
+    timm: ModuleType, tmp_path: Path
+) -> None:
+    file, _ = saved(tmp_path)
+    save_file({"body.bias": torch.zeros(5)}, tmp_path / "half.safetensors")
+    save_file(
+        {"body.bias": torch.zeros(4), "body.weight": torch.zeros(5, 3, 3, 3)},
+        tmp_path / "odd.safetensors",
+    )
+    (tmp_path / "torn.safetensors").write_bytes(Path(file).read_bytes()[:40])
+    shape = (3, 9, 9)
+    for fields, words in (
+        ({"weights": str(tmp_path / "none")}, "there is no file of weights"),
+        ({"weights": file, "sha256": "0" * 64}, "0 was agreed on: these are other weights"),
+        ({"weights": str(tmp_path / "half.safetensors")}, "lacks 1 of 2 weights"),
+        ({"weights": str(tmp_path / "odd.safetensors")}, "does not fit"),
+        ({"weights": str(tmp_path / "torn.safetensors")}, "no whole file of safetensors"),
+        (
+            {},
+            "no connection; check its name, and where its weights are not in timm's cache",
+        ),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Timm("small", **fields).width(shape)
+    with pytest.raises(ValueError, match="Unknown model"):
+        Timm("large").width(shape)
+    with pytest.raises(ValueError, match="one or three colours, and a row is 4"):
+        Timm("small", weights=file).width((4,))
+    with pytest.raises(ValueError, match="network is missing"):
+        Timm()
+
+
+def test_what_a_loader_loads_may_stand_right_behind_its_name() -> None:
+    assert Spec.parse("timm:vit_small") == Spec("timm", {"network": "vit_small"})
+    parsed = Spec.parse("onnx:a/net.onnx:batch=8")
+    assert parsed == Spec("onnx", {"weights": "a/net.onnx", "batch": 8})
+    assert Spec.parse("timm:network=a:size=64").fields == {"network": "a", "size": 64}
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    load_timm.cache_clear()
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ValueError, match=r"needs the package timm, .* pip install timm"):
+        Timm("small").width((3, 9, 9))
+
+
+# -- ONNX ---------------------------------------------------------------------------------------
+
+
+class Session:
+    """What runs a file; here it holds a matrix."""
+
+    def __init__(self, path: str, providers: list[str]) -> None:
+        self.w = np.frombuffer(Path(path).read_bytes(), np.float32).reshape(12, 2)
+
+    def get_inputs(self) -> list[Any]:
+        return [type("Input", (), {"name": "rows"})()]
+
+    def run(self, outputs: None, given: dict[str, Any]) -> list[Any]:
+        x = given["rows"]
+        return [x.reshape(len(x), -1) @ self.w]
+
+
+@pytest.fixture
+def onnx(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    package = ModuleType("onnxruntime")
+    package.InferenceSession = Session  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "onnxruntime", package)
+    open_session.cache_clear()
+    yield
+    open_session.cache_clear()
+
+
+def test_a_file_of_onnx_gives_its_first_output(onnx: None, tmp_path: Path) -> None:
+    w = np.arange(24, dtype=np.float32).reshape(12, 2)
+    (tmp_path / "net.onnx").write_bytes(w.tobytes())
+    encoder = ONNX(str(tmp_path / "net.onnx"))
+    x = pictures(70, 3, 2, 2)
+    z = encode_rows(encoder, x, {})
+    assert torch.allclose(z, x.flatten(1) @ torch.from_numpy(w), atol=1e-4)
+    with pytest.raises(ValueError, match="cannot encode rows of 7"):
+        encoder.width((7,))
+    before = encoder_digest(encoder)
+    (tmp_path / "net.onnx").write_bytes((w + 1).tobytes())
+    assert encoder_digest(encoder) != before
+    (tmp_path / "net.onnx").write_bytes(b"12345")
+    open_session.cache_clear()
+    with pytest.raises(ValueError, match="is no file of the format ONNX"):
+        encoder.width((12,))
+    with pytest.raises(ValueError, match="weights is missing"):
+        ONNX()

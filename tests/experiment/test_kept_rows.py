@@ -1,0 +1,62 @@
+"""A large table is read once for all seeds of a study."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+
+from fallow.data.dataset import Dataset
+from fallow.experiment import kept_rows
+from fallow.experiment.rows import open_data
+from fallow.settings.recipe import Recipe
+from fallow.storage.files import load_tree, save_tree
+
+
+def are_equal(one: Dataset, two: Dataset) -> bool:
+    for field in fields(Dataset):
+        a, b = getattr(one, field.name), getattr(two, field.name)
+        if isinstance(a, torch.Tensor):
+            if not torch.equal(a.nan_to_num(-7), b.nan_to_num(-7)):
+                return False
+        elif a != b:
+            return False
+    return True
+
+
+def test_what_is_kept_is_what_was_read_until_the_file_or_a_setting_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_rows, "LARGE", 100)
+    path = tmp_path / "t.csv"
+    rows = [
+        f"{i * 0.7:.1f},{('mild', 'grave', '')[i % 3]},{'ab'[i % 2]},{i // 2 % 2}"
+        for i in range(40)
+    ]
+    rows[4] = f",{rows[4].split(',', 1)[1]}"
+    path.write_text("\n".join(["dose,kind,ward,y", *rows]) + "\n")
+    recipe = Recipe("t", data=str(path), label="y", site="ward")
+    folder = tmp_path / "rows"
+    read = open_data(recipe, 0, kept_in=folder)
+    (kept,) = folder.glob("*.safetensors")
+    assert are_equal(open_data(recipe, 0, kept_in=folder), read)
+    assert are_equal(open_data(recipe, 0), read)
+    # it is this file that the second call has read
+    tree = load_tree(kept, folder)
+    save_tree(kept, {**tree, "notes": ["from beside the run"]})
+    assert open_data(recipe, 1, kept_in=folder).notes == ("from beside the run",)
+    # another content or another setting is another file
+    path.write_text(path.read_text() + "3.3,mild,a,1\n")
+    assert len(open_data(recipe, 0, kept_in=folder).x) + 9 >= 40
+    open_data(Recipe("t", data=str(path), label="y", drop=("kind",)), 0, kept_in=folder)
+    assert len(list(folder.glob("*.safetensors"))) == 3
+
+
+def test_small_tables_and_named_sets_leave_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("dose,y\n" + "\n".join(f"{i * 0.5},{i % 2}" for i in range(20)))
+    open_data(Recipe("t", data=str(path), label="y"), 0, kept_in=tmp_path / "rows")
+    open_data(Recipe("iris", data="iris"), 0, kept_in=tmp_path / "rows")
+    assert not (tmp_path / "rows").exists()

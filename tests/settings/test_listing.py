@@ -1,0 +1,100 @@
+"""Lists of settings: every one is there, has a meaning, and is found by its short name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fallow.settings.classes import PARTS, comments_of
+from fallow.settings.fields import class_fields, describe_classes, find_all
+from fallow.settings.listing import find_settings, list_settings
+from fallow.settings.meanings import MEANINGS
+from fallow.settings.page import settings_page
+from fallow.settings.recipe import Recipe, with_settings
+from fallow.settings.shortcuts import expand
+
+
+def test_every_setting_has_a_meaning_and_every_meaning_a_setting() -> None:
+    names = {setting.name for setting in list_settings()}
+    assert names >= set(MEANINGS)
+    assert {name for name in names if not name.startswith("local_plan.")} == set(MEANINGS)
+    for text in MEANINGS.values():
+        assert text[0].isupper() and text.endswith("."), text
+
+
+def test_what_a_list_says_is_what_a_recipe_takes() -> None:
+    for setting in list_settings():
+        if setting.default != "none":
+            same = with_settings(Recipe("a"), {setting.name: setting.default})
+            assert same == Recipe("a"), setting.name
+
+
+def test_a_short_name_leads_to_the_plan_of_training() -> None:
+    assert expand(Recipe("a"), {"lr": "1"}) == {"plan.optimiser.lr": "1"}
+    assert expand(Recipe("a"), {"optimiser.lr": "1"}) == {"plan.optimiser.lr": "1"}
+    assert with_settings(Recipe("a"), expand(Recipe("a"), {"batch": "8"})).plan.batch == 8
+
+
+def test_a_field_leads_to_the_class_that_has_it_also_when_it_is_named_just_before() -> None:
+    recipe = Recipe("a")
+    assert expand(recipe, {"alpha": "1.0"}) == {"partition.alpha": "1.0"}
+    given = {"training": "fedprox", "mu": "0.1", "partition": "iid", "hidden": "[8]"}
+    assert list(expand(recipe, given)) == ["training", "training.mu", "partition", "hidden"]
+    named = {"model": "mlp:hidden=[4]", "hidden": "[8]"}
+    assert list(expand(recipe, named)) == ["model", "model.hidden"]
+
+
+def test_a_name_of_several_settings_is_refused_with_all_of_them() -> None:
+    given = {"query": "ifal", "lr": "0.1"}
+    with pytest.raises(
+        ValueError, match=r"^lr may be plan.optimiser.lr or query.lr; write"
+    ):
+        expand(Recipe("a"), given)
+
+
+def test_full_and_unknown_names_stay_as_they_are() -> None:
+    given = {"rounds": "3", "plan.optimiser.lr": "1", "round": "3", "plan.x": "1"}
+    assert expand(Recipe("a"), given) == given
+
+
+def test_a_class_of_others_is_not_imported_for_its_fields() -> None:
+    assert expand(Recipe("a"), {"model": "nowhere:Net", "width": "3"})["width"] == "3"
+
+
+def test_a_part_leads_to_its_settings_and_a_last_word_to_all_that_end_so() -> None:
+    assert find_settings("privacy")[0].name == "privacy.epsilon"
+    assert {s.name for s in find_settings("plan.schedule")} == {
+        "plan.schedule.milestones",
+        "plan.schedule.factor",
+        "plan.schedule.unit",
+    }
+    assert [s.name for s in find_all("lr")][:2] == [
+        "plan.optimiser.lr",
+        "local_plan.optimiser.lr",
+    ]
+    assert {s.name for s in find_all("tau")} == {"query.tau"}
+    with pytest.raises(ValueError, match="lrr is not a setting; did you mean 'lr'"):
+        find_all("lrr")
+
+
+def test_every_class_is_listed_with_a_sentence() -> None:
+    for part in PARTS:
+        for one in describe_classes(part):
+            assert one.what and "\n" not in one.what
+    words = {one.name for one in describe_classes("query")}
+    assert {"random", "ahfal"} <= words
+    assert any(setting.meaning.startswith("τ") for setting in class_fields())
+
+
+def test_the_comment_beside_a_field_is_its_meaning() -> None:
+    from fallow.queries import AHFAL
+
+    assert comments_of(AHFAL)["tau"].startswith("τ")
+
+
+def test_the_page_of_the_documents_is_current() -> None:
+    page = Path(__file__).parents[2] / "docs" / "settings.md"
+    assert page.read_text(encoding="utf-8") == settings_page(), (
+        "write it anew: python scripts/settings_page.py"
+    )
