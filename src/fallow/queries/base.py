@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Literal, get_args, get_origin, get_type_hints
+from dataclasses import Field, fields
+from typing import Any, ClassVar, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from fallow.core.messages import To
 from fallow.core.methods import Budget, Memo
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 __all__ = ["Budget", "Memo", "check_choices", "orders"]
+
+
+class DataclassInstance(Protocol):
+    """An instance of any dataclass, as `dataclasses.fields` takes it."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
 
 def orders(budget: Budget) -> To:
